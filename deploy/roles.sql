@@ -18,8 +18,10 @@ REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 GRANT USAGE ON SCHEMA public TO workspaced_service;
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO workspaced_service;
 -- Append-only tables. Contents are deleted with their run; a trigger ensures that the run is deleted.
-REVOKE UPDATE, DELETE ON audit_record, record_path, call_reply, artifact, audit_zone, checkpoint, checkpoint_leaf,
+REVOKE UPDATE, DELETE ON audit_record, record_path, call_reply, artifact, upload, audit_zone, checkpoint, checkpoint_leaf,
   checkpoint_node FROM workspaced_service;
 REVOKE UPDATE ON content FROM workspaced_service;
+REVOKE DELETE ON operator_token FROM workspaced_service;
+REVOKE UPDATE, DELETE ON approval_vote FROM workspaced_service;
 REVOKE DELETE ON run, run_head FROM workspaced_service;
 REVOKE INSERT, UPDATE, DELETE ON schema_migration FROM workspaced_service;

@@ -2,5 +2,7 @@
 
 pub mod body_memory;
 pub mod bulkhead;
+pub mod idempotency;
+pub mod operators;
 pub mod rate_limit;
 pub mod tokens;

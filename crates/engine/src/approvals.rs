@@ -1,17 +1,23 @@
-//! Calls that wait for approval, as operators see them.
+//! Approvals: lists and decisions of operators.
 
 pub mod decide;
+pub mod vote_locks;
+pub(crate) mod votes;
+
+use std::sync::Arc;
 
 use model::{Approval, ApprovalId, ApprovalState, Refusal, RunId};
 use serde::Deserialize;
 
 use crate::CallError;
+use crate::admission::operators::OperatorIdentity;
 use crate::approvals::decide::Decider;
 use crate::clock::latest;
 use crate::engine::Engine;
 use crate::page::{Cursor, List, Page};
 
-const MAX_NAME: usize = 128;
+/// Maximum characters of `onBehalfOf`, and of `decidedBy`.
+const MAX_NAME: (usize, usize) = (200, 128);
 const MAX_NOTE: usize = 2000;
 
 /// Which approvals to list.
@@ -26,60 +32,85 @@ pub struct ApprovalFilter {
     run: Option<String>,
 }
 
-/// What a person says to a call that waits.
-#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
+/// What an operator decides about a call that waits for approval.
+#[derive(Clone, Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApprovalDecision {
-    /// Who decides, as the orchestrator names them; 1 to 128 characters, none of them a control or bidirectional one. What
-    /// reads as the name of a caller, such as `operator:…`, `run-token:…` or `service`, is refused. A credential in it or in
-    /// the note is replaced by `[redacted: kind]`.
-    #[schema(min_length = 1, max_length = 128, example = "alice")]
-    decided_by: String,
-    /// What they note, at most 2,000 characters.
+    /// The person for whom the operator decides, 1 to 200 characters without control or bidirectional ones. Required from
+    /// the operator `operator`, whose token names nobody. The name of a caller, such as `operator:…`, `run-token:…` or
+    /// `service`, is refused. A credential in it or in the note is replaced by `[redacted: kind]`.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 200, example = "alice")]
+    on_behalf_of: Option<String>,
+    /// The earlier name of `onBehalfOf`, at most 128 characters.
+    #[serde(default)]
+    #[schema(min_length = 1, max_length = 128, deprecated)]
+    decided_by: Option<String>,
+    /// A note, at most 2,000 characters.
     #[serde(default)]
     #[schema(max_length = 2000, example = "Fits the ticket.")]
     note: Option<String>,
 }
 
 impl ApprovalDecision {
-    /// Checks the names and notes that go into the audit.
+    /// Checks the name and the note, which the audit records.
     ///
     /// # Errors
     ///
     /// `INVALID_REQUEST`.
-    pub fn check(self) -> Result<Decider, Refusal> {
-        let name = self.decided_by.trim();
-        if name.is_empty() || name.chars().count() > MAX_NAME || name.chars().any(model::is_unprintable) {
-            let message =
-                format!("`decidedBy` takes 1 to {MAX_NAME} characters, none of them a control or bidirectional one");
-            return Err(Refusal::invalid(message, "Name the person who decides."));
-        }
-        if reads_as_actor(name) {
-            let message = "`decidedBy` reads as the name of a caller of this service";
-            return Err(Refusal::invalid(message, "Name the person who decides, without `operator:` and the like."));
-        }
+    pub fn check(self, operator: Arc<OperatorIdentity>) -> Result<Decider, Refusal> {
+        let on_behalf_of = match (&self.on_behalf_of, &self.decided_by) {
+            (Some(_), Some(_)) => {
+                let message = "`onBehalfOf` and `decidedBy`, which is its earlier name, are both given";
+                return Err(Refusal::invalid(message, "Give `onBehalfOf` only."));
+            }
+            (Some(name), None) => Some(check_name("onBehalfOf", name, MAX_NAME.0)?),
+            (None, Some(name)) => Some(check_name("decidedBy", name, MAX_NAME.1)?),
+            (None, None) if operator.is_shared() => {
+                let message = "`onBehalfOf` is missing: the operator `operator` is not a person";
+                let hint = "Name the person who decides in `onBehalfOf`, or use the token of a named operator.";
+                return Err(Refusal::invalid(message, hint));
+            }
+            (None, None) => None,
+        };
         if self.note.as_ref().is_some_and(|note| note.chars().count() > MAX_NOTE || note.contains('\0')) {
-            let message = format!("`note` takes at most {MAX_NOTE} characters");
-            return Err(Refusal::invalid(message, "Give a shorter note, or leave it out."));
+            let message = format!("`note` is longer than {MAX_NOTE} characters or contains a NUL character");
+            return Err(Refusal::invalid(message, "Give a shorter note, or omit it."));
         }
         let note = self.note.map(|note| model::redact(&note).into_owned());
-        Ok(Decider { decided_by: model::redact(name).into_owned(), note })
+        Ok(Decider { operator, on_behalf_of, note, request: None })
     }
 }
 
-/// Names that the audit puts behind `operator:` for callers that are no persons: the two configured tokens, and the command.
+/// Returns the name without credentials.
+fn check_name(member: &str, raw: &str, max: usize) -> Result<String, Refusal> {
+    let name = raw.trim();
+    if name.is_empty() || name.chars().count() > max || name.chars().any(model::is_unprintable) {
+        let message = format!("`{member}` is empty, too long or contains control or bidirectional characters");
+        let hint = format!("Give the name of the person who decides, 1 to {max} characters.");
+        return Err(Refusal::invalid(message, hint));
+    }
+    if looks_like_actor(name) {
+        let message = format!("`{member}` looks like a caller in the audit");
+        let hint = "Give the name of the person who decides, without a prefix such as `operator:`.";
+        return Err(Refusal::invalid(message, hint));
+    }
+    Ok(model::redact(name).into_owned())
+}
+
+/// The names after `operator:` in the audit that are not persons: the two configured tokens, and the repair command.
 const TOKEN_NAMES: [&str; 3] = ["orchestrate", "audit", "repair"];
 
-/// Whether a name looks like one by which the audit names callers: the service itself, an operator, a run's token.
-fn reads_as_actor(name: &str) -> bool {
+/// Whether a name looks like an actor in the audit: the service, an operator or a run token.
+fn looks_like_actor(name: &str) -> bool {
     let folded = model::fold_name(name);
     let folded = folded.trim();
-    // Many characters are drawn much as a colon: each that belongs in no word counts as one.
-    let in_words = |c: &char| {
+    // Many characters look like a colon, so every character that does not occur in words counts as one.
+    let is_in_word = |c: &char| {
         c.is_ascii_alphanumeric()
             || matches!(c, ' ' | '-' | '_' | '\u{200b}'..='\u{2015}' | '\u{2060}' | '\u{2212}' | '\u{feff}')
     };
-    let kind: String = folded.chars().take_while(in_words).collect();
+    let kind: String = folded.chars().take_while(is_in_word).collect();
     let has_more = kind.len() < folded.len();
     let kind: String = kind.replace('0', "o").chars().filter(char::is_ascii_alphanumeric).collect();
     match kind.as_str() {
@@ -89,7 +120,7 @@ fn reads_as_actor(name: &str) -> bool {
 }
 
 impl Engine {
-    /// Approvals in the order in which they were asked for.
+    /// Returns a page of approvals, in order of creation.
     ///
     /// # Errors
     ///
@@ -101,28 +132,28 @@ impl Engine {
         limit: u32,
     ) -> Result<Page<Approval>, CallError> {
         let run = filter.run.as_deref().map(RunId::parse).transpose();
-        let run = run.map_err(|error| Refusal::invalid(error.to_string(), "Name a run as GET /v1/runs lists it."))?;
+        let run = run.map_err(|error| Refusal::invalid(error.to_string(), "Give a run ID that GET /v1/runs lists."))?;
         let after = after.map(Cursor::position);
         let found = self.ledger.approvals(filter.state, run.as_ref(), after, limit.into()).await?;
         let mut page = Page::of(found, List::Approvals);
-        page.items.iter_mut().for_each(lapse);
+        page.items.iter_mut().for_each(expire_if_due);
         Ok(page)
     }
 
-    /// One approval, as it is by now.
+    /// Returns an approval. It is expired if its time has passed.
     ///
     /// # Errors
     ///
     /// `NOT_FOUND`.
     pub async fn current_approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
         let mut approval = self.approval(id).await?;
-        lapse(&mut approval);
+        expire_if_due(&mut approval);
         Ok(approval)
     }
 }
 
-/// One whose time is over waits no more, whether or not the ledger has heard of it.
-fn lapse(approval: &mut Approval) {
+/// Sets the state of a pending approval whose time has passed. The ledger may not have that state yet.
+fn expire_if_due(approval: &mut Approval) {
     if approval.state == ApprovalState::Pending && approval.expires_at <= latest() {
         approval.state = ApprovalState::Expired;
     }

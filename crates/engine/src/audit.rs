@@ -1,4 +1,6 @@
-//! What was recorded: listed, followed, checked.
+//! Queries and streams of audit records.
+
+pub mod report;
 
 use std::time::Duration;
 
@@ -10,17 +12,18 @@ use crate::CallError;
 use crate::call_error::refusals::run_not_found;
 use crate::clock::parse_time;
 use crate::engine::Engine;
+use crate::history::content_history;
 use crate::page::{Cursor, List, Page};
 
-/// The longest that a call's outcome is waited for.
+/// The maximum time to wait for the decision about a call, in seconds.
 pub const MAX_WAIT_SECONDS: u64 = 60;
 
-/// Between two looks at a call that waits.
-const PAUSE: Duration = Duration::from_millis(20);
-/// What a stream takes from the ledger at a time, and holds until its reader has taken it.
+/// The minimum time between two lookups of a call that waits.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// What a stream reads from the ledger at a time and holds until its client has received it.
 pub const STREAM_BATCH: PageSize = PageSize { rows: 500, bytes: 256 << 10 };
 
-/// Which records to tell. Everything that is set must hold.
+/// A filter of audit records. A record must match every member that is given.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
@@ -28,21 +31,21 @@ pub struct Filters {
     /// Only calls of this tool.
     #[param(example = "write_file")]
     tool: Option<String>,
-    /// Only calls of which policy said this.
+    /// Only calls with this decision of the policy.
     decision: Option<Verdict>,
-    /// Only calls that ended so.
+    /// Only calls with this outcome.
     outcome: Option<Outcome>,
-    /// Only calls that read or wrote this path, or asked for it in vain.
+    /// Only calls that read or wrote this path, or requested it and were refused.
     #[param(example = "src/main.rs")]
     path: Option<String>,
-    /// Only calls at this time or later, RFC 3339.
+    /// Only calls at or after this time, RFC 3339.
     #[param(example = "2026-01-01T00:00:00Z")]
     since: Option<String>,
     /// Only calls before this time, RFC 3339.
     until: Option<String>,
 }
 
-/// Which run's records to tell.
+/// A filter by run.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
@@ -52,25 +55,25 @@ pub struct RunFilter {
     run: Option<String>,
 }
 
-/// How long to wait.
+/// How long to wait for a decision.
 #[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
-pub struct Wait {
-    /// Wait so long for a call that waits for a person. Taken as 60 where it is more.
+pub struct WaitQuery {
+    /// If the call waits for approval, wait at most this long for the decision. Values over 60 are taken as 60.
     #[param(minimum = 0, maximum = 60, default = 0)]
     wait_seconds: Option<u64>,
 }
 
-impl Wait {
-    /// How long to wait.
-    pub fn patience(self) -> Duration {
+impl WaitQuery {
+    /// Returns the time to wait.
+    pub fn timeout(self) -> Duration {
         Duration::from_secs(self.wait_seconds.unwrap_or(0).min(MAX_WAIT_SECONDS))
     }
 }
 
 impl ToolCall {
-    /// The same call for a caller who may not read files.
+    /// Returns the call without the diff of its approval, for a caller without `file:read`.
     #[must_use]
     pub fn without_content(mut self) -> Self {
         let diff = self.approval.as_mut().map(|approval| std::mem::take(&mut approval.diff));
@@ -78,30 +81,30 @@ impl ToolCall {
         self
     }
 
-    /// Whether a person has yet to decide.
+    /// Whether the call waits for a decision.
     fn is_pending(&self) -> bool {
         self.record.outcome == Outcome::Pending
             && self.approval.as_ref().is_some_and(|approval| approval.state == ApprovalState::Pending)
     }
 }
 
-/// The record of a tool call, and what became of its approval where it asked for one.
+/// The record of a tool call, and its approval if it required one.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCall {
     #[serde(flatten)]
     record: Record,
-    /// The approval that the call asked for.
+    /// The approval that the call required.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<Approval>,
-    /// True for a run token without `file:read`: the approval's diff is not shown, and the member is empty.
+    /// True for a run token without `file:read`: the approval's diff is withheld, and the member is empty.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     content_withheld: bool,
 }
 
 impl RunFilter {
-    /// The run, where one is named.
+    /// Returns the run, if the filter has one.
     ///
     /// # Errors
     ///
@@ -109,14 +112,14 @@ impl RunFilter {
     pub fn run(&self) -> Result<Option<RunId>, Refusal> {
         let parse = |raw: &String| {
             RunId::parse(raw)
-                .map_err(|error| Refusal::invalid(error.to_string(), "Name a run as GET /v1/runs lists it."))
+                .map_err(|error| Refusal::invalid(error.to_string(), "Give a run ID that GET /v1/runs lists."))
         };
         self.run.as_ref().map(parse).transpose()
     }
 }
 
 impl Filters {
-    /// The filter as the ledger takes it.
+    /// Returns the filter for the ledger.
     ///
     /// # Errors
     ///
@@ -158,16 +161,17 @@ fn outcome_text(outcome: Outcome) -> String {
 }
 
 fn time(name: &str, raw: Option<&str>) -> Result<Option<String>, Refusal> {
-    let bad = |_| Refusal::invalid(format!("`{name}` is no RFC 3339 time"), "Write it as `2026-01-01T00:00:00Z`.");
-    raw.map(parse_time).transpose().map_err(bad)
+    let hint = "Give a time such as `2026-01-01T00:00:00Z`.";
+    let invalid = |_| Refusal::invalid(format!("`{name}` is not an RFC 3339 time"), hint);
+    raw.map(parse_time).transpose().map_err(invalid)
 }
 
 impl Engine {
-    /// Records that pass `filter`, in order; each as the JSON text that was hashed, with its hash.
+    /// Returns a page of the records that match `filter`, in order. Each is the JSON text that was hashed, with its hash.
     ///
     /// # Errors
     ///
-    /// Where the ledger fails.
+    /// If the ledger fails.
     pub async fn records(
         &self,
         filter: &RecordFilter,
@@ -179,14 +183,14 @@ impl Engine {
         Ok(Page::of(found.map(|record| (record.position, record.text)), list))
     }
 
-    /// Refused unless there is, or was, such a run.
+    /// Checks that the run exists or has existed.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
     pub async fn known_run(&self, run: &RunId) -> Result<(), CallError> {
         match self.ledger.run(run).await {
-            // One whose row is damaged is known all the same, and has its audit.
+            // A run whose row is damaged still exists and has its audit.
             Ok(Some(_)) | Err(LedgerError::Internal(_)) => Ok(()),
             Ok(None) if self.imports.get(run).is_some() => Ok(()),
             Ok(None) => Err(run_not_found().into()),
@@ -194,21 +198,20 @@ impl Engine {
         }
     }
 
-    /// The record of a call, with its approval.
+    /// Returns the record of a call, with its approval.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
     pub async fn tool_call(&self, run: &RunId, id: &ToolCallId) -> Result<ToolCall, CallError> {
-        let internal = |error: serde_json::Error| CallError::Internal(Box::new(error));
         let Some(call) = self.ledger.call(run, id).await? else {
             self.known_run(run).await?;
-            let hint = "The run's audit lists every call with its ID.";
-            return Err(Refusal::new(Code::NotFound, "the run has no call of this ID", hint).into());
+            let message = format!("the run has no call `{id}`");
+            return Err(Refusal::new(Code::NotFound, message, "Find the call's ID in the run's audit.").into());
         };
-        let mut record: Record = serde_json::from_str(&call.record).map_err(internal)?;
-        let asked = call.reply.and_then(|reply| serde_json::from_str::<Refusal>(&reply.body).ok());
-        let approval = match asked.and_then(|refusal| refusal.details.approval_id) {
+        let mut record = content_history::parse(&call.record)?;
+        let refusal = call.reply.and_then(|reply| serde_json::from_str::<Refusal>(&reply.body).ok());
+        let approval = match refusal.and_then(|refusal| refusal.details.approval_id) {
             Some(id) => self.ledger.approval(&id).await?,
             None => None,
         };
@@ -217,13 +220,13 @@ impl Engine {
             && record.outcome == Outcome::Pending
             && let Some(call) = self.ledger.call(run, id).await?
         {
-            // It was decided between the two looks, and what came of it is a later record.
-            record = serde_json::from_str(&call.record).map_err(internal)?;
+            // The call was decided between the two lookups. Its outcome is a later record.
+            record = content_history::parse(&call.record)?;
         }
         Ok(ToolCall { record, approval, content_withheld: false })
     }
 
-    /// The record of a call, as soon as it is decided or `patience` is over.
+    /// Returns the record of a call once it is decided, or after `timeout`.
     ///
     /// # Errors
     ///
@@ -232,74 +235,74 @@ impl Engine {
         &self,
         run: &RunId,
         id: &ToolCallId,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<ToolCall, CallError> {
-        let over = tokio::time::sleep(patience);
-        tokio::pin!(over);
+        let deadline = tokio::time::sleep(timeout);
+        tokio::pin!(deadline);
         let mut newest = self.ledger.newest_position();
         loop {
-            // Looked at before the ledger is asked: whatever is newer wakes us again.
+            // Before the query, so that a record that is added during it ends the wait below.
             newest.mark_unchanged();
             let call = self.tool_call(run, id).await?;
-            if patience.is_zero() || !call.is_pending() {
+            if timeout.is_zero() || !call.is_pending() {
                 return Ok(call);
             }
             tokio::select! {
                 changed = newest.changed() => if changed.is_err() { return Ok(call) },
-                () = &mut over => return Ok(call),
+                () = &mut deadline => return Ok(call),
                 () = self.shutdown.cancelled() => return Ok(call),
             }
-            // Other runs are busy too: what they record need not be asked about one by one.
-            tokio::time::sleep(PAUSE).await;
+            // Records of other runs end the wait too. Not each of them needs a lookup.
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Follows the records that pass `filter`, behind `after`.
-    pub fn follow(&self, filter: RecordFilter, after: i64) -> Follow {
-        Follow {
+    /// Returns a stream of the records that match `filter`, after the position `after`.
+    pub fn follow_records(&self, filter: RecordFilter, after: i64) -> RecordStream {
+        RecordStream {
             engine: self.clone(),
             filter,
             after,
             newest: self.ledger.newest_position(),
-            waiting: Vec::new().into_iter(),
+            batch: Vec::new().into_iter(),
         }
     }
 
-    /// The position of the newest record.
+    /// Returns the position of the newest record.
     pub fn newest_position(&self) -> i64 {
         *self.ledger.newest_position().borrow()
     }
 }
 
-/// Records as they come. What was missed is asked for from the ledger, so that nothing is, however slow the reader.
-pub struct Follow {
+/// A stream of records. It reads from the ledger, so a slow client misses none.
+pub struct RecordStream {
     engine: Engine,
     filter: RecordFilter,
     after: i64,
     newest: tokio::sync::watch::Receiver<i64>,
-    waiting: std::vec::IntoIter<StoredRecord>,
+    batch: std::vec::IntoIter<StoredRecord>,
 }
 
-impl Follow {
-    /// The next record; `None` where the service ends.
+impl RecordStream {
+    /// Waits for the next record; `None` when the service shuts down.
     ///
     /// # Errors
     ///
-    /// Where the ledger fails.
+    /// If the ledger fails.
     pub async fn next(&mut self) -> Result<Option<StoredRecord>, CallError> {
         loop {
-            if let Some(record) = self.waiting.next() {
+            if let Some(record) = self.batch.next() {
                 self.after = record.position;
                 return Ok(Some(record));
             }
-            // Looked at before the ledger is asked: whatever is newer wakes us again.
+            // Before the query, so that a record that is added during it ends the wait below.
             let newest = *self.newest.borrow_and_update();
             let found = self.engine.ledger.records(&self.filter, Some(self.after), STREAM_BATCH).await?;
             if !found.is_empty() {
-                self.waiting = found.into_iter();
+                self.batch = found.into_iter();
                 continue;
             }
-            // Nothing up to there passes the filter: it need not be looked through again.
+            // No record up to here matches the filter, so the next query starts after it.
             self.after = self.after.max(newest);
             tokio::select! {
                 changed = self.newest.changed() => if changed.is_err() { return Ok(None) },

@@ -1,5 +1,6 @@
-//! One call: who calls what with which input, and the answer.
+//! The context of a call: caller, tool and common input; and its answer.
 
+pub(crate) mod chain_head;
 pub mod disclosure;
 pub mod record;
 
@@ -7,17 +8,20 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use ledger::{Entry, Preconditions, Reply};
-use model::{DiskChange, Draft, Outcome, Refusal, RunId, Sha256, ToolCallId, Usage, Verdict, canonical_json};
+use model::{Draft, Outcome, Refusal, RunId, Sha256, ToolCallId, Verdict, canonical_json};
 use serde_json::{Map, Value};
 
 use crate::CallError;
 use crate::clock::{new_tool_call_id, now};
-use crate::engine::Caller;
+use crate::engine::{Caller, RequestIds};
+use crate::tool::array_members::wrap_scalars;
 use crate::tool::{Parse, ReadTool, Tool};
 
-/// The longest reason of a mutation, in characters.
+pub use chain_head::ChainHead;
+
+/// The maximum length of a mutation's reason, in characters.
 pub const MAX_REASON: usize = 2000;
-/// The longest step that a caller names, in characters.
+/// The maximum length of a step ID, in characters.
 pub const MAX_STEP_ID: usize = 128;
 
 /// The answer to a successful call.
@@ -25,17 +29,8 @@ pub const MAX_STEP_ID: usize = 128;
 pub struct Answer {
     /// JSON text of the whole body.
     pub body: String,
-    /// The record of the call, which the answers of mutations name.
+    /// The record of the call.
     pub head: Option<ChainHead>,
-}
-
-/// A record and its hash: the head of its run's chain when it was written. A caller that keeps it is a witness of the chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChainHead {
-    /// The record's number.
-    pub seq: u64,
-    /// Its hash.
-    pub hash: Option<Sha256>,
 }
 
 /// A call that failed or waits for approval.
@@ -43,8 +38,18 @@ pub struct ChainHead {
 pub struct Failed {
     /// The ID of the call.
     pub tool_call_id: ToolCallId,
-    /// Why.
+    /// The error.
     pub error: CallError,
+}
+
+/// How a caller reads the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum View {
+    /// As JSON.
+    #[default]
+    Json,
+    /// As text. Lists that are cut then have the number of all their entries, which takes longer.
+    Text,
 }
 
 /// What is known of a call before its tool parses the input.
@@ -58,20 +63,22 @@ pub struct CallContext {
     pub tool_call_id: ToolCallId,
     /// Whether the caller chose the ID.
     pub client_supplied_id: bool,
-    /// The caller's step.
+    /// The caller's ID of its step.
     pub step_id: Option<String>,
-    /// The whole input but for the ID, as canonical JSON; only mutations keep it.
+    /// The whole input except the ID, as canonical JSON. Empty for a read without an ID.
     pub input: String,
-    /// Hash of the whole input but for the ID.
+    /// Hash of the whole input except the ID.
     pub input_sha256: Sha256,
-    /// Who calls.
+    /// The caller.
     pub caller: Caller,
-    /// Why; only mutations have one.
+    /// The reason; only mutations have one.
     pub reason: Option<String>,
     /// Whether the call only shows what it would change.
     pub dry_run: bool,
     /// The mount to read; only reads have one.
     pub mount: Option<String>,
+    /// How the caller reads the answer.
+    pub view: View,
     /// When the call came in, RFC 3339 UTC with microseconds.
     pub timestamp: String,
     /// When the call came in, for its duration.
@@ -79,7 +86,7 @@ pub struct CallContext {
 }
 
 impl CallContext {
-    /// Splits an input into the members that every tool has and the tool's own members.
+    /// Splits an input into the common members, which become the context, and the tool's own members.
     pub fn of(
         run: &RunId,
         caller: Caller,
@@ -91,7 +98,7 @@ impl CallContext {
         (call, members)
     }
 
-    /// The context of a call whose input could not be parsed.
+    /// Creates the context of a call without the common members of its input.
     pub fn new(run: &RunId, caller: Caller, tool: &'static Tool) -> Self {
         Self {
             run_id: run.clone(),
@@ -105,12 +112,13 @@ impl CallContext {
             reason: None,
             dry_run: false,
             mount: None,
+            view: View::Json,
             timestamp: now(),
             started: Instant::now(),
         }
     }
 
-    /// The same call with a new ID, so that the caller's own stays free.
+    /// Returns the call under a new ID, so that the client's ID remains unused.
     #[must_use]
     pub fn under_new_id(self) -> Self {
         Self { tool_call_id: new_tool_call_id(), client_supplied_id: false, ..self }
@@ -125,7 +133,7 @@ impl CallContext {
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST`, the refusals of the tool, and `FORBIDDEN` where every output would show content.
+    /// `INVALID_REQUEST`, the refusals of the tool, and `FORBIDDEN` if every output would show content.
     pub fn parse_read(
         &self,
         parse: Parse<dyn ReadTool>,
@@ -139,6 +147,7 @@ impl CallContext {
     }
 
     fn take_members(&mut self, mut members: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
+        wrap_scalars(self.tool, &mut members);
         let id = text_member(&mut members, "toolCallId")?;
         if self.tool.mutates() || id.is_some() {
             self.input = canonical_json(&members);
@@ -151,12 +160,12 @@ impl CallContext {
         let step_id = text_member(&mut members, "stepId")?;
         if step_id.as_ref().is_some_and(|step| step.is_empty() || step.chars().count() > MAX_STEP_ID) {
             return Err(Refusal::invalid(
-                format!("`stepId` takes 1 to {MAX_STEP_ID} characters"),
-                "Give a shorter stepId, or leave it out.",
+                format!("`stepId` is empty or longer than {MAX_STEP_ID} characters"),
+                "Give a shorter stepId, or omit it.",
             ));
         }
         if step_id.as_ref().is_some_and(|step| step.contains('\0')) {
-            return Err(Refusal::invalid("`stepId` holds a NUL", "Leave the NUL out."));
+            return Err(Refusal::invalid("`stepId` contains a NUL character", "Remove the NUL character."));
         }
         self.step_id = step_id.map(|step_id| self.redact_input("stepId", step_id));
         if self.tool.mutates() {
@@ -166,7 +175,7 @@ impl CallContext {
                 None => false,
                 Some(Value::Bool(dry_run)) => dry_run,
                 Some(_) => {
-                    return Err(Refusal::invalid("`dryRun` is true or false", "Give a boolean, or leave it out."));
+                    return Err(Refusal::invalid("`dryRun` is not a boolean", "Give true or false, or omit it."));
                 }
             };
         } else {
@@ -186,7 +195,7 @@ impl CallContext {
         redacted
     }
 
-    /// The tool's own members of a stored input.
+    /// Returns the tool's own members of a stored input.
     pub fn without_common(mut members: Map<String, Value>) -> Map<String, Value> {
         for name in ["stepId", "reason", "dryRun"] {
             members.remove(name);
@@ -194,31 +203,26 @@ impl CallContext {
         members
     }
 
-    /// The record of the call, as far as it is known.
+    /// Creates the record of the call, without its files and reasons.
     pub fn draft(&self, decision: Verdict, outcome: Outcome) -> Draft {
-        Draft {
-            actor: self.caller.actor.clone(),
-            artifact_uris: Vec::new(),
-            code: None,
-            decision,
-            diff_sha256: None,
-            duration_micros: u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX),
-            files: Vec::new(),
-            mutates: self.tool.mutates(),
-            outcome,
-            paths_read: Vec::new(),
-            paths_written: Vec::new(),
-            reason: self.reason.clone(),
-            reasons: Vec::new(),
-            run_id: self.run_id.clone(),
-            step_id: self.step_id.clone(),
-            timestamp: self.timestamp.clone(),
-            tool: self.tool.name.to_owned(),
-            tool_call_id: self.tool_call_id.clone(),
-        }
+        let mut draft = Draft::new(
+            self.run_id.clone(),
+            self.caller.actor.clone(),
+            self.tool.name,
+            self.tool_call_id.clone(),
+            self.timestamp.clone(),
+        );
+        draft.decision = decision;
+        draft.duration_micros = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        draft.mutates = self.tool.mutates();
+        draft.outcome = outcome;
+        draft.reason.clone_from(&self.reason);
+        draft.step_id.clone_from(&self.step_id);
+        RequestIds::write(self.caller.request.as_deref(), &mut draft);
+        draft
     }
 
-    /// What must hold when the call is recorded. A refused call is recorded in any case.
+    /// Returns what must hold when the call is recorded. A refused call is always recorded.
     pub fn preconditions(&self, draft: &Draft) -> Preconditions {
         match draft.outcome {
             Outcome::Ok | Outcome::Pending => {
@@ -228,58 +232,51 @@ impl CallContext {
         }
     }
 
-    /// The ledger's entry of a call that changes nothing.
+    /// Creates the ledger entry of a call that changes nothing.
     pub fn entry(&self, draft: Draft, reply: Option<Reply>) -> Entry {
-        Entry {
-            preconditions: self.preconditions(&draft),
-            draft,
-            input_sha256: self.input_sha256,
-            client_supplied_id: self.client_supplied_id,
-            reply,
-            steps: Vec::new(),
-            artifact: None,
-            approval: None,
-            approval_decision: None,
-            usage: Usage::default(),
-            disk: DiskChange::default(),
-        }
+        let mut entry = Entry::new(draft, self.input_sha256);
+        entry.preconditions = self.preconditions(&entry.draft);
+        entry.client_supplied_id = self.client_supplied_id;
+        entry.reply = reply;
+        entry
     }
 }
 
 fn check_id(raw: &str) -> Result<ToolCallId, Refusal> {
     if let Some(what) = model::credential_in(raw.as_bytes()) {
-        // It names the call in records and URLs, so that it cannot be redacted.
-        let message = format!("`toolCallId` holds a credential: {what}");
-        return Err(Refusal::invalid(message, "Give an ID that is no secret, or leave it out."));
+        // The ID identifies the call in records and URLs, so it cannot be redacted.
+        let message = format!("`toolCallId` contains a credential: {what}");
+        return Err(Refusal::invalid(message, "Give an ID without credentials, or omit it."));
     }
-    ToolCallId::parse(raw)
-        .map_err(|error| Refusal::invalid(error.to_string(), "Give a shorter toolCallId, or leave it out."))
+    ToolCallId::parse(raw).map_err(|error| Refusal::invalid(error.to_string(), "Give a valid toolCallId, or omit it."))
 }
 
 fn text_member(members: &mut Map<String, Value>, name: &str) -> Result<Option<String>, Refusal> {
     match members.remove(name) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(Refusal::invalid(format!("`{name}` is a string"), "Give a string, or leave it out.")),
+        Some(_) => Err(Refusal::invalid(format!("`{name}` is not a string"), "Give a string, or omit it.")),
     }
 }
 
 fn take_reason(members: &mut Map<String, Value>) -> Result<String, Refusal> {
-    let hint = "Say in `reason`, in 1 to 2,000 characters, why you make this change.";
+    let hint = "Describe in `reason`, in 1 to 2,000 characters, why you make this change.";
     match text_member(members, "reason")? {
         None => Err(Refusal::invalid("`reason` is missing", hint)),
         Some(reason) if reason.trim().is_empty() || reason.chars().count() > MAX_REASON => {
-            Err(Refusal::invalid("`reason` takes 1 to 2,000 characters", hint))
+            Err(Refusal::invalid("`reason` is empty or longer than 2,000 characters", hint))
         }
-        Some(reason) if reason.contains('\0') => Err(Refusal::invalid("`reason` holds a NUL", "Leave the NUL out.")),
+        Some(reason) if reason.contains('\0') => {
+            Err(Refusal::invalid("`reason` contains a NUL character", "Remove the NUL character."))
+        }
         Some(reason) => Ok(reason),
     }
 }
 
-/// Puts the members of every answer in front of the tool's own.
+/// Prepends the members that every answer has to the tool's own output.
 pub fn splice(tool_call_id: &ToolCallId, output: &str) -> String {
     let id = Value::from(tool_call_id.as_str());
-    let rest = output.strip_prefix('{').unwrap_or("}");
-    let comma = if rest.starts_with('}') { "" } else { "," };
-    ["{\"ok\":true,\"toolCallId\":", &id.to_string(), comma, rest].concat()
+    let members = output.strip_prefix('{').unwrap_or("}");
+    let comma = if members.starts_with('}') { "" } else { "," };
+    ["{\"ok\":true,\"toolCallId\":", &id.to_string(), comma, members].concat()
 }

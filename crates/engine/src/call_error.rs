@@ -1,4 +1,4 @@
-//! How a call fails: by a refusal that the caller can act on, or by a fault of ours.
+//! Errors of calls: refusals, which the caller can act on, and internal errors.
 
 pub mod refusals;
 
@@ -7,11 +7,11 @@ use model::{Code, Refusal};
 /// A call that did not succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The caller can act on it.
+    /// A refusal, which the caller can act on.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A fault of ours: logged once where it becomes an answer, and never shown.
-    #[error("internal fault")]
+    /// An internal error: logged once where it becomes an answer, and never shown to the caller.
+    #[error("internal error")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -21,7 +21,7 @@ impl CallError {
         matches!(self, Self::Refused(refusal) if refusal.code == code)
     }
 
-    /// Whether it passes by itself, so that the same call may be tried again.
+    /// Whether the same call can succeed later without a change by the caller.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.code.is_retryable(),
@@ -29,73 +29,84 @@ impl CallError {
         }
     }
 
-    /// Store or disk full or away: nothing was changed, try again.
+    /// Returns the refusal that the database or the disk is full or unreachable.
     pub fn unavailable(cause: &(dyn std::error::Error + 'static)) -> Self {
         tracing::warn!(error = cause, "unavailable");
         Self::Refused(Refusal::new(
             Code::Unavailable,
-            "the store or the disk cannot take the call now; nothing was changed",
-            "Try the same call again in a moment.",
+            "the database or the disk is unavailable; nothing was changed",
+            "Retry the same call in a moment.",
         ))
     }
 
-    /// The store went away while it committed: nobody knows yet whether the call was recorded.
-    fn in_doubt(cause: &(dyn std::error::Error + 'static)) -> Self {
-        tracing::warn!(error = cause, "a commit is in doubt");
+    /// Returns the refusal that the connection was lost during a commit, so that its outcome is uncertain.
+    fn uncertain(cause: &(dyn std::error::Error + 'static)) -> Self {
+        tracing::warn!(error = cause, "the outcome of a commit is uncertain");
         Self::Refused(Refusal::new(
             Code::Unavailable,
-            "the store went away before it said whether the call is recorded; it has happened as a whole or not at all",
-            "Send the same call again in a moment, under the same toolCallId if it had one; else look at the audit first.",
+            "the connection to the database was lost during the commit; the call took effect completely or not at all",
+            "Retry the same call in a moment under the same toolCallId. If it had none, check the audit first.",
         ))
     }
 
-    /// The database is not this instance's to write to.
+    /// Returns the refusal that this instance must not write to the database any more.
     fn fenced(fence: ledger::Fence) -> Self {
-        tracing::error!(error = &fence as &dyn std::error::Error, "nothing is recorded any more");
+        tracing::error!(
+            error = &fence as &dyn std::error::Error,
+            "this instance must not write to the database: all calls are refused"
+        );
         let (message, hint) = match fence {
             ledger::Fence::TakenOver => (
-                "another instance of the service has taken over the database of this one; nothing was changed",
-                "Send the call to the other instance. Operator: stop this one.",
+                "another instance of the service has taken over the database; nothing was changed",
+                "Send the call to the other instance. Operator: stop this instance.",
             ),
-            ledger::Fence::WentBackwards => (
+            ledger::Fence::LostCommits => (
                 "the database has lost commits that were acknowledged; nothing was changed",
-                "Operator: put the newest state of the database back, or restart the service to go on from this one.",
+                "Operator: restore the newest state of the database, or restart the service to continue from this state.",
             ),
         };
         Self::Refused(Refusal::new(Code::Unavailable, message, hint))
     }
 
-    /// Returns the refusal that an earlier recorded change of the run cannot be finished yet. A refusal stays as it is.
+    /// Converts an internal error to the refusal that an earlier recorded change of the run cannot be applied yet.
     #[must_use]
-    pub fn unsettled(self) -> Self {
+    pub fn earlier_unapplied(self) -> Self {
         match self {
             Self::Refused(refusal) => Self::Refused(refusal),
             Self::Internal(cause) => {
-                tracing::error!(error = &*cause as &(dyn std::error::Error + 'static), "a change is unfinished");
+                tracing::error!(
+                    error = &*cause as &(dyn std::error::Error + 'static),
+                    "a recorded change cannot be applied yet"
+                );
                 Self::Refused(Refusal::new(
                     Code::Unavailable,
-                    "an earlier change of the run is recorded, and the disk cannot take all of it now; nothing else was done",
-                    "Try the same call again in a moment: the change is finished first.",
+                    "an earlier change of the run is recorded but cannot be applied to the disk now; this call changed nothing",
+                    "Retry the same call in a moment: the earlier change is applied first.",
                 ))
             }
         }
     }
 
-    /// Returns the refusal that the change is recorded as `seqs`, but cannot be applied yet. A refusal stays as it is.
+    /// Converts an internal error or `UNAVAILABLE` to the refusal that the change is recorded as `seqs` but cannot be applied
+    /// yet.
     #[must_use]
-    pub fn unfinished(self, seqs: &[u64]) -> Self {
+    pub fn unapplied(self, seqs: &[u64]) -> Self {
         match self {
             Self::Refused(refusal) if refusal.code != Code::Unavailable => return Self::Refused(refusal),
             Self::Refused(_) => {}
             Self::Internal(cause) => {
-                tracing::error!(error = &*cause as &(dyn std::error::Error + 'static), ?seqs, "a change is unfinished");
+                tracing::error!(
+                    error = &*cause as &(dyn std::error::Error + 'static),
+                    ?seqs,
+                    "a recorded change cannot be applied yet"
+                );
             }
         }
         Self::Refused(
             Refusal::new(
                 Code::Unavailable,
-                "the change is recorded, but the disk cannot take all of it now; it is finished before any other call of the run",
-                "Do not make the change anew: send the same call again under the same toolCallId, or look at the call's record.",
+                "the change is recorded but cannot be applied to the disk now; it is applied before any other call of the run",
+                "Do not make the change again under another ID: retry under the same toolCallId, or get the call's record.",
             )
             .with_details(|details| details.seq = seqs.last().copied()),
         )
@@ -106,7 +117,7 @@ impl From<ledger::LedgerError> for CallError {
     fn from(error: ledger::LedgerError) -> Self {
         match error {
             ledger::LedgerError::Unavailable(_) => Self::unavailable(&error),
-            ledger::LedgerError::InDoubt(_) => Self::in_doubt(&error),
+            ledger::LedgerError::InDoubt(_) => Self::uncertain(&error),
             ledger::LedgerError::Fenced(fence) => Self::fenced(fence),
             ledger::LedgerError::NoSuchRun => Self::Refused(refusals::run_not_found()),
             ledger::LedgerError::AlreadyExists | ledger::LedgerError::Internal(_) => Self::Internal(Box::new(error)),
@@ -115,22 +126,22 @@ impl From<ledger::LedgerError> for CallError {
 }
 
 impl From<workspace::WorkspaceError> for CallError {
-    fn from(fault: workspace::WorkspaceError) -> Self {
-        match fault {
+    fn from(error: workspace::WorkspaceError) -> Self {
+        match error {
             workspace::WorkspaceError::Refused(refusal) => Self::Refused(refusal),
             workspace::WorkspaceError::Io(error) => error.into(),
-            workspace::WorkspaceError::Cancelled => Self::Internal(Box::new(fault)),
+            workspace::WorkspaceError::Cancelled => Self::Internal(Box::new(error)),
         }
     }
 }
 
 impl From<workspace::ImportError> for CallError {
-    fn from(fault: workspace::ImportError) -> Self {
-        match fault {
+    fn from(error: workspace::ImportError) -> Self {
+        match error {
             workspace::ImportError::Refused(refusal) => Self::Refused(refusal),
             workspace::ImportError::Io(error) => error.into(),
-            // Whoever asked has gone away, or the service is about to end.
-            workspace::ImportError::Cancelled => Self::unavailable(&fault),
+            // The client has disconnected, or the service is shutting down.
+            workspace::ImportError::Cancelled => Self::unavailable(&error),
         }
     }
 }
@@ -138,7 +149,7 @@ impl From<workspace::ImportError> for CallError {
 impl From<std::io::Error> for CallError {
     fn from(error: std::io::Error) -> Self {
         use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-        // A thread that blocks may have asked the ledger.
+        // A blocking thread may have queried the ledger, whose error is then wrapped in this one.
         let error = match error.downcast::<ledger::LedgerError>() {
             Ok(error) => return error.into(),
             Err(error) => error,

@@ -1,4 +1,4 @@
-//! One call from its input to its answer: admission, then a read or a transaction.
+//! Dispatches calls: admission, then a read or a transaction.
 
 pub mod file_transfers;
 pub mod policy_query;
@@ -11,15 +11,17 @@ use serde_json::{Map, Value};
 
 use crate::call::disclosure::Disclosure;
 use crate::call::record::{Failure, RecordedFailure};
-use crate::call::{Answer, CallContext, Failed, splice};
+use crate::call::{Answer, CallContext, Failed, View, splice};
 use crate::call_error::refusals::forbidden;
 use crate::engine::{Caller, Engine};
 use crate::runs::open_run::OpenRun;
 use crate::tool::Tool;
+use crate::tool::expected_version::SEEN;
+use crate::tool::text::TextAnswer;
 use crate::transaction::{Operation, Outcomes, Parsed};
 use crate::{CallError, json};
 
-/// A call, with its tool's own members of the input.
+/// A call with the tool's own members of its input, or the refusal of the input.
 pub type CallWithInput = (CallContext, Result<Map<String, Value>, Refusal>);
 
 impl Engine {
@@ -36,13 +38,32 @@ impl Engine {
         body: Bytes,
     ) -> Result<Answer, Failed> {
         failpoint::hit("call.handler");
-        let (call, members) = match json::parse_object(&body) {
-            Ok(members) => CallContext::of(run, caller, tool, members),
-            Err(refusal) => (CallContext::new(run, caller, tool), Err(refusal)),
-        };
-        drop(body);
+        self.call_in_view(View::Json, parse_call(run, caller, tool, body, View::Json)).await
+    }
+
+    /// Executes and records one call of `tool` on `run`, and renders its answer for a model.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded; [`refusal_text`](crate::tool::text::refusal_text) renders it.
+    pub async fn call_tool_as_text(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        tool: &'static Tool,
+        body: Bytes,
+    ) -> Result<TextAnswer, Failed> {
+        let (call, members) = parse_call(run, caller, tool, body, View::Text);
         let tool_call_id = call.tool_call_id.clone();
-        self.call(call, members).await.map_err(|error| Failed { tool_call_id, error })
+        let answer = self.call_in_view(View::Text, (call, members)).await?;
+        let seq = answer.head.map(|head| head.seq);
+        TextAnswer::of(tool.text, answer.body, seq)
+            .map_err(|error| Failed { tool_call_id, error: CallError::Internal(Box::new(error)) })
+    }
+
+    async fn call_in_view(&self, view: View, (call, members): CallWithInput) -> Result<Answer, Failed> {
+        let tool_call_id = call.tool_call_id.clone();
+        self.call(CallContext { view, ..call }, members).await.map_err(|error| Failed { tool_call_id, error })
     }
 
     /// Executes and records one call.
@@ -71,7 +92,7 @@ impl Engine {
     ) -> Result<Answer, CallError> {
         let (run, members) = self.admit(&call, members).await?;
         let (output, tool_call_id) = self.read_call(call, &run, members).await?;
-        Ok(Answer { body: splice(&tool_call_id, &output.output), head: None })
+        Ok(Answer { body: splice(&tool_call_id, &output.output), head: output.head })
     }
 
     async fn call_mutation(
@@ -84,7 +105,7 @@ impl Engine {
         self.execute_one(call, run, operation).await
     }
 
-    /// Executes one mutation as a transaction, to its end also when the caller goes away.
+    /// Executes one mutation as a transaction, which is completed even if the client disconnects.
     ///
     /// # Errors
     ///
@@ -101,11 +122,11 @@ impl Engine {
         outcomes.answers.pop().unwrap_or_else(|| Err(CallError::Internal("a call has no answer".into())))
     }
 
-    /// Executes `calls`, which are of one run, as one atomic batch: all of them, or none. Each has its record.
+    /// Executes `calls` of one run as an atomic batch: all of them, or none. Each has its record.
     ///
     /// # Errors
     ///
-    /// Where nothing could be recorded.
+    /// If nothing could be recorded.
     pub async fn call_batch(&self, calls: Vec<CallWithInput>) -> Result<Outcomes, CallError> {
         let disclosures: Vec<_> = calls.iter().map(|(call, _)| Disclosure::of(call)).collect();
         let Outcomes { answers, failed } = self.execute_batch(calls).await?;
@@ -143,11 +164,11 @@ impl Engine {
         Ok(self.record_failure(calls, &[], failure).await?.into())
     }
 
-    /// Checks what every call needs: a permission, a run with files, an input that could be parsed.
+    /// Checks what every call needs: a permission, a run with files, a valid input.
     ///
     /// # Errors
     ///
-    /// The refusal, recorded where there is such a run.
+    /// The refusal, recorded if the run exists.
     pub async fn admit(
         &self,
         call: &CallContext,
@@ -169,7 +190,23 @@ impl Engine {
     }
 }
 
-/// Whether a run that could not be opened still has an audit for the refusal.
+/// Parses the input of a call. The body is dropped as soon as it is parsed. In the model's view, a change expects the version
+/// that the caller has seen, unless the input names another one.
+fn parse_call(run: &RunId, caller: Caller, tool: &'static Tool, body: Bytes, view: View) -> CallWithInput {
+    let parsed = json::parse_object(&body);
+    drop(body);
+    match parsed {
+        Ok(mut members) => {
+            if view == View::Text && tool.expects_version() {
+                members.entry("expectedSha256").or_insert_with(|| SEEN.into());
+            }
+            CallContext::of(run, caller, tool, members)
+        }
+        Err(refusal) => (CallContext::new(run, caller, tool), Err(refusal)),
+    }
+}
+
+/// Whether the refusal of a run that could not be opened is recorded: the run exists and has an audit.
 fn is_recorded_when_opening(error: &CallError) -> bool {
     error.is(Code::RunClosed) || error.is(Code::RunNeedsRepair)
 }

@@ -1,4 +1,4 @@
-//! The engine: what every call works with.
+//! The engine: the shared state of all calls.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ledger::{Appended, Entry, Ledger, RequiredToken, StorageTotals};
-use model::{Code, Permission, Profiles, Refusal};
+use model::{Code, Draft, Permission, Profiles, Refusal, Sha256};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,9 +18,11 @@ use crate::admission::body_memory::{BodyMemory, RequestMemory};
 use crate::admission::bulkhead::RunBulkhead;
 use crate::admission::rate_limit::RateLimiter;
 use crate::admission::tokens::Tokens;
+use crate::approvals::vote_locks::VoteLocks;
 use crate::limits::Limits;
 use crate::metrics::{self, CallMetrics};
 use crate::runs::import_registry::ImportRegistry;
+use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::open_runs::OpenRuns;
 use crate::runs::quota::NodeQuota;
 use crate::transaction::fsync_worker::FsyncWorker;
@@ -37,7 +39,7 @@ impl Deref for Engine {
     }
 }
 
-/// What the engine consists of.
+/// The state that clones of the engine share.
 pub struct Parts {
     /// The ledger.
     pub ledger: Arc<dyn Ledger>,
@@ -55,6 +57,10 @@ pub struct Parts {
     pub imports: ImportRegistry,
     /// Tokens of operators and runs.
     pub tokens: Tokens,
+    /// Keyed requests under way.
+    pub(crate) keyed_requests: InFlightCalls<Sha256>,
+    /// Locks of approvals that are being given.
+    pub votes: VoteLocks,
     /// Rate and concurrency limits by token.
     pub rate_limiter: RateLimiter,
     /// Memory for request bodies.
@@ -94,8 +100,35 @@ pub struct Caller {
     pub actor: String,
     /// What the caller may do in the run.
     pub permissions: BTreeSet<Permission>,
-    /// The run token of the call, which must still be valid when the call is recorded.
+    /// The token of the call, which must still be valid when the call is recorded; `None` if it cannot end.
     pub token: Option<RequiredToken>,
+    /// The HTTP request of the call; `None` for work of the service itself.
+    pub request: Option<Arc<RequestIds>>,
+}
+
+/// The IDs by which the caller's logs and traces name an HTTP request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestIds {
+    /// The ID that the caller chose or the service made: 1 to 128 visible ASCII characters.
+    pub request_id: String,
+    /// The trace ID of a valid `traceparent`: 32 hexadecimal digits.
+    pub trace_id: Option<String>,
+}
+
+impl Caller {
+    /// Returns the same caller, in this HTTP request.
+    #[must_use]
+    pub fn in_request(self, request: Option<Arc<RequestIds>>) -> Self {
+        Self { request, ..self }
+    }
+}
+
+impl RequestIds {
+    /// Writes the IDs of `request` into a record.
+    pub fn write(request: Option<&Self>, draft: &mut Draft) {
+        draft.request_id = request.map(|request| request.request_id.clone());
+        draft.trace_id = request.and_then(|request| request.trace_id.clone());
+    }
 }
 
 impl Engine {
@@ -117,6 +150,8 @@ impl Engine {
             runs: OpenRuns::new(limits.max_live_runs),
             imports: ImportRegistry::default(),
             tokens,
+            keyed_requests: InFlightCalls::default(),
+            votes: VoteLocks::default(),
             rate_limiter: RateLimiter::new(&limits),
             body_memory: BodyMemory::new(limits.max_body_memory_bytes),
             permits: ConcurrencyLimits::new(&limits),
@@ -132,7 +167,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Where the ledger fails.
+    /// If the ledger fails.
     pub async fn append(&self, entries: Vec<Entry>) -> ledger::Result<Appended> {
         let started = Instant::now();
         let calls: Vec<_> = entries.iter().map(|entry| CallMetrics::of(&entry.draft)).collect();
@@ -148,12 +183,12 @@ impl Engine {
         Ok(appended)
     }
 
-    /// Runs `work` as a task of its own, which goes on when the caller goes away: a change must not stay journalled but not
+    /// Runs `work` as a separate task, which continues if the client disconnects: a change must not stay journalled but not
     /// applied.
     ///
     /// # Errors
     ///
-    /// As for `work`. A panic is an internal error of this call alone.
+    /// As for `work`. A panic is an internal error of this call only.
     pub async fn detached<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, CallError>> + Send + 'static,
@@ -172,7 +207,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As for `work`. A panic is an internal error of this call alone.
+    /// As for `work`. A panic is an internal error of this call only.
     pub async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, CallError> + Send + 'static,
@@ -201,7 +236,7 @@ impl Engine {
         self.permits.write.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))
     }
 
-    /// Whether calls can be taken.
+    /// Checks whether the service accepts calls.
     ///
     /// # Errors
     ///
@@ -213,7 +248,7 @@ impl Engine {
         Ok(self.ledger.ping().await?)
     }
 
-    /// Updates the metrics of what the process holds.
+    /// Updates the gauges of open runs and imports.
     pub fn record_gauges(&self) {
         metrics::set_gauges(self.runs.len(), self.imports.len());
     }

@@ -1,8 +1,9 @@
-//! The past of a run: earlier contents, the tree at a record, and the feed of changes.
+//! The history of a run: earlier contents, the tree at a record, and the feed of changes.
 
 pub mod change_feed;
 pub mod content_history;
 pub mod content_integrity;
 mod earlier_calls;
+mod seen_content;
 pub mod snapshot;
 pub mod touched_paths;

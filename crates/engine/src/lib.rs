@@ -1,7 +1,7 @@
 //! The engine of the service: runs, calls and transactions over a ledger and workspaces.
 //!
-//! The law of this crate: no HTTP, no SQL, no file of a run is opened here. Only a [`transaction`] changes a run, and every
-//! call is recorded before it is answered.
+//! This crate has no HTTP and no SQL, and opens no file of a run. Only a [`transaction`] changes a run, and every call is
+//! recorded before it is answered.
 
 pub mod admission;
 pub mod approvals;
@@ -13,6 +13,7 @@ pub mod clock;
 pub mod dispatch;
 pub mod engine;
 
+pub mod events;
 pub mod history;
 pub mod limits;
 pub mod metrics;

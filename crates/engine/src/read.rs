@@ -7,8 +7,8 @@ use model::{Code, Refusal, RunState, ToolCallId};
 use serde_json::{Map, Value};
 use workspace::{Tree, WorkspaceError};
 
-use crate::call::CallContext;
 use crate::call::record::{Failure, read_entry};
+use crate::call::{CallContext, ChainHead, View};
 use crate::call_error::refusals::{run_not_open, timed_out};
 use crate::engine::Engine;
 use crate::runs::open_run::OpenRun;
@@ -29,7 +29,7 @@ impl Engine {
         members: Map<String, Value>,
     ) -> Result<(ReadOutput, ToolCallId), CallError> {
         let ToolRun::Read(parse) = call.tool.run else {
-            return Err(CallError::Internal("a mutation is no read".into()));
+            return Err(CallError::Internal("a mutation is not a read".into()));
         };
         if let Err(error) = reconcile::ensure_consistent(self, run).await {
             return Err(self.record_error(&call, &[], error).await);
@@ -61,8 +61,14 @@ impl Engine {
         let mut entry = read_entry(&call, &mut output);
         entry.draft.reasons.extend(at_record.map(|at| format!("atSeq:{}", at.seq)));
         match self.append_for(std::slice::from_ref(&call), vec![entry]).await.map_err(Failure::of_recording) {
-            Ok(_) => Ok((output, call.tool_call_id)),
-            // The token was revoked while the call was under way.
+            Ok(records) => {
+                for record in &records {
+                    run.seen_versions.add(record);
+                }
+                output.head = records.first().map(|record| ChainHead { seq: record.seq, hash: record.hash });
+                Ok((output, call.tool_call_id))
+            }
+            // The token was revoked during the call.
             Err(Failure::All(error)) => Err(self.record_error(&call, &paths, error).await),
             Err(failure) => Err(failure.into_error()),
         }
@@ -95,16 +101,17 @@ impl Engine {
                 (permit, Some(snapshot))
             }
         };
-        let (run, tool_name) = (Arc::clone(run), call.tool.name);
+        let (run, tool_name, counts_all) = (Arc::clone(run), call.tool.name, call.view == View::Text);
         let cancel = Arc::new(AtomicBool::new(false));
-        // Dropped with this future when the caller goes away. The thread sees the flag and stops.
+        // Dropped with this future when the client disconnects. The thread sees the flag and stops.
         let _cancel = SetOnDrop(Arc::clone(&cancel));
         self.blocking(move || {
             failpoint::hit("call.read");
-            let context = ReadContext { snapshot: snapshot.as_ref(), ..context(&run, mount.as_deref(), &cancel) };
+            let context =
+                ReadContext { snapshot: snapshot.as_ref(), counts_all, ..context(&run, mount.as_deref(), &cancel) };
             let output = tool.read(&context);
             if matches!(output, Err(WorkspaceError::Cancelled)) {
-                tracing::debug!("a read was cancelled: its caller went away, or its time was over");
+                tracing::debug!("a read was cancelled: the client disconnected or the time limit was exceeded");
                 metrics::read_cancelled(tool_name);
             }
             output.map_err(CallError::from)
@@ -113,7 +120,7 @@ impl Engine {
     }
 }
 
-/// What a read of the present files reads from: `mount`, or else the run's own tree.
+/// Returns what a read of the present files reads from: `mount`, or else the run's own tree.
 fn context<'a>(run: &'a OpenRun, mount: Option<&'a Tree>, cancel: &'a AtomicBool) -> ReadContext<'a> {
     ReadContext {
         rules: &run.rules,
@@ -121,6 +128,7 @@ fn context<'a>(run: &'a OpenRun, mount: Option<&'a Tree>, cancel: &'a AtomicBool
         workspace: mount.is_none().then_some(&*run.workspace),
         changed: Some(&run.changed),
         snapshot: None,
+        counts_all: false,
         cancel,
     }
 }
@@ -141,5 +149,5 @@ pub fn unknown_mount(name: &str, run: &OpenRun) -> Refusal {
     } else {
         format!("The mounts are: {}.", known.join(", "))
     };
-    Refusal::new(Code::NotFound, format!("there is no mount `{name}`"), hint)
+    Refusal::new(Code::NotFound, format!("the mount `{name}` does not exist"), hint)
 }

@@ -1,9 +1,9 @@
-//! Reconciliation: bringing a run's tree to what the ledger has recorded, after a kill, an uncertain commit or a disk that
-//! failed for a while.
+//! Reconciliation: applies recorded changes that a run's tree lacks after a kill, an uncertain commit or a temporary error of
+//! the disk.
 //!
 //! A run is dirty while the ledger may have journal steps that the tree lacks. A call that locks paths of a dirty run, or
-//! reads it, reconciles it first: every target of a journal step has its old or its new version, and is rolled forward. Where one
-//! has another version, the run alone needs repair.
+//! reads it, reconciles it first: every target of a journal step has its old or its new version, and gets the new one. If a
+//! target has another version, this run needs repair.
 
 mod journal_check;
 
@@ -24,11 +24,11 @@ use crate::runs::path_locks::PathGuard;
 use crate::transaction::fsync_worker::fsync;
 use crate::transaction::staged_files;
 
-/// Locks `paths` once the tree has everything that is recorded.
+/// Locks `paths` once the tree has every recorded change.
 ///
 /// # Errors
 ///
-/// Where a recorded change cannot be applied now.
+/// If a recorded change cannot be applied now.
 pub async fn lock(engine: &Engine, run: &Arc<OpenRun>, paths: Vec<LogicalPath>) -> Result<PathGuard, CallError> {
     loop {
         let guard = run.path_locks.lock(paths.clone()).await;
@@ -36,26 +36,26 @@ pub async fn lock(engine: &Engine, run: &Arc<OpenRun>, paths: Vec<LogicalPath>) 
             return Ok(guard);
         }
         drop(guard);
-        // With the whole run locked, steps of a mutation under way are not taken for left ones.
+        // With the whole run locked, no pending step belongs to a mutation in progress.
         let all = lock_all(run).await;
         if run.accounting.is_dirty() {
             let (owned, engine_clone) = (Arc::clone(run), engine.clone());
-            // The guard moves into the task: should the caller go away, the run stays locked to the end.
+            // The guard moves into the task, so that the run stays locked if the client disconnects.
             let task = async move {
                 let reconciled = reconcile(&engine_clone, &owned).await;
                 drop(all);
                 reconciled
             };
-            engine.detached(task).await.map_err(CallError::unsettled)?;
+            engine.detached(task).await.map_err(CallError::earlier_unapplied)?;
         }
     }
 }
 
-/// Reconciles the run where it is dirty.
+/// Reconciles the run if it is dirty.
 ///
 /// # Errors
 ///
-/// Where a recorded change cannot be applied now.
+/// If a recorded change cannot be applied now.
 pub async fn lock_if_dirty(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
     if run.accounting.is_dirty() {
         drop(lock(engine, run, Vec::new()).await?);
@@ -63,12 +63,12 @@ pub async fn lock_if_dirty(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), Ca
     Ok(())
 }
 
-/// Makes sure that a read finds no part of a change: the tree has everything that is recorded, or, where the disk does not
-/// take that now, nothing of it.
+/// Ensures that a read sees no partially applied change: the tree has every recorded change, or none that cannot be applied
+/// now.
 ///
 /// # Errors
 ///
-/// Where a change is partially applied.
+/// If a change is partially applied.
 pub async fn ensure_consistent(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
     match lock_if_dirty(engine, run).await {
         Ok(()) => Ok(()),
@@ -80,7 +80,7 @@ pub async fn ensure_consistent(engine: &Engine, run: &Arc<OpenRun>) -> Result<()
 ///
 /// # Errors
 ///
-/// Where a change is partially applied.
+/// If a change is partially applied.
 pub async fn lock_consistent(engine: &Engine, run: &Arc<OpenRun>) -> Result<PathGuard, CallError> {
     match lock(engine, run, vec![LogicalPath::root()]).await {
         Ok(guard) => Ok(guard),
@@ -92,11 +92,11 @@ pub async fn lock_consistent(engine: &Engine, run: &Arc<OpenRun>) -> Result<Path
     }
 }
 
-/// Waits until the tree has every recorded change and no mutation is under way. The caller must hold no lock of the run.
+/// Waits until the tree has every recorded change and no mutation is in progress. The caller must hold no lock of the run.
 ///
 /// # Errors
 ///
-/// Where the disk does not take a change.
+/// If a change cannot be applied now.
 pub async fn apply_all(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
     lock(engine, run, vec![LogicalPath::root()]).await.map(drop)
 }
@@ -105,7 +105,7 @@ async fn lock_all(run: &OpenRun) -> PathGuard {
     run.path_locks.lock(vec![LogicalPath::root()]).await
 }
 
-/// Returns `error`, which kept changes from being finished, where the tree has a part of one of them.
+/// Returns `error`, which prevented recorded changes from being applied, if one of them is partially applied.
 async fn unless_partially_applied(engine: &Engine, run: &Arc<OpenRun>, error: CallError) -> Result<(), CallError> {
     for entry in engine.ledger.pending_journal(Some(&run.run_id)).await? {
         let run = Arc::clone(run);
@@ -119,12 +119,12 @@ async fn unless_partially_applied(engine: &Engine, run: &Arc<OpenRun>, error: Ca
 
 /// Repeats every journal step that the ledger still has. The caller has locked the whole run.
 async fn reconcile(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
-    // This waits for uncertain commits: what they left is pending and counts, or never will.
+    // Waits for uncertain commits: their steps are now pending, or will never be.
     let settled = engine.ledger.settled_run(&run.run_id).await?.ok_or_else(run_not_found)?;
     discard_uncertain_files(engine, run, &settled.journal).await?;
     let stored = settled.stored;
     replay_journal(engine, run, settled.journal, (stored.run.head_seq, stored.run.head_hash)).await?;
-    // The calls that made the changes did not get to it: what they changed and used is known to the ledger alone.
+    // The calls that made these changes have not updated the state in memory, so it is read from the ledger.
     run.changed.clear();
     run.disk.set_held(stored.run.disk);
     run.pending_approvals.set(stored.run.counts.pending_approvals);
@@ -154,7 +154,7 @@ async fn discard_uncertain_files(
     engine.blocking(discard).await
 }
 
-/// Repeats all steps of `journal`, in order. `head` is that of the run's chain. Where they cannot be repeated, the run needs
+/// Repeats all steps of `journal`, in order. `head` is that of the run's chain. If they cannot be repeated, the run needs
 /// repair.
 async fn replay_journal(
     engine: &Engine,
@@ -162,11 +162,11 @@ async fn replay_journal(
     journal: Vec<JournalEntry>,
     head: (u64, Sha256),
 ) -> Result<(), CallError> {
-    if journal.is_empty() || !is_sound(engine, run, &journal, head).await? {
+    if journal.is_empty() || !is_intact(engine, run, &journal, head).await? {
         return Ok(());
     }
     let done: Vec<_> = journal.iter().map(|entry| (run.run_id.clone(), entry.seq)).collect();
-    // A file that several calls changed is compared with its last version only: earlier ones were overwritten.
+    // A file that several calls changed is compared only with its last version, since earlier ones were overwritten.
     let steps: Vec<Step> = journal.into_iter().flat_map(|entry| entry.steps).collect();
     let (tree, staged) = (Arc::clone(run), staged_files::names(&steps));
     match engine.blocking(move || tree.workspace.replay(&steps).map_err(CallError::from)).await? {
@@ -174,7 +174,7 @@ async fn replay_journal(
             let run = Arc::clone(run);
             let finish = move || {
                 fsync(&[applied]);
-                // What a large file was exchanged for, where it was moved into the tree before.
+                // The old content of a large file that was exchanged with the new one before.
                 staged_files::discard(&run, &staged);
                 Ok(())
             };
@@ -189,13 +189,13 @@ async fn replay_journal(
 ///
 /// # Errors
 ///
-/// Where they cannot be repeated now. The next call of the run tries again.
+/// If they cannot be repeated now. The next call of the run tries again.
 pub async fn replay_records(engine: &Engine, run: &Arc<OpenRun>, seqs: &[u64]) -> Result<(), CallError> {
     run.accounting.set_dirty();
     let settled = engine.ledger.settled_run(&run.run_id).await?.ok_or_else(run_not_found)?;
     let (mut journal, head) = (settled.journal, (settled.stored.run.head_seq, settled.stored.run.head_hash));
     journal.retain(|entry| seqs.contains(&entry.seq));
-    if !is_sound(engine, run, &journal, head).await? {
+    if !is_intact(engine, run, &journal, head).await? {
         return Err(needs_repair().into());
     }
     let steps: Vec<Step> = journal.into_iter().flat_map(|entry| entry.steps).collect();
@@ -213,22 +213,22 @@ pub async fn replay_records(engine: &Engine, run: &Arc<OpenRun>, seqs: &[u64]) -
     }
 }
 
-/// Reconciles the open runs that are dirty, after a disk or a database that failed for a while.
+/// Reconciles the dirty open runs, after a temporary error of the disk or the database.
 pub async fn reconcile_dirty_runs(engine: &Engine) {
     for run in engine.runs.dirty() {
         if let Err(error) = lock_if_dirty(engine, &run).await {
-            // The next round tries again, and so does the run's next call.
-            tracing::warn!(run.id = %run.run_id, error = &error as &dyn std::error::Error, "a change is unfinished");
+            // The next round and the run's next call try again.
+            tracing::warn!(run.id = %run.run_id, error = &error as &dyn std::error::Error, "a recorded change cannot be applied yet");
         }
     }
 }
 
-/// Reconciles all runs at the start, before the service listens. Returns the number of journal entries found. A run where
-/// that fails is left to its next call or its operator.
+/// Reconciles all runs at the start, before the service listens. Returns the number of journal entries found. If that
+/// fails for a run, its next call tries again, or it needs repair.
 ///
 /// # Errors
 ///
-/// Where the ledger fails.
+/// If the ledger fails.
 pub async fn reconcile_all(engine: &Engine) -> Result<usize, CallError> {
     let mut found = 0;
     for run_id in engine.ledger.runs_with_pending_journal().await? {
@@ -236,7 +236,7 @@ pub async fn reconcile_all(engine: &Engine) -> Result<usize, CallError> {
             Ok(count) => found += count,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::error!(run.id = %run_id, error, "the run's pending changes cannot be finished");
+                tracing::error!(run.id = %run_id, error, "the run's pending changes could not be applied");
             }
         }
     }
@@ -248,13 +248,13 @@ async fn reconcile_at_start(engine: &Engine, run_id: &RunId) -> Result<usize, Ca
     let found = engine.ledger.pending_journal(Some(run_id)).await?.len();
     reconcile(engine, &run).await?;
     let needs_repair = run.needs_repair.load(Ordering::Acquire);
-    tracing::info!(run.id = %run_id, needs_repair, "pending changes were finished");
+    tracing::info!(run.id = %run_id, needs_repair, "pending changes were applied");
     Ok(found)
 }
 
-/// Whether the contents of pending changes are intact, and the records of the chain say the same about them. Where not,
-/// nothing is done, and this run alone waits for its operator.
-async fn is_sound(
+/// Whether the contents of pending changes are intact and match the records of the chain. If not, nothing is applied, and this
+/// run needs repair.
+async fn is_intact(
     engine: &Engine,
     run: &OpenRun,
     journal: &[JournalEntry],
@@ -268,7 +268,7 @@ async fn is_sound(
     tracing::error!(
         run.id = %run.run_id,
         error = &*damaged as &(dyn std::error::Error + 'static),
-        "a pending change cannot be finished"
+        "a pending change does not match its record and is not applied"
     );
     set_needs_repair(engine, run).await?;
     Ok(false)
@@ -278,7 +278,7 @@ async fn is_sound(
 ///
 /// # Errors
 ///
-/// Where the ledger fails.
+/// If the ledger fails.
 pub async fn mark_for_repair(engine: &Engine, run: &OpenRun, changed: &[LogicalPath]) -> Result<(), CallError> {
     let paths: Vec<_> = changed.iter().map(LogicalPath::as_str).collect();
     tracing::error!(run.id = %run.run_id, ?paths, "changed from outside while a change was pending: the run needs repair");

@@ -1,4 +1,4 @@
-//! Runs: made, told, closed, deleted.
+//! Runs: creation, queries, closing, deletion.
 
 pub mod accounting;
 pub mod changed_paths;
@@ -6,25 +6,30 @@ mod create;
 pub mod exports;
 pub mod import_registry;
 pub mod in_flight_calls;
+mod keyed_requests;
+pub(crate) mod lifecycle;
 mod open;
 pub mod open_run;
 pub mod open_runs;
+pub mod own_view;
 pub mod path_locks;
 pub mod quota;
+pub mod seen_versions;
 
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::LedgerError;
+use ledger::{Appended, Entry, LedgerError};
 use model::{Code, Disk, ImportReport, Refusal, Rules, Run, RunId, RunState, Source};
 use workspace::{ImportError, ImportObserver as _, ImportSource, ImportedRun};
 
 use crate::admission::bulkhead::no_permit;
-use crate::call_error::refusals::run_not_found;
+use crate::admission::operators::OperatorIdentity;
+use crate::call_error::refusals::{run_not_found, run_not_open, run_without_files};
 use crate::clock::now;
-use crate::engine::Engine;
+use crate::engine::{Caller, Engine};
 use crate::page::{Cursor, List, Page};
 use crate::runs::import_registry::{CancelOnDrop, ImportGuard};
 use crate::runs::open::unreadable;
@@ -34,20 +39,20 @@ use crate::{CallError, reconcile};
 
 pub use create::{CreateRunRequest, CreatedRun};
 
-/// How long a deletion waits for calls under way.
-const DELETE_PATIENCE: Duration = Duration::from_mins(1);
+/// The maximum time that a deletion waits for calls in progress.
+const DELETE_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Engine {
-    /// One run, with the progress of its import.
+    /// Returns a run, with the progress of its import.
     ///
     /// # Errors
     ///
-    /// `RUN_NOT_FOUND`; `RUN_NEEDS_REPAIR` where the database's row of the run is damaged.
+    /// `RUN_NOT_FOUND`; `RUN_NEEDS_REPAIR` if the run's row in the database is damaged.
     pub async fn run(&self, run: &RunId) -> Result<Run, CallError> {
         Ok(self.stored_run(run).await?.0)
     }
 
-    /// One run, and whether the ledger has it yet.
+    /// Returns a run, and whether the ledger has it already.
     async fn stored_run(&self, run: &RunId) -> Result<(Run, bool), CallError> {
         let importing = self.imports.get(run);
         match (self.ledger.run(run).await.map_err(|error| unreadable(run, error))?, importing) {
@@ -59,16 +64,16 @@ impl Engine {
                 Ok((known, true))
             }
             (None, Some(importing)) => Ok((importing, false)),
-            // The import may have ended between the two looks.
+            // The import may have ended between the two lookups.
             (None, None) => Err(run_not_found().into()),
         }
     }
 
-    /// Runs in order of creation.
+    /// Returns a page of runs, in order of creation.
     ///
     /// # Errors
     ///
-    /// Where the ledger fails.
+    /// If the ledger fails.
     pub async fn runs(
         &self,
         state: Option<RunState>,
@@ -87,7 +92,7 @@ impl Engine {
             }
         }
         if page.next_cursor.is_none() {
-            // The newest of all: the ledger has them when they have come in.
+            // Imports in progress are the newest runs. The ledger has them once they are complete.
             let known: Vec<_> = page.items.iter().map(|run| run.run_id.clone()).collect();
             let more = importing.into_iter().filter(|run| !known.contains(&run.run_id));
             page.items.extend(more.filter(|run| run.source != Source::Archive {}));
@@ -95,29 +100,29 @@ impl Engine {
         Ok(page)
     }
 
-    /// Closes a run: from the answer on no mutation is recorded or applied and no approval made, also not for a call under
-    /// way. Closing twice is no error.
+    /// Closes a run. After the answer no mutation is recorded or applied and no call is approved, not even one that is in
+    /// progress. Closing a closed run succeeds.
     ///
     /// # Errors
     ///
-    /// `RUN_NOT_FOUND`; `RUN_CLOSED` for a run whose source is coming in, or that was deleted; `UNAVAILABLE` where the disk
-    /// does not take a recorded change: the run is closed all the same.
-    pub async fn close_run(&self, run: &RunId) -> Result<Run, CallError> {
+    /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run's source is being imported or the run is deleted; `UNAVAILABLE` if a recorded
+    /// change cannot be applied: the run is closed nevertheless.
+    pub async fn close_run(&self, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
         let (known, stored) = self.stored_run(run).await?;
         match known.state {
             _ if !stored => Err(still_importing().into()),
-            // The first close may have been cut short after the state.
+            // An earlier close may have been interrupted after it had set the state.
             RunState::Closed => self.finish_closing(run).await,
-            RunState::Deleted => Err(deleted().into()),
+            RunState::Deleted => Err(run_not_open(RunState::Deleted).into()),
             RunState::Preparing | RunState::Open | RunState::AwaitingApproval => {
-                self.set_closed(run, &now()).await?;
+                self.set_closed(run, lifecycle::closed(run, caller, &now())).await?;
                 self.finish_closing(run).await
             }
         }
     }
 
-    /// Waits until everything that was recorded before the close is in the tree and decided. The ledger records nothing
-    /// more, so that nothing comes into the tree afterwards.
+    /// Applies every change that was recorded before the close, and ends the pending approvals. The ledger records no more
+    /// mutations, so the tree does not change afterwards.
     async fn finish_closing(&self, run: &RunId) -> Result<Run, CallError> {
         if let Some(open_run) = self.runs.get(run) {
             reconcile::apply_all(self, &open_run).await?;
@@ -126,12 +131,13 @@ impl Engine {
         self.run(run).await
     }
 
-    async fn set_closed(&self, run: &RunId, at: &str) -> Result<(), CallError> {
-        // First here, then in the ledger: a call that begins meanwhile is refused rather than recorded behind the end.
+    async fn set_closed(&self, run: &RunId, entry: Entry) -> Result<(), CallError> {
+        // Set before and after the ledger's state, so that a call that starts meanwhile is refused, not recorded after the close.
         if let Some(open_run) = self.runs.get(run) {
             open_run.set_state(RunState::Closed);
         }
-        self.ledger.set_run_state(run, RunState::Closed, Some(at)).await?;
+        // If the run is closed or deleted meanwhile, nothing is appended.
+        self.append(vec![entry]).await?;
         if let Some(open_run) = self.runs.get(run) {
             open_run.set_state(RunState::Closed);
         }
@@ -139,81 +145,92 @@ impl Engine {
         self.end_approvals(run).await
     }
 
-    /// Closes the run in the ledger if its time is over.
+    /// Closes the run in the ledger if it has expired.
     async fn close_if_expired(&self, run: Run) -> Result<Run, CallError> {
         match &run.expires_at {
             Some(expires_at) if has_expired(run.state, Some(expires_at)) => {
-                self.set_closed(&run.run_id, expires_at).await?;
-                Ok(Run { state: RunState::Closed, closed_at: Some(expires_at.clone()), ..run })
+                self.set_closed(&run.run_id, lifecycle::expired(&run.run_id, expires_at)).await?;
+                let closed = self.ledger.run(&run.run_id).await?;
+                Ok(closed.map_or(run, |stored| stored.run))
             }
             _ => Ok(run),
         }
     }
 
-    /// Removes a run's files, and what its calls left in them; its audit stays. Deleting twice is no error.
+    /// Deletes a run's files and the contents that the ledger stores of them. The audit stays. Deleting a deleted run succeeds.
     ///
     /// # Errors
     ///
-    /// `RUN_NOT_FOUND`; `RUN_CLOSED` for a run whose source is coming in.
-    pub async fn delete_run(&self, run: &RunId) -> Result<Run, CallError> {
-        let deleting = self.node.begin_deletion(run);
+    /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run's source is being imported.
+    pub async fn delete_run(&self, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
+        let deletion = self.node.begin_deletion(run);
         let (known, stored) = self.stored_run(run).await?;
         if !stored || self.imports.get(run).is_some() {
             return Err(still_importing().into());
         }
-        // Held from here on, so that nobody opens a second one while the files go.
+        // Held until the files are removed, so that no other call opens the run meanwhile.
         let open_run = self.open(run).await.ok();
         if let Some(open_run) = &open_run {
             open_run.set_state(RunState::Deleted);
         }
-        self.ledger.set_run_state(run, RunState::Deleted, Some(&now())).await?;
+        self.append(vec![lifecycle::deleted(run, caller, &now())]).await?;
         if let Some(open_run) = open_run {
-            self.retire(open_run, DELETE_PATIENCE).await;
+            self.retire(open_run, DELETE_TIMEOUT).await;
         }
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
         self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
-        // Given back once, by whoever was the first to delete it.
-        if let Some(deleting) = deleting.filter(|_| known.state != RunState::Deleted)
+        // Released once, by the first deletion.
+        if let Some(deletion) = deletion.filter(|_| known.state != RunState::Deleted)
             && let Some(stored) = self.ledger.run(run).await?
         {
-            deleting.gone(stored.run.disk);
+            deletion.release(stored.run.disk);
         }
         self.end_approvals(run).await?;
-        // The state is durable: should this be interrupted, the next start goes on with it.
+        // The state is durable: if this is interrupted, the next start continues it.
         self.ledger.purge_content(run).await?;
         tracing::info!(run.id = %run, "run deleted");
         self.run(run).await
     }
 
-    /// Takes the archive that a run is to be made from.
+    /// Imports the archive that a run with the source `archive` waits for.
     ///
     /// # Errors
     ///
-    /// `RUN_NOT_FOUND`; `ALREADY_EXISTS` where the run has its files; `RUN_CLOSED`; whatever the archive is refused for,
-    /// which leaves the run `preparing`.
-    pub async fn import_archive(&self, run: &RunId, archive: impl Read + Send + 'static) -> Result<Run, CallError> {
+    /// `RUN_NOT_FOUND`; `ALREADY_EXISTS` if the run has files or an import is in progress; `RUN_CLOSED`; the refusals of the
+    /// archive, which leave the run `preparing`.
+    pub async fn import_archive(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        archive: impl Read + Send + 'static,
+        sender: Arc<OperatorIdentity>,
+    ) -> Result<Run, CallError> {
         let (known, stored) = self.stored_run(run).await?;
         match known.state {
             RunState::Preparing if stored && known.source == Source::Archive {} => {}
             RunState::Preparing => return Err(still_importing().into()),
             RunState::Open | RunState::AwaitingApproval => return Err(has_files().into()),
-            RunState::Closed => return Err(closed().into()),
-            RunState::Deleted => return Err(deleted().into()),
+            state if known.base_commit.is_none() => return Err(run_without_files(state).into()),
+            state @ (RunState::Closed | RunState::Deleted) => return Err(run_not_open(state).into()),
         }
         let disk = RunDisk::new(&self.node, &known.policy.quota, Disk::default()).reservation();
         let importing = self.imports.begin(known, disk).ok_or_else(has_files)?;
         let _cancel = CancelOnDrop(Arc::clone(&importing.import));
-        let (engine, id) = (self.clone(), run.clone());
+        let (engine, id, caller) = (self.clone(), run.clone(), caller.clone());
         let work = async move {
-            engine.remove_doubtful(&id).await?;
+            engine.remove_uncertain_files(&id).await?;
             let imported = engine.import(&id, &importing, Origin::Archive(Box::new(archive))).await?;
-            match engine.open_imported(&id, &imported).await {
+            if let Err(refusal) = engine.tokens.operators.check(&sender) {
+                engine.remove_files(&id).await;
+                return Err(refusal.into());
+            }
+            match engine.open_imported(&id, &caller, &imported).await {
                 Ok(true) => {}
                 Ok(false) => {
                     engine.remove_files(&id).await;
-                    return Err(closed().into());
+                    return Err(run_without_files(RunState::Closed).into());
                 }
-                // Files of a run that may be open are left: the next archive, or the next start, knows whether it is.
+                // The run may be open, so its files are kept. The next archive or the next start knows whether it is.
                 Err(error @ LedgerError::InDoubt(_)) => return Err(error.into()),
                 Err(error) => {
                     engine.remove_files(&id).await;
@@ -228,20 +245,20 @@ impl Engine {
         self.detached(work).await
     }
 
-    /// Brings a run's files in, when there is a place for the work; it waits for one as long as for an answer. Nothing is left where it fails.
+    /// Imports a run's files. Waits for a permit at most the request timeout. No files remain if it fails.
     async fn import(&self, run: &RunId, importing: &ImportGuard, origin: Origin) -> Result<ImportedRun, CallError> {
         let pools = &self.permits;
         let pool = match origin {
-            // As much work as a small change.
+            // Takes as long as a small mutation.
             Origin::Empty => &pools.write,
-            // Its sender may be slow, for whom no other run is to wait.
+            // The client may send slowly. Other imports must not wait for that.
             Origin::Archive(_) => &pools.upload,
             Origin::GitRemote { .. } | Origin::GitLocal { .. } | Origin::Directory(_) => &pools.import,
         };
-        // Held by this future alone: one that is dropped gives its place back, and its thread sees that it is cancelled.
-        let patience = self.limits.request_timeout;
-        let permit = tokio::time::timeout(patience, pool.acquire()).await;
-        let permit = permit.map_err(|_| no_permit("the import", patience))?;
+        // Held by this future, not by the thread: dropping it releases the permit, and the thread sees the cancellation.
+        let timeout = self.limits.request_timeout;
+        let permit = tokio::time::timeout(timeout, pool.acquire()).await;
+        let permit = permit.map_err(|_| no_permit("the import", timeout))?;
         let _permit = permit.map_err(|error| CallError::Internal(Box::new(error)))?;
         let (workspaces, import, run) = (Arc::clone(&self.workspaces), Arc::clone(&importing.import), run.clone());
         let mut origin = origin;
@@ -255,26 +272,27 @@ impl Engine {
         .await
     }
 
-    /// Ends a run's preparation, false where it had ended already; where the outcome of that is in doubt, tries once more, which
-    /// has to wait for the first attempt.
-    async fn open_imported(&self, run: &RunId, imported: &ImportedRun) -> ledger::Result<bool> {
-        let report = report_of(imported);
-        match self.ledger.open_run(run, &imported.base_commit, &report).await {
+    /// Opens an imported run in the ledger; false if the run is not preparing any more. If the outcome is uncertain, tries once
+    /// more, which waits for the first attempt.
+    async fn open_imported(&self, run: &RunId, caller: &Caller, imported: &ImportedRun) -> ledger::Result<bool> {
+        let entry = lifecycle::imported(run, caller, imported, report_of(imported));
+        let is_recorded = |appended| matches!(appended, Appended::Recorded(_));
+        match self.append(vec![entry.clone()]).await {
             Err(LedgerError::InDoubt(_)) => {
-                let again = self.ledger.open_run(run, &imported.base_commit, &report).await;
-                if again.map_err(create::still_in_doubt)? {
+                let again = self.append(vec![entry]).await;
+                if is_recorded(again.map_err(create::uncertain)?) {
                     return Ok(true);
                 }
-                // The first attempt may have done it.
-                let stored = self.ledger.run(run).await.map_err(create::still_in_doubt)?;
+                // The first attempt may have succeeded.
+                let stored = self.ledger.run(run).await.map_err(create::uncertain)?;
                 Ok(stored.is_some_and(|stored| stored.run.base_commit.as_deref() == Some(&*imported.base_commit)))
             }
-            done => done,
+            done => done.map(is_recorded),
         }
     }
 
-    /// Removes the files that an earlier archive has left whose run could not be opened, once it is known that it is not.
-    async fn remove_doubtful(&self, run: &RunId) -> Result<(), CallError> {
+    /// Removes the files of an earlier archive for which it was uncertain whether the run was opened, if it was not.
+    async fn remove_uncertain_files(&self, run: &RunId) -> Result<(), CallError> {
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
         if !self.blocking(move || Ok(workspaces.is_unfinished(&id)?)).await? {
             return Ok(());
@@ -288,26 +306,26 @@ impl Engine {
         self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await
     }
 
-    /// Notes at a run's files that the ledger has the run.
+    /// Marks a run's files as belonging to a run that the ledger has.
     async fn confirm(&self, run: &RunId) {
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
         if let Err(error) = self.blocking(move || workspaces.confirm(&id).map_err(CallError::from)).await {
-            // The next start does it.
-            tracing::warn!(run.id = %run, error = &error as &dyn std::error::Error, "an import is not marked as finished");
+            // The next start marks it.
+            tracing::warn!(run.id = %run, error = &error as &dyn std::error::Error, "an import could not be marked as finished");
         }
     }
 
-    /// Removes the files of a run that the ledger could not be told of.
+    /// Removes the imported files of a run that the ledger could not store.
     async fn remove_files(&self, run: &RunId) {
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
         if let Err(error) = self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await {
-            // The next start sweeps them away.
-            tracing::error!(run.id = %run, error = &error as &dyn std::error::Error, "files are left behind");
+            // The next start removes them.
+            tracing::error!(run.id = %run, error = &error as &dyn std::error::Error, "imported files could not be removed");
         }
     }
 }
 
-/// Where a run's files come from, owned, so that it can go to another thread.
+/// The source of a run's files, owned, so that it can be sent to another thread.
 enum Origin {
     Empty,
     GitRemote { url: String, reference: Option<String> },
@@ -345,23 +363,15 @@ fn report_of(imported: &ImportedRun) -> ImportReport {
 fn still_importing() -> Refusal {
     Refusal::new(
         Code::RunClosed,
-        "the run's source is still coming in",
-        "Wait until its state is `open`, or break off the request that sends it.",
+        "the run's source is being imported",
+        "Wait until the run's state is `open`, or cancel the request that sends the source.",
     )
 }
 
 fn has_files() -> Refusal {
     Refusal::new(
         Code::AlreadyExists,
-        "the run has its files already, or they are coming in",
-        "Look at the run's state; make another run for another archive.",
+        "the run has files already, or they are being imported",
+        "Get the run's state; create another run for another archive.",
     )
-}
-
-fn closed() -> Refusal {
-    Refusal::new(Code::RunClosed, "the run is closed", "Make another run.")
-}
-
-fn deleted() -> Refusal {
-    Refusal::new(Code::RunClosed, "the run is deleted", "Its audit is still there.")
 }

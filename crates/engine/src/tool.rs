@@ -1,11 +1,15 @@
 //! What a tool is: its declaration, and the traits of its parsed input.
 
+pub(crate) mod array_members;
 pub mod at_record;
 pub mod change_plan;
+pub(crate) mod cursor;
 pub mod earlier_calls;
+pub mod expected_version;
 pub mod input;
 pub mod output;
 mod schema;
+pub mod text;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -18,10 +22,12 @@ use crate::runs::changed_paths::ChangedPaths;
 use crate::runs::quota::Reservation;
 use crate::tool::at_record::{AtRecord, SnapshotView};
 use crate::tool::change_plan::ChangePlan;
-use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery};
+use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, StoredContent};
+use crate::tool::expected_version::ExpectedVersion;
 use crate::tool::output::ReadOutput;
+use crate::tool::text::Render;
 
-pub use schema::ToolSchema;
+pub use schema::{ToolSchema, merge_annotations};
 
 /// The declaration of a tool.
 pub struct Tool {
@@ -39,6 +45,8 @@ pub struct Tool {
     pub input: fn() -> ToolSchema,
     /// The schema of the output, without the members that every answer has.
     pub output: fn() -> ToolSchema,
+    /// How its answer is shown to a model.
+    pub text: Render,
     /// How to parse its input.
     pub run: ToolRun,
 }
@@ -64,7 +72,7 @@ pub type Parse<T> = fn(Map<String, Value>) -> Result<Box<T>, Refusal>;
 
 /// The parsed input of a reading tool.
 pub trait ReadTool: Send {
-    /// Reads without waiting for a disk, on the runtime's thread; `None` where that is not possible.
+    /// Reads without waiting for a disk, on the runtime's thread; `None` if that is not possible.
     fn read_inline(&self, _context: &ReadContext<'_>) -> Option<Result<ReadOutput, WorkspaceError>> {
         None
     }
@@ -73,12 +81,12 @@ pub trait ReadTool: Send {
     ///
     /// # Errors
     ///
-    /// `FORBIDDEN` where every output would show content.
+    /// `FORBIDDEN` if every output would show content.
     fn restrict_to_metadata(&mut self) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// The earlier record at which the files are to be read; `None` for the present files.
+    /// Returns the earlier record at which the files are to be read; `None` for the present files.
     fn at_record(&self) -> Option<AtRecord> {
         None
     }
@@ -87,10 +95,10 @@ pub trait ReadTool: Send {
     ///
     /// # Errors
     ///
-    /// Where policy denies a path, the input does not fit the files, or the disk fails.
+    /// If policy denies a path, the input does not fit the files, or the disk fails.
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError>;
 
-    /// The paths of the input, for the record of a refusal.
+    /// Returns the paths of the input, for the record of a refusal.
     fn paths(&self) -> Vec<LogicalPath>;
 }
 
@@ -100,18 +108,20 @@ pub struct ReadContext<'a> {
     pub rules: &'a Rules,
     /// The tree: the run's own or a mount.
     pub tree: &'a Tree,
-    /// The run's workspace; `None` where the call names a mount.
+    /// The run's workspace; `None` if the call names a mount.
     pub workspace: Option<&'a Workspace>,
     /// Paths that are known to differ from the base; of the run's own tree.
     pub changed: Option<&'a ChangedPaths>,
-    /// The files at an earlier record, where [`ReadTool::at_record`] asked for one.
+    /// The files at an earlier record, if [`ReadTool::at_record`] returned one.
     pub snapshot: Option<&'a SnapshotView>,
-    /// Set when the caller is gone.
+    /// Whether a list that is cut has the number of all its entries.
+    pub counts_all: bool,
+    /// Set when the client has disconnected or the time limit is exceeded.
     pub cancel: &'a AtomicBool,
 }
 
 impl<'a> ReadContext<'a> {
-    /// The files at the earlier record that the call asked for, with the run's workspace.
+    /// Returns the files at the earlier record that the call asked for, with the run's workspace.
     pub fn at_record(&self) -> Option<(&'a SnapshotView, &'a Workspace)> {
         self.snapshot.zip(self.workspace)
     }
@@ -119,7 +129,7 @@ impl<'a> ReadContext<'a> {
 
 /// The parsed input of a mutating tool. It describes a change; policy decides about it elsewhere.
 pub trait Mutation: Send {
-    /// The earlier calls that the plan needs. Asked first.
+    /// Returns the earlier calls that the plan needs. Called first.
     fn earlier_calls(&self) -> Option<EarlierCallsQuery> {
         None
     }
@@ -128,15 +138,15 @@ pub trait Mutation: Send {
     ///
     /// # Errors
     ///
-    /// Where they cannot be undone.
+    /// If they cannot be undone.
     fn take_earlier_calls(&mut self, _earlier: EarlierCalls) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// Every path that may change, each once. The call locks them.
+    /// Returns every path that may change, each once. The call locks them.
     fn paths(&self) -> Vec<LogicalPath>;
 
-    /// Those of [`paths`](Self::paths) that change if the call succeeds, as far as the input alone says so.
+    /// Returns those of [`paths`](Self::paths) that change if the call succeeds, as far as the input alone determines that.
     fn changed_paths(&self) -> Vec<LogicalPath> {
         self.paths()
     }
@@ -146,12 +156,31 @@ pub trait Mutation: Send {
         false
     }
 
-    /// The version that the caller expects at `path`, where the input names one.
+    /// Returns the version that the caller expects at `path`, if the input names one.
     fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
         None
     }
 
-    /// Those of [`paths`](Self::paths) that may be removed, so that another file may take a path above or under them.
+    /// The versions that the input expects, by path. Those that the caller has seen are set before the call is planned.
+    fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
+        Vec::new()
+    }
+
+    /// The version whose content the plan needs where the file has changed since, with its path.
+    fn merge_base(&self) -> Option<(LogicalPath, Sha256)> {
+        None
+    }
+
+    /// Takes the content of [`merge_base`](Self::merge_base), as far as it is stored.
+    fn take_merge_base(&mut self, _content: StoredContent) {}
+
+    /// What the refusal of the call says in addition.
+    fn refusal_note(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns those of [`paths`](Self::paths) that may be removed, so that another file may take a path above or under
+    /// them.
     fn removed_paths(&self) -> Vec<LogicalPath> {
         Vec::new()
     }
@@ -160,7 +189,7 @@ pub trait Mutation: Send {
     ///
     /// # Errors
     ///
-    /// Where policy denies one of them, a path is blocked, or the disk fails.
+    /// If policy denies one of them, a path is blocked, or the disk fails.
     fn targets(
         &self,
         rules: &Rules,
@@ -170,23 +199,23 @@ pub trait Mutation: Send {
         workspace.targets(rules, &self.paths(), removed)
     }
 
-    /// The permission that the known effect requires; `None` where the tool's own is enough.
+    /// Returns the permission that the known effect requires; `None` if the tool's own is enough.
     fn required_permission(&self, _targets: &[Target]) -> Option<Permission> {
         None
     }
 
-    /// The texts in the input itself, each with its path. They are checked for credentials before anything about the tree
-    /// is answered.
+    /// Returns the texts in the input itself, each with its path. They are checked for credentials before anything about
+    /// the tree is answered.
     fn new_texts(&self) -> Vec<NewText> {
         Vec::new()
     }
 
-    /// The refusal of a credential in new content that is not in memory.
+    /// Returns the refusal of a credential in new content that is not in memory.
     fn check_staged_content(&self, _targets: &[Target]) -> Option<Refusal> {
         None
     }
 
-    /// The disk space that is reserved already for new content outside of memory.
+    /// Returns the disk space that is reserved already for new content outside of memory.
     fn take_reservation(&mut self) -> Option<Reservation> {
         None
     }
@@ -195,10 +224,10 @@ pub trait Mutation: Send {
     ///
     /// # Errors
     ///
-    /// Where the input does not fit the present files.
+    /// If the input does not fit the present files.
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal>;
 
-    /// The refusal of a plan that would leave a file and another one under it.
+    /// Returns the refusal of a plan that would leave a file and another one under it.
     fn path_conflict(&self, conflict: PathConflict) -> Refusal {
         let PathConflict { above, under } = conflict;
         let message = format!("`{above}` would be a file, and `{under}` a file under it");
@@ -227,7 +256,7 @@ pub struct NewText {
 }
 
 impl NewText {
-    /// A text for the file at `path`.
+    /// Returns a text for the file at `path`.
     pub fn to(path: &LogicalPath, text: Vec<u8>) -> Self {
         Self { path: path.clone(), into: path.clone(), text }
     }

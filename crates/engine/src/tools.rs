@@ -13,6 +13,7 @@ mod list_dir;
 mod move_file;
 mod read_file;
 mod read_files;
+mod replace_range;
 mod revert_calls;
 mod search_text;
 mod stat_path;
@@ -22,7 +23,7 @@ mod write_file;
 use crate::tool::Tool;
 
 pub use bounds::ToolLimits;
-pub use catalogue::{CATALOGUE, ToolInfo, input_schema, output_schema};
+pub use catalogue::{Audience, CATALOGUE, CatalogueFormat, CatalogueView, ToolInfo, input_schema, output_schema};
 
 /// Every tool, in the order of the catalogue.
 pub static TOOLS: &[Tool] = &[
@@ -35,6 +36,7 @@ pub static TOOLS: &[Tool] = &[
     tree_stats::TOOL,
     write_file::TOOL,
     edit_file::TOOL,
+    replace_range::TOOL,
     apply_patch::TOOL,
     delete_file::TOOL,
     move_file::TOOL,

@@ -13,6 +13,7 @@ mod commit;
 pub mod conflict;
 mod entries;
 pub mod fsync_worker;
+mod given_versions;
 mod idempotency;
 mod judge;
 mod overlay;
@@ -44,22 +45,22 @@ use crate::transaction::stage::Staged;
 
 pub use parse::{Operation, Parsed};
 
-/// What became of the calls of a transaction.
+/// The outcomes of a transaction's calls.
 #[derive(Debug)]
 pub struct Outcomes {
-    /// The answer of each call, in their order.
+    /// The answer of each call, in order.
     pub answers: Vec<Result<Answer, CallError>>,
-    /// The index of the call at fault, where one is.
+    /// The index of the call that failed, if it was a single one.
     pub failed: Option<usize>,
 }
 
 /// How far a transaction is prepared.
 enum Goal {
-    /// To the decision.
+    /// To the policy's decision.
     Judge,
-    /// To staged contents, where the decision is to allow.
+    /// To staged contents, if the decision is allow.
     Stage,
-    /// To staged contents also where a person's approval is needed: these changes have it.
+    /// To staged contents, also if the changes need approval: a person has approved them.
     StageApproved(Vec<ApprovalFile>),
 }
 
@@ -74,17 +75,17 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Where the calls are recorded already, or cannot be recorded.
+    /// If the calls are recorded already, or cannot be recorded.
     pub async fn execute(&self, run: &Arc<OpenRun>, transaction: Parsed) -> Result<Outcomes, CallError> {
         let calls = Arc::clone(&transaction.calls);
         // Two calls under one ID must not both find that it is new.
         let _ids = lock_ids(&calls, run).await;
-        let mut paths = Vec::new();
+        let (mut paths, mut notes) = (Vec::new(), Vec::new());
         let done = match self.answered_before(run, transaction).await {
             Ok(Ok(outcomes)) => return Ok(outcomes),
             Ok(Err(transaction)) => match transaction.load(self, run).await {
                 Ok(loaded) => {
-                    paths = loaded.paths();
+                    (paths, notes) = (loaded.paths(), loaded.refusal_notes());
                     self.attempt(run, loaded).await
                 }
                 Err((known, failure)) => {
@@ -96,11 +97,14 @@ impl Engine {
         };
         match done {
             Ok(outcomes) => Ok(outcomes),
-            Err(failure) => Ok(Box::pin(self.record_failure(&calls, &paths, failure)).await?.into()),
+            Err(failure) => {
+                let failure = failure.with_notes(&notes);
+                Ok(Box::pin(self.record_failure(&calls, &paths, failure)).await?.into())
+            }
         }
     }
 
-    /// The outcomes of a repetition; the transaction itself where it is new.
+    /// Returns the outcomes of a repetition; the transaction itself if it is new.
     async fn answered_before(
         &self,
         run: &Arc<OpenRun>,
@@ -110,7 +114,7 @@ impl Engine {
         if !calls.iter().any(|call| call.client_supplied_id) {
             return Ok(Err(transaction));
         }
-        // A stored answer must be true: its change may be journalled and not applied yet.
+        // The change of a stored answer may be journalled and not applied yet. The answer is given once it is applied.
         reconcile::lock_if_dirty(self, run).await.map_err(unless_refused)?;
         let mut stored = Vec::with_capacity(calls.len());
         for call in &*calls {
@@ -132,7 +136,7 @@ impl Engine {
         Ok(Ok(self.repeat_answers(run, transaction, stored).await))
     }
 
-    /// The stored answer of each mutation. Reads are executed again.
+    /// Returns the stored answer of each mutation. Reads are executed again.
     async fn repeat_answers(&self, run: &Arc<OpenRun>, transaction: Parsed, stored: Vec<StoredAnswer>) -> Outcomes {
         let mut answers = Vec::with_capacity(stored.len());
         for ((call, operation), stored) in transaction.calls.iter().zip(transaction.operations).zip(stored) {
@@ -167,9 +171,9 @@ impl Engine {
             }
             Prepared::Judged(judged) => *judged,
         };
-        // Boxed, so that the future of a call that changes something has no space for the rest.
+        // Boxed, so that the future of a call that changes something is smaller.
         match judged.decision.verdict {
-            Verdict::Allow => Box::pin(self.record_dry_run(judged)).await,
+            Verdict::Allow => Box::pin(self.record_dry_run(run, judged)).await,
             Verdict::RequireApproval => {
                 let errors = Box::pin(judged.ask(self, run, is_dry_run)).await?;
                 Ok(Outcomes { answers: errors.into_iter().map(Err).collect(), failed: None })
@@ -189,17 +193,20 @@ impl Engine {
         committed.apply(self, run).await.map_err(Failure::Recorded)
     }
 
-    async fn record_dry_run(&self, judged: Judged) -> Result<Outcomes, Failure> {
+    async fn record_dry_run(&self, run: &OpenRun, judged: Judged) -> Result<Outcomes, Failure> {
         let calls = Arc::clone(&judged.calls);
         let rows = calls.iter().zip(judged.items).map(|(call, item)| entries::dry_run(call, item));
         let (entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
         let records = self.append_for(&calls, entries).await.map_err(Failure::of_recording)?;
+        for record in &records {
+            run.seen_versions.add(record);
+        }
         let answers = calls.iter().zip(answers).zip(records);
         let answers = answers.map(|((call, answer), record)| Ok(answer.complete(call, record.seq, record.hash)));
         Ok(Outcomes { answers: answers.collect(), failed: None })
     }
 
-    /// Locks the paths, then plans, judges and, where `goal` says so, stages on one thread that may block.
+    /// Locks the paths, then plans, judges and, depending on `goal`, stages on one thread that may block.
     async fn prepare(&self, run: &Arc<OpenRun>, loaded: Loaded, goal: Goal) -> Result<(PathGuard, Prepared), Failure> {
         let first_mutation = loaded.first_mutation();
         let refuse = |refusal: Refusal| match first_mutation {
@@ -220,7 +227,7 @@ impl Engine {
         self.load_touched_paths(run).await.map_err(Failure::All)?;
         let expected = loaded.expected_versions();
         match self.prepare_locked(run, loaded, goal).await {
-            // The lock is held, so that the present version is the one that the call met.
+            // The lock is held, so the present version is the one that the call was planned with.
             Err(Failure::Call(index, CallError::Refused(refusal))) => {
                 let refusal = conflict::add_changes(self, run, &expected[index], refusal).await;
                 Err(Failure::Call(index, refusal.into()))
@@ -257,7 +264,7 @@ impl Engine {
         }
     }
 
-    /// Loads the paths that the run has written, where a budget counts all files of the run.
+    /// Loads the paths that the run has written, if a budget counts all files of the run.
     async fn load_touched_paths(&self, run: &OpenRun) -> Result<(), CallError> {
         if run.rules.policy().run_budget.is_some() && !run.accounting.has_touched_paths() {
             run.accounting.set_touched_paths(touched_paths(self.ledger.as_ref(), &run.run_id).await?);
@@ -313,7 +320,7 @@ impl Engine {
         let _ids = lock_ids(std::slice::from_ref(call), run).await;
         match self.stored_answer(call).await? {
             StoredAnswer::None => {}
-            // With its bytes it may be the call that the ID belongs to. Without them this cannot be known.
+            // With its bytes the call may be a repetition. Without them this is unknown.
             StoredAnswer::OtherCall => return Ok(()),
             StoredAnswer::Found(Err(refusal)) if refusal.details.seq.is_none() => {
                 return Err(self.record_error(call, &[], refusal.into()).await);
@@ -328,7 +335,7 @@ impl Engine {
             Ok(_) => return Ok(()),
             Err(failure) => failure.into_error(),
         };
-        // A retryable refusal is repeated with bytes that are not known yet: the ID stays free for them.
+        // The client repeats the call with bytes that are not known yet, so the ID remains unused.
         let call = if error.is_retryable() { call.clone().under_new_id() } else { call.clone() };
         Err(self.record_error(&call, &paths, error).await)
     }
@@ -350,7 +357,7 @@ impl Goal {
     }
 }
 
-/// A refused lock is the failure of the calls. Any other error cannot be recorded either.
+/// A refusal to lock is recorded. After any other error nothing can be recorded.
 fn unless_refused(error: CallError) -> Failure {
     match error {
         CallError::Refused(_) => Failure::All(error),
@@ -361,12 +368,12 @@ fn unless_refused(error: CallError) -> Failure {
 /// The ID belongs to an earlier call that was not part of the same batch.
 fn reused_in_batch(call: &CallContext) -> Refusal {
     let id = &call.tool_call_id;
-    let message = format!("the tool call ID `{id}` belongs to an earlier call, which was not made together with these");
-    let hint = "Repeat a batch as it was, with an ID for every change; or give every call a new ID.";
+    let message = format!("the tool call ID `{id}` belongs to an earlier call that was not part of this batch");
+    let hint = "Repeat a batch unchanged, with an ID for every mutation, or give every call a new ID.";
     Refusal::new(Code::ToolCallIdReused, message, hint)
 }
 
 fn other_change() -> Refusal {
-    let message = "the files have changed since the call was made: it would make another change";
+    let message = "the files have changed since the call: its result would be a different change";
     Refusal::new(Code::WriteConflict, message, "Read the files again and make a new call.")
 }

@@ -1,8 +1,10 @@
-//! How fast a ledger takes calls: `commits URL [SECONDS [RUNS [RECORDS]]]` appends reads and writes, by one caller and by 64,
-//! prints how many it takes a second and how long each waits, and then asks the audit for what dashboards ask for. With
-//! RECORDS it first does so, fills the ledger until it holds as many, and then does it again.
+//! Measures a ledger: `commits URL [SECONDS [RUNS [RECORDS]]]`.
 //!
-//! The database is made where it is not there, and grows: give it one that may be thrown away. SECONDS 0 only asks.
+//! Appends reads and writes for SECONDS each, from 1 and from 64 concurrent callers, and prints throughput and latency. If RECORDS
+//! is given, fills the ledger to that many records and appends again. Finally lists records by typical filters and prints the
+//! duration. If SECONDS is 0, only lists.
+//!
+//! Creates the database if it does not exist. Use a database that may be deleted.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -10,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ledger::{Appended, Artifact, Entry, Ledger, LedgerError, Preconditions, RecordFilter, Reply, StoredRun};
+use ledger::{Appended, Artifact, Entry, Ledger, LedgerError, RecordFilter, Reply, StoredRun};
 use model::{
     ArtifactId, Budget, Code, Draft, FileKind, ImportReport, LogicalPath, Outcome, Policy, RecordFile, Run, RunCounts,
     RunId, RunState, Sha256, Source, Step, StepBytes, StepContent, Token, TokenId, ToolCallId, Usage, Verdict,
@@ -19,8 +21,8 @@ use model::{
 type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const CALLERS: [u64; 2] = [1, 64];
-/// Records of a transaction, where the ledger is filled.
-const TOGETHER: i64 = 1000;
+/// Records per transaction when filling the ledger.
+const FILL_BATCH: i64 = 1000;
 const FILE: &str = "fn main() {\n    println!(\"a line of a file of some length\");\n}\n";
 const DIFF: &str =
     "--- a/src/main.rs\n+++ b/src/main.rs\n@@ -1,3 +1,3 @@\n fn main() {\n-    old();\n+    new();\n }\n";
@@ -29,40 +31,41 @@ const DIFF: &str =
 async fn main() -> Fallible<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let url = args.first().ok_or("usage: commits URL [SECONDS [RUNS [RECORDS]]]")?;
-    let number = |place: usize, default: u64| args.get(place).map_or(Ok(default), |text| text.parse());
+    let number = |index: usize, default: u64| args.get(index).map_or(Ok(default), |text| text.parse());
     let (seconds, runs, records) = (number(1, 5)?, number(2, 64)?.max(1), number(3, 0)?);
     let ledger = ledger::open(url).await?;
     for number in 0..runs {
         create_run(ledger.as_ref(), number).await?;
     }
-    append_by_all(&ledger, seconds, runs).await?;
+    measure_appends(&ledger, seconds, runs).await?;
     if records > 0 {
         fill(ledger.as_ref(), i64::try_from(records)?, runs).await?;
-        append_by_all(&ledger, seconds, runs).await?;
+        measure_appends(&ledger, seconds, runs).await?;
     }
     for (name, filter) in filters()? {
-        ask(ledger.as_ref(), name, &filter).await?;
+        measure_listing(ledger.as_ref(), name, &filter).await?;
     }
     ledger.close().await;
     Ok(())
 }
 
-async fn append_by_all(ledger: &Arc<dyn Ledger>, seconds: u64, runs: u64) -> Fallible<()> {
+/// Measures reads and writes at each number of callers.
+async fn measure_appends(ledger: &Arc<dyn Ledger>, seconds: u64, runs: u64) -> Fallible<()> {
     for callers in CALLERS.into_iter().filter(|_| seconds > 0) {
         for mutate in [false, true] {
-            append_for(ledger, callers, mutate, Duration::from_secs(seconds), runs).await?;
+            measure(ledger, callers, mutate, Duration::from_secs(seconds), runs).await?;
         }
     }
     Ok(())
 }
 
-/// Appends reads and writes until there are `records` records, and tells how long that took.
+/// Appends reads and writes until the ledger has `records` records, and prints the duration.
 async fn fill(ledger: &dyn Ledger, records: i64, runs: u64) -> Fallible<()> {
-    let (began, first) = (Instant::now(), *ledger.newest_position().borrow());
+    let (started, first) = (Instant::now(), *ledger.newest_position().borrow());
     let mut newest = first;
     while newest < records {
-        let numbers = newest + 1..=(newest + TOGETHER).min(records);
-        // Every tenth call writes, as agents do.
+        let numbers = newest + 1..=(newest + FILL_BATCH).min(records);
+        // Every tenth call is a write, a typical ratio for agents.
         let entry = |number: u64| if number.is_multiple_of(10) { write(number, runs) } else { read(number, runs) };
         let entries: Vec<_> = numbers.clone().map(|number| entry(number.unsigned_abs())).collect::<Fallible<_>>()?;
         let Appended::Recorded(appended) = ledger.append(entries).await? else {
@@ -72,12 +75,12 @@ async fn fill(ledger: &dyn Ledger, records: i64, runs: u64) -> Fallible<()> {
         ledger.prune(&written.map(|record| (record.run_id, record.seq)).collect::<Vec<_>>()).await?;
         newest = *numbers.end();
     }
-    say(&format!("filled from {first} to {newest} records in {:?}", began.elapsed()))
+    print(&format!("filled from {first} to {newest} records in {:?}", started.elapsed()))
 }
 
-/// Appends without a pause and tells how it went.
-async fn append_for(ledger: &Arc<dyn Ledger>, callers: u64, mutate: bool, time: Duration, runs: u64) -> Fallible<()> {
-    // One counter for the whole database, as IDs grow with time.
+/// Appends for `duration` from `callers` tasks, and prints throughput and latency.
+async fn measure(ledger: &Arc<dyn Ledger>, callers: u64, mutate: bool, duration: Duration, runs: u64) -> Fallible<()> {
+    // One counter for the process, because IDs increase with time.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let first = u64::try_from(*ledger.newest_position().borrow())? + 1;
     NEXT.fetch_max(first, Ordering::Relaxed);
@@ -87,31 +90,31 @@ async fn append_for(ledger: &Arc<dyn Ledger>, callers: u64, mutate: bool, time: 
     for _ in 0..callers {
         let (ledger, stop) = (Arc::clone(ledger), Arc::clone(&stop));
         tasks.spawn(async move {
-            let mut waits = Vec::new();
+            let mut latencies = Vec::new();
             while !stop.load(Ordering::Relaxed) {
-                let began = Instant::now();
+                let started = Instant::now();
                 append(ledger.as_ref(), NEXT.fetch_add(1, Ordering::Relaxed), mutate, runs).await?;
-                waits.push(began.elapsed());
+                latencies.push(started.elapsed());
             }
-            Fallible::Ok(waits)
+            Fallible::Ok(latencies)
         });
     }
-    tokio::time::sleep(time).await;
+    tokio::time::sleep(duration).await;
     stop.store(true, Ordering::Relaxed);
-    let mut waits = Vec::new();
+    let mut latencies = Vec::new();
     while let Some(done) = tasks.join_next().await {
-        waits.extend(done??);
+        latencies.extend(done??);
     }
-    let took = started.elapsed();
-    waits.sort_unstable();
-    let at = |share: usize| waits.get(waits.len() * share / 1000).copied().unwrap_or_default();
-    let rate = u128::try_from(waits.len())? * 1000 / took.as_millis().max(1);
-    let (what, last) = (if mutate { "writes" } else { "reads" }, waits.last().copied().unwrap_or_default());
-    say(&format!(
-        "{what} of {callers:2} callers: {rate:6} a second; half wait {:?}, 99 of 100 {:?}, 999 of 1000 {:?}, longest {last:?}",
-        at(500),
-        at(990),
-        at(999),
+    let elapsed = started.elapsed();
+    latencies.sort_unstable();
+    let permille = |share: usize| latencies.get(latencies.len() * share / 1000).copied().unwrap_or_default();
+    let rate = u128::try_from(latencies.len())? * 1000 / elapsed.as_millis().max(1);
+    let (what, max) = (if mutate { "writes" } else { "reads" }, latencies.last().copied().unwrap_or_default());
+    print(&format!(
+        "{what}, {callers:2} callers: {rate:6} per second; latency p50 {:?}, p99 {:?}, p99.9 {:?}, max {max:?}",
+        permille(500),
+        permille(990),
+        permille(999),
     ))
 }
 
@@ -122,7 +125,7 @@ async fn append(ledger: &dyn Ledger, number: u64, mutate: bool, runs: u64) -> Fa
         other => return Err(format!("a call was not recorded: {other:?}").into()),
     };
     if mutate {
-        // The service does so for many at a time.
+        // The service prunes many records at a time.
         ledger.prune(&records.into_iter().map(|record| (record.run_id, record.seq)).collect::<Vec<_>>()).await?;
     }
     Ok(())
@@ -135,49 +138,22 @@ fn run_id(number: u64) -> Fallible<RunId> {
 fn read(number: u64, runs: u64) -> Fallible<Entry> {
     let path = LogicalPath::parse(&format!("crates/part-{}/src/file-{}.rs", number % 40, number % 1009))?;
     let tool = match number {
-        // One in many thousands, as some tools are.
+        // A rarely used tool.
         _ if number % 20_000 == 7 => "tree_stats",
         _ if number.is_multiple_of(5) => "search_text",
         _ => "read_file",
     };
     let refused = number % 500 == 3;
-    let draft = Draft {
-        actor: "run-token:tok_0192f0c1d2e3".into(),
-        artifact_uris: vec![],
-        code: refused.then_some(Code::PolicyDenied),
-        decision: if refused { Verdict::Deny } else { Verdict::Allow },
-        diff_sha256: None,
-        duration_micros: 312,
-        files: vec![],
-        mutates: false,
-        outcome: if refused { Outcome::Refused } else { Outcome::Ok },
-        paths_read: vec![path],
-        paths_written: vec![],
-        reason: None,
-        reasons: vec!["profile:SUPERVISED_PR".into()],
-        run_id: run_id(number % runs)?,
-        step_id: None,
-        timestamp: timestamp(number),
-        tool: tool.into(),
-        tool_call_id: ToolCallId::parse(&format!("tc_{number:032x}"))?,
-    };
-    let input_sha256 = Sha256::ZERO;
-    let (reply, steps, artifact, approval, approval_decision) = (None, vec![], None, None, None);
-    let usage = Usage::default();
-    let disk = model::DiskChange::default();
-    Ok(Entry {
-        draft,
-        input_sha256,
-        client_supplied_id: false,
-        reply,
-        steps,
-        artifact,
-        approval,
-        approval_decision,
-        usage,
-        disk,
-        preconditions: Preconditions::default(),
-    })
+    let call = ToolCallId::parse(&format!("tc_{number:032x}"))?;
+    let actor = "run-token:tok_0192f0c1d2e3".into();
+    let mut draft = Draft::new(run_id(number % runs)?, actor, tool, call, timestamp(number));
+    if refused {
+        (draft.code, draft.decision, draft.outcome) = (Some(Code::PolicyDenied), Verdict::Deny, Outcome::Refused);
+    }
+    draft.duration_micros = 312;
+    draft.paths_read = vec![path];
+    draft.reasons = vec!["profile:SUPERVISED_PR".into()];
+    Ok(Entry::new(draft, Sha256::ZERO))
 }
 
 fn write(number: u64, runs: u64) -> Fallible<Entry> {
@@ -188,7 +164,7 @@ fn write(number: u64, runs: u64) -> Fallible<Entry> {
     let artifact_id = ArtifactId::parse(&format!("art_{number:032x}"))?;
     entry.draft.tool = "write_file".into();
     entry.draft.mutates = true;
-    entry.draft.reason = Some("a reason of the length that reasons have, which say why and for whom".into());
+    entry.draft.reason = Some("a reason of typical length, with the purpose of the change and its ticket".into());
     entry.draft.artifact_uris = vec![format!("artifact://{}/{artifact_id}", entry.draft.run_id)];
     entry.draft.files = vec![RecordFile {
         kind: FileKind::TextSource,
@@ -207,7 +183,7 @@ fn write(number: u64, runs: u64) -> Fallible<Entry> {
     Ok(entry)
 }
 
-/// A moment that grows with `number`, a thousand a second.
+/// Returns a time that increases with `number`, by a second per thousand.
 fn timestamp(number: u64) -> String {
     let (second, micros) = (number / 1000, number % 1000 * 1000);
     let (day, hour, minute) = (second / 86_400 + 1, second / 3600 % 24, second / 60 % 60);
@@ -222,9 +198,9 @@ fn filters() -> Fallible<Vec<(&'static str, RecordFilter)>> {
         ("a run", RecordFilter { run: Some(run_id(1)?), ..all() }),
         ("a common tool", RecordFilter { tool: text("write_file"), ..all() }),
         ("a rare tool", RecordFilter { tool: text("tree_stats"), ..all() }),
-        ("a tool that nobody used", RecordFilter { tool: text("move_file"), ..all() }),
-        ("what was denied", RecordFilter { decision: text("DENY"), ..all() }),
-        ("what was refused", RecordFilter { outcome: text("refused"), ..all() }),
+        ("an unused tool", RecordFilter { tool: text("move_file"), ..all() }),
+        ("denied calls", RecordFilter { decision: text("DENY"), ..all() }),
+        ("refused calls", RecordFilter { outcome: text("refused"), ..all() }),
         ("a path", RecordFilter { path: text("crates/part-7/src/file-7.rs"), ..all() }),
         ("a folder", RecordFilter { path: text("crates/part-7/"), ..all() }),
         ("a minute", RecordFilter { since: Some(timestamp(120_000)), until: Some(timestamp(180_000)), ..all() }),
@@ -232,18 +208,18 @@ fn filters() -> Fallible<Vec<(&'static str, RecordFilter)>> {
     ])
 }
 
-/// Asks for the first page and for one behind the middle.
-async fn ask(ledger: &dyn Ledger, name: &str, filter: &RecordFilter) -> Fallible<()> {
+/// Lists the first page and one from the middle, and prints the durations.
+async fn measure_listing(ledger: &dyn Ledger, name: &str, filter: &RecordFilter) -> Fallible<()> {
     let middle = *ledger.newest_position().borrow() / 2;
-    for (place, after) in [("first", None), ("middle", Some(middle))] {
-        let began = Instant::now();
+    for (page, after) in [("first", None), ("middle", Some(middle))] {
+        let started = Instant::now();
         let found = ledger.records(filter, after, 100.into()).await?.len();
-        say(&format!("{name}, {place} page: {found} records in {:?}", began.elapsed()))?;
+        print(&format!("{name}, {page} page: {found} records in {:?}", started.elapsed()))?;
     }
     Ok(())
 }
 
-fn say(line: &str) -> Fallible<()> {
+fn print(line: &str) -> Fallible<()> {
     writeln!(std::io::stdout().lock(), "{line}")?;
     Ok(())
 }
@@ -263,6 +239,7 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         max_file_bytes: 1 << 20,
         max_transfer_bytes: 1 << 30,
         require_approval_if: std::collections::BTreeSet::new(),
+        approval: model::ApprovalRule::default(),
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
     };
@@ -270,6 +247,7 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         run_id: run_id.clone(),
         state: RunState::Open,
         created_at: timestamp(0),
+        created_by: None,
         closed_at: None,
         expires_at: None,
         base_commit: None,
@@ -292,9 +270,9 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         revoked: false,
     };
     let stored = StoredRun { run, usage: Usage::default(), mount_paths: vec![], needs_repair: false };
-    match ledger.create_run(&stored, &token).await {
-        // One of an earlier time.
-        Ok(()) | Err(LedgerError::AlreadyExists) => Ok(()),
+    match ledger.create_run(&stored, &token, Vec::new()).await {
+        // Created by an earlier execution.
+        Ok(_) | Err(LedgerError::AlreadyExists) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }

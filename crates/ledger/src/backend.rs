@@ -1,4 +1,4 @@
-//! The interface of a database, so that everything but appending is written once for both.
+//! The interface to a database system. Except for appends, the ledger is implemented once on top of it.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -19,16 +19,14 @@ pub(crate) enum Param<'a> {
     Bytes(Cow<'a, [u8]>),
 }
 
-/// A statement that both databases understand, with its parameters `$1`, `$2`, …
+/// A statement in the common dialect of both databases, with the parameters `$1`, `$2`, …
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
     pub(crate) sql: &'static str,
     pub(crate) params: Vec<Param<'static>>,
-    /// Whether the statements after this one are skipped if this one changes no row.
-    pub(crate) required: bool,
 }
 
-/// A row of a result; columns are numbered from 0.
+/// A row of a result. Columns are numbered from 0.
 pub(crate) trait RowReader {
     fn int(&self, column: usize) -> Result<i64>;
     fn maybe_int(&self, column: usize) -> Result<Option<i64>>;
@@ -39,7 +37,7 @@ pub(crate) trait RowReader {
     fn maybe_bytes(&self, column: usize) -> Result<Option<Vec<u8>>>;
 }
 
-/// Implements [`RowReader`] for a driver's row by its generic getter; `$failed` converts the driver's error.
+/// Implements [`RowReader`] for the row type of a driver by its generic getter. `$failed` converts the driver's error.
 macro_rules! impl_row_reader {
     ($row:ty, $get:ident, $failed:path) => {
         impl_row_reader!($row, $get, $failed, int: i64, maybe_int: Option<i64>, bool: bool, text: String,
@@ -56,33 +54,34 @@ macro_rules! impl_row_reader {
 
 pub(crate) use impl_row_reader;
 
-/// How PostgreSQL bounds a page of a query, by the column names of its result.
+/// The result columns by which PostgreSQL limits a page of a query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageColumns {
     /// The column that the rows are ordered by.
     pub(crate) order: &'static str,
-    /// The texts that count towards the bytes of the page.
+    /// The columns whose texts count towards the bytes of the page.
     pub(crate) texts: &'static [&'static str],
 }
 
 impl PageColumns {
-    /// For `position, body`.
+    /// For records, as `position, body`.
     pub(crate) const RECORDS: Self = Self { order: "position", texts: &["body"] };
     /// For runs.
     pub(crate) const RUNS: Self = Self { order: "run_no", texts: &["body", "import_report", "mount_paths"] };
     /// For approvals.
     pub(crate) const APPROVALS: Self = Self { order: "approval_no", texts: &["body"] };
-    /// For approvals by the time at which they expire.
+    /// For approvals in order of expiry.
     pub(crate) const EXPIRED_APPROVALS: Self = Self { order: "expires_at", texts: &["body"] };
 }
 
-/// One database.
+/// A database system.
 pub(crate) trait Backend: Send + Sync + 'static {
-    /// Records whose steps are pruned in one transaction.
+    /// Maximum number of records whose steps are pruned in one transaction.
     const PRUNE_BATCH: usize;
 
-    /// Appends all entries or none, in one commit with other calls that wait.
-    fn append(&self, entries: Vec<Entry>) -> impl Future<Output = Result<Appended>> + Send;
+    /// Executes the statements that create the entries' run, if it is new, and appends all entries or none. Concurrent appends
+    /// share a commit.
+    fn append(&self, creation: Vec<Statement>, entries: Vec<Entry>) -> impl Future<Output = Result<Appended>> + Send;
 
     /// Returns the rows of a query, from one snapshot.
     fn fetch<T: Send + 'static>(
@@ -103,8 +102,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
         columns: PageColumns,
     ) -> impl Future<Output = Result<Page<T>>> + Send;
 
-    /// Runs `statements` in one transaction and returns how many rows the first one changed. `touched` is the run whose row or
-    /// head they may change.
+    /// Runs `statements` in one transaction. Returns how many rows the first one changed. `touched` is the run whose row or head
+    /// they may change.
     fn transact(&self, touched: Option<RunId>, statements: Vec<Statement>) -> impl Future<Output = Result<u64>> + Send;
 
     /// Writes rows to tables that no append reads, in one transaction. It may run concurrently with appends.
@@ -113,13 +112,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// See [`Ledger::settled_run`](crate::Ledger::settled_run).
     fn settled_run(&self, run: &RunId) -> impl Future<Output = Result<Option<SettledRun>>> + Send;
 
-    /// Rejects commits from now on if the database belongs to another instance than `instance`.
+    /// From now on, rejects writes if the database belongs to another instance than `instance`.
     fn fence(&self, instance: &str);
 
     /// Returns a receiver of the newest record's position.
     fn newest_position(&self) -> watch::Receiver<i64>;
 
-    /// Checks that the database responds, and that it accepts writes as far as that is known.
+    /// Checks that the database responds and, as far as that is known, accepts writes.
     fn ping(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// Commits everything that was submitted, then closes the database.
@@ -128,17 +127,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
 impl Statement {
     pub(crate) fn new<const N: usize>(sql: &'static str, params: [Param<'static>; N]) -> Self {
-        Self { sql, params: params.into(), required: false }
-    }
-
-    /// Returns the statement marked as required: if it changes no row, the statements after it are skipped.
-    pub(crate) fn required(self) -> Self {
-        Self { required: true, ..self }
+        Self { sql, params: params.into() }
     }
 }
 
 impl<'a> Param<'a> {
-    /// Borrows a text; the conversions copy it.
+    /// Borrows a text. The `From` conversions copy it.
     pub(crate) fn text(value: &'a str) -> Self {
         Self::Text(Cow::Borrowed(value))
     }
@@ -149,7 +143,7 @@ impl<'a> Param<'a> {
     }
 }
 
-/// Converts parameters to the values of an array. A value of another type than its column's is a bug and becomes NULL, which
+/// Converts parameters to the elements of an array. A value whose type is not that of its column is a bug and becomes NULL, which
 /// the column's constraint rejects.
 impl Param<'_> {
     pub(crate) fn as_int(&self) -> Option<i64> {
@@ -194,7 +188,7 @@ impl<'a, T: Into<Param<'a>>> From<Option<T>> for Param<'a> {
     }
 }
 
-/// Converts a count to the signed integer that databases store.
+/// Converts a count to a signed integer, which databases store.
 pub(crate) fn to_int(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -204,7 +198,7 @@ pub(crate) fn to_count(int: i64) -> u64 {
     u64::try_from(int).unwrap_or(0)
 }
 
-/// Returns the error for a stored value that this program cannot have written.
+/// Returns the error for an invalid stored value.
 pub(crate) fn damaged(what: &str) -> LedgerError {
     LedgerError::Internal(format!("a stored {what} cannot be read").into())
 }

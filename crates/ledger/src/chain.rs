@@ -1,11 +1,14 @@
-//! Appending in memory, the same for both databases: checks an entry and chains its record to the run's head. The databases
-//! differ in how they look up what the checks need, and in how they write the rows.
+//! The part of an append that is the same for both databases: checks entries, chains their records to the run's head, and creates
+//! their rows. The backends read the state for the checks ([`AppendState`]) and write the rows.
 
-use model::{ApprovalId, Disk, Draft, Outcome, Record, RunId, RunState, Sha256, TokenId, Usage, Verdict};
+use model::{
+    ApprovalId, ApprovalState, Disk, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, Outcome, Record, RunId, RunState, Sha256,
+    TokenId, Usage, Verdict,
+};
 
 use crate::backend::{RowReader, to_count, to_int};
 use crate::entry_rows::EntryRows;
-use crate::{Appended, Entry, FailedPrecondition, Result, rows};
+use crate::{Appended, Entry, EventQuota, FailedPrecondition, Result, RunChange, TokenHolder, rows};
 
 /// Selects what [`RunHead::read`] reads.
 macro_rules! select_head {
@@ -16,7 +19,7 @@ macro_rules! select_head {
     ($more:literal, $rest:literal) => {
         concat!(
             "SELECT run_id, run.run_no, state, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
-            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files",
+            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, events, event_bytes",
             $more,
             " FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
@@ -26,11 +29,13 @@ macro_rules! select_head {
 
 pub(crate) use select_head;
 
-/// The last position in use, also by rows whose record was removed from the database: a new record must not get them.
+/// Selects the last position in use, also by rows whose record was removed: a new record must not get such a position.
 pub(crate) const LAST_POSITION: &str = "SELECT coalesce(max(position), 0) FROM (\
     SELECT max(position) AS position FROM audit_record UNION ALL SELECT max(position) FROM record_path \
     UNION ALL SELECT max(position) FROM call_reply UNION ALL SELECT max(position) FROM artifact \
+    UNION ALL SELECT max(position) FROM upload \
     UNION ALL SELECT max(content_no) >> 20 FROM content) AS known";
+
 /// The head of a run's chain, with the counters that each record updates.
 #[derive(Clone, Debug)]
 pub(crate) struct RunHead {
@@ -42,8 +47,11 @@ pub(crate) struct RunHead {
     pub(crate) denied: u64,
     pub(crate) pending_approvals: u64,
     pub(crate) usage: Usage,
-    /// The size of the tree, if it is known.
+    /// The disk usage, if it is known.
     pub(crate) disk: Option<Disk>,
+    /// Events and uploads.
+    pub(crate) events: u64,
+    pub(crate) event_bytes: u64,
     /// Whether the head differs from the stored one.
     pub(crate) changed: bool,
     /// Whether `state` differs from the stored one.
@@ -53,27 +61,33 @@ pub(crate) struct RunHead {
 /// An earlier call with the ID of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EarlierCall {
-    /// It has another tool or input.
+    /// A call with another tool or input.
     Other,
-    /// It is the same call.
-    Same { is_answered: bool },
+    /// The same call, and whether it has a stored reply.
+    Same { has_reply: bool },
 }
 
-/// What an append reads within its transaction.
+/// The state of the database that an append depends on, read within its transaction.
 pub(crate) trait AppendState {
     /// Returns the head of the entry's run.
     fn head(&mut self, run: &RunId) -> Result<&mut RunHead>;
-    /// Returns whether the run's token is revoked.
-    fn is_revoked(&mut self, run: &RunId, token: &TokenId) -> Result<bool>;
+    /// Returns whether a token of the run, or of an operator, is revoked.
+    fn is_revoked(&mut self, run: &RunId, token: &TokenHolder) -> Result<bool>;
     /// Returns the first call with the ID of the entry, which the client supplied.
     fn earlier_call(&mut self, entry: &Entry, run_no: i64) -> Result<Option<EarlierCall>>;
     /// Returns whether the run's approval is pending.
     fn is_pending(&mut self, approval: &ApprovalId, run_no: i64) -> Result<bool>;
+    /// Returns whether a token of the run is revoked; `None` if the run has no such token.
+    fn find_token(&mut self, run: &RunId, token: &TokenId) -> Result<Option<bool>>;
+    /// Forgets what is known of a token that the append revokes.
+    fn revoke(&mut self, run: &RunId, token: &TokenId) -> Result<()>;
+    /// Returns whether the run has an upload with this digest.
+    fn has_upload(&mut self, run_no: i64, sha256: &Sha256) -> Result<bool>;
     /// Takes the next position.
     fn next_position(&mut self) -> i64;
 }
 
-/// Appends `entries` to `state` and their rows to `rows`, all or none.
+/// Appends `entries` to `state` and adds their rows to `rows`, all or none.
 pub(crate) fn append<'a>(
     state: &mut impl AppendState,
     entries: &'a [Entry],
@@ -85,9 +99,15 @@ pub(crate) fn append<'a>(
             return Ok(rejected);
         }
     }
+    if let Some(exceeded) = check_events(state, entries)? {
+        return Ok(exceeded);
+    }
     let mut records = Vec::with_capacity(entries.len());
     for entry in entries {
         let position = state.next_position();
+        if let Some(RunChange::RevokeToken(token)) = &entry.run_change {
+            state.revoke(&entry.draft.run_id, token)?;
+        }
         let head = state.head(&entry.draft.run_id)?;
         let (record, body) = head.chain(entry);
         rows.push(entry, body, [position, head.run_no, to_int(record.seq)])?;
@@ -96,11 +116,11 @@ pub(crate) fn append<'a>(
     Ok(Appended::Recorded(records))
 }
 
-/// Returns why `entry`, which is at `index`, cannot be appended.
+/// Returns the reason why `entry`, which is at `index`, cannot be appended.
 fn check(state: &mut impl AppendState, entry: &Entry, index: usize) -> Result<Option<Appended>> {
     let run = &entry.draft.run_id;
     let is_revoked = match &entry.preconditions.token {
-        Some(token) => state.is_revoked(run, &token.token_id)?,
+        Some(token) => state.is_revoked(run, &token.holder)?,
         None => false,
     };
     let head = state.head(run)?;
@@ -108,11 +128,27 @@ fn check(state: &mut impl AppendState, entry: &Entry, index: usize) -> Result<Op
         return Ok(Some(Appended::PreconditionFailed(failed)));
     }
     let run_no = head.run_no;
+    if let Some(rejected) = entry.run_change.as_ref().and_then(|change| change.rejection(head.state)) {
+        return Ok(Some(rejected));
+    }
+    if let Some(RunChange::RevokeToken(token)) = &entry.run_change {
+        match state.find_token(run, token)? {
+            Some(false) => {}
+            Some(true) => return Ok(Some(Appended::Unchanged)),
+            None => return Ok(Some(Appended::NoSuchToken)),
+        }
+    }
+    if let Some(upload) = &entry.upload
+        && state.has_upload(run_no, &upload.sha256)?
+    {
+        return Ok(Some(Appended::Unchanged));
+    }
     match if entry.client_supplied_id { state.earlier_call(entry, run_no)? } else { None } {
         Some(EarlierCall::Other) => return Ok(Some(Appended::Reused(index))),
-        Some(EarlierCall::Same { is_answered: true }) if entry.is_answered_once() => {
+        Some(EarlierCall::Same { has_reply: true }) if entry.is_deduplicated() => {
             return Ok(Some(Appended::Repeated(index)));
         }
+        Some(EarlierCall::Same { .. }) if entry.event_bytes.is_some() => return Ok(Some(Appended::Repeated(index))),
         Some(EarlierCall::Same { .. }) | None => {}
     }
     match &entry.approval_decision {
@@ -121,13 +157,25 @@ fn check(state: &mut impl AppendState, entry: &Entry, index: usize) -> Result<Op
     }
 }
 
+/// Returns the bound that the run's events would exceed.
+fn check_events(state: &mut impl AppendState, entries: &[Entry]) -> Result<Option<Appended>> {
+    let more: Vec<u64> = entries.iter().filter_map(|entry| entry.event_bytes).collect();
+    let Some(first) = entries.first().filter(|_| !more.is_empty()) else { return Ok(None) };
+    let head = state.head(&first.draft.run_id)?;
+    let (events, bytes) = (head.events + more.len() as u64, head.event_bytes + more.iter().sum::<u64>());
+    let exceeded = |is_bytes, limit, actual| {
+        (actual > limit).then_some(Appended::EventQuotaExceeded(EventQuota { is_bytes, limit, actual }))
+    };
+    Ok(exceeded(false, MAX_RUN_EVENTS, events).or_else(|| exceeded(true, MAX_RUN_EVENT_BYTES, bytes)))
+}
+
 impl RunHead {
     /// Reads a row of [`select_head`].
     pub(crate) fn read(row: &dyn RowReader) -> Result<Self> {
         let count = |column| row.int(column).map(to_count);
         Ok(Self {
             run_no: row.int(1)?,
-            state: rows::run_state(&row.text(2)?)?,
+            state: rows::enum_value(&row.text(2)?, "run state")?,
             seq: count(3)?,
             hash: rows::sha256(&row.bytes(4)?)?,
             mutations: count(5)?,
@@ -135,12 +183,14 @@ impl RunHead {
             pending_approvals: count(7)?,
             usage: rows::usage(row, 8)?,
             disk: rows::disk(row, 13)?,
+            events: count(15)?,
+            event_bytes: count(16)?,
             changed: false,
             state_changed: false,
         })
     }
 
-    /// Returns the precondition of `entry` that does not hold. `is_revoked` is about the token that it requires.
+    /// Returns the precondition of `entry` that does not hold. `is_revoked` is whether the token that it requires is revoked.
     fn failed_precondition(&self, entry: &Entry, is_revoked: bool) -> Option<FailedPrecondition> {
         let expired = entry
             .preconditions
@@ -155,18 +205,18 @@ impl RunHead {
         }
     }
 
-    /// Chains the entry's record to the head, which becomes that record. Returns it, and its JSON text with its hash.
+    /// Chains the entry's record to the head and makes it the new head. Returns the record, and its JSON text with its hash.
     fn chain(&mut self, entry: &Entry) -> (Record, String) {
-        let draft = &entry.draft;
-        let (record, body) = draft.clone().link(self.seq, self.hash);
+        let (record, body) = entry.draft.clone().link(self.seq, self.hash);
         self.seq = record.seq;
         self.hash = record.hash.unwrap_or(Sha256::ZERO);
-        self.count(draft, entry);
+        self.update_counters(entry);
         self.changed = true;
         (record, body)
     }
 
-    fn count(&mut self, draft: &Draft, entry: &Entry) {
+    fn update_counters(&mut self, entry: &Entry) {
+        let draft = &entry.draft;
         if draft.mutates && draft.outcome == Outcome::Ok && !entry.steps.is_empty() {
             self.mutations += 1;
         }
@@ -175,11 +225,18 @@ impl RunHead {
         }
         self.usage.add(&entry.usage);
         self.disk = self.disk.map(|disk| disk.after(entry.disk));
+        if let Some(bytes) = entry.event_bytes {
+            self.events += 1;
+            self.event_bytes += bytes;
+        }
+        if let Some(change) = &entry.run_change {
+            change.apply(self);
+        }
         if entry.approval.is_some() {
             self.pending_approvals += 1;
             self.replace_state(RunState::Open, RunState::AwaitingApproval);
         }
-        if entry.approval_decision.is_some() {
+        if entry.approval_decision.as_ref().is_some_and(|decision| decision.state != ApprovalState::Pending) {
             self.pending_approvals = self.pending_approvals.saturating_sub(1);
             if self.pending_approvals == 0 {
                 self.replace_state(RunState::AwaitingApproval, RunState::Open);

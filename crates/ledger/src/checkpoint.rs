@@ -7,28 +7,30 @@ use model::{CheckpointLeaf, RunId, Sha256};
 
 use crate::backend::{Backend, PageColumns, Param, RowReader, damaged, to_count};
 use crate::store::Store;
-use crate::table::Column::{Bytes, Int, RunNo, Text};
-use crate::table::{Rows, Table};
+use crate::table::{Rows, tables};
 use crate::{Page, PageSize, Result, StoredRecord, rows};
 
-/// The heads, not covered by a leaf, of the runs with records after `$1` and up to `$2`. Also each run's last leaf, and what the
-/// chain now contains at that leaf.
+/// Selects the heads, not covered by a leaf, of the runs with records after `$1` and up to `$2`. Also each run's last leaf, and the
+/// record that the chain now contains at that leaf.
 const ADVANCED: &str = "SELECT run_id, h.head_seq, h.head_hash, b.head_seq, b.head_hash, \
     (SELECT a.body FROM audit_record a WHERE a.run_no = h.run_no AND a.seq = b.head_seq) \
-    FROM (SELECT DISTINCT run_no FROM audit_record WHERE position > $1 AND position <= $2) AS moved \
-    JOIN run ON run.run_no = moved.run_no JOIN run_head h ON h.run_no = moved.run_no \
+    FROM (SELECT DISTINCT run_no FROM audit_record WHERE position > $1 AND position <= $2) AS advanced \
+    JOIN run ON run.run_no = advanced.run_no JOIN run_head h ON h.run_no = advanced.run_no \
     LEFT JOIN checkpoint_leaf b ON b.leaf_no = \
-      (SELECT leaf_no FROM checkpoint_leaf l WHERE l.run_no = moved.run_no ORDER BY head_seq DESC LIMIT 1) \
+      (SELECT leaf_no FROM checkpoint_leaf l WHERE l.run_no = advanced.run_no ORDER BY head_seq DESC LIMIT 1) \
     WHERE NOT EXISTS (SELECT 1 FROM checkpoint_leaf l \
       WHERE l.run_no = h.run_no AND l.head_seq = h.head_seq AND l.head_hash = h.head_hash) \
-    ORDER BY moved.run_no";
-static LEAF: Table = Table::insert("checkpoint_leaf", &[Int("leaf_no"), RunNo, Int("head_seq"), Bytes("head_hash")]);
-static NODE: Table = Table::insert("checkpoint_node", &[Int("place"), Bytes("hash")]);
-static CHECKPOINT: Table = Table::insert("checkpoint", &[Int("size"), Int("position"), Text("note")]);
+    ORDER BY advanced.run_no";
+
+tables! {
+    LEAF: Insert checkpoint_leaf (leaf_no Int, run_no RunId, head_seq Int, head_hash Bytes);
+    NODE: Insert checkpoint_node (place Int, hash Bytes);
+    CHECKPOINT: Insert checkpoint (size Int, position Int, note Text);
+}
 
 const LATEST: &str = "SELECT size, position, note FROM checkpoint ORDER BY size DESC LIMIT 1";
 const CHECKPOINTS: &str = "SELECT size, position, note FROM checkpoint WHERE size > $1 ORDER BY size LIMIT $2";
-/// With [`NODES_PER_QUERY`] parameters.
+/// Has [`NODES_PER_QUERY`] parameters.
 const NODES: &str = "SELECT place, hash FROM checkpoint_node WHERE place IN ($1, $2, $3, $4, $5, $6, $7, $8)";
 const NODES_PER_QUERY: usize = 8;
 macro_rules! select_leaf {
@@ -52,10 +54,10 @@ const COVERING: &str = select_leaf!(
 const RECORD_RANGE: &str = "SELECT position, body FROM audit_record \
     WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq >= $2 AND seq <= $3 ORDER BY seq LIMIT $4";
 
-/// A checkpoint to store, with what it adds to the tree.
+/// A checkpoint to store, with the leaves and nodes that it adds to the tree.
 #[derive(Clone, Debug)]
 pub struct NewCheckpoint {
-    /// The new leaves; the last one is number `checkpoint.size - 1`.
+    /// The new leaves. The last one has the number `checkpoint.size - 1`.
     pub leaves: Vec<CheckpointLeaf>,
     /// The tree nodes that they complete: their storage indexes and hashes.
     pub nodes: Vec<(u64, Sha256)>,
@@ -83,7 +85,7 @@ pub struct AdvancedHead {
     pub extends_last_leaf: bool,
 }
 
-/// A leaf, and what the chain now contains at that point.
+/// A leaf, and the hash that the chain now contains at its `seq`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredLeaf {
     /// Its number, from 0.
@@ -94,12 +96,12 @@ pub struct StoredLeaf {
     pub head_seq: u64,
     /// Hash of the run's head.
     pub head_hash: Sha256,
-    /// The hash that this record has now; `None` if the record is missing or unreadable.
+    /// The hash that the record at `head_seq` has now; `None` if the record is missing or unreadable.
     pub recorded: Option<Sha256>,
 }
 
 impl StoredLeaf {
-    /// Returns what the tree hashes; `None` if the run is missing.
+    /// Returns the leaf that the tree hashes; `None` if the run is missing.
     pub fn leaf(&self) -> Option<CheckpointLeaf> {
         let run_id = self.run_id.clone()?;
         Some(CheckpointLeaf { head_hash: self.head_hash, head_seq: self.head_seq, run_id })
@@ -112,7 +114,11 @@ pub trait CheckpointLog: Send + Sync {
     /// Returns the heads, not covered by a leaf yet, of the runs with records after position `after` and up to `to`, in the
     /// order of the runs' creation.
     async fn advanced_heads(&self, after: i64, to: i64) -> Result<Vec<AdvancedHead>>;
-    /// Appends a checkpoint with its leaves. `AlreadyExists` if the tree has grown since the checkpoint was made.
+    /// Appends a checkpoint with its leaves.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if the tree has grown since the checkpoint was created.
     async fn append_checkpoint(&self, new: NewCheckpoint) -> Result<()>;
     /// Returns the newest checkpoint.
     async fn latest_checkpoint(&self) -> Result<Option<StoredCheckpoint>>;
@@ -220,7 +226,7 @@ fn read_leaf(row: &dyn RowReader) -> Result<StoredLeaf> {
         run_id,
         head_seq: to_count(row.int(2)?),
         head_hash: rows::sha256(&row.bytes(3)?)?,
-        // The verification of the chain reports what is wrong with an unreadable record.
+        // The verification of the chain reports the problem of an unreadable record.
         recorded: row.maybe_text(4)?.and_then(|body| rows::record_hash(&body).ok()),
     })
 }

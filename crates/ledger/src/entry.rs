@@ -1,8 +1,11 @@
-//! What callers append: one entry per call, and the possible outcomes.
+//! The entries that callers append, one per call, and the results.
 
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, DiskChange, Draft, Record, RunState, Sha256, Step, TokenId, Usage,
+    Approval, ApprovalId, ApprovalState, ArtifactId, DiskChange, Draft, OperatorName, Record, RunState, Sha256, Step,
+    TokenId, Usage,
 };
+
+use crate::{KeyedAnswer, RunChange, Upload};
 
 /// One call to append: its record, and everything that becomes durable with it.
 #[derive(Clone, Debug)]
@@ -11,9 +14,9 @@ pub struct Entry {
     pub draft: Draft,
     /// Hash of the call's canonical input. Calls with the same ID must have the same hash.
     pub input_sha256: Sha256,
-    /// Whether the client chose the call's ID, so that an earlier call may have it too.
+    /// Whether the client supplied the call's ID, so that an earlier call may have the same ID.
     pub client_supplied_id: bool,
-    /// The answer to repeat when the call is repeated. Only mutations have one.
+    /// The reply to return if the call is repeated. Only mutations have one.
     pub reply: Option<Reply>,
     /// The file changes. They stay in the journal until [`Ledger::prune`](crate::Ledger::prune); the contents remain readable
     /// by [`Ledger::content`](crate::Ledger::content).
@@ -22,7 +25,7 @@ pub struct Entry {
     pub artifact: Option<Artifact>,
     /// The approval that the call requests, with the call's input as JSON.
     pub approval: Option<(Approval, String)>,
-    /// The decision on a pending approval, which is stored in the same transaction.
+    /// The decision on a pending approval, or an operator's vote for it, which is stored in the same transaction.
     pub approval_decision: Option<ApprovalDecision>,
     /// What the call adds to the run's usage.
     pub usage: Usage,
@@ -30,17 +33,47 @@ pub struct Entry {
     pub disk: DiskChange,
     /// What must hold in the transaction that appends the entry.
     pub preconditions: Preconditions,
+    /// The change of the run that the entry records.
+    pub run_change: Option<RunChange>,
+    /// The content that the entry records, with its number of bytes in `event_bytes`.
+    pub upload: Option<Upload>,
+    /// For an event, the number of bytes that it counts. An event whose ID, tool and input are those of an earlier one is a
+    /// repetition.
+    pub event_bytes: Option<u64>,
+    /// The answer to the keyed request that the entry records, with the current time: RFC 3339 UTC with microseconds.
+    pub keyed_answer: Option<(KeyedAnswer, String)>,
 }
 
 impl Entry {
-    /// Returns whether a reply that is already stored under the call's ID makes this entry a duplicate. A decision on an
-    /// approval adds a second record to the same call, so it is not a duplicate.
-    pub(crate) fn is_answered_once(&self) -> bool {
+    /// Returns the entry of a call without file changes, reply and preconditions.
+    pub fn new(draft: Draft, input_sha256: Sha256) -> Self {
+        Self {
+            draft,
+            input_sha256,
+            client_supplied_id: false,
+            reply: None,
+            steps: Vec::new(),
+            artifact: None,
+            approval: None,
+            approval_decision: None,
+            usage: Usage::default(),
+            disk: DiskChange::default(),
+            preconditions: Preconditions::default(),
+            run_change: None,
+            upload: None,
+            event_bytes: None,
+            keyed_answer: None,
+        }
+    }
+
+    /// Returns whether the entry is a duplicate if a reply is already stored under the call's ID. A decision on an approval is
+    /// never one: it adds a second record to the same call.
+    pub(crate) fn is_deduplicated(&self) -> bool {
         self.client_supplied_id && self.reply.is_some() && self.approval_decision.is_none()
     }
 }
 
-/// What must hold in the transaction that appends an entry, even if the service checked it before. Empty by default.
+/// What must hold in the transaction that appends an entry, although the service has checked it before. Empty by default.
 #[derive(Clone, Debug, Default)]
 pub struct Preconditions {
     /// The run accepts mutations.
@@ -52,12 +85,32 @@ pub struct Preconditions {
 /// A token that must be valid when an entry is appended.
 #[derive(Clone, Debug)]
 pub struct RequiredToken {
-    /// The token, which belongs to the entry's run.
-    pub token_id: TokenId,
+    /// The token.
+    pub holder: TokenHolder,
     /// When it expires, in the format of stored times.
     pub expires_at: Option<String>,
     /// Returns the current time in the same format.
     pub now: fn() -> String,
+}
+
+/// The token of a [`RequiredToken`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenHolder {
+    /// A token of the entry's run.
+    Run(TokenId),
+    /// An operator's token, by its hash.
+    Operator(Sha256),
+}
+
+/// The bound of a run's events that an append would exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventQuota {
+    /// Whether the bound is on bytes rather than on the number of events.
+    pub is_bytes: bool,
+    /// The bound.
+    pub limit: u64,
+    /// What the run would have.
+    pub actual: u64,
 }
 
 /// The precondition that did not hold.
@@ -74,15 +127,19 @@ pub enum FailedPrecondition {
 pub struct ApprovalDecision {
     /// The approval.
     pub approval_id: ApprovalId,
-    /// Its new state.
+    /// Its new state; `Pending` if other operators must approve as well.
     pub state: ApprovalState,
-    /// Who decided; `None` if it expired.
+    /// The operator who approves. Each approves once.
+    pub voter: Option<OperatorName>,
+    /// The operator who decided; `None` if it expired.
     pub decided_by: Option<String>,
+    /// The person for whom that operator decided.
+    pub on_behalf_of: Option<String>,
     /// Their note.
     pub note: Option<String>,
 }
 
-/// A stored answer.
+/// A stored reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// HTTP status.
@@ -100,7 +157,7 @@ pub struct Artifact {
     pub diff: Vec<u8>,
 }
 
-/// The outcome of appending entries in one transaction. Only `Recorded` writes anything.
+/// The result of appending entries in one transaction. Only `Recorded` writes anything.
 #[derive(Clone, Debug)]
 pub enum Appended {
     /// All entries are durable; their records, in order.
@@ -113,4 +170,11 @@ pub enum Appended {
     NotPending,
     /// A precondition of one of the entries does not hold.
     PreconditionFailed(FailedPrecondition),
+    /// A [`RunChange`] or an [`Upload`] has no effect: the run is in that state, the token is revoked, or the content is
+    /// stored.
+    Unchanged,
+    /// The run has no token to revoke.
+    NoSuchToken,
+    /// The run would have more events than it may have.
+    EventQuotaExceeded(EventQuota),
 }

@@ -1,80 +1,45 @@
-//! The rows that appended entries write, the same for both databases.
+//! The rows of appended entries, the same for both databases.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
-use model::{LogicalPath, Outcome, RecordFile, Sha256, Step, StepBytes, StepContent, Verdict};
+use model::{ApprovalState, LogicalPath, Outcome, RecordFile, Sha256, Step, StepBytes, StepContent, Verdict};
 
 use crate::backend::{Param, Statement};
 use crate::chain::RunHead;
 use crate::filter::ZONE_POSITIONS;
-use crate::table::Column::{Bool, Bytes, Int, Text};
-use crate::table::{Rows, Table};
-use crate::{ApprovalDecision, Artifact, Entry, Result, rows};
+use crate::table::{Rows, tables};
+use crate::{Artifact, Entry, Result, Upload, rows};
 
+/// Adds the zone `$1`, the positions `$2` to `$3`, to the zone map.
 const SEAL_ZONE: &str = "INSERT INTO audit_zone (zone, min_timestamp, max_timestamp) \
     SELECT $1, min(timestamp), max(timestamp) FROM audit_record WHERE position >= $2 AND position <= $3 \
     HAVING count(*) > 0 ON CONFLICT (zone) DO NOTHING";
 
-static RECORD: Table = Table::insert(
-    "audit_record",
-    &[
-        Int("position"),
-        Int("run_no"),
-        Int("seq"),
-        Text("tool_call_id"),
-        Text("tool"),
-        Text("timestamp"),
-        Text("decision"),
-        Text("outcome"),
-        Bool("mutates"),
-        Bytes("input_sha256"),
-        Text("body"),
-    ],
-);
-static PATH: Table = Table::insert("record_path", &[Int("position"), Text("path"), Int("run_no")]);
-static REPLY: Table = Table::insert("call_reply", &[Int("position"), Int("status"), Text("body")]);
-static ARTIFACT: Table =
-    Table::insert("artifact", &[Int("position"), Text("artifact_id"), Int("run_no"), Bytes("diff")]);
-static CONTENT: Table = Table::insert("content", &[Int("content_no"), Int("run_no"), Bytes("sha256"), Bytes("bytes")]);
-static STEP: Table = Table::insert(
-    "step",
-    &[
-        Int("run_no"),
-        Int("seq"),
-        Int("place"),
-        Text("path"),
-        Bytes("before_sha256"),
-        Bytes("after_sha256"),
-        Int("mode"),
-        Text("staged"),
-        Int("position"),
-    ],
-);
-static APPROVAL: Table = Table::insert(
-    "approval",
-    &[Text("approval_id"), Int("run_no"), Text("state"), Text("expires_at"), Text("body"), Text("input")],
-);
-static DECISION: Table = Table::update("approval", &[Text("approval_id"), Text("state"), Text("decision")]);
-static HEAD: Table = Table::update(
-    "run_head",
-    &[
-        Int("run_no"),
-        Int("head_seq"),
-        Bytes("head_hash"),
-        Int("mutations"),
-        Int("denied"),
-        Int("pending_approvals"),
-        Int("files_touched"),
-        Int("insertions"),
-        Int("deletions"),
-        Int("files_deleted"),
-        Int("bytes"),
-        Int("disk_bytes"),
-        Int("disk_files"),
-    ],
-);
-static STATE: Table = Table::update("run", &[Int("run_no"), Text("state")]);
+tables! {
+    RECORD: Insert audit_record (
+        position Int, run_no Int, seq Int, tool_call_id Text, tool Text, timestamp Text, decision Text, outcome Text,
+        mutates Bool, input_sha256 Bytes, body Text
+    );
+    PATH: Insert record_path (position Int, path Text, run_no Int);
+    REPLY: Insert call_reply (position Int, status Int, body Text);
+    ARTIFACT: Insert artifact (position Int, artifact_id Text, run_no Int, diff Bytes);
+    CONTENT: Insert content (content_no Int, run_no Int, sha256 Bytes, bytes Bytes);
+    UPLOAD: Insert upload (position Int, run_no Int, sha256 Bytes, bytes Bytes);
+    STEP: Insert step (
+        run_no Int, seq Int, place Int, path Text, before_sha256 Bytes, after_sha256 Bytes, mode Int, staged Text,
+        position Int
+    );
+    APPROVAL: Insert approval (approval_id Text, run_no Int, state Text, expires_at Text, body Text, input Text);
+    DECISION: Update approval (approval_id Text, state Text, decision Text);
+    VOTE: Insert approval_vote (approval_id Text, voter Text);
+    HEAD: Update run_head (
+        run_no Int, head_seq Int, head_hash Bytes, mutations Int, denied Int, pending_approvals Int,
+        files_touched Int, insertions Int, deletions Int, files_deleted Int, bytes Int, disk_bytes Int, disk_files Int,
+        events Int, event_bytes Int
+    );
+    STATE: Update run (run_no Int, state Text);
+}
 
 /// Rows of appended entries, by table.
 pub(crate) struct EntryRows<'a> {
@@ -86,6 +51,10 @@ pub(crate) struct EntryRows<'a> {
     pub(crate) steps: Rows<'a>,
     pub(crate) approvals: Rows<'a>,
     pub(crate) decisions: Rows<'a>,
+    pub(crate) votes: Rows<'a>,
+    pub(crate) uploads: Rows<'a>,
+    /// The statements of the changes of runs and of keyed answers, to be executed after the heads are written.
+    pub(crate) changes: Vec<Statement>,
     /// The positions of the records; `None` if there are none.
     positions: Option<RangeInclusive<i64>>,
 }
@@ -109,6 +78,8 @@ pub(crate) fn head_rows<'a>(heads: impl Iterator<Item = &'a RunHead>) -> [Rows<'
             usage.bytes.into(),
             head.disk.map(|disk| disk.bytes).into(),
             head.disk.map(|disk| disk.files).into(),
+            head.events.into(),
+            head.event_bytes.into(),
         ]);
         if head.state_changed {
             states.push([head.run_no.into(), Param::text(head.state.as_str())]);
@@ -128,14 +99,18 @@ impl<'a> EntryRows<'a> {
             steps: Rows::new(&STEP),
             approvals: Rows::new(&APPROVAL),
             decisions: Rows::new(&DECISION),
+            votes: Rows::new(&VOTE),
+            uploads: Rows::new(&UPLOAD),
+            changes: Vec::new(),
             positions: None,
         }
     }
 
-    /// The rows of all tables, in an order that satisfies their constraints.
-    pub(crate) fn tables(&self) -> [&Rows<'a>; 8] {
-        let Self { records, paths, replies, artifacts, contents, steps, approvals, decisions, .. } = self;
-        [records, paths, replies, artifacts, contents, steps, approvals, decisions]
+    /// Returns the rows of all tables, in an order that satisfies their constraints.
+    pub(crate) fn tables(&self) -> [&Rows<'a>; 10] {
+        let Self { records, paths, replies, artifacts, contents, steps, approvals, decisions, votes, uploads, .. } =
+            self;
+        [records, paths, replies, artifacts, contents, steps, approvals, decisions, votes, uploads]
     }
 
     /// Adds the rows of `entry`. `body` is its record's JSON text.
@@ -150,8 +125,8 @@ impl<'a> EntryRows<'a> {
             Param::text(draft.tool_call_id.as_str()),
             Param::text(&draft.tool),
             Param::text(&draft.timestamp),
-            Param::text(decision_word(draft.decision)),
-            Param::text(outcome_word(draft.outcome)),
+            Param::text(decision_text(draft.decision)),
+            Param::text(outcome_text(draft.outcome)),
             draft.mutates.into(),
             Param::bytes(entry.input_sha256.as_bytes()),
             body.into(),
@@ -172,6 +147,16 @@ impl<'a> EntryRows<'a> {
         }
         for (number, step) in (0_i64..).zip(&entry.steps) {
             self.push_step(step, [run_no, seq, number, position]);
+        }
+        if let Some(Upload { sha256, bytes }) = &entry.upload {
+            let sha256 = Param::bytes(sha256.as_bytes());
+            self.uploads.push([position.into(), run_no.into(), sha256, Param::bytes(bytes)]);
+        }
+        if let Some(change) = &entry.run_change {
+            self.changes.extend(change.statements(&draft.run_id)?);
+        }
+        if let Some((answer, now)) = &entry.keyed_answer {
+            self.changes.extend(answer.statements(now));
         }
         self.push_approval(entry, run_no)
     }
@@ -207,15 +192,20 @@ impl<'a> EntryRows<'a> {
                 Param::text(input),
             ]);
         }
-        if let Some(ApprovalDecision { approval_id, state, decided_by, note }) = &entry.approval_decision {
-            let decision = rows::approval_decision(decided_by.as_deref(), note.as_deref())?;
-            self.decisions.push([Param::text(approval_id.as_str()), Param::text(state.as_str()), decision.into()]);
+        if let Some(decision) = &entry.approval_decision {
+            let id = Param::text(decision.approval_id.as_str());
+            if let Some(voter) = &decision.voter {
+                self.votes.push([id.clone(), Param::text(voter.as_str())]);
+            }
+            if decision.state != ApprovalState::Pending {
+                let stored = rows::approval_decision(decision)?;
+                self.decisions.push([id, Param::text(decision.state.as_str()), stored.into()]);
+            }
         }
         Ok(())
     }
 
-    /// Returns the statements that add the zones which the records complete to the zone map. Run them after the records are
-    /// written.
+    /// Returns the statements that add completed zones to the zone map. Run them after the records are written.
     pub(crate) fn seal_zones(&self) -> Vec<Statement> {
         let completed = self.positions.iter().cloned().flatten().filter(|position| position % ZONE_POSITIONS == 0);
         let seal = |position: i64| {
@@ -226,7 +216,7 @@ impl<'a> EntryRows<'a> {
     }
 }
 
-/// Returns the paths that a record is indexed by: every path that it read, wrote or asked for in vain, once and in order.
+/// Returns the paths that a record is indexed by: the paths that it read, wrote or requested, sorted, without duplicates.
 pub(crate) fn indexed_paths<'a>(
     read: &'a [LogicalPath],
     written: &'a [LogicalPath],
@@ -239,22 +229,23 @@ pub(crate) fn indexed_paths<'a>(
     paths
 }
 
-/// Returns the numbers for the contents that the record at `position` writes. No call writes a million files.
+/// Returns the numbers for the contents that the record at `position` writes: about a million, more than a call can write.
 fn content_numbers(position: i64) -> impl Iterator<Item = i64> {
     position << 20..(position + 1) << 20
 }
 
-/// Returns the contents that the steps carry inline, each once.
+/// Returns the inline contents of the steps, without duplicates.
 pub(crate) fn inline_contents<'a>(steps: &'a [Step]) -> Vec<(&'a Sha256, &'a [u8])> {
-    let mut known = HashSet::new();
+    let mut seen = HashSet::new();
     let inline = |after: &'a StepContent| match &after.bytes {
         StepBytes::Inline(bytes) => Some((&after.sha256, bytes.as_slice())),
         StepBytes::Staged(_) => None,
     };
-    steps.iter().filter_map(|step| inline(step.after.as_ref()?)).filter(|(sha256, _)| known.insert(*sha256)).collect()
+    steps.iter().filter_map(|step| inline(step.after.as_ref()?)).filter(|(sha256, _)| seen.insert(*sha256)).collect()
 }
 
-pub(crate) fn decision_word(decision: Verdict) -> &'static str {
+/// Returns the text of a decision, as in the record's JSON.
+pub(crate) fn decision_text(decision: Verdict) -> &'static str {
     match decision {
         Verdict::Allow => "ALLOW",
         Verdict::RequireApproval => "REQUIRE_APPROVAL",
@@ -262,7 +253,8 @@ pub(crate) fn decision_word(decision: Verdict) -> &'static str {
     }
 }
 
-pub(crate) fn outcome_word(outcome: Outcome) -> &'static str {
+/// Returns the text of an outcome, as in the record's JSON.
+pub(crate) fn outcome_text(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Ok => "ok",
         Outcome::Refused => "refused",
@@ -276,12 +268,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_those_of_the_record() {
+    fn texts_are_those_of_the_json_record() {
         for verdict in [Verdict::Allow, Verdict::RequireApproval, Verdict::Deny] {
-            assert_eq!(serde_json::to_value(verdict).unwrap(), decision_word(verdict));
+            assert_eq!(serde_json::to_value(verdict).unwrap(), decision_text(verdict));
         }
         for outcome in [Outcome::Ok, Outcome::Refused, Outcome::Pending, Outcome::Failed] {
-            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome_word(outcome));
+            assert_eq!(serde_json::to_value(outcome).unwrap(), outcome_text(outcome));
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The errors of the ledger.
 
-/// A method failed. Nothing of it is stored, unless the variant says otherwise.
+/// The error of a method, which has stored nothing unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// A row with the same key exists.
-    #[error("it already exists")]
+    #[error("a row with this key already exists")]
     AlreadyExists,
     /// The run does not exist.
     #[error("the run does not exist")]
@@ -16,11 +16,11 @@ pub enum LedgerError {
     /// [`Ledger::settled_run`](crate::Ledger::settled_run).
     #[error("connection lost during commit: it either took effect completely or not at all")]
     InDoubt(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// This process must not write to the database any more.
+    /// This process must not write to the database any longer.
     #[error("{0}")]
     Fenced(Fence),
     /// A bug of this program, or a damaged database.
-    #[error("the database failed")]
+    #[error("internal error of the database")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -41,10 +41,10 @@ impl LedgerError {
 /// Why this process must not write to the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fence {
-    /// Another instance of the service writes to it.
+    /// Another instance of the service has taken over the database.
     #[error("another instance of the service has taken over the database: stop this one")]
     TakenOver,
-    /// It lacks commits that this process has acknowledged.
+    /// The database lacks commits that this process has acknowledged.
     #[error("the database has lost commits that were acknowledged: it was restored or failed over to an older state")]
-    WentBackwards,
+    LostCommits,
 }

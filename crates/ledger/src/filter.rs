@@ -1,19 +1,19 @@
-//! Record filters as SQL that both databases answer by an index.
+//! Translates record filters to queries that both databases execute by an index.
 //!
-//! One condition is the access path: its index returns rows in order, so the cost of a page depends on the page and not on the
-//! table. The other conditions are checked on each row, and are written such that no planner uses their index instead.
+//! One condition is the access path: its index returns rows in order, so that the cost of a page does not depend on the size of
+//! the table. The other conditions are checked on each row, and are written so that planners do not use their indexes.
 
 use std::fmt::Write as _;
 
 use crate::RecordFilter;
 use crate::backend::Param;
 
-/// Positions per zone of the zone map, the table `audit_zone`, which has the first and last time of each zone.
+/// Positions per zone of the zone map, the table `audit_zone`, which contains the first and last time of each zone.
 pub(crate) const ZONE_POSITIONS: i64 = 4096;
-/// Positions per part of the index by path, as a power of two. Each part is sorted by path, so that new records go to few pages
-/// whatever their paths; a search for a path visits each part.
+/// Positions per part of the path index, as a power of two. Each part is sorted by path, so that new records are written to few
+/// pages regardless of their paths. A search for a path visits each part.
 pub(crate) const PATH_PART_BITS: u32 = 16;
-/// Maximum number of a path's records to collect and sort. If there are more, a scan that skips other records is cheaper.
+/// Maximum number of a path's records to collect and sort. For more records, a scan that skips other paths is cheaper.
 pub(crate) const MAX_SORTED: i64 = 20_000;
 
 /// The index that a query reads.
@@ -35,7 +35,7 @@ pub(crate) struct PositionRange {
 }
 
 impl PositionRange {
-    /// Returns the positions in both ranges; `None` if there are none.
+    /// Returns the positions in both ranges; `None` if they do not overlap.
     pub(crate) fn intersection(self, other: Self) -> Option<Self> {
         let both = Self { low: self.low.max(other.low), high: self.high.min(other.high) };
         (both.low <= both.high).then_some(both)
@@ -60,7 +60,7 @@ impl Query {
             query.of_run(filter);
         }
         query.path(filter, access, range);
-        query.words(filter, access);
+        query.text_columns(filter, access);
         for (value, condition) in [(&filter.since, "r.timestamp >= "), (&filter.until, "r.timestamp < ")] {
             if let Some(value) = value {
                 query.and(condition, value.as_str());
@@ -93,7 +93,7 @@ impl Query {
 
     /// Counts the records of the filter's tool in `range`, over all runs, up to one more than `max`.
     pub(crate) fn count_tool(filter: &RecordFilter, range: PositionRange, max: i64) -> Option<Self> {
-        let tool = filter.tool.as_deref()?;
+        let tool = filter.tool.as_deref().filter(|tool| !tool.ends_with('*'))?;
         Some(Self::count(max, |query| {
             query.sql.push_str("SELECT 1 FROM audit_record p WHERE p.tool = ");
             query.value(tool);
@@ -102,7 +102,7 @@ impl Query {
         }))
     }
 
-    /// Counts the rows of the query that `rows` writes.
+    /// Counts the rows of the query that `rows` writes, up to one more than `max`.
     fn count(max: i64, rows: impl FnOnce(&mut Self)) -> Self {
         let mut query = Self { sql: "SELECT count(*) FROM (".to_owned(), params: Vec::new() };
         rows(&mut query);
@@ -112,30 +112,32 @@ impl Query {
         query
     }
 
+    /// Adds the condition that the position is in `range`.
     fn positions(&mut self, range: PositionRange) {
         self.sql.push_str("r.position >= ");
         self.value(range.low);
         self.and("r.position <= ", range.high);
     }
 
+    /// Adds the condition on the run, without its index.
     fn of_run(&mut self, filter: &RecordFilter) {
         let Some(run) = &filter.run else { return };
         let name = self.param(run.as_str());
         let _ = write!(self.sql, " AND (r.run_no + 0) = (SELECT run_no FROM run WHERE run_id = {name})");
     }
 
-    /// The run's records from the low end of `range` on, by the run's index, which has `seq`. It grows with `position`.
+    /// Adds the condition on the run by its index on `seq`, which increases with `position`, from the low end of `range` on.
     fn in_run(&mut self, filter: &RecordFilter, range: PositionRange) {
         let run = filter.run.as_ref().map_or("", |run| run.as_str());
         let run_no = format!("(SELECT run_no FROM run WHERE run_id = {})", self.param(run));
         let _ = write!(self.sql, "r.run_no = {run_no}");
-        if is_refused(filter) {
-            // Word for word the condition of the partial index.
+        if excludes_successful(filter) {
+            // Exactly the condition of the partial index.
             self.sql.push_str(" AND (r.decision <> 'ALLOW' OR r.outcome <> 'ok')");
         }
         if range.low > 0 {
-            // If the record at the cursor belongs to the run, it has the `seq`. Otherwise a binary search finds the run's last
-            // record before the cursor, which works because `seq` has no gaps.
+            // If the record at the cursor belongs to the run, its `seq` is used. Otherwise a binary search finds the run's last
+            // record before the cursor, which is possible because `seq` has no gaps.
             let low = self.param(range.low);
             let _ = write!(
                 self.sql,
@@ -152,6 +154,7 @@ impl Query {
         }
     }
 
+    /// Adds the condition on the path.
     fn path(&mut self, filter: &RecordFilter, access: AccessPath, range: PositionRange) {
         let Some(path) = filter.path.as_deref() else { return };
         if access == AccessPath::SortedPath {
@@ -160,20 +163,20 @@ impl Query {
         } else {
             self.sql.push_str(" AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND ");
             self.under(path);
-            // Otherwise a planner that merges the two by position would start at the first position.
+            // Otherwise a merge join of the two tables by position would start at the first position.
             self.and("p.position >= ", range.low);
         }
         self.sql.push(')');
     }
 
-    /// The positions of the path's records in `range`, part by part of the index, unsorted.
+    /// Adds a query for the positions of the path's records in `range`, by the parts of the index, unsorted.
     fn positions_of(&mut self, path: &str, range: PositionRange) {
         self.parts(range);
         self.sql.push_str("SELECT p.position FROM part CROSS JOIN record_path p WHERE ");
         self.in_part(path, range);
     }
 
-    /// The parts of the path index that `range` overlaps, as a table `part (no)`.
+    /// Adds a `WITH` clause for the table `part (no)`: the parts of the path index that `range` overlaps.
     fn parts(&mut self, range: PositionRange) {
         let [first, last] = [range.low, range.high].map(|end| self.param(end >> PATH_PART_BITS));
         let _ = write!(
@@ -183,6 +186,7 @@ impl Query {
         );
     }
 
+    /// Adds the condition that a row of the path index is in `part`, under `path` and in `range`.
     fn in_part(&mut self, path: &str, range: PositionRange) {
         let _ = write!(self.sql, "(p.position >> {PATH_PART_BITS}) = part.no AND ");
         self.under(path);
@@ -190,7 +194,7 @@ impl Query {
         self.and("p.position <= ", range.high);
     }
 
-    /// `path` itself, or everything under it if it ends with `/`.
+    /// Adds the condition that the path is `path`, or is under it if it ends with `/`.
     fn under(&mut self, path: &str) {
         match path.strip_suffix('/') {
             None => {
@@ -207,14 +211,21 @@ impl Query {
         }
     }
 
-    fn words(&mut self, filter: &RecordFilter, access: AccessPath) {
-        let words = [
+    /// Adds the conditions on `decision`, `outcome` and `tool`.
+    fn text_columns(&mut self, filter: &RecordFilter, access: AccessPath) {
+        let columns = [
             (&filter.decision, "r.decision", AccessPath::Decision, " AND r.decision <> 'ALLOW'"),
             (&filter.outcome, "r.outcome", AccessPath::Outcome, " AND r.outcome <> 'ok'"),
             (&filter.tool, "r.tool", AccessPath::Tool, ""),
         ];
-        for (value, column, index, partial) in words {
+        for (value, column, index, partial) in columns {
             let Some(value) = value else { continue };
+            if let Some(prefix) = (index == AccessPath::Tool).then(|| value.strip_suffix('*')).flatten() {
+                // The column sorts by bytes, so these are the tools between the prefix and the texts after it.
+                self.and(&format!("({column} || '') >= "), prefix);
+                self.and(&format!("({column} || '') < "), format!("{prefix}\u{10ffff}"));
+                continue;
+            }
             if index == access {
                 self.sql.push_str(partial);
                 self.and(&format!("{column} = "), value.as_str());
@@ -224,46 +235,48 @@ impl Query {
         }
     }
 
+    /// Adds a further condition, which ends with `value`.
     fn and(&mut self, condition: &str, value: impl Into<Param<'static>>) {
         self.sql.push_str(" AND ");
         self.sql.push_str(condition);
         self.value(value);
     }
 
+    /// Adds a value, as a parameter.
     fn value(&mut self, value: impl Into<Param<'static>>) {
         let name = self.param(value);
         self.sql.push_str(&name);
     }
 
-    /// Adds a parameter and returns its name.
+    /// Appends a parameter and returns its name.
     fn param(&mut self, value: impl Into<Param<'static>>) -> String {
         self.params.push(value.into());
         format!("${}", self.params.len())
     }
 }
 
-/// Returns whether the filter excludes all records of allowed and successful calls.
-fn is_refused(filter: &RecordFilter) -> bool {
-    filter.decision.as_ref().is_some_and(|word| word != "ALLOW")
-        || filter.outcome.as_ref().is_some_and(|word| word != "ok")
+/// Returns whether the filter excludes the records of allowed and successful calls.
+fn excludes_successful(filter: &RecordFilter) -> bool {
+    filter.decision.as_ref().is_some_and(|decision| decision != "ALLOW")
+        || filter.outcome.as_ref().is_some_and(|outcome| outcome != "ok")
 }
 
-/// Returns the access path of a filter whose path and tool were not counted.
+/// Returns the access path of a filter, without counting the records of its path and tool.
 pub(crate) fn default_access_path(filter: &RecordFilter) -> AccessPath {
     if filter.run.is_some() {
         AccessPath::Run
-    } else if filter.decision.as_ref().is_some_and(|word| word != "ALLOW") {
+    } else if filter.decision.as_ref().is_some_and(|decision| decision != "ALLOW") {
         AccessPath::Decision
-    } else if filter.outcome.as_ref().is_some_and(|word| word != "ok") {
+    } else if filter.outcome.as_ref().is_some_and(|outcome| outcome != "ok") {
         AccessPath::Outcome
-    } else if filter.tool.is_some() {
+    } else if filter.tool.as_ref().is_some_and(|tool| !tool.ends_with('*')) {
         AccessPath::Tool
     } else {
         AccessPath::Position
     }
 }
 
-/// Returns whether the filter contains a NUL, which no record has and PostgreSQL rejects in a text.
+/// Returns whether the filter contains a NUL, which no indexed text contains and PostgreSQL rejects.
 pub(crate) fn matches_nothing(filter: &RecordFilter) -> bool {
     [&filter.tool, &filter.decision, &filter.outcome, &filter.path, &filter.since, &filter.until]
         .into_iter()

@@ -1,19 +1,22 @@
 //! The ledger: everything that workspaced stores in a database.
 //!
-//! The law of this crate: all SQL of the product is here, behind one trait with two backends, SQLite and PostgreSQL. One test
-//! suite runs against both, so that they behave alike.
+//! All SQL is in this crate. Other crates use one trait, [`Ledger`], with two backends: SQLite and PostgreSQL. The same tests run
+//! on both.
 
 mod backend;
 mod chain;
 mod checkpoint;
+mod commit_queue;
 mod entry;
 mod entry_rows;
 mod error;
 mod filter;
+mod keyed_answer;
 mod migrate;
 mod page;
 mod postgres;
 mod rows;
+mod run_change;
 mod sqlite;
 mod store;
 mod stored;
@@ -24,14 +27,19 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Disk, ImportReport, LogicalPath, Run, RunId,
-    RunState, Sha256, Token, TokenId, ToolCallId,
+    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken,
+    Record, Run, RunId, RunState, Sha256, Token, ToolCallId,
 };
 
 pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
-pub use entry::{Appended, ApprovalDecision, Artifact, Entry, FailedPrecondition, Preconditions, Reply, RequiredToken};
+pub use entry::{
+    Appended, ApprovalDecision, Artifact, Entry, EventQuota, FailedPrecondition, Preconditions, Reply, RequiredToken,
+    TokenHolder,
+};
 pub use error::{Fence, LedgerError};
+pub use keyed_answer::{KeyedAnswer, KeyedAnswers};
 pub use page::{Page, PageSize};
+pub use run_change::{RunChange, Upload};
 pub use stored::{JournalEntry, RecordFilter, SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun};
 
 /// The setting that names the service instance that may write to the database: see [`Ledger::take_over`].
@@ -42,19 +50,18 @@ pub type Result<T, E = LedgerError> = std::result::Result<T, E>;
 
 /// The database of the service. Unless its documentation says otherwise, a method is one transaction.
 #[async_trait]
-pub trait Ledger: CheckpointLog + Send + Sync {
-    /// Stores a new run with its first token.
-    async fn create_run(&self, run: &StoredRun, token: &Token) -> Result<()>;
-    /// Opens a run that is being prepared: sets its base commit, its import report, the size of its tree and the state `open`.
-    /// Returns false if the run is not being prepared.
-    async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<bool>;
-    /// Sets a run's state. `closed_at` is stored only the first time it is given. A deleted run stays deleted.
-    async fn set_run_state(&self, run: &RunId, state: RunState, closed_at: Option<&str>) -> Result<()>;
+pub trait Ledger: CheckpointLog + KeyedAnswers + Send + Sync {
+    /// Stores a new run with its first token, and appends `entries`, its first records. Returns them.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if there is a run with this ID, or as for [`append`](Self::append).
+    async fn create_run(&self, run: &StoredRun, token: &Token, entries: Vec<Entry>) -> Result<Vec<Record>>;
     /// Sets or clears the mark that a run's tree was changed from outside.
     async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()>;
-    /// Sets the size of a run's tree; `None` if it has to be measured again.
+    /// Sets the disk usage of a run; `None` if it has to be measured again.
     async fn set_disk_usage(&self, run: &RunId, disk: Option<Disk>) -> Result<()>;
-    /// Returns the runs that have files of unknown total size.
+    /// Returns the runs that have files and an unknown disk usage.
     async fn runs_without_disk_usage(&self) -> Result<Vec<RunId>>;
     /// Returns the number and total size of all runs that are not deleted.
     async fn storage_totals(&self) -> Result<StorageTotals>;
@@ -67,22 +74,36 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>>;
     /// Returns the number of runs that have records but no row of their own. Only direct access to the database can remove it.
     async fn orphaned_runs(&self) -> Result<u64>;
-    /// Returns the runs that are not deleted, so that their files must exist.
+    /// Returns the runs that are not deleted. Their files must exist.
     async fn live_runs(&self) -> Result<Vec<RunId>>;
-    /// Returns the runs to close because they expired before `now` (RFC 3339, UTC).
+    /// Returns the runs that are not closed and expired at or before `now` (RFC 3339, UTC).
     async fn expired_runs(&self, now: &str) -> Result<Vec<RunId>>;
 
-    /// Stores a token.
-    async fn create_token(&self, token: &Token) -> Result<()>;
     /// Returns the token whose secret has this hash.
     async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>>;
     /// Lists the secret hashes after `after` of the tokens that are valid at `now` (RFC 3339, UTC), in order.
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>>;
-    /// Revokes a token. Returns false if the run has no such token.
-    async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<bool>;
+
+    /// Stores an operator.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if an operator of that name, in any letter case, is not revoked, or if the token is known.
+    async fn create_operator(&self, token: &OperatorToken) -> Result<()>;
+    /// Lists the operators after `after` in order of creation, each with its position, revoked ones included.
+    async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>>;
+    /// Returns the newest operator of that name, in any letter case.
+    async fn operator(&self, name: &OperatorName) -> Result<Option<OperatorToken>>;
+    /// Revokes an operator at `now` (RFC 3339, UTC). Returns false if no operator of that name is valid.
+    async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool>;
 
     /// Appends `entries`, all or none, as consecutive records of one run. No two may have the same client-supplied ID.
     /// Concurrent appends share a commit.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchRun`; `AlreadyExists` if the operator has an answer under the key of an entry's [`KeyedAnswer`] that has not
+    /// expired.
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended>;
     /// Returns the first call with this ID.
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>>;
@@ -99,6 +120,8 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     async fn verify(&self, run: &RunId) -> Result<ChainReport>;
     /// Returns the diff of an artifact.
     async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Option<Vec<u8>>>;
+    /// Returns the content with this digest that was uploaded to a run.
+    async fn upload(&self, run: &RunId, sha256: &Sha256) -> Result<Option<Vec<u8>>>;
     /// Returns a receiver of the newest record's position, which is notified whenever the position grows.
     fn newest_position(&self) -> tokio::sync::watch::Receiver<i64>;
 
@@ -117,21 +140,20 @@ pub trait Ledger: CheckpointLog + Send + Sync {
     /// many.
     async fn prune(&self, done: &[(RunId, u64)]) -> Result<()>;
     /// Returns the content with this hash that record `seq` of a run wrote. `None` if the record did not write it, if it was
-    /// staged in a file, or if the record is older than the storing of contents.
+    /// staged in a file, or if the record was written by a version that did not store contents.
     async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>>;
-    /// Removes the journal and the stored contents of a deleted run, in several transactions. After an interruption, call it
-    /// again.
+    /// Removes the journal and the stored contents of a deleted run, in several transactions. If it is interrupted, call it again.
     ///
     /// # Errors
     ///
-    /// Also if the run is not deleted.
+    /// `Internal` if the run is not deleted.
     async fn purge_content(&self, run: &RunId) -> Result<()>;
     /// Returns the deleted runs that still have contents or steps.
     async fn unpurged_runs(&self) -> Result<Vec<RunId>>;
 
     /// Returns an approval.
     async fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>>;
-    /// Returns the input, as JSON, of the call that waits for an approval.
+    /// Returns the input, as JSON, of the call that requested an approval.
     async fn approval_input(&self, id: &ApprovalId) -> Result<Option<String>>;
     /// Lists approvals after `after` in order of creation, each with its position for a cursor. Unreadable ones are skipped.
     async fn approvals(
@@ -141,13 +163,13 @@ pub trait Ledger: CheckpointLog + Send + Sync {
         after: Option<i64>,
         size: PageSize,
     ) -> Result<Page<(i64, Approval)>>;
-    /// Lists the pending approvals that expired before `now` (RFC 3339, UTC). To expire one, append an entry with an
+    /// Lists the pending approvals that expired at or before `now` (RFC 3339, UTC). To expire one, append an entry with an
     /// [`ApprovalDecision`].
     async fn expired_approvals(&self, now: &str, size: PageSize) -> Result<Page<Approval>>;
 
-    /// Returns a value that the service keeps across restarts.
+    /// Returns the value of a setting, which persists across restarts.
     async fn setting(&self, name: &str) -> Result<Option<String>>;
-    /// Stores such a value unless there is one. Returns the stored value.
+    /// Stores the value of a setting unless it has one. Returns the stored value.
     async fn set_setting_once(&self, name: &str, value: &str) -> Result<String>;
 
     /// Makes `instance` the only service instance that may write to the database, if the current one is `known` (`None`: no

@@ -1,27 +1,30 @@
-//! Pages of lists, bounded by rows and by bytes.
+//! Pages of lists, limited by rows and by bytes.
 
 use std::ops::Deref;
 
-/// The default bound of a page in bytes.
+/// The default limit of a page in bytes.
 const DEFAULT_BYTES: u64 = 4 << 20;
 
-/// The bounds of a page.
+/// The limits of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageSize {
     /// Maximum number of rows.
     pub rows: u32,
-    /// The page ends with the row that brings its stored texts to this many bytes. It has at least one row, whatever the size
-    /// of that row.
+    /// The page ends with the row at which its stored texts reach this many bytes. It has at least one row, regardless of the
+    /// size of that row.
     pub bytes: u64,
 }
 
 impl PageSize {
+    /// No limits.
+    pub(crate) const UNLIMITED: Self = Self { rows: u32::MAX, bytes: u64::MAX };
+
     /// Returns a size of at most `rows` rows and 4 MiB.
     pub fn rows(rows: u32) -> Self {
         Self { rows, bytes: DEFAULT_BYTES }
     }
 
-    /// Returns the same size with another bound in bytes.
+    /// Returns the same size with another limit in bytes.
     #[must_use]
     pub fn bytes(self, bytes: u64) -> Self {
         Self { bytes, ..self }

@@ -1,7 +1,7 @@
 //! PostgreSQL: one writer with its own connection, and a pool for everything else.
 //!
-//! A writer of records holds an advisory lock until its commit. So positions become visible in order, and a stream that resumes
-//! after a position misses no record.
+//! A transaction that appends records holds an advisory lock until its commit. Therefore positions become visible in order, and a
+//! stream that resumes after a position misses no record.
 
 mod append_state;
 mod convert;
@@ -16,22 +16,20 @@ use model::RunId;
 use parking_lot::Mutex;
 use sqlx::postgres::PgPool;
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use self::convert::failed;
 use self::fence::{EnterMode, Fence};
 use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count};
+use crate::commit_queue::CommitQueue;
 use crate::table::Rows;
 use crate::{Appended, Entry, LedgerError, Page, PageSize, Result, SettledRun};
 
-/// Maximum number of queued jobs; further callers wait to submit theirs.
-const MAX_QUEUED: usize = 1024;
-
 /// A ledger in a database that other programs may use too.
 pub(crate) struct Postgres {
-    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    queue: CommitQueue<Job>,
     writer: Mutex<Option<JoinHandle<()>>>,
     pool: PgPool,
     fence: Arc<Fence>,
@@ -45,12 +43,12 @@ impl Postgres {
         let mut connection = open::connect(&options).await?;
         open::migrate(&mut connection).await?;
         let position = writer::last_position(&mut connection).await.map_err(failed)?;
-        let (jobs, receiver) = mpsc::channel(MAX_QUEUED);
+        let (queue, jobs) = CommitQueue::new();
         let (sender, newest) = watch::channel(position);
         let pool = open::pool(options.clone());
         let fence = Arc::<Fence>::default();
-        let writer = tokio::spawn(Writer::new(options, connection, Arc::clone(&fence), receiver, sender).run());
-        Ok(Self { jobs: Mutex::new(Some(jobs)), writer: Mutex::new(Some(writer)), pool, fence, newest })
+        let writer = tokio::spawn(Writer::new(options, connection, Arc::clone(&fence), jobs, sender).run());
+        Ok(Self { queue, writer: Mutex::new(Some(writer)), pool, fence, newest })
     }
 
     async fn run_transaction(&self, statements: Vec<Statement>) -> Result<u64> {
@@ -64,18 +62,15 @@ impl Postgres {
             if index == 0 {
                 first = changed;
             }
-            if statement.required && changed == 0 {
-                break;
-            }
         }
-        // Whatever the error is, the transaction may be durable.
+        // The transaction may be durable, regardless of the error.
         tx.commit().await.map_err(|error| LedgerError::InDoubt(Box::new(error)))?;
         Ok(first)
     }
 }
 
-/// Wraps `sql` so that it returns only the rows that are preceded by fewer bytes of texts than parameter number `bytes`. The
-/// server knows the lengths without reading the texts. The last column is the number of all rows of `sql`.
+/// Returns a query for the rows of `sql` that are preceded by fewer bytes of texts than parameter number `bytes`. The server knows
+/// the lengths without reading the texts. The last column is the number of all rows of `sql`.
 fn page_sql(sql: &str, bytes: usize, columns: PageColumns) -> String {
     let PageColumns { order, texts } = columns;
     let length: Vec<_> = texts.iter().map(|text| format!("octet_length({text})")).collect();
@@ -87,8 +82,8 @@ fn page_sql(sql: &str, bytes: usize, columns: PageColumns) -> String {
     )
 }
 
-/// Applies a timeout. The server's own timeouts do not help if the connection to it is cut.
-async fn in_time<T>(work: impl Future<Output = T>) -> Result<T> {
+/// Applies a timeout. The server's own timeouts have no effect if the connection is lost.
+async fn with_timeout<T>(work: impl Future<Output = T>) -> Result<T> {
     let done = tokio::time::timeout(writer::TIMEOUT, work).await;
     done.map_err(|_| LedgerError::Unavailable("the database does not respond".into()))
 }
@@ -96,13 +91,8 @@ async fn in_time<T>(work: impl Future<Output = T>) -> Result<T> {
 impl Backend for Postgres {
     const PRUNE_BATCH: usize = 4096;
 
-    async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {
-        let closed = || LedgerError::Unavailable("the ledger is closed".into());
-        let jobs = self.jobs.lock().clone().ok_or_else(closed)?;
-        let (answer, answered) = oneshot::channel();
-        jobs.send(Job { entries, answer }).await.map_err(|_| closed())?;
-        // The writer may have committed the job before it ended.
-        answered.await.map_err(|_| LedgerError::InDoubt("the ledger's writer has ended".into()))?
+    async fn append(&self, creation: Vec<Statement>, entries: Vec<Entry>) -> Result<Appended> {
+        self.queue.submit(|result| Job { creation, entries, result }).await
     }
 
     async fn fetch<T: Send + 'static>(
@@ -114,14 +104,14 @@ impl Backend for Postgres {
         // Only this crate builds SQL, and values are never part of it.
         let query = convert::bind(sqlx::query(AssertSqlSafe(sql.into())), params);
         let read_all = async {
-            // Row by row, because what is read of a row may be far smaller than the row.
+            // Row by row, because the values that are kept of a row may be far smaller than the row.
             let (mut rows, mut found) = (query.fetch(&self.pool), Vec::new());
             while let Some(row) = rows.try_next().await.map_err(failed)? {
                 found.push(read(&row)?);
             }
             Ok(found)
         };
-        in_time(read_all).await?
+        with_timeout(read_all).await?
     }
 
     async fn fetch_page<T: Send + 'static>(
@@ -133,13 +123,13 @@ impl Backend for Postgres {
         columns: PageColumns,
     ) -> Result<Page<T>> {
         let sql = page_sql(&sql.into(), params.len() + 1, columns);
-        // At least one row is queried, which shows whether there are any.
+        // At least one row is queried, which shows whether any exist.
         params.push(size.bytes.max(1).into());
         let query = convert::bind(sqlx::query(AssertSqlSafe(sql)), params);
-        let rows = in_time(query.fetch_all(&self.pool)).await?.map_err(failed)?;
+        let rows = with_timeout(query.fetch_all(&self.pool)).await?.map_err(failed)?;
         let all = rows.first().map_or(Ok(0), |row| row.int(row.len() - 1)).map(to_count)?;
-        let most = if size.bytes == 0 { 0 } else { size.rows as usize };
-        let items: Vec<T> = rows.iter().take(most).map(|row| read(row)).collect::<Result<_>>()?;
+        let max = if size.bytes == 0 { 0 } else { size.rows as usize };
+        let items: Vec<T> = rows.iter().take(max).map(|row| read(row)).collect::<Result<_>>()?;
         Ok(Page { more: all > items.len() as u64, items })
     }
 
@@ -150,7 +140,7 @@ impl Backend for Postgres {
     }
 
     async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
-        in_time(async {
+        with_timeout(async {
             let mut tx = self.pool.begin().await.map_err(failed)?;
             let mut fenced = self.fence.enter(&mut tx, EnterMode::Shared).await?;
             for rows in rows.iter().filter(|rows| !rows.is_empty()) {
@@ -162,7 +152,7 @@ impl Backend for Postgres {
     }
 
     async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>> {
-        in_time(fence::settled_run(&self.pool, run)).await?
+        with_timeout(fence::settled_run(&self.pool, run)).await?
     }
 
     fn fence(&self, instance: &str) {
@@ -174,11 +164,11 @@ impl Backend for Postgres {
     }
 
     async fn ping(&self) -> Result<()> {
-        in_time(self.fence.check_owner(&self.pool)).await?
+        with_timeout(self.fence.check_owner(&self.pool)).await?
     }
 
     async fn close(&self) {
-        self.jobs.lock().take();
+        self.queue.close();
         let writer = self.writer.lock().take();
         if let Some(writer) = writer
             && let Err(error) = writer.await

@@ -1,35 +1,40 @@
-//! Conversions between rows and values, the same for both databases, with the queries whose columns they read.
+//! Conversions of rows to values, the same for both databases, and the queries that select those rows.
 
 use std::collections::BTreeMap;
 
 use model::{
-    Approval, ApprovalState, Disk, ImportReport, LogicalPath, Mount, Policy, Run, RunCounts, RunId, RunState, Sha256,
+    Approval, Disk, LogicalPath, Mount, Operator, OperatorName, OperatorToken, Policy, Run, RunCounts, RunId, Sha256,
     Source, Step, StepBytes, StepContent, Token, TokenId, Usage,
 };
-use serde::de::DeserializeOwned;
+use serde::de::value::StrDeserializer;
+use serde::de::{DeserializeOwned, IntoDeserializer as _};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{RowReader, damaged, to_count};
-use crate::{JournalEntry, LedgerError, Reply, Result, StoredCall, StoredRecord, StoredRun};
+use crate::{ApprovalDecision, JournalEntry, LedgerError, Reply, Result, StoredCall, StoredRecord, StoredRun};
 
-/// The part of a run that never changes and is never searched, stored as JSON.
+/// The members of a run that never change and that no query searches, stored as JSON.
 #[derive(Serialize, Deserialize)]
 struct RunBody {
     source: Source,
     policy: Policy,
     mounts: Vec<Mount>,
     labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    created_by: Option<OperatorName>,
 }
 
-/// Who decided an approval, and their note. Stored as JSON, because a text of PostgreSQL cannot contain every character.
+/// Who decided an approval, and their note. Stored as JSON, because a text in PostgreSQL cannot contain NUL.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredDecision {
     decided_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    on_behalf_of: Option<String>,
     note: Option<String>,
 }
 
-/// Selects what [`run`] reads.
+/// Selects the columns that [`run`] reads.
 macro_rules! select_run {
     ($rest:literal) => {
         concat!(
@@ -41,43 +46,51 @@ macro_rules! select_run {
     };
 }
 
-/// Selects what [`approval`] reads.
-macro_rules! select_approval {
-    ($rest:literal) => {
-        concat!("SELECT approval_no, body, state, decision FROM approval ", $rest)
+/// Selects the operators who have approved an approval, in order, with a space between them.
+macro_rules! select_voters {
+    () => {
+        "(SELECT string_agg(voter, ' ' ORDER BY vote_no) FROM approval_vote \
+         WHERE approval_vote.approval_id = approval.approval_id) AS voters"
     };
 }
 
-/// The condition that content `c` was written by the record at a position.
+/// Selects the columns that [`approval`] reads.
+macro_rules! select_approval {
+    ($rest:literal) => {
+        concat!("SELECT approval_no, body, state, decision, ", $crate::rows::select_voters!(), " FROM approval ", $rest)
+    };
+}
+
+/// The condition that content `c` was written by the record at `$position`.
 macro_rules! written_at {
     ($position:literal) => {
         concat!("c.content_no >= (", $position, " << 20) AND c.content_no < ((", $position, " + 1) << 20)")
     };
 }
 
-/// Selects what [`step`] reads.
+/// Selects the columns that [`step`] reads, in order. `$where` may be empty.
 macro_rules! select_steps {
-    ($rest:literal) => {
+    ($where:literal) => {
         concat!(
             "SELECT run_id, seq, path, before_sha256, after_sha256, mode, staged, CASE WHEN staged IS NULL THEN ",
             "(SELECT bytes FROM content c WHERE ",
             written_at!("step.position"),
             " AND c.sha256 = step.after_sha256 LIMIT 1) END ",
             "FROM step JOIN run ON run.run_no = step.run_no ",
-            $rest
+            $where,
+            " ORDER BY step.run_no, seq, place"
         )
     };
 }
 
-/// One run.
+/// Selects one run.
 pub(crate) const RUN: &str = select_run!("WHERE run_id = $1");
-/// The pending steps of one run.
-pub(crate) const STEPS_OF_RUN: &str =
-    select_steps!("WHERE step.run_no = (SELECT run_no FROM run WHERE run_id = $1) ORDER BY seq, place");
-/// The pending steps of all runs.
-pub(crate) const STEPS: &str = select_steps!("ORDER BY step.run_no, seq, place");
+/// Selects the pending steps of one run.
+pub(crate) const STEPS_OF_RUN: &str = select_steps!("WHERE step.run_no = (SELECT run_no FROM run WHERE run_id = $1)");
+/// Selects the pending steps of all runs.
+pub(crate) const STEPS: &str = select_steps!("");
 
-pub(crate) use {select_approval, select_run, written_at};
+pub(crate) use {select_approval, select_run, select_voters, written_at};
 
 /// Reads a run and its number.
 pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
@@ -86,8 +99,9 @@ pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
     let head_seq = count(11)?;
     let run = Run {
         run_id: run_id(row, 1)?,
-        state: run_state(&row.text(2)?)?,
+        state: enum_value(&row.text(2)?, "run state")?,
         created_at: row.text(3)?,
+        created_by: body.created_by,
         closed_at: row.maybe_text(4)?,
         expires_at: row.maybe_text(5)?,
         base_commit: row.maybe_text(6)?,
@@ -118,7 +132,7 @@ pub(crate) fn usage(row: &dyn RowReader, first: usize) -> Result<Usage> {
     })
 }
 
-/// Reads the size of a tree from two columns, starting at `first`.
+/// Reads a disk usage from two columns, starting at `first`.
 pub(crate) fn disk(row: &dyn RowReader, first: usize) -> Result<Option<Disk>> {
     let count = |column| Ok::<_, LedgerError>(row.maybe_int(column)?.map(to_count));
     Ok(count(first)?.zip(count(first + 1)?).map(|(bytes, files)| Disk { bytes, files }))
@@ -130,25 +144,21 @@ pub(crate) fn run_body(run: &Run) -> Result<String> {
         policy: run.policy.clone(),
         mounts: run.mounts.clone(),
         labels: run.labels.clone(),
+        created_by: run.created_by.clone(),
     })
-}
-
-pub(crate) fn import_report(report: &ImportReport) -> Result<String> {
-    to_json(report)
 }
 
 pub(crate) fn run_id(row: &dyn RowReader, column: usize) -> Result<RunId> {
     RunId::parse(&row.text(column)?).map_err(|_| damaged("run ID"))
 }
 
-pub(crate) fn run_state(text: &str) -> Result<RunState> {
-    [RunState::Preparing, RunState::Open, RunState::AwaitingApproval, RunState::Closed, RunState::Deleted]
-        .into_iter()
-        .find(|state| state.as_str() == text)
-        .ok_or_else(|| damaged("run state"))
+/// Converts the stored name of an enum's variant.
+pub(crate) fn enum_value<T: DeserializeOwned>(name: &str, what: &str) -> Result<T> {
+    let deserializer: StrDeserializer<'_, serde::de::value::Error> = name.into_deserializer();
+    T::deserialize(deserializer).map_err(|_| damaged(what))
 }
 
-/// Reads `run_id, token_id, secret_sha256, permissions, expires_at, revoked`.
+/// Reads a token from `run_id, token_id, secret_sha256, permissions, expires_at, revoked`.
 pub(crate) fn token(row: &dyn RowReader) -> Result<Token> {
     Ok(Token {
         run_id: run_id(row, 0)?,
@@ -160,6 +170,23 @@ pub(crate) fn token(row: &dyn RowReader) -> Result<Token> {
     })
 }
 
+/// Reads `operator_no, name, secret_sha256, scopes, created_at, created_by, expires_at, revoked_at`.
+pub(crate) fn operator(row: &dyn RowReader) -> Result<(i64, OperatorToken)> {
+    let operator = Operator {
+        name: operator_name(&row.text(1)?)?,
+        scopes: json(&row.text(3)?, "scope")?,
+        created_at: Some(row.text(4)?),
+        created_by: Some(row.text(5)?),
+        expires_at: row.maybe_text(6)?,
+        revoked_at: row.maybe_text(7)?,
+    };
+    Ok((row.int(0)?, OperatorToken { operator, secret_sha256: sha256(&row.bytes(2)?)? }))
+}
+
+fn operator_name(text: &str) -> Result<OperatorName> {
+    OperatorName::parse(text).map_err(|_| damaged("operator name"))
+}
+
 /// Reads an approval and its number.
 pub(crate) fn approval(row: &dyn RowReader) -> Result<(i64, Approval)> {
     let stored: Approval = json(&row.text(1)?, "approval")?;
@@ -167,23 +194,27 @@ pub(crate) fn approval(row: &dyn RowReader) -> Result<(i64, Approval)> {
         Some(text) => json(&text, "decision")?,
         None => StoredDecision::default(),
     };
-    let state = approval_state(&row.text(2)?)?;
-    Ok((row.int(0)?, Approval { state, decided_by: decision.decided_by, note: decision.note, ..stored }))
+    let voters = row.maybe_text(4)?.unwrap_or_default();
+    let approval = Approval {
+        state: enum_value(&row.text(2)?, "approval state")?,
+        approved_by: voters.split_whitespace().map(operator_name).collect::<Result<_>>()?,
+        decided_by: decision.decided_by,
+        on_behalf_of: decision.on_behalf_of,
+        note: decision.note,
+        ..stored
+    };
+    Ok((row.int(0)?, approval))
 }
 
-fn approval_state(text: &str) -> Result<ApprovalState> {
-    use ApprovalState::{Approved, Denied, Expired, Failed, Pending};
-    [Pending, Approved, Denied, Expired, Failed]
-        .into_iter()
-        .find(|state| state.as_str() == text)
-        .ok_or_else(|| damaged("approval state"))
+pub(crate) fn approval_decision(decision: &ApprovalDecision) -> Result<String> {
+    to_json(&StoredDecision {
+        decided_by: decision.decided_by.clone(),
+        on_behalf_of: decision.on_behalf_of.clone(),
+        note: decision.note.clone(),
+    })
 }
 
-pub(crate) fn approval_decision(decided_by: Option<&str>, note: Option<&str>) -> Result<String> {
-    to_json(&StoredDecision { decided_by: decided_by.map(str::to_owned), note: note.map(str::to_owned) })
-}
-
-/// Reads `record, seq, tool, input_sha256, status, reply, answered record` of a call.
+/// Reads a call: its newest record, `seq`, tool, input hash, the status and body of its reply, and the record at `seq`.
 pub(crate) fn call(row: &dyn RowReader) -> Result<StoredCall> {
     let reply = match row.maybe_int(4)? {
         None => None,
@@ -199,7 +230,7 @@ pub(crate) fn call(row: &dyn RowReader) -> Result<StoredCall> {
     })
 }
 
-/// Reads `position, body` of a record.
+/// Reads a record from its position and body.
 pub(crate) fn record(row: &dyn RowReader) -> Result<StoredRecord> {
     Ok(StoredRecord { position: row.int(0)?, text: row.text(1)? })
 }
@@ -223,7 +254,7 @@ pub(crate) fn step(row: &dyn RowReader) -> Result<(RunId, u64, Step)> {
             mode: row.maybe_int(5)?.and_then(|mode| u32::try_from(mode).ok()).ok_or_else(|| damaged("mode"))?,
             bytes: match row.maybe_text(6)? {
                 Some(name) => StepBytes::Staged(name),
-                // A missing content does not match its hash. Whoever applies the step finds that, for this run alone.
+                // If the content is missing, applying the step fails for this run alone, because the hash does not match.
                 None => StepBytes::Inline(row.maybe_bytes(7)?.unwrap_or_default()),
             },
         }),
@@ -232,7 +263,7 @@ pub(crate) fn step(row: &dyn RowReader) -> Result<(RunId, u64, Step)> {
     Ok((run_id(row, 0)?, to_count(row.int(1)?), Step { path, before: hash(3)?, after }))
 }
 
-/// Groups steps, which are in order, by their records.
+/// Groups steps by their records. The steps must be in order.
 pub(crate) fn journal(steps: Vec<(RunId, u64, Step)>) -> Vec<JournalEntry> {
     let mut journal: Vec<JournalEntry> = Vec::new();
     for (run_id, seq, step) in steps {

@@ -1,11 +1,10 @@
 //! SQLite: one writer, a few readers, and a thread that checkpoints the write-ahead log.
 //!
-//! Every commit syncs the log. After a sync that failed nobody knows what is on disk, and a second sync may report success all
-//! the same, so the process aborts and recovers at its next start.
+//! Every commit syncs the log. After a failed sync the state on disk is unknown, and a second sync may falsely report success, so
+//! the process aborts and recovers from the log at the next start.
 
 mod append_state;
 mod ballast;
-mod commit_queue;
 mod convert;
 mod open;
 mod read_pool;
@@ -15,35 +14,34 @@ mod writer;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use model::RunId;
-use tokio::sync::{mpsc, oneshot, watch};
+use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use self::ballast::BallastFile;
-use self::commit_queue::CommitQueue;
-use self::convert::is_full;
+use self::convert::{is_full, unavailable};
 use self::read_pool::ReadPool;
 use self::wal_checkpointer::WalCheckpointer;
 use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement};
+use crate::commit_queue::CommitQueue;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
 use crate::table::Rows;
-use crate::{Appended, Entry, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{Appended, Entry, Page, PageSize, Result, SettledRun};
 
-/// Maximum number of queued jobs; further callers wait to submit theirs.
-const MAX_QUEUED: usize = 1024;
-
-/// Changes a row, so that there is something to commit.
+/// Changes a row, so that the commit writes to the log.
 const PROBE: &str = "INSERT INTO setting (name, value) VALUES ('probe', '0') \
     ON CONFLICT (name) DO UPDATE SET value = CASE value WHEN '0' THEN '1' ELSE '0' END";
 
 /// A ledger in one file, which no other process may use.
 pub(crate) struct Sqlite {
-    queue: CommitQueue,
+    queue: CommitQueue<Job>,
+    writer: Mutex<Option<JoinHandle<()>>>,
     readers: ReadPool,
     newest: watch::Receiver<i64>,
-    /// Whether the last commit failed.
-    fails: Arc<AtomicBool>,
+    last_commit_failed: Arc<AtomicBool>,
 }
 
 impl Sqlite {
@@ -54,29 +52,27 @@ impl Sqlite {
             Err(error) if is_full(&error) && ballast::remove(path) => open::migrated(path),
             opened => opened,
         };
-        let (jobs, receiver) = mpsc::channel(MAX_QUEUED);
+        let (queue, jobs) = CommitQueue::new();
         let checkpointer = WalCheckpointer::start(path)?;
-        let (writer, newest) = Writer::new(opened?, BallastFile::new(path), checkpointer, receiver)?;
-        let fails = writer.fails();
-        let queue = CommitQueue::start(writer, jobs, lock_file)?;
-        Ok(Self { queue, readers: ReadPool::new(path), newest, fails })
-    }
-
-    async fn submit<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job + Send) -> Result<T> {
-        let closed = || LedgerError::Unavailable("the ledger is closed".into());
-        let (answer, answered) = oneshot::channel();
-        self.queue.submit(job(answer)).await.map_err(|_| closed())?;
-        // The writer may have committed the job before it ended.
-        answered.await.map_err(|_| LedgerError::InDoubt("the ledger's writer has ended".into()))?
+        let (writer, newest) = Writer::new(opened?, BallastFile::new(path), checkpointer, jobs)?;
+        let last_commit_failed = writer.last_commit_failed();
+        let run = move || {
+            writer.run();
+            // Held until the last commit, so that the next process reads every commit.
+            drop(lock_file);
+        };
+        let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(run).map_err(unavailable)?;
+        let writer = Mutex::new(Some(thread));
+        Ok(Self { queue, writer, readers: ReadPool::new(path), newest, last_commit_failed })
     }
 }
 
 impl Backend for Sqlite {
-    // Small, because other jobs wait meanwhile and nobody waits for this one.
+    // Small, because other jobs wait for this transaction, but no caller waits for its result.
     const PRUNE_BATCH: usize = 64;
 
-    async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {
-        self.submit(|answer| Job::Append { entries, answer }).await
+    async fn append(&self, creation: Vec<Statement>, entries: Vec<Entry>) -> Result<Appended> {
+        self.queue.submit(|result| Job::Append { creation, entries, result }).await
     }
 
     async fn fetch<T: Send + 'static>(
@@ -102,15 +98,15 @@ impl Backend for Sqlite {
     }
 
     async fn transact(&self, touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {
-        self.submit(|answer| Job::Transact { touched, statements, answer }).await
+        self.queue.submit(|result| Job::Transact { touched, statements, result }).await
     }
 
     async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
         self.transact(None, rows.into_iter().flat_map(Rows::statements).collect()).await.map(drop)
     }
 
-    /// Waits for nothing: no other process has the file open, and this one answers no caller before it knows the outcome of
-    /// the commit.
+    /// Need not wait: no other process has the file open, and this one returns to no caller before it knows the outcome of the
+    /// commit.
     async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>> {
         let Some((_, stored)) = self.fetch(RUN, vec![run.as_str().into()], rows::run).await?.pop() else {
             return Ok(None);
@@ -129,7 +125,7 @@ impl Backend for Sqlite {
 
     async fn ping(&self) -> Result<()> {
         self.fetch("SELECT 1", Vec::new(), |_| Ok(())).await?;
-        if self.fails.load(Ordering::Acquire) {
+        if self.last_commit_failed.load(Ordering::Acquire) {
             // Only a commit shows whether commits succeed again.
             self.transact(None, vec![Statement::new(PROBE, [])]).await?;
         }
@@ -138,6 +134,11 @@ impl Backend for Sqlite {
 
     async fn close(&self) {
         self.readers.close();
-        self.queue.end().await;
+        self.queue.close();
+        let writer = self.writer.lock().take();
+        if let Some(writer) = writer {
+            // A panic of the thread has been logged.
+            let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+        }
     }
 }

@@ -1,18 +1,18 @@
-//! The ledger on either database: every method but appending, written once.
+//! The implementation of the ledger on both databases. Only appends are implemented by the backends.
 
 mod record_search;
-mod sql;
+pub(crate) mod sql;
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Disk, ImportReport, LogicalPath, Record, Run, RunId,
-    RunState, Sha256, Token, TokenId, ToolCallId,
+    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken,
+    Record, Run, RunId, RunState, Sha256, Token, ToolCallId,
 };
 use tokio::sync::watch;
 
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count, to_int};
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, select_approval, select_run};
-use crate::table::{Column, Rows, Table};
+use crate::table::{Rows, tables};
 use crate::{
     Appended, Entry, INSTANCE, JournalEntry, Ledger, LedgerError, Page, PageSize, RecordFilter, Result, SettledRun,
     StorageTotals, StoredCall, StoredRecord, StoredRun, verify,
@@ -24,8 +24,11 @@ pub(crate) struct Store<B>(pub(crate) B);
 /// An item of a list with its position, or the error if it is unreadable.
 type Positioned<T> = Result<(i64, Result<T>)>;
 
-static PRUNED: Table = Table::delete("step", &[Column::RunNo, Column::Int("seq")]);
-/// Records to read at once when searching for the last change of a path. All but dry runs wrote it, so the first often matches.
+tables! {
+    PRUNED: Delete step (run_no RunId, seq Int);
+}
+
+/// Records per query when searching for the last change of a path. All except dry runs wrote it, so the first often matches.
 const CHANGES_PER_QUERY: usize = 8;
 
 impl<B: Backend> Store<B> {
@@ -39,8 +42,8 @@ impl<B: Backend> Store<B> {
         Ok(self.0.fetch(sql, params, read).await?.into_iter().next())
     }
 
-    /// Returns the page of `sql` after `after`, its `$1`, without unreadable rows. `$2` is the limit; `more_params` follow.
-    #[expect(clippy::too_many_arguments, reason = "those of a page, and of its items")]
+    /// Returns the page of `sql` after `after`, which is `$1`, without unreadable rows. `$2` is the limit; `more_params` follow.
+    #[expect(clippy::too_many_arguments, reason = "the parameters of a page and of its items")]
     async fn list_readable<T: Send + 'static>(
         &self,
         what: &'static str,
@@ -61,13 +64,13 @@ impl<B: Backend> Store<B> {
                 Ok(item) => Some((position, item)),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::error!(position, error, "an unreadable {what} is skipped in a list");
+                    tracing::error!(position, error, "skipped an unreadable {what} in a list");
                     None
                 }
             };
             let more = page.more;
             let items: Vec<_> = page.into_iter().filter_map(readable).collect();
-            // An empty page would have no position to continue from.
+            // An empty page has no position to continue from.
             if !items.is_empty() || !more {
                 return Ok(Page { items, more });
             }
@@ -90,17 +93,12 @@ impl<B: Backend> Store<B> {
 
 #[async_trait]
 impl<B: Backend> Ledger for Store<B> {
-    async fn create_run(&self, stored: &StoredRun, token: &Token) -> Result<()> {
-        let statements = vec![insert_run(stored)?, insert_head(stored), insert_token(token)?];
-        self.0.transact(None, statements).await.map(drop)
-    }
-
-    async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<bool> {
-        let params = [run.as_str().into(), base_commit.into(), rows::import_report(import)?.into()];
-        let disk = [run.as_str().into(), import.bytes.into(), import.files.into()];
-        let statements =
-            vec![Statement::new(sql::OPEN_RUN, params).required(), Statement::new(sql::SET_DISK_USAGE, disk)];
-        Ok(self.0.transact(Some(run.clone()), statements).await? > 0)
+    async fn create_run(&self, stored: &StoredRun, token: &Token, entries: Vec<Entry>) -> Result<Vec<Record>> {
+        let creation = vec![insert_run(stored)?, insert_head(stored), insert_token(token)?];
+        match self.0.append(creation, entries).await? {
+            Appended::Recorded(records) => Ok(records),
+            other => Err(LedgerError::Internal(format!("the first records of a run were rejected: {other:?}").into())),
+        }
     }
 
     async fn set_disk_usage(&self, run: &RunId, disk: Option<Disk>) -> Result<()> {
@@ -121,10 +119,6 @@ impl<B: Backend> Ledger for Store<B> {
         let read =
             |row: &dyn RowReader| Ok(StorageTotals { runs: to_count(row.int(0)?), bytes: to_count(row.int(1)?) });
         Ok(self.one(sql::STORAGE_TOTALS, Vec::new(), read).await?.unwrap_or_default())
-    }
-
-    async fn set_run_state(&self, run: &RunId, state: RunState, closed_at: Option<&str>) -> Result<()> {
-        self.update_run(run, sql::SET_STATE, [run.as_str().into(), state.as_str().into(), closed_at.into()]).await
     }
 
     async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()> {
@@ -164,13 +158,6 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.fetch(sql::EXPIRED_RUNS, vec![now.into()], |row| rows::run_id(row, 0)).await
     }
 
-    async fn create_token(&self, token: &Token) -> Result<()> {
-        match self.0.transact(None, vec![insert_token(token)?]).await? {
-            0 => Err(LedgerError::NoSuchRun),
-            _ => Ok(()),
-        }
-    }
-
     async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
         self.one(sql::TOKEN, vec![secret_sha256.into()], rows::token).await
     }
@@ -180,13 +167,27 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.fetch(sql::TOKEN_HASHES, params, |row| rows::sha256(&row.bytes(0)?)).await
     }
 
-    async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<bool> {
-        let params = [run.as_str().into(), token.as_str().into(), true.into()];
-        Ok(self.0.transact(Some(run.clone()), vec![Statement::new(sql::REVOKE_TOKEN, params)]).await? > 0)
+    async fn create_operator(&self, token: &OperatorToken) -> Result<()> {
+        self.0.transact(None, vec![insert_operator(token)?]).await.map(drop)
+    }
+
+    async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>> {
+        let params = vec![Param::Int(after), Param::Int(limit.into())];
+        self.0.fetch(sql::OPERATORS, params, rows::operator).await
+    }
+
+    async fn operator(&self, name: &OperatorName) -> Result<Option<OperatorToken>> {
+        let found = self.one(sql::OPERATOR, vec![name.as_str().into()], rows::operator).await?;
+        Ok(found.map(|(_, operator)| operator))
+    }
+
+    async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool> {
+        let revoke = Statement::new(sql::REVOKE_OPERATOR, [name.as_str().into(), now.into()]);
+        Ok(self.0.transact(None, vec![revoke]).await? > 0)
     }
 
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {
-        self.0.append(entries).await
+        self.0.append(Vec::new(), entries).await
     }
 
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>> {
@@ -235,6 +236,10 @@ impl<B: Backend> Ledger for Store<B> {
         self.one(sql::ARTIFACT, vec![id.as_str().into(), run.as_str().into()], |row| row.bytes(0)).await
     }
 
+    async fn upload(&self, run: &RunId, sha256: &Sha256) -> Result<Option<Vec<u8>>> {
+        self.one(sql::UPLOAD, vec![run.as_str().into(), sha256.into()], |row| row.bytes(0)).await
+    }
+
     fn newest_position(&self) -> watch::Receiver<i64> {
         self.0.newest_position()
     }
@@ -280,7 +285,7 @@ impl<B: Backend> Ledger for Store<B> {
                 ));
             }
         }
-        // A step cannot be read without its content, so steps go first.
+        // A step cannot be read without its content, so steps are deleted first.
         self.0.transact(None, vec![Statement::new(sql::DELETE_STEPS, [run.as_str().into()])]).await?;
         let mut done = self.one(sql::PURGED, vec![run.as_str().into()], |row| row.int(0)).await?.unwrap_or(0);
         loop {
@@ -338,7 +343,7 @@ impl<B: Backend> Ledger for Store<B> {
         let read = |row: &dyn RowReader| Ok(rows::approval(row).map(|(_, approval)| approval));
         let page =
             self.0.fetch_page(sql::EXPIRED_APPROVALS, params, read, size, PageColumns::EXPIRED_APPROVALS).await?;
-        // An unreadable approval must not keep the others from expiring.
+        // An unreadable approval must not prevent others from expiring.
         Ok(Page { more: page.more, items: page.into_iter().flatten().collect() })
     }
 
@@ -383,7 +388,7 @@ fn insert_run(stored: &StoredRun) -> Result<Statement> {
             run.base_commit.as_deref().into(),
             stored.needs_repair.into(),
             rows::run_body(run)?.into(),
-            rows::import_report(&run.import)?.into(),
+            rows::to_json(&run.import)?.into(),
             rows::to_json(&stored.mount_paths)?.into(),
         ],
     ))
@@ -411,7 +416,23 @@ fn insert_head(stored: &StoredRun) -> Statement {
     )
 }
 
-fn insert_token(token: &Token) -> Result<Statement> {
+fn insert_operator(token: &OperatorToken) -> Result<Statement> {
+    let operator = &token.operator;
+    Ok(Statement::new(
+        sql::INSERT_OPERATOR,
+        [
+            operator.name.as_str().into(),
+            (&token.secret_sha256).into(),
+            rows::to_json(&operator.scopes)?.into(),
+            operator.created_at.as_deref().unwrap_or_default().into(),
+            operator.created_by.as_deref().unwrap_or_default().into(),
+            operator.expires_at.as_deref().into(),
+        ],
+    ))
+}
+
+/// Stores a token, if its run exists.
+pub(crate) fn insert_token(token: &Token) -> Result<Statement> {
     Ok(Statement::new(
         sql::INSERT_TOKEN,
         [

@@ -1,16 +1,16 @@
-//! What the ledger returns when it is read.
+//! The values that the ledger returns.
 
 use model::{Run, RunId, Sha256, Step, Usage};
 
 use crate::Reply;
 
-/// A call that was recorded.
+/// A recorded call.
 #[derive(Clone, Debug)]
 pub struct StoredCall {
     /// JSON text of the call's newest record; for an approved call, the record with its outcome. A later call that was
     /// refused because it reused the ID does not count.
     pub record: String,
-    /// `seq` of the record that the reply belongs to; without a reply, of the first record under the ID.
+    /// `seq` of the record that the reply belongs to; if there is no reply, of the first record with the ID.
     pub seq: u64,
     /// Hash of the record at `seq`.
     pub hash: Sha256,
@@ -18,7 +18,7 @@ pub struct StoredCall {
     pub tool: String,
     /// Hash of the call's canonical input.
     pub input_sha256: Sha256,
-    /// The answer, if the call was a mutation.
+    /// The reply, if the call was a mutation.
     pub reply: Option<Reply>,
 }
 
@@ -33,11 +33,12 @@ pub struct JournalEntry {
     pub steps: Vec<Step>,
 }
 
-/// Which records to list. A record must match everything that is set.
+/// Which records to list. A record must match every member that is set.
 #[derive(Clone, Debug, Default)]
 #[expect(missing_docs, reason = "the names are those of the HTTP API")]
 pub struct RecordFilter {
     pub run: Option<RunId>,
+    /// A tool, or the start of several tools' names followed by `*`.
     pub tool: Option<String>,
     pub decision: Option<String>,
     pub outcome: Option<String>,
@@ -58,12 +59,12 @@ pub struct StoredRecord {
     pub text: String,
 }
 
-/// A run, with what the service does not show to callers.
+/// A run, with the members that the service does not return to callers.
 #[derive(Clone, Debug)]
 pub struct StoredRun {
     /// The run.
     pub run: Run,
-    /// The usage of its mutations so far.
+    /// The total usage of its mutations.
     pub usage: Usage,
     /// Mount names and the directories that they map to.
     pub mount_paths: Vec<(String, String)>,

@@ -1,24 +1,31 @@
-//! Rows to write, described once for both databases. SQLite executes a statement per row; PostgreSQL gets all rows of a table
-//! in one statement, as one array per column, because each statement costs a round trip.
+//! Rows to write, declared once for both databases. SQLite executes a statement per row. PostgreSQL receives all rows of a table in
+//! one statement, as one array per column, because each statement costs a round trip.
 
 use std::sync::OnceLock;
 
 use crate::backend::{Param, Statement};
 
-/// A column, with the type of its values.
+/// A column and the type of its values.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Column {
-    Int(&'static str),
-    Bool(&'static str),
-    Text(&'static str),
-    Bytes(&'static str),
-    /// `run_no`, given as the run's ID.
-    RunNo,
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) value_type: ValueType,
 }
 
-/// What happens to the rows.
+/// The type of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValueType {
+    Int,
+    Bool,
+    Text,
+    Bytes,
+    /// The ID of a run. Its number is stored.
+    RunId,
+}
+
+/// What to do with the rows.
 #[derive(Clone, Copy, Debug)]
-enum Action {
+pub(crate) enum Action {
     Insert,
     /// Updates the row whose first column matches.
     Update,
@@ -26,7 +33,7 @@ enum Action {
     Delete,
 }
 
-/// A table, the columns to write, and how.
+/// A table, the columns to write, and what to do with the rows.
 #[derive(Debug)]
 pub(crate) struct Table {
     name: &'static str,
@@ -34,6 +41,22 @@ pub(crate) struct Table {
     action: Action,
     row_sql: OnceLock<String>,
 }
+
+/// Declares tables, each by its action, its name and its columns.
+macro_rules! tables {
+    ($($table:ident: $action:ident $name:ident ($($column:ident $type:ident),+);)+) => {
+        $(static $table: $crate::table::Table = $crate::table::Table::new(
+            $crate::table::Action::$action,
+            stringify!($name),
+            &[$($crate::table::Column {
+                name: stringify!($column),
+                value_type: $crate::table::ValueType::$type,
+            }),+],
+        );)+
+    };
+}
+
+pub(crate) use tables;
 
 /// Rows for one table.
 #[derive(Clone, Debug)]
@@ -43,47 +66,32 @@ pub(crate) struct Rows<'a> {
     values: Vec<Param<'a>>,
 }
 
-impl Column {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Int(name) | Self::Bool(name) | Self::Text(name) | Self::Bytes(name) => name,
-            Self::RunNo => "run_no",
-        }
-    }
-
-    /// PostgreSQL's type of an array of the values.
+impl ValueType {
+    /// Returns the PostgreSQL type of an array of the values.
     fn array_type(self) -> &'static str {
         match self {
-            Self::Int(_) => "bigint[]",
-            Self::Bool(_) => "boolean[]",
-            Self::Text(_) | Self::RunNo => "text[]",
-            Self::Bytes(_) => "bytea[]",
+            Self::Int => "bigint[]",
+            Self::Bool => "boolean[]",
+            Self::Text | Self::RunId => "text[]",
+            Self::Bytes => "bytea[]",
         }
     }
 }
 
 impl Table {
-    pub(crate) const fn insert(name: &'static str, columns: &'static [Column]) -> Self {
-        Self { name, columns, action: Action::Insert, row_sql: OnceLock::new() }
+    pub(crate) const fn new(action: Action, name: &'static str, columns: &'static [Column]) -> Self {
+        Self { name, columns, action, row_sql: OnceLock::new() }
     }
 
-    pub(crate) const fn update(name: &'static str, columns: &'static [Column]) -> Self {
-        Self { name, columns, action: Action::Update, row_sql: OnceLock::new() }
-    }
-
-    pub(crate) const fn delete(name: &'static str, columns: &'static [Column]) -> Self {
-        Self { name, columns, action: Action::Delete, row_sql: OnceLock::new() }
-    }
-
-    /// SQLite's statement for one row, whose values are `?1`, `?2`, …
+    /// Returns the SQLite statement for one row, whose values are `?1`, `?2`, …
     pub(crate) fn row_sql(&'static self) -> &'static str {
         self.row_sql.get_or_init(|| {
-            let value = |(number, column): (usize, &Column)| match column {
-                Column::RunNo => format!("(SELECT run_no FROM run WHERE run_id = ?{number})"),
+            let value = |(number, column): (usize, &Column)| match column.value_type {
+                ValueType::RunId => format!("(SELECT run_no FROM run WHERE run_id = ?{number})"),
                 _ => format!("?{number}"),
             };
             let values: Vec<_> = (1..).zip(self.columns).map(value).collect();
-            let (name, pairs) = (self.name, self.assign(&values));
+            let (name, pairs) = (self.name, self.pairs(&values));
             match self.action {
                 Action::Insert => format!("INSERT INTO {name} ({}) VALUES ({})", self.names(), values.join(", ")),
                 Action::Update => format!("UPDATE {name} SET {} WHERE {}", pairs[1..].join(", "), pairs[0]),
@@ -92,18 +100,18 @@ impl Table {
         })
     }
 
-    /// PostgreSQL's statement for any number of rows, which are one array per column, from parameter `first` on.
+    /// Returns the PostgreSQL statement for any number of rows. They are one array per column, from parameter `first` on.
     pub(crate) fn array_sql(&self, first: usize) -> String {
-        let array = |(number, column): (usize, &Column)| format!("${number}::{}", column.array_type());
+        let array = |(number, column): (usize, &Column)| format!("${number}::{}", column.value_type.array_type());
         let arrays: Vec<_> = (first..).zip(self.columns).map(array).collect();
-        let value = |column: &Column| match column {
-            Column::RunNo => "run.run_no".to_owned(),
-            _ => format!("v.{}", column.name()),
+        let value = |column: &Column| match column.value_type {
+            ValueType::RunId => "run.run_no".to_owned(),
+            _ => format!("v.{}", column.name),
         };
         let values: Vec<_> = self.columns.iter().map(value).collect();
-        let (name, names, arrays, pairs) = (self.name, self.names(), arrays.join(", "), self.assign(&values));
-        let has_run_id = self.columns.iter().any(|column| matches!(column, Column::RunNo));
-        // Outer, so that a run that does not exist violates the column's constraint.
+        let (name, names, arrays, pairs) = (self.name, self.names(), arrays.join(", "), self.pairs(&values));
+        let has_run_id = self.columns.iter().any(|column| column.value_type == ValueType::RunId);
+        // An outer join, so that an unknown run violates the column's constraint.
         let join = if has_run_id { " LEFT JOIN run ON run.run_id = v.run_no" } else { "" };
         match self.action {
             Action::Insert => format!(
@@ -124,12 +132,12 @@ impl Table {
     }
 
     fn names(&self) -> String {
-        self.columns.iter().map(|column| column.name()).collect::<Vec<_>>().join(", ")
+        self.columns.iter().map(|column| column.name).collect::<Vec<_>>().join(", ")
     }
 
-    /// `column = value` for each column.
-    fn assign(&self, values: &[String]) -> Vec<String> {
-        self.columns.iter().zip(values).map(|(column, value)| format!("{} = {value}", column.name())).collect()
+    /// Returns `column = value` for each column.
+    fn pairs(&self, values: &[String]) -> Vec<String> {
+        self.columns.iter().zip(values).map(|(column, value)| format!("{} = {value}", column.name)).collect()
     }
 }
 
@@ -147,25 +155,25 @@ impl<'a> Rows<'a> {
         self.values.is_empty()
     }
 
-    /// The rows, one by one.
+    /// Returns the rows.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[Param<'a>]> {
         self.values.chunks_exact(self.table.columns.len())
     }
 
-    /// The values of the column at `index`, from all rows.
+    /// Returns the values of the column at `index`.
     pub(crate) fn column(&self, index: usize) -> impl Iterator<Item = &Param<'a>> {
         self.iter().map(move |row| &row[index])
     }
 }
 
 impl Rows<'static> {
-    /// The rows as one statement each, for SQLite.
+    /// Returns one statement per row, for SQLite.
     pub(crate) fn statements(self) -> impl Iterator<Item = Statement> {
         let (sql, width) = (self.table.row_sql(), self.table.columns.len());
         let mut values = self.values.into_iter();
         std::iter::from_fn(move || {
             let params: Vec<_> = values.by_ref().take(width).collect();
-            (!params.is_empty()).then_some(Statement { sql, params, required: false })
+            (!params.is_empty()).then_some(Statement { sql, params })
         })
     }
 }
@@ -174,9 +182,11 @@ impl Rows<'static> {
 mod tests {
     use super::*;
 
-    static UPDATE: Table = Table::update("t", &[Column::Int("a"), Column::Text("b"), Column::Bytes("c")]);
-    static DELETE: Table = Table::delete("t", &[Column::RunNo, Column::Int("seq")]);
-    static INSERT: Table = Table::insert("t", &[Column::RunNo, Column::Bool("b")]);
+    tables! {
+        UPDATE: Update t (a Int, b Text, c Bytes);
+        DELETE: Delete t (run_no RunId, seq Int);
+        INSERT: Insert t (run_no RunId, b Bool);
+    }
 
     #[test]
     fn one_row_is_written_by_numbered_parameters() {

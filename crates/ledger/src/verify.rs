@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use model::{ChainCheck, ChainReport, Record, RunId, Sha256};
 
 use crate::backend::{Backend, PageColumns, Param, RowReader, to_count, to_int};
-use crate::entry_rows::{decision_word, indexed_paths, outcome_word};
+use crate::entry_rows::{decision_text, indexed_paths, outcome_text};
 use crate::{LedgerError, PageSize, Result, rows};
 
 /// Records per query.
@@ -26,7 +26,7 @@ const ARTIFACTS: &str = "SELECT seq, \
     (SELECT artifact_id FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no), \
     (SELECT diff FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no) \
     FROM audit_record r WHERE run_no = $1 AND seq >= $2 AND seq <= $3";
-/// One statement, because the chain may grow meanwhile.
+/// One statement, because records may be appended concurrently.
 const END: &str = "SELECT head_seq, coalesce((SELECT seq FROM audit_record WHERE run_no = $1 ORDER BY seq DESC LIMIT 1), 0) \
     FROM run_head WHERE run_no = $1";
 
@@ -43,7 +43,7 @@ struct Row {
 }
 
 /// A readable record and its stored diff.
-struct Found {
+struct ReadableRecord {
     record: Record,
     artifact: Option<StoredDiff>,
 }
@@ -60,7 +60,7 @@ pub(crate) async fn chain(backend: &impl Backend, run: &RunId) -> Result<ChainRe
     let (run_no, head, first) = head.into_iter().next().ok_or(LedgerError::NoSuchRun)?;
     let mut check = ChainCheck::new(run);
     if first < 1 {
-        check.fail("there are records before the first");
+        check.fail("there are records before seq 1");
     }
     let last = head.map_or(i64::MAX as u64, |(seq, _)| seq);
     while check.next_seq() <= last {
@@ -69,7 +69,7 @@ pub(crate) async fn chain(backend: &impl Backend, run: &RunId) -> Result<ChainRe
         }
     }
     let Some(head) = head else {
-        check.fail("the run's head is gone");
+        check.fail("the run's head is missing");
         return Ok(check.end());
     };
     if check.next_seq() <= last {
@@ -77,8 +77,8 @@ pub(crate) async fn chain(backend: &impl Backend, run: &RunId) -> Result<ChainRe
     }
     let ends =
         backend.fetch(END, vec![run_no.into()], |row| Ok((to_count(row.int(0)?), to_count(row.int(1)?)))).await?;
-    if ends.into_iter().next().is_none_or(|(known, last)| known != last) {
-        check.fail("there are records behind the head that the run knows");
+    if ends.into_iter().next().is_none_or(|(head, last)| head != last) {
+        check.fail("there are records after the run's head");
     }
     Ok(check.finish(head))
 }
@@ -91,7 +91,7 @@ fn read_head(row: &dyn RowReader) -> Result<Head> {
     Ok((row.int(0)?, head, row.int(3)?))
 }
 
-/// Verifies the next page of records. Returns false if there are none or one is bad.
+/// Verifies the next page of records. Returns false if there are no more records or one is invalid.
 async fn page(backend: &impl Backend, run_no: i64, head_seq: u64, check: &mut ChainCheck) -> Result<bool> {
     let after = to_int(check.next_seq()) - 1;
     let size = PageSize::rows(RECORDS_PER_PAGE);
@@ -106,13 +106,13 @@ async fn page(backend: &impl Backend, run_no: i64, head_seq: u64, check: &mut Ch
     }
     let records: Vec<Option<Record>> = found.iter().map(|row| serde_json::from_str(&row.body).ok()).collect();
     let mut diffs = stored_diffs(backend, run_no, &records).await?;
-    // Hashing a page takes long; other tasks need this thread too.
+    // Hashing a page takes long, and other tasks run on this thread too.
     tokio::task::yield_now().await;
     for (row, record) in found.into_iter().zip(records) {
         let indexed = paths.remove(&row.seq).unwrap_or_default();
-        let found = record.map(|record| Found { record, artifact: diffs.remove(&row.seq) });
+        let found = record.map(|record| ReadableRecord { record, artifact: diffs.remove(&row.seq) });
         if let Err(problem) = compare(&row, found.as_ref(), indexed, check.next_seq()) {
-            // A wrong hash is the more basic problem and is reported instead.
+            // A wrong hash is reported instead, because it is the more basic problem.
             if check.clone().push(&row.body) {
                 check.fail(problem);
             } else {
@@ -124,7 +124,7 @@ async fn page(backend: &impl Backend, run_no: i64, head_seq: u64, check: &mut Ch
             return Ok(false);
         }
         if found.is_some_and(|found| found.record.diff_sha256.is_some() && found.artifact.is_none()) {
-            check.miss_diff();
+            check.add_missing_diff();
         }
     }
     Ok(true)
@@ -166,33 +166,38 @@ fn read_row(row: &dyn RowReader) -> Result<Row> {
 }
 
 /// Compares the indexed columns and the stored diff with the hashed record.
-fn compare(row: &Row, found: Option<&Found>, mut indexed: Vec<String>, expected_seq: u64) -> Result<(), String> {
+fn compare(
+    row: &Row,
+    found: Option<&ReadableRecord>,
+    mut indexed: Vec<String>,
+    expected_seq: u64,
+) -> Result<(), String> {
     if row.seq != expected_seq {
-        return Err(format!("expected seq {expected_seq}: a record is missing, doubled or out of order"));
+        return Err(format!("expected seq {expected_seq}: a record is missing, duplicated or out of order"));
     }
-    let Found { record, artifact } = found.ok_or("the record cannot be read")?;
+    let ReadableRecord { record, artifact } = found.ok_or("the record cannot be read")?;
     indexed.sort_unstable();
     let columns = [
         ("toolCallId", row.tool_call_id == record.tool_call_id.as_str()),
         ("tool", row.tool == record.tool),
         ("timestamp", row.timestamp == record.timestamp),
-        ("decision", row.decision == decision_word(record.decision)),
-        ("outcome", row.outcome == outcome_word(record.outcome)),
+        ("decision", row.decision == decision_text(record.decision)),
+        ("outcome", row.outcome == outcome_text(record.outcome)),
         ("mutates", row.mutates == record.mutates),
         ("paths", is_indexed(record, &indexed)),
     ];
     if let Some((column, _)) = columns.into_iter().find(|(_, same)| !same) {
-        return Err(format!("{column} is indexed as something else than what is hashed"));
+        return Err(format!("the indexed {column} differs from the hashed record"));
     }
     let Some(artifact) = artifact else { return Ok(()) };
     let uri = format!("artifact://{}/{}", record.run_id, artifact.id);
     if record.diff_sha256 != Some(artifact.sha256) || !record.artifact_uris.contains(&uri) {
-        return Err("the diff that is kept is not the one that the record tells".to_owned());
+        return Err("the stored diff is not the one that the record refers to".to_owned());
     }
     Ok(())
 }
 
-/// Returns whether `indexed` are the record's paths. Older versions did not index the paths that were requested in vain.
+/// Returns whether `indexed` are the record's paths. Older versions did not index the requested paths of failed calls.
 fn is_indexed(record: &Record, indexed: &[String]) -> bool {
     let Record { paths_read, paths_written, files, .. } = record;
     [files.as_slice(), &[]].into_iter().any(|files| indexed == indexed_paths(paths_read, paths_written, files))

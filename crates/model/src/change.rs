@@ -4,51 +4,51 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FileKind, LogicalPath, Sha256};
 
-/// Every mutation of a call, together: applied whole or not at all.
+/// All changes of a call, which are applied together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeSet {
-    /// One entry a path, sorted by path; no path twice.
+    /// One entry for each path, sorted by path.
     pub changes: Vec<Change>,
 }
 
-/// One path's change.
+/// The change of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The path that changes.
     pub path: LogicalPath,
-    /// What kind of change it is.
+    /// The kind of change.
     pub effect: Effect,
     /// The file before the change; `None` if it does not exist.
     pub before: Option<FileState>,
     /// The new content; `None` if the file is removed.
     pub after: Option<Content>,
-    /// Line counts of the change, by the diff.
+    /// Lines that the diff adds and removes.
     pub counts: Counts,
 }
 
-/// What a change does to its path.
+/// The kind of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "type")]
 pub enum Effect {
-    /// A file where none was.
+    /// Creates a file.
     Create,
     /// Replaces the content of an existing file.
     Replace,
-    /// A file goes.
+    /// Deletes a file.
     Delete,
-    /// A file goes to another path, whose change is in the same set.
+    /// Moves a file to another path, whose change is in the same set.
     MoveFrom {
-        /// Where it goes.
+        /// The target.
         to: LogicalPath,
     },
-    /// A file comes from another path, whose change is in the same set.
+    /// Receives a file from another path, whose change is in the same set.
     MoveTo {
-        /// Where it comes from.
+        /// The source.
         from: LogicalPath,
     },
 }
 
-/// A file as it was read by the plan.
+/// A file as the plan read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileState {
@@ -62,10 +62,10 @@ pub struct FileState {
     pub kind: FileKind,
 }
 
-/// A file as it shall be.
+/// The new content of a file.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Content {
-    /// Where its bytes are: what is large lies in the run's `tmp/`.
+    /// Where its bytes are. Large content is in the run's `tmp/`.
     pub bytes: StepBytes,
     /// Its length in bytes.
     pub size_bytes: u64,
@@ -76,12 +76,12 @@ pub struct Content {
 }
 
 impl Content {
-    /// Takes `bytes` and hashes them.
+    /// Wraps `bytes` and computes their hash.
     pub fn new(bytes: Vec<u8>, mode: u32) -> Self {
         Self { sha256: Sha256::of(&bytes), size_bytes: bytes.len() as u64, bytes: StepBytes::Inline(bytes), mode }
     }
 
-    /// Its bytes, where they are in memory; none of a large file's.
+    /// Its bytes if they are in memory; empty for staged content.
     pub fn inline(&self) -> &[u8] {
         match &self.bytes {
             StepBytes::Inline(bytes) => bytes,
@@ -115,7 +115,7 @@ impl std::ops::Add for Counts {
     }
 }
 
-/// What the journal keeps of one path's change: enough to do it, or to do it again after a kill.
+/// The journal entry of one path's change: enough to apply it, and to apply it again after a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The path that changes.
@@ -142,19 +142,19 @@ pub struct StepContent {
 pub enum StepBytes {
     /// In the journal itself.
     Inline(Vec<u8>),
-    /// In a file of the run's `tmp/`, which was synced before the journal named it: for what is too large for a row.
+    /// In a file of the run's `tmp/`, which is synced before the journal refers to it. For content too large for a row.
     Staged(String),
 }
 
 impl std::fmt::Debug for StepContent {
-    // As for `Content`: no bytes of a user's file in a log.
+    // The content of a user's file must not be logged.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "StepContent({}, {:o})", self.sha256, self.mode)
     }
 }
 
 impl ChangeSet {
-    /// The steps that carry the set out: removals before creations, so that a move within one folder never collides.
+    /// The steps that apply the set: removals before creations, so that moves never collide.
     pub fn to_steps(&self) -> Vec<Step> {
         let step = |change: &Change| Step {
             path: change.path.clone(),
@@ -165,11 +165,11 @@ impl ChangeSet {
                 bytes: content.bytes.clone(),
             }),
         };
-        let (gone, there): (Vec<_>, Vec<_>) = self.changes.iter().partition(|change| change.after.is_none());
-        gone.into_iter().chain(there).map(step).collect()
+        let (removed, written): (Vec<_>, Vec<_>) = self.changes.iter().partition(|change| change.after.is_none());
+        removed.into_iter().chain(written).map(step).collect()
     }
 
-    /// Line counts of all changes together.
+    /// The sum of the line counts of all changes.
     pub fn counts(&self) -> Counts {
         self.changes.iter().fold(Counts::default(), |sum, change| sum + change.counts)
     }

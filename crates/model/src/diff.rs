@@ -7,6 +7,7 @@ mod write;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 
 use foldhash::fast::RandomState;
 
@@ -14,6 +15,7 @@ use crate::{Counts, decode};
 use changes::{Change, changes};
 use region::Region;
 pub use side::Side;
+pub use write::quoted_name;
 
 /// The diff of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +73,14 @@ pub fn count_changes(old: &[u8], new: &[u8]) -> Counts {
     }
 }
 
+/// The lines, counted from 0, that change between two texts: ranges of old lines with the new lines that replace them, in
+/// order. The work is bounded as for [`diff_file`].
+pub(crate) fn changed_lines(old: &str, new: &str) -> Vec<(Range<usize>, Range<usize>)> {
+    let region = Region::new(old.as_bytes(), new.as_bytes());
+    let shifted = |range: Range<usize>| range.start + region.lines_before..range.end + region.lines_before;
+    changes(&region).into_iter().map(|change| (shifted(change.old), shifted(change.new))).collect()
+}
+
 /// A text as a diff shows it.
 type Text<'a> = Cow<'a, [u8]>;
 
@@ -115,7 +125,7 @@ pub(crate) fn inserted_bytes<'a>(old: impl Iterator<Item = &'a [u8]>, new: impl 
     bytes
 }
 
-/// The share of the larger side that stays, in percent; below 100, since the sides differ.
+/// The unchanged share of the larger side, in percent. Below 100, because the sides differ.
 fn similarity(region: &Region<'_>, changes: &[Change], larger: usize) -> u64 {
     let added: usize = changes.iter().flat_map(|change| &region.new[change.new.clone()]).map(|line| line.len()).sum();
     let kept = region.new_len.saturating_sub(added);

@@ -1,4 +1,4 @@
-//! Edits: replaces one text by another inside a file and keeps every other byte.
+//! Edits: replaces a text in a file and keeps every other byte.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,8 +7,10 @@ use memchr::memmem;
 
 use crate::text::Occurrences;
 pub use near::NearMatch;
+pub use range::{RangeFault, replace_range};
 
 mod near;
+mod range;
 
 /// A text after an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::Digest as _;
 
-/// SHA-256 of a file's bytes, of a diff or of a record; 64 lower-case hexadecimal digits in text.
+/// The SHA-256 of a file, a diff or a record. Its text form is 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String, pattern = "^[0-9a-f]{64}$", example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
@@ -77,11 +77,11 @@ impl From<Sha256> for String {
     }
 }
 
-/// Writes an object with sorted keys and without white space. Equal objects have equal texts, and so equal hashes.
+/// Writes an object with sorted keys and without white space, so that equal objects have equal hashes.
 pub fn canonical_json(members: &Map<String, Value>) -> String {
     let mut out = Vec::new();
     write_object(members, &mut out);
-    // Strings and ASCII together are UTF-8.
+    // The bytes are strings and ASCII, which are valid UTF-8.
     String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 

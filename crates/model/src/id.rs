@@ -1,7 +1,5 @@
 //! Identifiers. Each is validated when it is parsed, so every value of its type is valid.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// An identifier that does not match its grammar.
@@ -10,11 +8,47 @@ use serde::{Deserialize, Serialize};
 pub struct IdInvalid {
     /// The kind of identifier, such as `run ID`.
     pub what: &'static str,
-    /// The grammar in words.
+    /// A description of the grammar.
     pub grammar: &'static str,
 }
 
+/// Implements the conversions of a string type that has a `parse` function.
+macro_rules! validated_string {
+    ($name:ident, $error:ty) => {
+        impl $name {
+            /// The value as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = $error;
+
+            fn try_from(raw: String) -> Result<Self, $error> {
+                Self::parse(&raw)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(value: $name) -> String {
+                value.0
+            }
+        }
+    };
+}
+pub(crate) use validated_string;
+
 macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        id!($(#[$doc])* $name, $what, "a letter or digit, then up to 63 letters, digits, `_` or `-`", is_name);
+    };
     ($(#[$doc:meta])* $name:ident, $what:literal, $grammar:literal, $valid:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
@@ -32,67 +66,63 @@ macro_rules! id {
                 let valid: fn(&str) -> bool = $valid;
                 if valid(raw) { Ok(Self(raw.to_owned())) } else { Err(IdInvalid { what: $what, grammar: $grammar }) }
             }
-
-            /// The identifier as callers write it.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl TryFrom<String> for $name {
-            type Error = IdInvalid;
-
-            fn try_from(raw: String) -> Result<Self, IdInvalid> {
-                Self::parse(&raw)
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(id: $name) -> String {
-                id.0
-            }
-        }
+        validated_string!($name, IdInvalid);
     };
 }
 
-/// The longest tool call ID, in characters.
+/// The maximum length of a tool call ID, in characters.
 pub const MAX_TOOL_CALL_ID: usize = 128;
 
-/// ASCII letters, digits, `_` and `-`, the first a letter or digit, at most `max` of them.
-fn is_name(raw: &str, max: usize) -> bool {
+/// The maximum length of every other ID, in characters.
+const MAX_NAME: usize = 64;
+
+/// Whether `raw` is a letter or digit, then letters, digits, `_` and `-`, all ASCII.
+fn is_name(raw: &str) -> bool {
     let bytes = raw.as_bytes();
-    bytes.len() <= max
+    bytes.len() <= MAX_NAME
         && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
 }
 
 id!(
-    /// One execution of an agent; also the name of its folder, hence the narrow grammar.
-    RunId, "run ID", "a letter or digit, then up to 63 letters, digits, `_` or `-`", |raw| is_name(raw, 64)
+    /// Identifies a run: one execution of an agent. The ID is also the name of the run's folder.
+    RunId, "run ID"
 );
 id!(
-    /// Names one tool call of its run. Free text of the caller, without control characters.
+    /// Identifies a tool call within its run. The caller may choose any text without control characters.
     ToolCallId, "tool call ID", "1 to 128 characters, none of them a control character",
     |raw| (1..=MAX_TOOL_CALL_ID).contains(&raw.chars().count()) && !raw.chars().any(char::is_control)
 );
 id!(
-    /// Names a run token without being its secret.
-    TokenId, "token ID", "a letter or digit, then up to 63 letters, digits, `_` or `-`", |raw| is_name(raw, 64)
+    /// Identifies a run token. It is not the token's secret.
+    TokenId, "token ID"
 );
 id!(
-    /// Names the diff that one mutation left.
-    ArtifactId, "artifact ID", "a letter or digit, then up to 63 letters, digits, `_` or `-`", |raw| is_name(raw, 64)
+    /// Identifies the stored diff of a mutation.
+    ArtifactId, "artifact ID"
 );
 id!(
-    /// Names a call that waits for a person.
-    ApprovalId, "approval ID", "a letter or digit, then up to 63 letters, digits, `_` or `-`", |raw| is_name(raw, 64)
+    /// Identifies the approval of a call.
+    ApprovalId, "approval ID"
 );
+id!(
+    /// Names an operator. Names that differ in letter case only are the same name: see [`OperatorName::is_same`].
+    OperatorName, "operator name", "a letter or digit, then up to 63 letters, digits, `.`, `_`, `@`, `+` or `-`",
+    |raw| {
+        let bytes = raw.as_bytes();
+        let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._@+-".contains(byte);
+        bytes.len() <= 64 && bytes.first().is_some_and(u8::is_ascii_alphanumeric) && bytes.iter().all(is_allowed)
+    }
+);
+
+impl OperatorName {
+    /// Whether both name the same operator.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0.eq_ignore_ascii_case(&other.0)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -106,6 +136,18 @@ mod tests {
         for bad in ["", "_a", "-a", "a/b", "..", "a.b", "é", "a b", "a\0", "A".repeat(65).as_str()] {
             assert!(RunId::parse(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn an_operator_name_fits_into_a_path_and_ignores_case() {
+        for good in ["a", "ada", "Ada.L@example.org", "ci+deploy-1_x", "0".repeat(64).as_str()] {
+            assert!(OperatorName::parse(good).is_ok(), "{good:?}");
+        }
+        for bad in ["", ".a", "@a", "a b", "a:b", "a/b", "a\u{e9}", "a\n", "0".repeat(65).as_str()] {
+            assert!(OperatorName::parse(bad).is_err(), "{bad:?}");
+        }
+        let [ada, upper, bob] = ["ada", "ADA", "bob"].map(|name| OperatorName::parse(name).unwrap());
+        assert!(ada.is_same(&upper) && !ada.is_same(&bob));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The judge: total functions from the policy in force and facts to a decision.
+//! Decides about accesses and changes: total functions of the policy in force and of facts.
 
 mod budget;
 mod change;

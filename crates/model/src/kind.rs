@@ -1,4 +1,4 @@
-//! What kind of file a path names, from its name and its first bytes.
+//! Determines the kind of a file from its path and its first bytes.
 
 mod binary;
 mod file_kind;
@@ -10,26 +10,25 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 use crate::LogicalPath;
-use crate::confusables::with_folded;
+use crate::path::confusables::with_folded;
 use crate::path::is_git_internal;
 pub use binary::is_binary;
 pub use file_kind::FileKind;
 use secret::Parent;
 
 impl FileKind {
-    /// The kind of the file at `path`, based on its name and the folders above it; `Unknown` if only the bytes
-    /// decide.
+    /// Returns the kind of the file at `path` by its name and the folders above it; `Unknown` if only the bytes decide.
     ///
-    /// The strictest wins: a secret over git's own over generated and vendored over lockfiles over the rest. Names count
-    /// in any letter case and with look-alikes. Costs less than a microsecond and, for plain names, no allocation.
+    /// The strictest kind applies: secret, Git-internal, generated or vendored, lockfile, then the others. Letter case and
+    /// look-alike characters are ignored. Takes less than a microsecond and does not allocate for most names.
     ///
-    /// A run's [`Rules`](crate::Rules) know more: which names are excepted, and which folders are source.
+    /// The [`Rules`](crate::Rules) of a run also apply the run's overrides.
     pub fn of_path(path: &LogicalPath) -> Self {
-        Self::of_path_except(path, &NoExceptions)
+        Self::of_path_with(path, &NoOverrides)
     }
 
-    /// As [`of_path`](Self::of_path), with exceptions.
-    pub(crate) fn of_path_except(path: &LogicalPath, exceptions: &dyn Exceptions) -> Self {
+    /// Like [`of_path`](Self::of_path), with overrides.
+    pub(crate) fn of_path_with(path: &LogicalPath, overrides: &dyn KindOverrides) -> Self {
         if path.is_root() {
             return Self::Directory;
         }
@@ -38,57 +37,55 @@ impl FileKind {
         if is_plain(text) {
             return with_folded(file, names::file_kind);
         }
-        match Self::of_names(folders, file, exceptions, true) {
-            Self::SecretLike if exceptions.is_not_secret(path, false) => {
-                Self::of_names(folders, file, exceptions, false)
-            }
+        match Self::of_names(folders, file, overrides, true) {
+            Self::SecretLike if overrides.is_not_secret(path, false) => Self::of_names(folders, file, overrides, false),
             kind => kind,
         }
     }
 
-    /// The kind of `file` in `folders`, by every rule.
-    fn of_names(folders: &str, file: &str, exceptions: &dyn Exceptions, has_secrets: bool) -> Self {
-        let mut above = PathClassifier::new(exceptions, has_secrets);
+    /// Returns the kind of `file` in `folders` by the rules for every name of the path.
+    fn of_names(folders: &str, file: &str, overrides: &dyn KindOverrides, has_secrets: bool) -> Self {
+        let mut above = PathClassifier::new(overrides, has_secrets);
         above.walk(folders);
         above.kind_with(file, names::file_kind)
     }
 
-    /// The kind of the folder at `path`: `SecretLike`, `GitInternal`, `Generated` or `Vendored` where everything under
-    /// it is that, and `Directory` otherwise. A walk need not enter a folder that is not a `Directory` unless it was
-    /// asked to.
+    /// Returns the kind of the folder at `path`: `SecretLike`, `GitInternal`, `Generated` or `Vendored` if everything under it
+    /// has this kind, otherwise `Directory`. By default, walks enter only a `Directory`.
     pub fn of_dir(path: &LogicalPath) -> Self {
-        Self::of_dir_except(path, &NoExceptions)
+        Self::of_dir_with(path, &NoOverrides)
     }
 
-    /// As [`of_dir`](Self::of_dir), with exceptions.
-    pub(crate) fn of_dir_except(path: &LogicalPath, exceptions: &dyn Exceptions) -> Self {
+    /// Like [`of_dir`](Self::of_dir), with overrides.
+    pub(crate) fn of_dir_with(path: &LogicalPath, overrides: &dyn KindOverrides) -> Self {
         let of_folders = |has_secrets| {
-            let mut above = PathClassifier::new(exceptions, has_secrets);
+            let mut above = PathClassifier::new(overrides, has_secrets);
             if !path.is_root() {
                 above.walk(path.as_str());
             }
             above.kind.unwrap_or(Self::Directory)
         };
         match of_folders(true) {
-            Self::SecretLike if exceptions.is_not_secret(path, true) => of_folders(false),
+            Self::SecretLike if overrides.is_not_secret(path, true) => of_folders(false),
             kind => kind,
         }
     }
 
-    /// Whether a folder called `name` holds what a build makes, unless git tracks it.
+    /// Whether a folder called `name` is build output, unless Git tracks it.
     pub fn is_build_output(name: &str) -> bool {
         with_folded(name, names::is_build_output)
     }
 
-    /// The kind of the file at `path` with `head` as its first bytes (8 KiB are enough).
+    /// Returns the kind of the file at `path` whose first bytes are `head` (8 KiB are enough).
     ///
-    /// The name alone decides for secrets, git's own files, generated and vendored files and lockfiles. Use [`is_binary`] if it matters whether such a file is text.
+    /// For secrets, Git-internal files, generated and vendored files and lockfiles, the name alone decides. Use [`is_binary`]
+    /// to find out whether such a file is text.
     pub fn of_file(path: &LogicalPath, head: &[u8]) -> Self {
         Self::of_path(path).with_head(head)
     }
 }
 
-/// What a path has in it if any name but its last can matter, or if its last is that of a secret.
+/// Substrings of which a path contains at least one if a folder affects its kind, or if its last name may be secret.
 static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let folders = names::classified_folders().map(|name| format!("{name}/"));
     let fixed = secret::MARKS.iter().copied().chain([".git", "git~1", "\\"]);
@@ -99,25 +96,25 @@ static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
         .ok()
 });
 
-/// Whether only the last name of a path decides its kind: by far the most paths, and one pass over them.
+/// Whether only the last name of a path decides its kind, as for most paths. Takes one pass over the path.
 fn is_plain(path: &str) -> bool {
     let is_printable = path.bytes().fold(true, |all, byte| all & matches!(byte, b' '..=b'~'));
     is_printable && MARKS.as_ref().is_some_and(|marks| !marks.is_match(path))
 }
 
-/// What a run knows of its names, besides what they say.
-pub(crate) trait Exceptions {
-    /// Whether an operator excepts `path` from the names of secrets.
+/// Facts about a run's paths that override the kinds by name.
+pub(crate) trait KindOverrides {
+    /// Whether the operator states that `path` is not secret.
     fn is_not_secret(&self, path: &LogicalPath, is_folder: bool) -> bool;
 
-    /// Whether the folder at `path`, whose name is that of build output, is source.
+    /// Whether the folder at `path`, which has a name of build output, is source.
     fn is_source_folder(&self, path: &str) -> bool;
 }
 
-/// Nothing but names.
-struct NoExceptions;
+/// No overrides: the kinds follow from the names.
+struct NoOverrides;
 
-impl Exceptions for NoExceptions {
+impl KindOverrides for NoOverrides {
     fn is_not_secret(&self, _: &LogicalPath, _: bool) -> bool {
         false
     }
@@ -127,23 +124,23 @@ impl Exceptions for NoExceptions {
     }
 }
 
-/// What the names on the way to a file make of it.
+/// Determines the kind of a path name by name, from the root down.
 struct PathClassifier<'a> {
-    exceptions: &'a dyn Exceptions,
-    /// Whether names of secrets count.
+    overrides: &'a dyn KindOverrides,
+    /// Whether the rules for names of secrets apply.
     has_secrets: bool,
     kind: Option<FileKind>,
     parent: Parent,
 }
 
 impl<'a> PathClassifier<'a> {
-    fn new(exceptions: &'a dyn Exceptions, has_secrets: bool) -> Self {
-        Self { exceptions, has_secrets, kind: None, parent: Parent::default() }
+    fn new(overrides: &'a dyn KindOverrides, has_secrets: bool) -> Self {
+        Self { overrides, has_secrets, kind: None, parent: Parent::default() }
     }
 
-    /// Goes through `folders`, from the top.
+    /// Processes the names of `folders`, from the root down.
     fn walk(&mut self, folders: &str) {
-        // A backslash separates names on other systems, and in archives that were made there.
+        // A backslash separates names on other systems and in archives from them.
         let mut end = 0;
         for name in folders.split(['/', '\\']) {
             end += name.len();
@@ -157,7 +154,7 @@ impl<'a> PathClassifier<'a> {
     fn enter(&mut self, name: &str, path: &str) {
         let kind = with_folded(name, |folded| {
             let of_folder = || {
-                let is_source = names::is_build_output(folded) && self.exceptions.is_source_folder(path);
+                let is_source = names::is_build_output(folded) && self.overrides.is_source_folder(path);
                 names::folder_kind(folded).filter(|_| !is_source)
             };
             let kind = self.secret_or_git(name, folded).or_else(of_folder);
@@ -180,12 +177,12 @@ impl<'a> PathClassifier<'a> {
         }
     }
 
-    /// The kind of the file `name` in the folder that was walked to.
+    /// Returns the kind of the file `name` in the current folder.
     fn kind_with(mut self, name: &str, by_name: impl FnOnce(&str) -> FileKind) -> FileKind {
         let name = match name.trim_end_matches('\\').rsplit_once('\\') {
             Some((folders, file)) => {
-                // No folder of this system, so that none of these is one that git tracks.
-                self.exceptions = &NoExceptions;
+                // On this system these are not folders, so Git cannot track them.
+                self.overrides = &NoOverrides;
                 self.walk(folders);
                 file
             }

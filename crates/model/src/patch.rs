@@ -20,8 +20,9 @@ pub use file_patch::{FilePatch, Hunk, HunkLine, HunkOffset, PatchOperation, Patc
 pub use modes::{FileModes, diff_modes};
 
 use crate::Refusal;
+use fault::{invalid, shown};
 
-/// A patch of many files, parsed and checked as far as that goes without the tree.
+/// A patch of many files, parsed and checked as far as possible without the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
     /// The files, in the order of the patch. No path is written twice. A path that is deleted or renamed is not used
@@ -55,6 +56,22 @@ impl Patch {
         let files =
             if lines.is_begin_patch_format() { begin_patch_format::parse(lines)? } else { unified::parse(lines)? };
         Ok(Self { files: check::files(files)? })
+    }
+
+    /// The refusal of a hunk of `file` that does not match because it holds a header of the format `*** Begin Patch` with
+    /// blanks before it, which makes it a line of the hunk. `text` is the text of the patch.
+    pub fn padded_header(text: &str, file: &FilePatch) -> Option<Refusal> {
+        let header = begin_patch_format::padded_header(&file.hunks)?;
+        let is_header = |line: &str| line.trim_end_matches('\r').strip_prefix(' ').map(str::as_bytes) == Some(header);
+        let number = text.lines().position(is_header)? + 1;
+        let message = format!(
+            "`{}` begins with a blank, so it is a line of the hunk above it, which does not match",
+            shown(header)
+        );
+        Some(
+            invalid(number, message, "Begin the header at the start of the line, without blanks before `***`.")
+                .at(&file.path),
+        )
     }
 
     /// The patch that reverses this one; `None` if a file patch cannot be [reversed](FilePatch::reversed).

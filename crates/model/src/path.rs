@@ -1,10 +1,11 @@
-//! Logical paths: the only way to name a file.
+//! Logical paths, by which callers name files.
 
-use std::fmt;
+pub(crate) mod confusables;
 
 use serde::{Deserialize, Serialize};
 
-use crate::confusables::with_folded;
+use crate::id::validated_string;
+use crate::path::confusables::with_folded;
 
 /// The maximum length of a path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
@@ -13,9 +14,9 @@ const MAX_NAME_BYTES: usize = 255;
 /// The maximum depth of a new file, in names.
 const MAX_NAMES: usize = 64;
 
-/// A path in a run's tree or in a mount, as callers name it: relative, `/`-separated, without `..` and never in `.git`.
+/// A path in a run's tree or in a mount: relative, `/`-separated, without `..` and never in `.git`.
 ///
-/// `.` is the root. Says nothing about whether anything exists there. Only the workspace crate turns it into an open file.
+/// `.` is the root. The path need not exist. Only the `workspace` crate opens files by it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String, example = "src/main.rs")]
@@ -23,37 +24,37 @@ pub struct LogicalPath(String);
 
 /// The rule that a path breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "each message says it")]
+#[expect(missing_docs, reason = "the messages describe them")]
 pub enum PathRejected {
     #[error("the path is empty")]
     Empty,
     #[error("the path is longer than {MAX_PATH_BYTES} bytes")]
     TooLong,
-    #[error("the path holds a NUL byte")]
+    #[error("the path contains a NUL byte")]
     Nul,
     #[error("the path is absolute")]
     Absolute,
     #[error("the path leaves the workspace by `..`")]
     ParentDir,
-    #[error("the path lies in `.git`, which no tool reaches")]
+    #[error("the path is in `.git`, which no tool can access")]
     GitInternal,
     #[error("a file's path may not end in `/`")]
     TrailingSlash,
-    #[error("a new name may not hold control or bidirectional characters")]
+    #[error("a new name may not contain control or bidirectional characters")]
     ControlCharacter,
-    #[error("a new name may not hold a backslash")]
+    #[error("a new name may not contain a backslash")]
     Backslash,
     #[error("a new name may not end in a dot or a space")]
     TrailingDotOrSpace,
     #[error("a new name may not be longer than {MAX_NAME_BYTES} bytes")]
     NameTooLong,
-    #[error("a new path may not be deeper than {MAX_NAMES} names")]
+    #[error("a new path may not have more than {MAX_NAMES} names")]
     TooDeep,
     #[error("the path leaves the workspace by a symbolic link")]
     LinkOut,
-    #[error("the path leads through a symbolic link, which no mutation follows")]
+    #[error("the path contains a symbolic link, which mutations do not follow")]
     LinkInMutation,
-    #[error("the path leads by a symbolic link to a name that is not UTF-8, which no tool can name")]
+    #[error("a symbolic link of the path points to a name that is not UTF-8")]
     LinkToUnnameable,
 }
 
@@ -63,7 +64,7 @@ impl LogicalPath {
         Self(".".to_owned())
     }
 
-    /// Parses `raw`, dropping `.` and doubled slashes and resolving `..`; `.` alone is the root. A trailing `/` is dropped.
+    /// Parses `raw`: removes `.`, repeated slashes and a trailing `/`, and resolves `..`. `.` alone is the root.
     ///
     /// # Errors
     ///
@@ -84,7 +85,7 @@ impl LogicalPath {
         Ok(Self(path))
     }
 
-    /// Parses the path of a file: as [`parse`](Self::parse), and refuses a trailing `/`.
+    /// Parses the path of a file: like [`parse`](Self::parse), but refuses a trailing `/`.
     ///
     /// # Errors
     ///
@@ -106,17 +107,12 @@ impl LogicalPath {
         self.components().try_for_each(check_new_name)
     }
 
-    /// The path as text: never empty, never absolute.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// Whether this is the root of the tree.
     pub fn is_root(&self) -> bool {
         self.0 == "."
     }
 
-    /// The names from the root down; none for the root itself.
+    /// The names from the root down; empty for the root itself.
     pub fn components(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.0.split('/').filter(|name| *name != ".")
     }
@@ -126,7 +122,7 @@ impl LogicalPath {
         self.0.rsplit('/').next().unwrap_or(".")
     }
 
-    /// The folder it lies in; `None` for the root.
+    /// The folder that contains it; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         match self.0.rsplit_once('/') {
             _ if self.is_root() => None,
@@ -135,7 +131,7 @@ impl LogicalPath {
         }
     }
 
-    /// Whether this lies in the folder `above`, at any depth. Compares names only; does not access the file system.
+    /// Whether this path is under the folder `above`, at any depth. Compares names only and does not access the file system.
     pub fn is_under(&self, above: &Self) -> bool {
         if above.is_root() {
             return !self.is_root();
@@ -143,7 +139,7 @@ impl LogicalPath {
         self.0.strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// Two of `paths` of which the second lies under the first, so that both cannot be files; `None` if no such pair exists.
+    /// Two of `paths` of which the second is under the first, so that both cannot be files; `None` if no such pair exists.
     pub fn find_nested<'a>(paths: impl IntoIterator<Item = &'a Self>) -> Option<(&'a Self, &'a Self)> {
         let mut paths: Vec<_> = paths.into_iter().collect();
         // Compares name by name, not byte by byte: every path under another one then follows it directly.
@@ -169,27 +165,9 @@ impl LogicalPath {
     }
 }
 
-impl fmt::Display for LogicalPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+validated_string!(LogicalPath, PathRejected);
 
-impl TryFrom<String> for LogicalPath {
-    type Error = PathRejected;
-
-    fn try_from(raw: String) -> Result<Self, PathRejected> {
-        Self::parse(&raw)
-    }
-}
-
-impl From<LogicalPath> for String {
-    fn from(path: LogicalPath) -> String {
-        path.0
-    }
-}
-
-/// Drops `.` and doubled slashes and resolves `..` by name. The kernel never receives `..`, so it cannot resolve it
+/// Removes `.` and repeated slashes and resolves `..` by name. The kernel never receives `..`, so it cannot resolve it
 /// differently through a symbolic link.
 fn clean(raw: &str) -> Result<String, PathRejected> {
     let mut names = Vec::new();

@@ -1,5 +1,6 @@
-//! Policies: named profiles, overrides, and the compiled rules in force.
+//! Policies: named profiles, their overrides, and compiled rules.
 
+mod approval_rule;
 mod budget;
 mod definition;
 mod globs;
@@ -8,6 +9,7 @@ mod profiles;
 mod quota;
 mod rules;
 
+pub use approval_rule::{ApprovalRule, ApprovalRuleOverrides};
 pub use budget::{Budget, BudgetOverrides};
 pub use definition::{Policy, PolicyOverrides, Trigger};
 pub use profile_file::ProfileFileError;

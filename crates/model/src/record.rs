@@ -1,117 +1,154 @@
-//! Audit records and the chain that they form.
+//! Audit records and their hash chain.
 
 mod chain;
+mod checkpoint;
 mod draft;
+mod event;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Code, FileKind, LogicalPath, RunId, Sha256, ToolCallId};
 pub use chain::{ChainBreak, ChainCheck, ChainReport, verify_chain};
+pub use checkpoint::CheckpointLeaf;
 pub use draft::Draft;
+pub use event::{
+    EventKind, MAX_EVENT_DATA_BYTES, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, MAX_SUMMARY_CHARS, MAX_UPLOAD_BYTES,
+    redact_members,
+};
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It did what it was asked.
+    /// The call succeeded.
     Ok,
-    /// It was refused; nothing changed.
+    /// The call was refused and changed nothing.
     Refused,
-    /// It waits for a person; nothing changed yet.
+    /// The call waits for approval and has changed nothing yet.
     Pending,
-    /// It failed by a fault of ours; nothing changed.
+    /// The call failed because of an internal error and changed nothing.
     Failed,
 }
 
-/// What policy said.
+/// The decision of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Verdict {
-    /// Go on.
+    /// The call is allowed.
     Allow,
-    /// A person has to agree first.
+    /// The call needs approval.
     RequireApproval,
-    /// No.
+    /// The call is denied.
     Deny,
 }
 
-/// One file of a record. Members stand in the order of their names, so that serialising is canonical.
+/// A file of a record. Members are sorted by name, so that the JSON is canonical.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordFile {
-    /// Its kind.
+    /// The file's kind.
     pub kind: FileKind,
-    /// Hash after the call; absent where the file is gone.
+    /// Hash after the call; absent if the file was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_sha256: Option<Sha256>,
-    /// Hash before the call; absent where there was no file.
+    /// Hash before the call; absent if the file did not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_sha256: Option<Sha256>,
     /// The path.
     pub path: LogicalPath,
 }
 
-/// One link of a run's audit chain. Members stand in the order of their names, so that serialising is canonical.
+/// A record of a run's audit chain: a call, a lifecycle operation or an event. Members are sorted by name, so that the JSON is canonical.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// Who called: `run-token:{tokenId}` or `operator:{name}`.
     pub actor: String,
-    /// Diffs of what it changed, as `artifact://{run}/{artifactId}`.
+    /// The stored diffs of the change, as `artifact://{run}/{artifactId}`.
     pub artifact_uris: Vec<String>,
-    /// The answer's code, where it is not `ok`.
+    /// The code of the refusal or error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<Code>,
-    /// What policy said.
+    /// The decision of the policy.
     pub decision: Verdict,
     /// SHA-256 of the diff that `artifactUris` names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diff_sha256: Option<Sha256>,
-    /// How long the call took until it was handed to the ledger, in microseconds.
+    /// The duration of the call until its record was submitted to the ledger, in microseconds.
     pub duration_micros: u64,
-    /// Files with their hashes. All of them where the call changed any; else 64 KiB of them.
+    /// The check that the caller attested, for a change of a file that policy allows only with evidence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
+    /// Files with their hashes: all files if the call changed any, otherwise at most 64 KiB of JSON.
     pub files: Vec<RecordFile>,
-    /// SHA-256 over the canonical JSON of the record without this member. `None` only while it is computed.
+    /// SHA-256 of the canonical JSON of the record without this member. `None` only while it is computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Sha256)]
     pub hash: Option<Sha256>,
+    /// The input of a lifecycle operation or the content of an event, without credentials. Missing for tool calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<serde_json::Map<String, serde_json::Value>>,
     /// Whether the tool may change files.
     pub mutates: bool,
-    /// How it ended.
+    /// The call's outcome.
     pub outcome: Outcome,
-    /// Paths whose content or listing was told: 64 KiB of them.
+    /// Paths whose content or listing was returned, at most 64 KiB of JSON.
     pub paths_read: Vec<LogicalPath>,
-    /// Paths that changed, all of them; for a refused or pending call, that it asked to change: 64 KiB of them.
+    /// All paths that changed. For a refused or pending call, the paths that it would change, at most 64 KiB of JSON.
     pub paths_written: Vec<LogicalPath>,
-    /// Hash of the record before it; 64 zeros for the first.
+    /// Hash of the previous record; 64 zeros for the first.
     pub prev_hash: Sha256,
-    /// Why the caller did it.
+    /// The caller's reason for the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The rules that decided; where a path was rejected, also `path: …` with what was tried, escaped and cut to 200
-    /// characters. The last ones are `and N more in LIST` where a list of the record has less than the call was about; each
-    /// is cut to 1,000 characters, and all together to 16 KiB.
+    /// The rules that decided. For a rejected path, also `path: …` with the input, escaped and cut to 200 characters. If a list
+    /// of the record is incomplete, the last reasons are `and N more in LIST`. Each reason is cut to 1,000 characters, and the
+    /// list to 16 KiB.
     pub reasons: Vec<String>,
+    /// The ID of the HTTP request: the caller's, or one that the service generated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// The run.
     pub run_id: RunId,
-    /// Its place in the run's audit: 1, 2, 3 … without gaps.
+    /// The position in the run's audit chain: 1, 2, 3 … without gaps.
     pub seq: u64,
-    /// The caller's step, if it named one.
+    /// The step ID that the caller sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_id: Option<String>,
-    /// When, RFC 3339 UTC with microseconds.
+    /// When the call was recorded, RFC 3339 UTC with microseconds.
     pub timestamp: String,
     /// The tool.
     pub tool: String,
     /// The call.
     pub tool_call_id: ToolCallId,
+    /// The ID of the trace that the caller's `traceparent` names: 32 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
+}
+
+/// A check outside of the service, attested by a caller with the permission `evidence:attest`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Evidence {
+    /// The command that was run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// An event of the run that describes the check instead of `command` and `exitCode`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_id: Option<String>,
+    /// The command's exit code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Hash of the command's output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_sha256: Option<Sha256>,
 }
 
 impl Record {
-    /// The text that is hashed: this record without `hash`, keys sorted, no white space.
+    /// Returns the text that is hashed: the canonical JSON of this record without `hash`.
     pub fn to_canonical(&self) -> String {
         let unhashed = Self { hash: None, ..self.clone() };
-        // A record holds strings, numbers and lists only, which always serialise; an empty text would fail verification.
+        // The members always serialise. An empty text would fail verification.
         serde_json::to_string(&unhashed).unwrap_or_default()
     }
 }

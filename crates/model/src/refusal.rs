@@ -1,7 +1,8 @@
-//! The refusal of a call: a code, a message, what to do next, and details.
+//! Refusals of calls: code, message, hint and details.
 
 mod code;
 mod details;
+mod guide;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,42 +11,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::{LogicalPath, PathRejected, Sha256, excerpt, redact};
 pub use code::Code;
-pub use details::{Conflict, ProblemDetails};
+pub use details::{Conflict, ConflictRegion, NearestText, ProblemDetails};
+pub use guide::Guide;
 
-/// The answer of anything that may be refused.
+/// The result of an operation that may be refused.
 pub type Result<T, E = Refusal> = std::result::Result<T, E>;
 
-/// Why a call was refused: something that the caller can act on, never a fault of ours and never a file's content that
-/// policy hides. What shows content is in members of [`ProblemDetails`], and goes by [`Refusal::without_content`].
+/// Why a call was refused, so that the caller can correct it. Internal errors are reported differently. File content is only
+/// in members of [`ProblemDetails`], which [`Refusal::without_content`] clears.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// What a program switches on.
+    /// The machine-readable reason.
     pub code: Code,
     /// One sentence: what is wrong.
     pub message: String,
     /// One sentence: what to do next.
     pub hint: String,
     /// The path, limit, conflict and the like that the refusal refers to; flattened into the response.
-    // Stored replies have this member under its first name.
+    // The name that stored replies have for this member.
     #[serde(rename = "about")]
     pub details: Box<ProblemDetails>,
 }
 
-/// The longest message and hint: two paths fit.
+/// The maximum length of a message or hint, in bytes: two paths fit.
 const MAX_TEXT_BYTES: usize = 16 * 1024;
 
 impl Refusal {
-    /// A refusal with nothing else to say than its message and hint. Both are cut to 16 KiB: they may repeat an input.
+    /// A refusal without details. Message and hint may repeat an input, so both are cut to 16 KiB.
     pub fn new(code: Code, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { code, message: short(message.into()), hint: short(hint.into()), details: Box::default() }
     }
 
-    /// Bad input that is no matter of paths, policy or patches.
+    /// Invalid input, for which no more specific code exists.
     pub fn invalid(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(Code::InvalidRequest, message, hint)
     }
 
-    /// A path that breaks `rule`; `raw` is what the caller wrote.
+    /// A path that violates `rule`; `raw` is the caller's input.
     pub fn path(raw: &str, rule: PathRejected) -> Self {
         let shown = excerpt(raw, 200);
         Self::new(
@@ -56,47 +58,54 @@ impl Refusal {
         .with_details(|details| details.path = Some(shown))
     }
 
-    /// Nothing is at `path`.
+    /// Nothing exists at `path`.
     pub fn not_found(path: &LogicalPath) -> Self {
         Self::new(
             Code::NotFound,
             format!("`{path}` does not exist"),
-            "Use list_dir on its folder to see what is there.",
+            "Use list_dir on its folder to see which names exist.",
         )
         .at(path)
     }
 
-    /// The same refusal, about `path`.
+    /// Sets the path in the details.
     #[must_use]
     pub fn at(self, path: &LogicalPath) -> Self {
         self.with_details(|details| details.path = Some(path.to_string()))
     }
 
-    /// Returns the refusal with its details changed by `fill`.
+    /// Changes the details with `fill`.
     #[must_use]
     pub fn with_details(mut self, fill: impl FnOnce(&mut ProblemDetails)) -> Self {
         fill(&mut self.details);
         self
     }
 
-    /// The same refusal, with the record that the call left.
+    /// Adds `note` to the message.
+    #[must_use]
+    pub fn with_note(mut self, note: &str) -> Self {
+        self.message = short(format!("{}; {note}", self.message));
+        self
+    }
+
+    /// Sets the record of the call in the details.
     #[must_use]
     pub fn recorded(self, seq: u64, hash: Option<Sha256>) -> Self {
         self.with_details(|details| (details.seq, details.head_hash) = (Some(seq), hash))
     }
 
-    /// The same refusal for a caller who may not read files: nothing that shows content is left. Message, hint and reasons
-    /// never do, except for the hints that this method replaces.
+    /// Removes file content, for a caller without `file:read`. Messages and reasons contain no content; a hint that may refer to
+    /// it is replaced.
     #[must_use]
     pub fn without_content(mut self) -> Self {
         if self.details.withhold_content() {
-            "The token lacks file:read, so nothing of the file is shown: ask for a token that may read it."
+            "The token lacks file:read, so no file content is returned: request a token that has it."
                 .clone_into(&mut self.hint);
         }
         self
     }
 
-    /// The same refusal without credentials: what it repeats of a caller's input is recorded and shown to others.
+    /// Redacts credentials in every text, because a refusal may repeat input and is recorded.
     #[must_use]
     pub fn redacted(mut self) -> Self {
         let texts = [&mut self.message, &mut self.hint].into_iter().chain(self.details.texts());
@@ -108,22 +117,22 @@ impl Refusal {
         self
     }
 
-    /// The refusal that comes first in the order of refusal; of equals the earlier.
+    /// Returns the refusal whose code comes first in the order of [`Code`]; `self` if both have the same code.
     #[must_use]
     pub fn first(self, other: Self) -> Self {
         if other.code < self.code { other } else { self }
     }
 }
 
-/// A text of at most [`MAX_TEXT_BYTES`], and a mark where it was longer.
+/// Cuts a text to [`MAX_TEXT_BYTES`] and appends `…` if it was longer.
 fn short(mut text: String) -> String {
     if text.len() > MAX_TEXT_BYTES {
-        // A credential at the cut would be none any more.
+        // Once cut, a credential might no longer be recognized.
         text = redact(&text).into_owned();
     }
     if text.len() > MAX_TEXT_BYTES {
         text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
-        // What was cut off shall not be kept in memory either.
+        // Releases the memory of the removed part.
         text.shrink_to_fit();
         text.push('…');
     }
@@ -143,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_credential_is_gone_from_every_text() {
+    fn credentials_are_redacted_in_every_text() {
         let secret = format!("ghp_{}", "a1".repeat(18));
         let text = || Some(format!("x {secret} y"));
         let conflict = Conflict {
@@ -158,13 +167,16 @@ mod tests {
         let refusal = Refusal::invalid(&secret, &secret).with_details(|details| {
             (details.path, details.difference, details.diff) = (text(), text(), text());
             (details.reasons, details.conflicts) = (vec![secret.clone()], vec![conflict]);
+            details.nearest = vec![NearestText { line: 1, difference: secret.clone() }];
+            let text = || secret.clone();
+            details.conflict_regions = vec![ConflictRegion { line: 1, base: text(), current: text(), new: text() }];
         });
         let json = serde_json::to_string(&refusal.redacted()).unwrap();
-        assert!(!json.contains(&secret) && json.matches("[redacted: GitHub token]").count() == 10, "{json}");
+        assert!(!json.contains(&secret) && json.matches("[redacted: GitHub token]").count() == 14, "{json}");
     }
 
     #[test]
-    fn what_is_cut_leaves_no_part_of_a_credential() {
+    fn cut_texts_contain_no_part_of_a_credential() {
         let secret = format!("ghp_{}", "a1".repeat(18));
         for before in 150..200 {
             let path = format!("../{}/{secret}", "a".repeat(before));

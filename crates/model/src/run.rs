@@ -4,38 +4,26 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ApprovalId, LogicalPath, Policy, RunId, Sha256, TokenId, ToolCallId};
+use crate::named_enum::named_enum;
+use crate::{ApprovalId, LogicalPath, OperatorName, Policy, RunId, Sha256, TokenId, ToolCallId};
 
-/// Where a run stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RunState {
-    /// Its source is still coming in; no tool works yet.
-    Preparing,
-    /// Tools work.
-    Open,
-    /// A call waits for a person; reads go on.
-    AwaitingApproval,
-    /// No more mutations; reads go on.
-    Closed,
-    /// The files are gone; the audit stays.
-    Deleted,
-}
-
-impl RunState {
-    /// The state as callers see it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Preparing => "preparing",
-            Self::Open => "open",
-            Self::AwaitingApproval => "awaiting_approval",
-            Self::Closed => "closed",
-            Self::Deleted => "deleted",
-        }
+named_enum! {
+    /// The state of a run.
+    pub enum RunState {
+        /// The source is being imported, and tools are not available yet.
+        Preparing = "preparing",
+        /// Tools are available.
+        Open = "open",
+        /// At least one call waits for approval; reads are available.
+        AwaitingApproval = "awaiting_approval",
+        /// Mutations are refused; reads are available.
+        Closed = "closed",
+        /// The files are deleted; the audit remains.
+        Deleted = "deleted",
     }
 }
 
-/// What a run starts with.
+/// The source of a run's initial content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", tag = "type", deny_unknown_fields)]
 pub enum Source {
@@ -43,83 +31,83 @@ pub enum Source {
     Empty {},
     /// The commit at `ref` of a repository.
     Git {
-        /// An `https` address, or a local path under an allowed import root.
+        /// An `https` URL, or a local path under an allowed import root.
         url: String,
-        /// A branch, a tag or a commit; the repository's HEAD where it is missing.
+        /// A branch, a tag or a commit. Default: the repository's HEAD.
         #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
         reference: Option<String>,
     },
     /// A copy of a folder under an allowed import root.
     Directory {
-        /// Where it is on the server.
+        /// Its path on the server.
         path: String,
     },
-    /// A tar or tar.gz that the operator sends next.
+    /// A tar or tar.gz archive, which the operator uploads next.
     Archive {},
 }
 
-/// How far an import is, and what it left out.
+/// The progress of an import, and the entries that it skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportReport {
-    /// Files brought in so far.
+    /// Files imported so far.
     pub files: u64,
-    /// Their bytes.
+    /// The bytes of these files.
     pub bytes: u64,
-    /// What was left out and why; at most 1,000 entries, and 64 KiB of paths and reasons.
+    /// Skipped entries and the reasons: at most 1,000 entries, and 64 KiB of paths and reasons.
     pub left_out: Vec<SkippedEntry>,
-    /// How many more entries were left out and are not listed.
+    /// The number of further skipped entries, which are not listed.
     #[serde(default)]
     pub left_out_more: u64,
     /// `waiting`, `fetching`, `writing`, `committing` or `done`.
     pub progress: String,
 }
 
-/// Something that an import left out.
+/// An entry of the source that the import skipped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedEntry {
-    /// Its path in the source, escaped where it is not UTF-8.
+    /// Its path in the source, escaped if it is not UTF-8.
     pub path: String,
-    /// Why.
+    /// Why the import skipped it.
     pub reason: String,
 }
 
-/// A read-only tree that a run may browse beside its own.
+/// A read-only tree that a run can read in addition to its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
-    /// What tools call it by: lower-case letters, digits, `_` and `-`.
+    /// The name by which tools address it: lower-case letters, digits, `_` and `-`.
     pub name: String,
-    /// What is in it, for the model to read.
+    /// A description of its content for the model.
     pub description: String,
-    /// Its top level, at most 100 names.
+    /// The names at its top level, at most 100.
     #[serde(default)]
     pub entries: Vec<String>,
 }
 
-/// What a run has been through.
+/// Counts of a run's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunCounts {
     /// Records in its audit.
     pub calls: u64,
-    /// Mutations that took place.
+    /// Mutations that were applied.
     pub mutations: u64,
     /// Calls that policy denied.
     pub denied: u64,
-    /// Calls that wait for a person.
+    /// Calls that wait for approval.
     pub pending_approvals: u64,
 }
 
-/// What a run's mutations have used up, for its `runBudget`: the sum of [`Usage::of`] each of them.
+/// The part of its `runBudget` that a run has used: the sum of [`Usage::of`] over its mutations.
 ///
-/// A move touches two files and deletes none. Lockfiles count for nothing but the files deleted. A refused call, a dry run
-/// and one that waits for a person use up nothing; one that is undone later has used up what it did.
+/// A move touches two files and deletes none. Lockfiles count only if they are deleted. Refused calls, dry runs and pending
+/// calls use nothing. A call that is reverted later still counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
-    /// Different files touched: a file that the run has touched before counts no more.
+    /// Distinct files touched. A file that an earlier call of the run touched does not count again.
     pub files_touched: u64,
     /// Lines added.
     pub insertions: u64,
@@ -127,12 +115,12 @@ pub struct Usage {
     pub deletions: u64,
     /// Files deleted.
     pub files_deleted: u64,
-    /// Bytes of new files and, where a text was replaced, of the lines that were new in it.
+    /// Bytes of new files and, for replaced texts, of the lines that are new.
     pub bytes: u64,
 }
 
 impl Usage {
-    /// Adds what another call uses.
+    /// Adds the usage of another call.
     pub fn add(&mut self, more: &Self) {
         self.files_touched += more.files_touched;
         self.insertions += more.insertions;
@@ -141,7 +129,7 @@ impl Usage {
         self.bytes += more.bytes;
     }
 
-    /// Takes back what a failed call had reserved.
+    /// Subtracts what a failed call had reserved.
     pub fn subtract(&mut self, less: &Self) {
         self.files_touched = self.files_touched.saturating_sub(less.files_touched);
         self.insertions = self.insertions.saturating_sub(less.insertions);
@@ -151,27 +139,27 @@ impl Usage {
     }
 }
 
-/// What a run's tree holds.
+/// The size of a run's tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Disk {
     /// Bytes of all its files.
     pub bytes: u64,
-    /// Its files and symbolic links.
+    /// All its files and symbolic links.
     pub files: u64,
 }
 
-/// By how much a call changes a [`Disk`].
+/// The change of a [`Disk`] by a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskChange {
-    /// Bytes more, or fewer.
+    /// Bytes added, or removed if negative.
     pub bytes: i64,
-    /// Files more, or fewer.
+    /// Files added, or removed if negative.
     pub files: i64,
 }
 
 impl Disk {
-    /// What is held after `change`.
+    /// Returns the size after `change`.
     #[must_use]
     pub fn after(self, change: DiskChange) -> Self {
         Self {
@@ -182,7 +170,7 @@ impl Disk {
 }
 
 impl DiskChange {
-    /// From nothing to `disk`.
+    /// The change from an empty tree to `disk`.
     pub fn to(disk: Disk) -> Self {
         Self {
             bytes: i64::try_from(disk.bytes).unwrap_or(i64::MAX),
@@ -190,7 +178,7 @@ impl DiskChange {
         }
     }
 
-    /// What it needs more than there was.
+    /// The additional space that the change needs; 0 where it removes.
     pub fn growth(self) -> Disk {
         Disk { bytes: u64::try_from(self.bytes).unwrap_or(0), files: u64::try_from(self.files).unwrap_or(0) }
     }
@@ -203,38 +191,41 @@ impl std::ops::AddAssign for DiskChange {
     }
 }
 
-/// One execution of an agent.
+/// A run: one execution of an agent, with its own file tree.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
-    /// Its ID.
+    /// The run's ID.
     pub run_id: RunId,
-    /// Where it stands.
+    /// The run's state.
     pub state: RunState,
-    /// When it was created, RFC 3339 UTC.
+    /// When the run was created, RFC 3339 UTC.
     pub created_at: String,
-    /// When it was closed.
+    /// The operator who created the run; missing for a run of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<OperatorName>,
+    /// When the run was closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub closed_at: Option<String>,
-    /// When it closes by itself.
+    /// When the run closes automatically.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// The commit that it started from; absent while it prepares.
+    /// The commit that the run started from. Absent while the run is `preparing`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_commit: Option<String>,
-    /// What it was made from.
+    /// The source of its initial content.
     pub source: Source,
     /// The policy in force.
     pub policy: Policy,
-    /// Its read-only trees.
+    /// Its read-only mounts.
     pub mounts: Vec<Mount>,
-    /// The orchestrator's own notes.
+    /// Labels that the orchestrator set.
     pub labels: BTreeMap<String, String>,
-    /// How its import went.
+    /// The report of its import.
     pub import: ImportReport,
-    /// What its tree holds, as far as calls have changed it.
+    /// The size of its tree, computed from the import and the changes by calls.
     pub disk: Disk,
-    /// What it has been through.
+    /// Counts of its calls.
     pub counts: RunCounts,
     /// The last record's `seq`; 0 before the first.
     pub head_seq: u64,
@@ -242,41 +233,35 @@ pub struct Run {
     pub head_hash: Sha256,
 }
 
-/// What a token's holder may do in its run.
-///
-/// Content of files is shown with `file:read` only. Without it `file:search` takes a literal text only and tells which files
-/// hold it, `file:diff` tells which files differ and by how much and not the text, a conflict tells that it is one and not
-/// what is there, or where; such an answer says `contentWithheld: true`. An artifact needs `file:read` beside `audit:read`, the
-/// run's patch `file:read` beside `file:diff`. Whoever may edit or search can still confirm a guess at what a file holds: by
-/// whether the edit fits, or the text is found. Each such guess is a call, and recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
-#[expect(missing_docs, reason = "the names say it, and the contract lists them")]
-pub enum Permission {
-    #[serde(rename = "file:list")]
-    FileList,
-    #[serde(rename = "file:read")]
-    FileRead,
-    #[serde(rename = "file:search")]
-    FileSearch,
-    #[serde(rename = "file:diff")]
-    FileDiff,
-    #[serde(rename = "file:write:create")]
-    FileWriteCreate,
-    #[serde(rename = "file:write:replace")]
-    FileWriteReplace,
-    #[serde(rename = "file:patch:apply")]
-    FilePatchApply,
-    #[serde(rename = "file:delete")]
-    FileDelete,
-    #[serde(rename = "file:move")]
-    FileMove,
-    #[serde(rename = "audit:read")]
-    AuditRead,
+named_enum! {
+    /// A permission of a token in its run.
+    ///
+    /// Only `file:read` permits answers with file content. Without it, `file:search` accepts literal text only and returns
+    /// which files contain it, `file:diff` returns which files differ and their line counts, and a conflict has neither the
+    /// current content nor its position; such an answer has `contentWithheld: true`. An artifact requires `file:read` in
+    /// addition to `audit:read`, and the run's patch requires `file:read` in addition to `file:diff`. A caller that may edit
+    /// or search can still confirm a guess about a file's content, because the edit applies or the text is found. Each such
+    /// guess is a recorded call.
+    #[expect(missing_docs, reason = "the contract describes each permission")]
+    pub enum Permission {
+        FileList = "file:list",
+        FileRead = "file:read",
+        FileSearch = "file:search",
+        FileDiff = "file:diff",
+        FileWriteCreate = "file:write:create",
+        FileWriteReplace = "file:write:replace",
+        FilePatchApply = "file:patch:apply",
+        FileDelete = "file:delete",
+        FileMove = "file:move",
+        AuditRead = "audit:read",
+        EventAppend = "event:append",
+    }
 }
 
 impl Permission {
-    /// All of them: what a token has unless it was made with fewer.
-    pub const ALL: [Self; 10] = [
+    /// The permissions of a token that is issued without a list of them. `event:append` is given by name only, since events
+    /// state what happened outside of the service: a model must not write the account that it is judged by.
+    pub const DEFAULT: [Self; 10] = [
         Self::FileList,
         Self::FileRead,
         Self::FileSearch,
@@ -288,73 +273,48 @@ impl Permission {
         Self::FileMove,
         Self::AuditRead,
     ];
-
-    /// The permission as callers write it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FileList => "file:list",
-            Self::FileRead => "file:read",
-            Self::FileSearch => "file:search",
-            Self::FileDiff => "file:diff",
-            Self::FileWriteCreate => "file:write:create",
-            Self::FileWriteReplace => "file:write:replace",
-            Self::FilePatchApply => "file:patch:apply",
-            Self::FileDelete => "file:delete",
-            Self::FileMove => "file:move",
-            Self::AuditRead => "audit:read",
-        }
-    }
 }
 
 /// A run token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Token {
-    /// Its name.
+    /// The token's ID.
     pub token_id: TokenId,
-    /// The run it is for.
+    /// The run that it permits access to.
     pub run_id: RunId,
     /// SHA-256 of its secret.
     pub secret_sha256: Sha256,
-    /// What it may do.
+    /// What it permits.
     pub permissions: Vec<Permission>,
-    /// When it ends, RFC 3339 UTC.
+    /// When it expires, RFC 3339 UTC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
     /// Whether it was revoked.
     pub revoked: bool,
 }
 
-/// Where an approval stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum ApprovalState {
-    Pending,
-    Approved,
-    Denied,
-    Expired,
-    Failed,
-}
-
-impl ApprovalState {
-    /// The state as callers see it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Approved => "approved",
-            Self::Denied => "denied",
-            Self::Expired => "expired",
-            Self::Failed => "failed",
-        }
+named_enum! {
+    /// The state of an approval.
+    pub enum ApprovalState {
+        /// Nobody has decided yet.
+        Pending = "pending",
+        /// The call was approved and executed.
+        Approved = "approved",
+        /// The call was denied.
+        Denied = "denied",
+        /// Nobody decided in time.
+        Expired = "expired",
+        /// The call was approved, but its execution failed.
+        Failed = "failed",
     }
 }
 
-/// A call that waits, or waited, for a person.
+/// A call that waits or waited for approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Approval {
-    /// Its ID.
+    /// The approval's ID.
     pub approval_id: ApprovalId,
     /// The run.
     pub run_id: RunId,
@@ -362,28 +322,48 @@ pub struct Approval {
     pub tool_call_id: ToolCallId,
     /// The tool.
     pub tool: String,
-    /// Why the caller wants it.
+    /// The caller's reason for the call.
     pub reason: String,
-    /// Who asked.
+    /// The caller, as in the call's record.
     pub actor: String,
-    /// Where it stands.
+    /// The approval's state.
     pub state: ApprovalState,
-    /// The rules that ask for a person.
+    /// The rules that require approval.
     pub reasons: Vec<String>,
     /// The files that would change, with the hashes before and after.
     pub files: Vec<ApprovalFile>,
-    /// What would change.
+    /// The diff of the change.
     pub diff: String,
-    /// When it was asked for, RFC 3339 UTC.
+    /// When the approval was requested, RFC 3339 UTC.
     pub created_at: String,
-    /// When it lapses.
+    /// When the approval expires, RFC 3339 UTC.
     pub expires_at: String,
-    /// Who decided.
+    /// How many operators must approve.
+    #[serde(default = "one_approver")]
+    #[schema(required = true, minimum = 1)]
+    pub approvers: u64,
+    /// Whether the operator who created the run, and the operator who made the call, may not approve.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub not_creator: bool,
+    /// The operators who have approved, in order.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub approved_by: Vec<OperatorName>,
+    /// The operator who decided; of several, the last one. An earlier version stored the `decidedBy` of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
-    /// What they noted.
+    /// The person for whom that operator decided, as the request named them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_behalf_of: Option<String>,
+    /// A note on the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+/// The number of approvers of an approval that an earlier version stored.
+const fn one_approver() -> u64 {
+    1
 }
 
 /// A file of an approval.
@@ -394,10 +374,10 @@ pub struct ApprovalFile {
     pub path: LogicalPath,
     /// `create`, `replace`, `delete` or `move`.
     pub operation: String,
-    /// Hash before; absent where there is no file.
+    /// Hash before the change; absent if the file does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_sha256: Option<Sha256>,
-    /// Hash after; absent where there will be no file.
+    /// Hash after the change; absent if the file is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new_sha256: Option<Sha256>,
 }

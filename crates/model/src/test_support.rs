@@ -1,10 +1,16 @@
-//! git as the judge of diffs and patches in tests: a process of its own, without configuration, outside any repository.
+//! Support for the tests of this crate. Git runs without configuration and outside any repository.
 
-#![expect(clippy::disallowed_methods, reason = "tests run git beside this crate, which itself does no IO")]
+#![expect(clippy::disallowed_methods, reason = "tests run git; the crate itself does no IO")]
 
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use crate::LogicalPath;
+
+pub(crate) fn path(raw: &str) -> LogicalPath {
+    LogicalPath::parse(raw).unwrap()
+}
 
 /// A folder in which git runs.
 pub(crate) struct Git {
@@ -47,12 +53,12 @@ impl Git {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // A git that refuses early does not read to the end.
+        // If git refuses the input early, it does not read all of it.
         let _ = child.stdin.take().unwrap().write_all(input);
         child.wait_with_output().unwrap()
     }
 
-    /// Applies a patch with git; what it says if it refuses.
+    /// Applies a patch with git. Returns its error output if it refuses.
     pub(crate) fn apply(&self, patch: &[u8]) -> Result<(), String> {
         let output = self.run(&["apply", "--whitespace=nowarn", "-"], patch);
         if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }

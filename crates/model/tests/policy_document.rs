@@ -1,4 +1,4 @@
-//! `deploy/policy.md` lists exactly the profiles, keys, kinds and triggers that there are, with the defaults in force.
+//! Checks that `deploy/policy.md` lists exactly the existing profiles, keys, kinds and triggers, with their defaults.
 
 #![cfg(test)]
 #![expect(clippy::disallowed_methods, reason = "the test reads the repository's own document")]
@@ -73,16 +73,17 @@ fn the_tables_list_every_key() {
     assert_eq!(column("key of `budget` and `runBudget`", 0), keys(&complete["budget"]));
     assert_eq!(keys(&complete["runBudget"]), keys(&complete["budget"]));
     assert_eq!(column("key of `quota`", 0), keys(&complete["quota"]));
+    assert_eq!(column("key of `approval`", 0), keys(&complete["approval"]));
 }
 
 #[test]
-fn the_table_of_profiles_is_that_of_the_built_in_ones() {
+fn the_table_of_profiles_lists_the_built_in_ones() {
     let profiles = Profiles::built_in();
     let names = column("profile", 0);
     assert_eq!(names.len(), profiles.names().count());
     for row in table("profile") {
         let (name, rest) = row[0].split_once(' ').unwrap_or((&row[0], ""));
-        let policy = profiles.get(name).unwrap_or_else(|| panic!("there is no profile {name}"));
+        let policy = profiles.get(name).unwrap_or_else(|| panic!("the profile {name} does not exist"));
         assert_eq!(policy.write.is_empty(), row[1] == "denied for every path and every kind", "{name}");
         let triggers: BTreeSet<&str> = policy.require_approval_if.iter().map(|trigger| trigger.as_str()).collect();
         assert_eq!(row[2].split(", ").collect::<BTreeSet<_>>(), triggers, "{name}");
@@ -105,7 +106,7 @@ fn the_table_of_kinds_has_the_verdict_of_every_profile() {
 }
 
 #[test]
-fn the_kinds_that_cannot_be_loosened_are_those_that_are_named() {
+fn the_document_names_the_kinds_that_must_be_denied() {
     let document = document();
     let sentence = document.lines().find(|line| line.contains("cannot be loosened")).unwrap();
     for kind in FileKind::ALL {
@@ -122,7 +123,7 @@ fn the_table_of_triggers_lists_every_trigger() {
 }
 
 #[test]
-fn the_bounds_are_those_in_force() {
+fn the_limits_in_the_document_are_those_in_force() {
     let document = document();
     let accepts = |line: String| Profiles::with_toml(&format!("[profiles.X]\n{line}\n")).is_ok();
     assert!(document.contains("bytes, up to 67108864"));
@@ -130,6 +131,9 @@ fn the_bounds_are_those_in_force() {
     assert!(document.contains("up to 2^53 - 1"));
     let number = |number: u64| accepts(format!("quota = {{ maxFiles = {number} }}"));
     assert!(number((1 << 53) - 1) && !number(1 << 53));
+    assert!(document.contains("1 to 16 operators"));
+    let approvers = |number: u64| accepts(format!("approval = {{ approvers = {number} }}"));
+    assert!(approvers(1) && approvers(16) && !approvers(0) && !approvers(17));
     assert!(document.contains("at most 200 globs of at most 500 bytes"));
     let globs = |count: usize, bytes: usize| {
         accepts(format!("deny = [{}]", format!("\"{}\",", "a".repeat(bytes)).repeat(count)))

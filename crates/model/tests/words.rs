@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Folders and files that still use these words. Lines are only ever removed: an entry without findings fails the test.
-const NOT_YET: &[&str] = &["crates/engine/", "crates/ledger/", "crates/model/", "openapi/"];
+const NOT_YET: &[&str] = &[];
 
 /// What is not prose of this project, and this list itself.
 const EXCLUDED: &[&str] = &[".git/", "LICENSE", "Cargo.lock", "crates/model/tests/words.rs", "migrations/", "target/"];
@@ -29,6 +29,21 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "crates/workspace/src/guard/self_test.rs",
         r#"needed("openat2 with RESOLVE_BENEATH", "to open a file", opened)?;"#,
+    ),
+    // A column of the database.
+    ("crates/ledger/src/checkpoint.rs", "NODE: Insert checkpoint_node (place Int, hash Bytes);"),
+    (
+        "crates/ledger/src/checkpoint.rs",
+        r#"const NODES: &str = "SELECT place, hash FROM checkpoint_node WHERE place IN ($1, $2, $3, $4, $5, $6, $7, $8)";"#,
+    ),
+    (
+        "crates/ledger/src/entry_rows.rs",
+        "run_no Int, seq Int, place Int, path Text, before_sha256 Bytes, after_sha256 Bytes, mode Int, staged Text,",
+    ),
+    ("crates/ledger/src/rows.rs", r#"" ORDER BY step.run_no, seq, place""#),
+    (
+        "crates/ledger/tests/conformance/checkpoints.rs",
+        r#"[("checkpoint_leaf", "head_seq = 9"), ("checkpoint_node", "place = 9"), ("checkpoint", "note = 'x'")]"#,
     ),
     // A column of the database, and a constant of the kernel.
     (

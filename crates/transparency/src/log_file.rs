@@ -50,7 +50,7 @@ impl<R: BufRead> CheckpointReader<R> {
                 return match entry.len() as u64 {
                     0 => Ok(LogEntry::End),
                     length if length < MAX_ENTRY_BYTES && is_partial(&entry, &self.origin) => Ok(LogEntry::Partial),
-                    _ => Err(io::Error::other("the file has content that is no checkpoint of this origin")),
+                    _ => Err(io::Error::other("the file has content that is not a checkpoint of this origin")),
                 };
             }
             let line = &entry[start..];

@@ -31,7 +31,7 @@ pub enum ProofError {
         /// What is wrong there.
         problem: String,
     },
-    /// The hashes do not lead to the root.
+    /// The hashes do not result in the signed root.
     #[error("the hashes do not lead to the signed root")]
     Root,
 }

@@ -85,7 +85,7 @@ impl<W: Write> Export<'_, W> {
         };
         let mut entries = Vec::new();
         for (name, file_type) in names {
-            // Names that are not UTF-8 or git's own cannot be named by any tool.
+            // No tool can name entries whose names are not UTF-8 or are Git-internal.
             let Some(path) = name.to_str().ok().and_then(|name| path.child(name).ok()) else { continue };
             let is_folder = file_type == FileType::Directory;
             let is_hidden = tree.hides(&scope, path.as_str().as_bytes(), is_folder);

@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use model::{Code, Refusal, Rules, RunId, SkippedEntry};
+use model::{Code, Refusal, Rules, RunId, Sha256, SkippedEntry};
 use rustix::fs::{Mode, RenameFlags};
 use rustix::io::Errno;
 
@@ -156,6 +156,9 @@ pub struct ImportedRun {
     pub workspace: Arc<Workspace>,
     /// The base commit.
     pub base_commit: String,
+    /// Hash of the base's files: SHA-256 over the line `path\0mode\0sha256\n` of each file and link, sorted by the bytes of the
+    /// path; the mode as git writes it, the hash in lower-case hexadecimal, of a link that of its target.
+    pub manifest_sha256: Sha256,
     /// The number of files.
     pub files: u64,
     /// Their size in bytes.
@@ -302,8 +305,16 @@ impl Workspaces {
         }
         rustix::fs::fsync(&self.dir)?;
         watch.progress("done", done.files, done.bytes);
-        let Done { base_commit, files, bytes, skipped: SkippedReport { entries: left_out, more, .. }, .. } = done;
-        Ok(ImportedRun { workspace: self.get(run)?, base_commit, files, bytes, left_out, left_out_more: more })
+        let Done {
+            base_commit,
+            manifest_sha256,
+            files,
+            bytes,
+            skipped: SkippedReport { entries: left_out, more, .. },
+            ..
+        } = done;
+        let workspace = self.get(run)?;
+        Ok(ImportedRun { workspace, base_commit, manifest_sha256, files, bytes, left_out, left_out_more: more })
     }
 
     fn fill(
@@ -339,8 +350,9 @@ impl Workspaces {
             bare::commit(&git, repo.as_fd(), &rows, watch)?
         };
         let head = Head { commit: base_commit.clone(), ignores };
+        let manifest_sha256 = manifest::digest(&rows);
         create_file(&staging.dir, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
-        Ok(Done { base_commit, files, bytes, skipped, entries })
+        Ok(Done { base_commit, manifest_sha256, files, bytes, skipped, entries })
     }
 
     /// Copies the source's tree. Returns its commit if the source is a git repository.
@@ -435,6 +447,7 @@ fn own_folder() -> Refusal {
 /// The result of an import.
 struct Done {
     base_commit: String,
+    manifest_sha256: Sha256,
     files: u64,
     bytes: u64,
     skipped: SkippedReport,

@@ -1,4 +1,3 @@
-//! A run's tree on disk.
 //! The file tree of one run on disk: guard, read, list, search, stage, apply, import and export.
 //!
 //! This is the only crate that opens files of a run, and no physical path leaves it. Callers name files by
@@ -38,8 +37,9 @@ pub use ignored::GITIGNORE_NAME;
 pub use import::{ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, RunFolder, Workspaces};
 pub use preview::Preview;
 pub use query::{
-    BoundedEntries, Entry, EntryStat, EntryType, FindQuery, FindReport, FindSort, FoundFile, ListQuery, Listing,
-    MAX_ENTRIES_BYTES, Match, PathStat, RANGED_READ_FACTOR, SearchMode, SearchQuery, SearchReport, Tally, TreeStats,
+    BoundedEntries, Entry, EntryStat, EntryType, FindPosition, FindQuery, FindReport, FindSort, FoundFile, ListQuery,
+    Listing, MAX_ENTRIES_BYTES, Match, PathStat, RANGED_READ_FACTOR, SearchMode, SearchQuery, SearchReport, Tally,
+    TreeStats,
 };
 pub use read::FileContent;
 pub use snapshot::{

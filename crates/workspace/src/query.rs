@@ -11,7 +11,7 @@ pub(crate) mod stat;
 mod stats;
 
 pub use bounded_entries::{BoundedEntries, MAX_ENTRIES_BYTES};
-pub use find::{FindQuery, FindReport, FindSort, FoundFile};
+pub use find::{FindPosition, FindQuery, FindReport, FindSort, FoundFile};
 pub use list::{Entry, EntryType, ListQuery, Listing};
 pub use search::{Match, SearchMode, SearchQuery, SearchReport};
 pub use stat::{EntryStat, PathStat, RANGED_READ_FACTOR};

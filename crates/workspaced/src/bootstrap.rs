@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::admission::idempotency::DerivationKey;
 use engine::admission::tokens::{TokenSettings, Tokens};
 use engine::limits::Limits;
 use engine::{Engine, reconcile};
@@ -17,7 +18,7 @@ use workspace::{ConfineGit, Workspaces};
 
 use crate::bootstrap::error::StartError;
 use crate::config::{Config, ConfigError, Secret};
-use crate::data_dir::{Continuity, DataDirLock, leftovers};
+use crate::data_dir::{Continuity, DataDirLock, leftovers, token_key};
 use crate::sandbox::Confinement;
 use crate::service::Service;
 use crate::{http, maintenance, signer, telemetry};
@@ -48,7 +49,7 @@ pub async fn serve(
     let listener = http::serve::listen(config.listen);
     let listener = listener.map_err(|error| ConfigError(format!("--listen {}: {error}", config.listen)))?;
     let address = listener.local_addr().map_err(|error| StartError::failed("--listen", &error))?;
-    let router = http::router(service.clone());
+    let router = http::router(service.clone(), config.cors_origins.clone());
     service.tasks.spawn(maintenance::run(service.clone()));
     tracing::info!(start_millis = started.elapsed().as_millis(), "ready");
     print_address(address, first_token.as_deref());
@@ -69,11 +70,13 @@ pub async fn serve(
     Ok(())
 }
 
-fn token_settings(config: &Config) -> TokenSettings {
+fn token_settings(config: &Config, derivation_key: DerivationKey) -> TokenSettings {
     TokenSettings {
         operator: config.operator_token.as_ref().map(Secret::sha256),
         audit: config.audit_token.as_ref().map(Secret::sha256),
+        operators: config.operators.clone(),
         failures_per_minute: config.limits.auth_failures_per_minute,
+        derivation_key,
     }
 }
 
@@ -86,7 +89,8 @@ async fn open_service(
     let ledger = ledger::open(&config.database_url.0).await?;
     lock.bind(ledger.as_ref()).await?;
     let continuity = lock.take_over(ledger.as_ref()).await?;
-    let (tokens, first_token) = Tokens::load(token_settings(config), ledger.as_ref()).await?;
+    let derivation_key = token_key::load_or_create(&config.data_dir)?;
+    let (tokens, first_token) = Tokens::load(token_settings(config, derivation_key), ledger.as_ref()).await?;
     let checkpoints = signer::start(&config.checkpoints, Arc::clone(&ledger), lock.note()).await?;
     let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
     let allowed_hosts = config.git_allow_hosts.clone();
@@ -102,7 +106,7 @@ async fn open_service(
     measure_unmeasured(ledger.as_ref(), &workspaces).await?;
     let totals = ledger.storage_totals().await?;
     let engine = Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, tokens, totals);
-    let service = Service::new(engine, checkpoints);
+    let service = Service::new(engine, checkpoints, config.protect_metrics);
     let recovered = reconcile::reconcile_all(&service).await;
     let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;
     if recovered > 0 {

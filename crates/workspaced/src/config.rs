@@ -8,10 +8,12 @@
 
 mod checkpoints;
 mod cli;
+mod cors;
 mod database_url;
 mod error;
 mod limits;
 mod offline;
+mod operators;
 mod range;
 mod secret;
 mod settings;
@@ -19,12 +21,15 @@ mod settings;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
+use axum::http::HeaderValue;
+use engine::admission::operators::OperatorIdentity;
 use engine::limits::Limits;
 use model::Profiles;
 
 pub use self::cli::{Args, Command, ServeArgs};
 pub use self::error::ConfigError;
 pub use self::offline::{Accept, RepairArgs, RepairConfig, ReplayArgs, ReplayConfig, VerifyArgs, VerifyConfig};
+pub use self::operators::{OperatorAction, OperatorArgs, OperatorConfig};
 pub use self::settings::{LogFormat, SandboxMode};
 
 pub(crate) use self::checkpoints::CheckpointConfig;
@@ -41,9 +46,13 @@ pub struct Config {
     pub(crate) import_roots: Vec<PathBuf>,
     /// Hosts that git sources may name although their addresses are not public.
     pub(crate) git_allow_hosts: Vec<String>,
+    /// Origins of web pages whose scripts may call the service.
+    pub(crate) cors_origins: Vec<HeaderValue>,
     pub(crate) profiles: Profiles,
     pub(crate) operator_token: Option<Secret>,
     pub(crate) audit_token: Option<Secret>,
+    pub(crate) operators: Vec<OperatorIdentity>,
+    pub(crate) protect_metrics: bool,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
     pub(crate) checkpoints: CheckpointConfig,
@@ -84,7 +93,10 @@ impl Config {
             data_dir,
             import_roots: import_roots(settings.import_roots.unwrap_or_default())?,
             git_allow_hosts: git_allow_hosts(settings.git_allow_hosts.unwrap_or_default())?,
+            cors_origins: cors::origins(settings.cors_origins.unwrap_or_default())?,
             profiles: profiles(settings.profiles.as_deref())?,
+            operators: operators::check(settings.operator.unwrap_or_default(), &[&operator_token, &audit_token])?,
+            protect_metrics: settings.protect_metrics.unwrap_or(false),
             operator_token,
             audit_token,
             log_format: settings.log_format.unwrap_or(LogFormat::Text),

@@ -3,6 +3,7 @@
 mod instance;
 pub(crate) mod leftovers;
 mod lock;
+pub(crate) mod token_key;
 
 pub(crate) use self::instance::Continuity;
 pub(crate) use self::lock::{DataDirLock, InstanceNoteFile};

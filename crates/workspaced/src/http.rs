@@ -3,12 +3,16 @@
 mod approvals;
 mod audit;
 mod auth;
+mod conventions;
+mod events;
 mod extract;
 mod files;
 mod health;
 mod limits;
+pub(crate) mod mcp;
 mod middleware;
 mod openapi;
+mod operators;
 mod problem;
 mod runs;
 pub(crate) mod serve;
@@ -20,9 +24,9 @@ use std::sync::LazyLock;
 
 use axum::Router;
 use axum::http::{HeaderValue, header};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
-use axum::routing::post;
+use axum::routing::{any, post};
 use bytes::Bytes;
 use tower::ServiceBuilder;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -31,6 +35,7 @@ use tower_http::trace::TraceLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::http::conventions::{compression, cors, request_ids};
 use crate::http::extract::json_text;
 use crate::http::problem::Problem;
 use crate::service::Service;
@@ -46,6 +51,8 @@ fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(runs::exports::get_bundle))
         .routes(routes!(runs::issue_token))
         .routes(routes!(runs::revoke_token))
+        .routes(routes!(operators::create_operator, operators::list_operators))
+        .routes(routes!(operators::revoke_operator))
         .routes(routes!(approvals::list_approvals))
         .routes(routes!(approvals::get_approval))
         .routes(routes!(approvals::approve))
@@ -57,12 +64,17 @@ fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(audit::get_tool_call))
         .routes(routes!(audit::artifacts::get_artifact))
         .routes(routes!(audit::changes::list_changes))
+        .routes(routes!(audit::report::get_report))
         .routes(routes!(audit::checkpoints::get_checkpoint))
         .routes(routes!(audit::checkpoints::get_checkpoint_key))
         .routes(routes!(audit::checkpoints::prove_consistency))
         .routes(routes!(audit::checkpoints::prove_inclusion))
+        .routes(routes!(events::append_event))
+        .routes(routes!(events::append_events))
+        .routes(routes!(events::uploads::put_upload, events::uploads::get_upload))
         .routes(routes!(tools::list_tools))
         .route(tools::PATH, post(tools::call_tool))
+        .route(mcp::PATH, any(mcp::handle))
         .routes(routes!(tools::batch::batch))
         .routes(routes!(tools::explain::explain_policy))
         .routes(routes!(limits::get_limits))
@@ -71,13 +83,16 @@ fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))
+        .routes(routes!(problem::pages::list_problems))
+        .routes(routes!(problem::pages::get_problem))
         .routes(routes!(get_openapi))
 }
 
-/// Returns the router of the whole service.
-pub(crate) fn router(service: Service) -> Router {
+/// Returns the router of the whole service. Scripts on pages of `cors_origins` may call it.
+pub(crate) fn router(service: Service, cors_origins: Vec<HeaderValue>) -> Router {
     // Applied as one layer, since each layer of a router boxes the future of every request.
     let around_all = ServiceBuilder::new()
+        .map_request(request_ids::identify)
         .layer(
             TraceLayer::new_for_http()
                 .make_span_with(middleware::request_span)
@@ -87,6 +102,8 @@ pub(crate) fn router(service: Service) -> Router {
                 .on_eos(())
                 .on_failure(()),
         )
+        .map_response(compression::weaken_etag)
+        .layer(compression::layer())
         .layer(from_fn_with_state(service.clone(), middleware::answer))
         .layer(CatchPanicLayer::custom(middleware::panic_response));
     let around_api = ServiceBuilder::new()
@@ -94,11 +111,17 @@ pub(crate) fn router(service: Service) -> Router {
         .layer(SetResponseHeaderLayer::if_not_present(header::CACHE_CONTROL, HeaderValue::from_static("no-store")))
         .layer(around_all.clone());
     let (api, _document) = routes().split_for_parts();
-    api.fallback(async || Problem::no_route())
+    let router = api
+        .fallback(async || Problem::no_route())
         .method_not_allowed_fallback(async || Problem::no_method())
         .layer(around_api)
         .merge(health::docs().layer(around_all))
-        .with_state(service)
+        .with_state(service);
+    if cors_origins.is_empty() {
+        return router;
+    }
+    // Preflight requests do not reach the routes.
+    router.layer(cors::layer(cors_origins)).layer(from_fn(request_ids::ensure))
 }
 
 /// Returns the OpenAPI document, indented.

@@ -17,7 +17,7 @@ mod telemetry;
 
 use engine::CallError;
 
-pub use admin::{repair, replay, verify};
+pub use admin::{operator, repair, replay, verify};
 pub use bootstrap::error::StartError;
 pub use bootstrap::serve;
 pub use sandbox::{Confinement, confine};

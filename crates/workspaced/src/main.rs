@@ -53,6 +53,10 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
         }),
         Command::Replay(args) => Ok(success_if(block_on(workspaced::replay(args.check()?))??)),
         Command::Repair(args) => Ok(success_if(block_on(workspaced::repair(args.check()?))??)),
+        Command::Operator(args) => {
+            block_on(workspaced::operator(args.check()?))??;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -91,7 +95,7 @@ fn usage_error(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => success_if(error.print().is_ok()),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            fail("missing subcommand: serve, openapi, verify, replay or repair (see --help)", 2)
+            fail("missing subcommand: serve, openapi, verify, replay, repair or operator (see --help)", 2)
         }
         _ => {
             let text = error.to_string();

@@ -14,6 +14,8 @@ const TICK: Duration = Duration::from_secs(1);
 const TRIM_TICKS: u32 = 5;
 /// Ticks between two queries for what has expired.
 const EXPIRY_TICKS: u32 = 15;
+/// Ticks between two deletions of expired answers under idempotency keys.
+const ANSWER_TICKS: u32 = 3600;
 /// Expired approvals per query.
 const PAGE: u32 = 500;
 
@@ -37,6 +39,11 @@ pub(crate) async fn run(service: Service) {
             && let Err(error) = close_expired(&service).await
         {
             tracing::warn!(error = &error as &dyn Error, "failed to query expired runs and approvals");
+        }
+        if ticks.is_multiple_of(ANSWER_TICKS)
+            && let Err(error) = service.ledger.delete_expired_answers(&clock::latest()).await
+        {
+            tracing::warn!(error = &error as &dyn Error, "failed to delete expired answers under idempotency keys");
         }
         ticks = ticks.wrapping_add(1);
     }

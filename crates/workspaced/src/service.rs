@@ -7,6 +7,7 @@ use engine::Engine;
 
 use crate::answer_memory::AnswerMemory;
 use crate::checkpoints::Checkpoints;
+use crate::http::mcp::cancellations::Cancellations;
 
 pub(crate) use engine::engine::*;
 
@@ -23,10 +24,14 @@ pub(crate) struct Service {
 pub(crate) struct State {
     /// Signs the heads of all chains.
     pub(crate) checkpoints: Checkpoints,
+    /// Whether the metrics require a token.
+    pub(crate) protect_metrics: bool,
     /// Memory for answers to callers with a token.
     pub(crate) answer_memory: AnswerMemory,
     /// Memory for answers to callers without a token: a quarter as much.
     pub(crate) open_answer_memory: AnswerMemory,
+    /// Requests of the Model Context Protocol that are under way.
+    pub(crate) cancellations: Cancellations,
 }
 
 impl Deref for Service {
@@ -39,12 +44,14 @@ impl Deref for Service {
 
 impl Service {
     /// The state of the routes over `engine`.
-    pub(crate) fn new(engine: Engine, checkpoints: Checkpoints) -> Self {
+    pub(crate) fn new(engine: Engine, checkpoints: Checkpoints, protect_metrics: bool) -> Self {
         let bytes = engine.limits.max_answer_memory_bytes;
         let state = State {
             checkpoints,
+            protect_metrics,
             answer_memory: AnswerMemory::new(bytes),
             open_answer_memory: AnswerMemory::new(bytes / 4),
+            cancellations: Cancellations::default(),
         };
         Self { engine, state: Arc::new(state) }
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::metrics;
 
-/// One run gets at most one in so many permits, so that slow clients of one run do not block the other runs.
+/// One run gets at most one permit in this number, so that slow clients of one run do not block the other runs.
 const RUN_SHARE: usize = 4;
 
 /// Permits for work whose duration the client decides.

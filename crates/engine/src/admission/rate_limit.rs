@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use governor::clock::{Clock as _, DefaultClock};
+use governor::middleware::StateInformationMiddleware;
 use governor::{DefaultKeyedRateLimiter, Quota};
 use model::{Code, Refusal, Sha256};
 use parking_lot::Mutex;
@@ -15,9 +16,24 @@ use crate::metrics;
 
 /// Limits the requests of every token.
 pub struct RateLimiter {
-    rate: Option<DefaultKeyedRateLimiter<Sha256>>,
+    rate: Option<Rate>,
     concurrency: usize,
     in_flight: InFlight,
+}
+
+/// The rate limit of every token.
+struct Rate {
+    per_second: u32,
+    limiter: DefaultKeyedRateLimiter<Sha256, StateInformationMiddleware>,
+}
+
+/// The state of a token's rate limit after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateState {
+    /// Requests that the token may send at once.
+    pub remaining: u32,
+    /// Seconds until that is the whole burst again; after a refusal, until the next request can succeed.
+    pub reset_seconds: u64,
 }
 
 /// The requests in flight, by hash of the token.
@@ -48,24 +64,23 @@ impl RateLimiter {
         let quota = limits.rate.and_then(|(rate, burst)| {
             Some(Quota::per_second(NonZeroU32::new(rate)?).allow_burst(NonZeroU32::new(burst)?))
         });
-        Self {
-            rate: quota.map(DefaultKeyedRateLimiter::keyed),
-            concurrency: limits.token_concurrency,
-            in_flight: Arc::default(),
-        }
+        Self { rate: quota.map(Rate::new), concurrency: limits.token_concurrency, in_flight: Arc::default() }
     }
 
-    /// Counts a request of the token with this hash.
+    /// Counts a request of the token with this hash. If there is a rate limit, passes its state to `observe`.
     ///
     /// # Errors
     ///
     /// `RATE_LIMITED`, with the seconds to wait.
-    pub fn acquire(&self, token: Sha256) -> Result<RequestPermit, Refusal> {
-        if let Some(rate) = &self.rate
-            && let Err(refused) = rate.check_key(&token)
-        {
-            let wait = refused.wait_time_from(DefaultClock::default().now());
-            return Err(limited("the token makes too many requests", wait));
+    pub fn acquire(&self, token: Sha256, observe: impl FnOnce(RateState)) -> Result<RequestPermit, Refusal> {
+        if let Some(rate) = &self.rate {
+            match rate.count(&token) {
+                Ok(state) => observe(state),
+                Err(wait) => {
+                    observe(RateState { remaining: 0, reset_seconds: seconds_up(wait) });
+                    return Err(limited("the token makes too many requests", wait));
+                }
+            }
         }
         let mut in_flight = self.in_flight.lock();
         let count = in_flight.entry(token).or_default();
@@ -81,14 +96,31 @@ impl RateLimiter {
     /// Removes the state of idle tokens. To be called periodically.
     pub fn tidy(&self) {
         if let Some(rate) = &self.rate {
-            rate.retain_recent();
-            rate.shrink_to_fit();
+            rate.limiter.retain_recent();
+            rate.limiter.shrink_to_fit();
         }
     }
 }
 
+impl Rate {
+    fn new(quota: Quota) -> Self {
+        let per_second = 1_000_000_000 / quota.replenish_interval().as_nanos().max(1);
+        let limiter = governor::RateLimiter::keyed(quota).with_middleware();
+        Self { per_second: u32::try_from(per_second).unwrap_or(u32::MAX).max(1), limiter }
+    }
+
+    /// Counts a request. Returns the state, or the time to wait.
+    fn count(&self, token: &Sha256) -> Result<RateState, Duration> {
+        let checked = self.limiter.check_key(token);
+        let state = checked.map_err(|refused| refused.wait_time_from(DefaultClock::default().now()))?;
+        let remaining = state.remaining_burst_capacity();
+        let used = state.quota().burst_size().get().saturating_sub(remaining);
+        Ok(RateState { remaining, reset_seconds: used.div_ceil(self.per_second).into() })
+    }
+}
+
 impl RequestPermit {
-    /// The hash of the request's token.
+    /// Returns the hash of the request's token.
     pub fn token(&self) -> &Sha256 {
         &self.token
     }
@@ -135,9 +167,14 @@ impl Drop for RequestPermit {
 /// A refusal of too many requests. The next one can succeed after `wait`.
 pub(crate) fn limited(message: &str, wait: Duration) -> Refusal {
     metrics::rate_limited();
-    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    let seconds = seconds_up(wait);
     Refusal::new(Code::RateLimited, message, "Wait for the time in Retry-After, then continue.")
-        .with_details(|details| details.retry_after_seconds = Some(seconds.max(1)))
+        .with_details(|details| details.retry_after_seconds = Some(seconds))
+}
+
+/// Whole seconds, rounded up, at least one.
+fn seconds_up(wait: Duration) -> u64 {
+    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
 }
 
 #[cfg(test)]
@@ -148,7 +185,11 @@ mod tests {
         let quota = rate.map(|(rate, burst)| {
             Quota::per_second(NonZeroU32::new(rate).unwrap()).allow_burst(NonZeroU32::new(burst).unwrap())
         });
-        RateLimiter { rate: quota.map(DefaultKeyedRateLimiter::keyed), concurrency, in_flight: Arc::default() }
+        RateLimiter { rate: quota.map(Rate::new), concurrency, in_flight: Arc::default() }
+    }
+
+    fn acquire(limiter: &RateLimiter, token: Sha256) -> Result<RequestPermit, Refusal> {
+        limiter.acquire(token, |_| {})
     }
 
     #[test]
@@ -156,22 +197,34 @@ mod tests {
         let limiter = limiter_of(Some((1, 3)), 100);
         let (busy, quiet) = (Sha256::of(b"busy"), Sha256::of(b"quiet"));
         for _ in 0..3 {
-            assert!(limiter.acquire(busy).is_ok());
+            assert!(acquire(&limiter, busy).is_ok());
         }
-        let refusal = limiter.acquire(busy).unwrap_err();
+        let refusal = acquire(&limiter, busy).unwrap_err();
         assert_eq!((refusal.code, refusal.details.retry_after_seconds), (Code::RateLimited, Some(1)));
-        assert!(limiter.acquire(quiet).is_ok(), "another token is not affected");
+        assert!(acquire(&limiter, quiet).is_ok(), "another token is not affected");
+    }
+
+    #[test]
+    fn the_state_of_the_rate_is_reported() {
+        let limiter = limiter_of(Some((2, 5)), 100);
+        let token = Sha256::of(b"token");
+        let mut states = Vec::new();
+        for _ in 0..6 {
+            drop(limiter.acquire(token, |state| states.push((state.remaining, state.reset_seconds))));
+        }
+        assert_eq!(states, [(4, 1), (3, 1), (2, 2), (1, 2), (0, 3), (0, 1)]);
+        assert!(limiter_of(None, 1).acquire(token, |_| panic!("there is no rate limit")).is_ok());
     }
 
     #[test]
     fn requests_at_a_time_are_counted_until_they_end() {
         let limiter = limiter_of(None, 2);
         let token = Sha256::of(b"token");
-        let first = limiter.acquire(token).unwrap();
-        let second = limiter.acquire(token).unwrap();
-        assert_eq!(limiter.acquire(token).unwrap_err().code, Code::RateLimited);
+        let first = acquire(&limiter, token).unwrap();
+        let second = acquire(&limiter, token).unwrap();
+        assert_eq!(acquire(&limiter, token).unwrap_err().code, Code::RateLimited);
         drop(first);
-        assert!(limiter.acquire(token).is_ok());
+        assert!(acquire(&limiter, token).is_ok());
         drop(second);
         assert!(limiter.in_flight.lock().is_empty(), "an idle token leaves no entry");
     }
@@ -180,14 +233,14 @@ mod tests {
     fn streams_count_while_they_are_open_and_leave_half_to_calls() {
         let limiter = limiter_of(None, 5);
         let token = Sha256::of(b"token");
-        let open = || limiter.acquire(token).unwrap().into_stream();
+        let open = || acquire(&limiter, token).unwrap().into_stream();
         let (first, second) = (open().unwrap(), open().unwrap());
         let refusal = open().unwrap_err();
         assert_eq!((refusal.code, refusal.details.limit), (Code::RateLimited, Some(2)));
-        let calls: Vec<_> = (0..3).map(|_| limiter.acquire(token).unwrap()).collect();
-        assert_eq!(limiter.acquire(token).unwrap_err().code, Code::RateLimited, "streams are requests too");
+        let calls: Vec<_> = (0..3).map(|_| acquire(&limiter, token).unwrap()).collect();
+        assert_eq!(acquire(&limiter, token).unwrap_err().code, Code::RateLimited, "streams are requests too");
         drop(first);
-        let third = limiter.acquire(token).unwrap().into_stream().unwrap();
+        let third = acquire(&limiter, token).unwrap().into_stream().unwrap();
         drop((calls, second, third));
         assert!(limiter.in_flight.lock().is_empty(), "an idle token leaves no entry");
     }

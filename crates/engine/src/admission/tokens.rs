@@ -1,7 +1,7 @@
 //! Authentication: tokens of operators and of runs.
 
 mod authenticate;
-mod form;
+pub(crate) mod form;
 mod peers;
 
 use std::collections::{BTreeSet, HashSet};
@@ -12,16 +12,18 @@ use std::time::Duration;
 
 use ledger::Ledger;
 use lru::LruCache;
-use model::{Permission, Refusal, RunId, Sha256, Token, TokenId};
+use model::{Permission, Refusal, RunId, Scope, Sha256, Token, TokenId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::{Semaphore, watch};
 
+use crate::admission::idempotency::{DerivationKey, KeyedRequest};
+use crate::admission::operators::{AUDIT, LoadError, OPERATOR, OperatorIdentity, Operators};
 use crate::clock::{latest, new_token_id, parse_time};
 use crate::metrics;
 
-use self::form::{OPERATOR_PREFIX, RUN_PREFIX, new_token};
+use self::form::{OPERATOR_PREFIX, RUN_PREFIX, new_token, token_of};
 use self::peers::PeerFailures;
 
 /// The ledger setting with the hash of the operator token that the first start generates.
@@ -35,45 +37,40 @@ const UNKNOWN_TOKEN_CONCURRENCY: usize = 1;
 /// How often a stream checks whether its token has expired.
 const TOKEN_TICK: Duration = Duration::from_secs(1);
 
-/// What an operator may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Everything.
-    Orchestrate,
-    /// Read runs, audit, artifacts and approvals.
-    Audit,
-}
-
 /// The owner of a token.
 #[derive(Clone, Debug)]
 pub enum Identity {
     /// An operator.
-    Operator(Scope),
+    Operator(Arc<OperatorIdentity>),
     /// The agent of a run.
     Run(Arc<Token>),
 }
 
 /// The tokens of the configuration, as hashes of their secrets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TokenSettings {
     /// The operator token with the scope `orchestrate`; if missing, the first start generates one.
     pub operator: Option<Sha256>,
     /// The operator token with the scope `audit`.
     pub audit: Option<Sha256>,
+    /// The other operators.
+    pub operators: Vec<OperatorIdentity>,
     /// Maximum requests per minute from one address without a valid token; 0 if there is no limit.
     pub failures_per_minute: u32,
+    /// The secret from which tokens of keyed requests are derived.
+    pub derivation_key: DerivationKey,
 }
 
 /// The valid tokens that this process knows.
 pub struct Tokens {
-    orchestrate: Sha256,
-    audit: Option<Sha256>,
+    pub(crate) operators: Operators,
     cache: Mutex<LruCache<Sha256, Arc<Token>>>,
     /// The first 8 bytes of the hash of every run token that may be valid. A million tokens take 16 MB.
     known: Mutex<HashSet<u64>>,
     /// Permits for ledger queries about tokens that are not in `known`.
     unknown: Semaphore,
     failures: PeerFailures,
+    derivation_key: DerivationKey,
     /// Counts revocations. A lookup during a revocation is not cached, and streams check their tokens again.
     revocations: watch::Sender<u64>,
 }
@@ -82,7 +79,7 @@ pub struct Tokens {
 #[derive(Clone, Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IssueTokenRequest {
-    /// Permissions of the token. Default: all.
+    /// Permissions of the token. Default: all but `event:append`, which is given by name only.
     #[serde(default)]
     #[schema(example = json!(["file:list", "file:read"]))]
     permissions: Option<Vec<Permission>>,
@@ -93,7 +90,7 @@ pub struct IssueTokenRequest {
 }
 
 /// A run token with its secret. The secret is shown only once.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IssuedToken {
     /// The ID of the token, for revocation.
@@ -114,19 +111,24 @@ impl Tokens {
     ///
     /// # Errors
     ///
-    /// Fails if the ledger fails.
-    pub async fn load(settings: TokenSettings, ledger: &dyn Ledger) -> ledger::Result<(Self, Option<String>)> {
+    /// Fails if the ledger fails, or if a stored operator has the name of a configured one.
+    pub async fn load(settings: TokenSettings, ledger: &dyn Ledger) -> Result<(Self, Option<String>), LoadError> {
         let (orchestrate, printed) = match settings.operator {
             Some(hash) => (hash, None),
             None => load_or_generate(ledger).await?,
         };
+        let mut configured = vec![OperatorIdentity::built_in(OPERATOR, Scope::Orchestrate, orchestrate)?];
+        if let Some(audit) = settings.audit {
+            configured.push(OperatorIdentity::built_in(AUDIT, Scope::Audit, audit)?);
+        }
+        configured.extend(settings.operators);
         let tokens = Self {
-            orchestrate,
-            audit: settings.audit,
+            operators: Operators::load(configured, ledger).await?,
             cache: Mutex::new(LruCache::new(CACHED)),
             known: Mutex::new(known_hashes(ledger).await?),
             unknown: Semaphore::new(UNKNOWN_TOKEN_CONCURRENCY),
             failures: PeerFailures::new(settings.failures_per_minute),
+            derivation_key: settings.derivation_key,
             revocations: watch::Sender::new(0),
         };
         Ok((tokens, printed))
@@ -157,14 +159,17 @@ impl Tokens {
         self.failures.tidy();
     }
 
-    fn operator(&self, hash: &Sha256) -> Option<Scope> {
-        if same(&self.orchestrate, hash) {
-            Some(Scope::Orchestrate)
-        } else if self.audit.is_some_and(|audit| same(&audit, hash)) {
-            Some(Scope::Audit)
-        } else {
-            None
+    /// Generates the secret of the run token `token`; derives it if it is created by a keyed request.
+    pub(crate) fn secret(&self, keyed: Option<&KeyedRequest>, token: &TokenId) -> String {
+        match keyed {
+            Some(request) => token_of(RUN_PREFIX, self.derivation_key.bytes(request, token)),
+            None => new_token(RUN_PREFIX),
         }
+    }
+
+    /// Makes streams check their tokens again.
+    pub(crate) fn announce_revocation(&self) {
+        self.revocations.send_modify(|count| *count += 1);
     }
 }
 
@@ -179,7 +184,7 @@ async fn known_hashes(ledger: &dyn Ledger) -> ledger::Result<HashSet<u64>> {
     }
 }
 
-/// The first 8 bytes of a hash.
+/// Returns the first 8 bytes of a hash.
 fn hash_prefix(hash: &Sha256) -> u64 {
     hash.as_bytes().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
@@ -200,37 +205,28 @@ fn same(one: &Sha256, other: &Sha256) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
-impl Scope {
-    /// The name in the audit of an operator with this scope.
-    pub fn actor(self) -> &'static str {
-        match self {
-            Self::Orchestrate => "operator:orchestrate",
-            Self::Audit => "operator:audit",
-        }
-    }
-}
-
 impl IssueTokenRequest {
-    /// Generates the token. Only the second value has its secret.
+    /// Generates the token, with the secret that `secret` generates for its ID. Only the second value has the secret.
     ///
     /// # Errors
     ///
     /// `INVALID_REQUEST` for an empty list of permissions, an invalid time or a time in the past.
-    pub fn issue(self, run: &RunId) -> Result<(Token, IssuedToken), Refusal> {
+    pub fn issue(self, run: &RunId, secret: impl FnOnce(&TokenId) -> String) -> Result<(Token, IssuedToken), Refusal> {
         let permissions: BTreeSet<_> = match self.permissions {
-            None => BTreeSet::from(Permission::ALL),
+            None => BTreeSet::from(Permission::DEFAULT),
             Some(permissions) if permissions.is_empty() => {
                 return Err(Refusal::invalid(
                     "`permissions` is empty",
-                    "Give at least one permission, or omit it for all.",
+                    "Give at least one permission, or omit it for the default ones.",
                 ));
             }
             Some(permissions) => permissions.into_iter().collect(),
         };
         let expires_at = self.expires_at.as_deref().map(future_time).transpose()?;
-        let secret = new_token(RUN_PREFIX);
+        let token_id = new_token_id();
+        let secret = secret(&token_id);
         let token = Token {
-            token_id: new_token_id(),
+            token_id,
             run_id: run.clone(),
             secret_sha256: Sha256::of(secret.as_bytes()),
             permissions: permissions.into_iter().collect(),
@@ -247,11 +243,19 @@ impl IssueTokenRequest {
     }
 }
 
+impl IssuedToken {
+    /// Returns the same token with another secret.
+    #[must_use]
+    pub(crate) fn with_secret(&self, secret: String) -> Self {
+        Self { token: secret, ..self.clone() }
+    }
+}
+
 fn has_expired(token: &Token) -> bool {
     token.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= latest())
 }
 
-fn future_time(raw: &str) -> Result<String, Refusal> {
+pub(crate) fn future_time(raw: &str) -> Result<String, Refusal> {
     let hint = "Give a time in the future, such as `2030-01-01T00:00:00Z`, or omit it.";
     let time = parse_time(raw).map_err(|_| Refusal::invalid("`expiresAt` is not an RFC 3339 time", hint))?;
     if time <= latest() { Err(Refusal::invalid("`expiresAt` is in the past", hint)) } else { Ok(time) }

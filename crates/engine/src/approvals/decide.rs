@@ -1,6 +1,7 @@
-//! Decisions about calls that wait for approval: approve, deny, expire.
+//! Decisions about pending approvals: approve, deny, expire.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ledger::{ApprovalDecision, Entry};
@@ -9,11 +10,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::CallError;
+use crate::admission::operators::OperatorIdentity;
+use crate::approvals::votes::Vote;
 use crate::call::record::{reasons_of, requested_files, verdict_of};
-use crate::call::{CallContext, ChainHead};
+use crate::call::{CallContext, ChainHead, View};
 use crate::call_error::refusals::approval_not_pending;
 use crate::clock::{latest, now};
-use crate::engine::{Caller, Engine};
+use crate::engine::{Caller, Engine, RequestIds};
 use crate::tools;
 use crate::transaction::ask::{BATCH, StoredBatch, StoredCall};
 use crate::transaction::{Operation, Parsed};
@@ -27,10 +30,11 @@ const PAGE: u32 = 100;
 pub struct ApprovalResult {
     #[serde(flatten)]
     approval: Approval,
-    /// The number of the decision's record in the run's audit; of a batch, the last one.
+    /// The number of the decision's record in the run's audit; for a batch, of its last record.
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
-    /// The hash of that record: the head of the run's chain when it was written. A caller that keeps it is a witness.
+    /// The hash of that record: the head of the run's chain when it was written. A caller that stores it can verify the chain
+    /// later.
     #[serde(skip_serializing_if = "Option::is_none")]
     head_hash: Option<Sha256>,
 }
@@ -41,28 +45,47 @@ impl ApprovalResult {
     }
 }
 
-/// Who decides about an approval.
+/// The person who decides about an approval.
 #[derive(Clone, Debug)]
 pub struct Decider {
-    /// The person, as the orchestrator names them.
-    pub decided_by: String,
-    /// Their note.
+    /// The operator.
+    pub operator: Arc<OperatorIdentity>,
+    /// The person for whom the operator decides.
+    pub on_behalf_of: Option<String>,
+    /// The note.
     pub note: Option<String>,
+    /// The HTTP request of the decision.
+    pub request: Option<Arc<RequestIds>>,
 }
 
 impl Engine {
     /// Approves the call that waits for `id`, and executes it if it still makes the approved change.
     ///
-    /// The call is planned and judged again against the present files. Where that gives another change or a refusal, the
-    /// approval fails and nothing changes.
+    /// If the run's policy requires several operators, the approval stays pending until the last of them approves.
+    ///
+    /// The call is planned and judged again with the present files. If that results in another change or a refusal, the approval
+    /// fails and nothing changes.
     ///
     /// # Errors
     ///
-    /// `NOT_FOUND`; `ALREADY_EXISTS` where it is decided; `UNAVAILABLE`, which leaves it pending.
+    /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided; `FORBIDDEN` if policy requires another operator; `UNAVAILABLE`, which
+    /// leaves it pending.
     pub async fn approve(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
-        let approval = self.pending_approval(id).await?;
+        let mut approval = self.pending_approval(id).await?;
+        let mut voting = None;
+        if approval.approvers > 1 {
+            voting = Some(self.votes.lock(id).await);
+            approval = self.pending_approval(id).await?;
+        }
+        self.check_approver(&approval, &decider.operator).await?;
+        let vote = Vote::of(&approval, &decider.operator);
+        if !vote.is_last() {
+            let head = self.record_vote(&approval, &decider, vote).await?;
+            return Ok(ApprovalResult::new(self.approval(id).await?, head));
+        }
         let engine = self.clone();
         let head = self.detached(async move { engine.execute_approval(&approval, &decider).await }).await?;
+        drop(voting);
         Ok(ApprovalResult::new(self.approval(id).await?, head))
     }
 
@@ -70,11 +93,14 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// `NOT_FOUND`; `ALREADY_EXISTS` where it is decided.
+    /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided.
     pub async fn deny(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
         let approval = self.pending_approval(id).await?;
         let refusal = Refusal::new(Code::PolicyDenied, "a person has denied the call", "Ask the operator why.")
-            .with_details(|details| details.reasons = vec![format!("approval:{id}:denied")]);
+            .with_details(|details| {
+                details.reasons = vec![format!("approval:{id}:denied")];
+                details.reasons.extend(decider.reason());
+            });
         let head = self.record_decision(&approval, Some(&decider), ApprovalState::Denied, &refusal).await?;
         Ok(ApprovalResult::new(self.approval(id).await?, head))
     }
@@ -87,7 +113,11 @@ impl Engine {
     pub async fn approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
         let found = self.ledger.approval(id).await?;
         Ok(found.ok_or_else(|| {
-            Refusal::new(Code::NotFound, "there is no such approval", "List them with GET /v1/approvals.")
+            Refusal::new(
+                Code::NotFound,
+                format!("the approval `{id}` does not exist"),
+                "List approvals with GET /v1/approvals.",
+            )
         })?)
     }
 
@@ -103,24 +133,24 @@ impl Engine {
         Ok(approval)
     }
 
-    /// Ends an approval that has expired. The call's record says so.
+    /// Records that an approval has expired.
     ///
     /// # Errors
     ///
-    /// Where the ledger fails.
+    /// If the ledger fails.
     pub async fn expire(&self, approval: &Approval) -> Result<(), CallError> {
-        let message = "nobody has approved the call in time; nothing was changed";
+        let message = "the approval expired without a decision; nothing was changed";
         let refusal = Refusal::new(Code::ApprovalRequired, message, "Repeat the call under another ID.")
             .with_details(|details| details.reasons = vec![format!("approval:{}:expired", approval.approval_id)]);
         unless_decided(self.record_decision(approval, None, ApprovalState::Expired, &refusal).await)
     }
 
-    /// Ends every approval of a run that takes no more mutations, so that nobody decides about them. Called before the
-    /// contents of a deleted run are purged.
+    /// Ends every pending approval of a run that accepts no more mutations. To be called before the contents of a deleted run
+    /// are purged.
     ///
     /// # Errors
     ///
-    /// Where the ledger fails.
+    /// If the ledger fails.
     pub async fn end_approvals(&self, run: &RunId) -> Result<(), CallError> {
         let (pending, mut after) = (Some(ApprovalState::Pending), None);
         loop {
@@ -128,9 +158,8 @@ impl Engine {
             let Some((last, _)) = page.last() else { return Ok(()) };
             after = Some(*last);
             for (_, approval) in page.iter() {
-                tracing::info!(run.id = %run, approval.id = %approval.approval_id, "an approval ends with its run");
-                let message =
-                    "the run takes no more mutations, so that the call cannot be approved; nothing was changed";
+                tracing::info!(run.id = %run, approval.id = %approval.approval_id, "a pending approval was ended with its run");
+                let message = "the run accepts no more mutations, so the call cannot be approved; nothing was changed";
                 let reasons = vec![format!("approval:{}:failed", approval.approval_id)];
                 let refusal = Refusal::new(Code::RunClosed, message, "Ask the orchestrator for a new run.")
                     .with_details(|details| details.reasons = reasons);
@@ -146,7 +175,7 @@ impl Engine {
         let mut parsed = Vec::with_capacity(calls.len());
         for call in &calls {
             let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
-                return Err(CallError::Internal("a stored input is no object".into()));
+                return Err(CallError::Internal("a stored input is not an object".into()));
             };
             parsed.push((call.clone(), Operation::parse(call, CallContext::without_common(members))));
         }
@@ -157,6 +186,8 @@ impl Engine {
                 self.refresh_state(&run).await?;
                 Ok(answers.iter().filter_map(|answer| answer.head).next_back())
             }
+            // The operator may not decide any more: the approval stays pending.
+            Err(error) if error.is(Code::Unauthenticated) => Err(error),
             Err(CallError::Refused(refusal)) if !refusal.code.is_retryable() => {
                 self.record_decision(approval, Some(decider), ApprovalState::Failed, &refusal).await
             }
@@ -184,6 +215,9 @@ impl Engine {
         let paths: BTreeSet<_> = approval.files.iter().map(|file| file.path.clone()).collect();
         let paths: Vec<_> = paths.into_iter().collect();
         let mut entries: Vec<_> = calls.iter().map(|call| decided_entry(call, &paths, refusal)).collect();
+        for entry in &mut entries {
+            entry.preconditions.token = decider.and_then(|decider| decider.operator.required_token());
+        }
         if let Some(first) = entries.first_mut() {
             first.approval_decision = Some(decision_of(approval, decider, state));
         }
@@ -195,8 +229,8 @@ impl Engine {
         Ok(records.last().map(|record| ChainHead { seq: record.seq, hash: record.hash }))
     }
 
-    /// The calls that wait for the approval, with the person who decides as their actor.
-    async fn stored_calls(
+    /// Loads the calls that wait for the approval, with the operator who decides as their actor.
+    pub(crate) async fn stored_calls(
         &self,
         approval: &Approval,
         decider: Option<&Decider>,
@@ -212,7 +246,7 @@ impl Engine {
         };
         let mut calls = Vec::with_capacity(stored.len());
         for call in stored {
-            // The stored input has no credentials: only the record knows the hash of the whole input.
+            // Credentials were removed from the stored input, so the hash of the whole input is taken from the record.
             let first = self.ledger.call(&approval.run_id, &call.tool_call_id).await?;
             let input_sha256 = first.map_or_else(|| Sha256::of(call.input.as_bytes()), |first| first.input_sha256);
             calls.push(context_of(&approval.run_id, call, input_sha256, decider)?);
@@ -233,25 +267,27 @@ fn context_of(
         run_id: run.clone(),
         tool,
         tool_call_id: call.tool_call_id,
-        // The ID is this call's own.
+        // The record of the call itself has this ID.
         client_supplied_id: false,
         step_id: None,
         input_sha256,
         input: call.input,
         caller: Caller {
-            actor: decider.map_or_else(|| "service".to_owned(), |decider| format!("operator:{}", decider.decided_by)),
+            actor: decider.map_or_else(|| "service".to_owned(), |decider| decider.operator.actor()),
             permissions: Permission::ALL.into_iter().collect(),
-            token: None,
+            token: decider.and_then(|decider| decider.operator.required_token()),
+            request: decider.and_then(|decider| decider.request.clone()),
         },
         reason: Some(call.reason),
         dry_run: false,
         mount: None,
+        view: View::Json,
         timestamp: now(),
         started: Instant::now(),
     })
 }
 
-/// That another caller has decided first is no error.
+/// Ignores the error that another caller has decided first.
 fn unless_decided(decided: Result<Option<ChainHead>, CallError>) -> Result<(), CallError> {
     match decided {
         Err(error) if error.is(Code::AlreadyExists) => Ok(()),
@@ -259,7 +295,7 @@ fn unless_decided(decided: Result<Option<ChainHead>, CallError>) -> Result<(), C
     }
 }
 
-/// The entry of a decision that does not execute the call.
+/// Returns the entry of a decision that does not execute the call.
 fn decided_entry(call: &CallContext, paths: &[LogicalPath], refusal: &Refusal) -> Entry {
     let mut draft = call.draft(verdict_of(refusal.code), Outcome::Refused);
     draft.code = Some(refusal.code);
@@ -268,11 +304,23 @@ fn decided_entry(call: &CallContext, paths: &[LogicalPath], refusal: &Refusal) -
     call.entry(draft, None)
 }
 
-fn decision_of(approval: &Approval, decider: Option<&Decider>, state: ApprovalState) -> ApprovalDecision {
+impl Decider {
+    /// The reason in the record that names the person for whom the operator decides.
+    pub(crate) fn reason(&self) -> Option<String> {
+        self.on_behalf_of.as_ref().map(|name| format!("onBehalfOf:{name}"))
+    }
+}
+
+/// The stored form of a decision. The vote of an operator who approves is stored once.
+pub(crate) fn decision_of(approval: &Approval, decider: Option<&Decider>, state: ApprovalState) -> ApprovalDecision {
+    let approves = matches!(state, ApprovalState::Approved | ApprovalState::Failed | ApprovalState::Pending);
+    let voter = decider.filter(|_| approves).map(|decider| &decider.operator.name);
     ApprovalDecision {
         approval_id: approval.approval_id.clone(),
         state,
-        decided_by: decider.map(|decider| decider.decided_by.clone()),
+        voter: voter.filter(|voter| !approval.approved_by.iter().any(|known| known.is_same(voter))).cloned(),
+        decided_by: decider.map(|decider| decider.operator.name.to_string()),
+        on_behalf_of: decider.and_then(|decider| decider.on_behalf_of.clone()),
         note: decider.and_then(|decider| decider.note.clone()),
     }
 }

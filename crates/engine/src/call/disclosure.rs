@@ -1,7 +1,7 @@
-//! What a caller without `file:read` is not shown: content of files, in answers, refusals and their repetitions.
+//! Withholds file content from callers without `file:read`, in answers, refusals and their repetitions.
 //!
-//! Answers are recorded, kept and repeated whole. What of one is content is marked where it is made, by [`Tool::content`]
-//! and in [`model::ProblemDetails`]; it is taken out here, for the caller who asks now.
+//! Answers are stored and repeated whole. [`Tool::content`] and [`model::ProblemDetails`] declare which members are content.
+//! These are removed here, by the permissions of the present caller.
 
 use model::Permission;
 use serde_json::Value;
@@ -12,13 +12,13 @@ use crate::engine::Caller;
 use crate::tool::Tool;
 
 impl Caller {
-    /// Whether content of files may be shown to the caller.
+    /// Whether the caller may see file content.
     pub fn may_read(&self) -> bool {
         self.permissions.contains(&Permission::FileRead)
     }
 }
 
-/// How much of an answer its caller is shown.
+/// What the caller of a tool may see of its answer.
 #[derive(Clone, Copy)]
 pub struct Disclosure {
     tool: &'static Tool,
@@ -26,16 +26,16 @@ pub struct Disclosure {
 }
 
 impl Disclosure {
-    /// For the caller of `call`.
+    /// Returns the disclosure for the caller of `call`.
     pub fn of(call: &CallContext) -> Self {
         Self { tool: call.tool, may_read: call.caller.may_read() }
     }
 
-    /// Returns the answer as its caller may see it.
+    /// Returns the answer without content that its caller may not see.
     ///
     /// # Errors
     ///
-    /// The error of the answer, without content where the caller may not see it.
+    /// The error of the answer, also without such content.
     pub fn apply(self, answer: Result<Answer, CallError>) -> Result<Answer, CallError> {
         if self.may_read {
             return answer;
@@ -56,7 +56,7 @@ impl Disclosure {
     }
 }
 
-/// Empties every member of one of these names, at any depth. Returns whether one held anything.
+/// Empties every member with one of these names, at any depth. Returns whether one was not empty.
 fn empty(value: &mut Value, names: &[&str]) -> bool {
     let mut emptied = false;
     match value {
@@ -71,7 +71,7 @@ fn empty(value: &mut Value, names: &[&str]) -> bool {
     emptied
 }
 
-/// Leaves nothing but the type. Returns whether there was more.
+/// Replaces the value by an empty one of its type. Returns whether it was not empty.
 fn clear(value: &mut Value) -> bool {
     match value {
         Value::String(text) => !std::mem::take(text).is_empty(),

@@ -9,24 +9,35 @@ use crate::call_error::refusals::{already_recorded, approval_not_pending, run_no
 use crate::engine::Engine;
 use crate::tool::output::ReadOutput;
 
-/// Why a transaction did nothing.
+/// Why a transaction had no effect.
 #[derive(Debug)]
 pub enum Failure {
-    /// The call at this index is at fault.
+    /// The call at this index failed.
     Call(usize, CallError),
-    /// No single call is at fault.
+    /// No single call caused the failure.
     All(CallError),
     /// The calls are recorded already, or cannot be recorded.
     Recorded(CallError),
 }
 
 impl Failure {
-    /// The error of calls whose records were not appended.
+    /// Returns the failure of calls whose records were not appended.
     pub fn of_recording(error: CallError) -> Self {
         if is_failed_precondition(&error) { Self::All(error) } else { Self::Recorded(error) }
     }
 
-    /// The error, without the index of the call at fault.
+    /// The same failure; the refusal of a single call also says the note of that call.
+    #[must_use]
+    pub fn with_notes(self, notes: &[Option<&'static str>]) -> Self {
+        match (self, notes) {
+            (Self::Call(0, CallError::Refused(refusal)), [Some(note)]) if !refusal.code.is_retryable() => {
+                Self::Call(0, refusal.with_note(note).into())
+            }
+            (failure, _) => failure,
+        }
+    }
+
+    /// Returns the error, without the index of the call that failed.
     pub fn into_error(self) -> CallError {
         match self {
             Self::Call(_, error) | Self::All(error) | Self::Recorded(error) => error,
@@ -34,21 +45,21 @@ impl Failure {
     }
 }
 
-/// What a failed transaction answers.
+/// The answers of a failed transaction.
 #[derive(Debug)]
 pub struct RecordedFailure {
-    /// The error of each call, in their order.
+    /// The error of each call, in order.
     pub errors: Vec<CallError>,
-    /// The index of the call at fault, where one is.
+    /// The index of the call that failed, if it was a single one.
     pub failed: Option<usize>,
 }
 
 impl Engine {
-    /// Appends `entries`, which are of `calls` in their order, all or none.
+    /// Appends the `entries` of `calls`, which have the same order, all or none.
     ///
     /// # Errors
     ///
-    /// The refusal of entries that the ledger did not take; the errors of the ledger.
+    /// The refusal of entries that the ledger did not append; the errors of the ledger.
     pub async fn append_for(&self, calls: &[CallContext], entries: Vec<Entry>) -> Result<Vec<Record>, CallError> {
         match self.append(entries).await? {
             Appended::Recorded(records) => Ok(records),
@@ -56,14 +67,17 @@ impl Engine {
             Appended::Repeated(_) => Err(already_recorded().into()),
             Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
             Appended::Reused(index) => Err(self.record_reused_id(&calls[index]).await),
+            other @ (Appended::Unchanged | Appended::NoSuchToken | Appended::EventQuotaExceeded(_)) => {
+                Err(CallError::Internal(format!("the ledger rejected a tool call as {other:?}").into()))
+            }
         }
     }
 
-    /// Records that `calls` did nothing, and why. `paths` are those of the first calls, as far as they are known.
+    /// Records that `calls` had no effect, and why. `paths` has the known paths of each call; the last calls may be missing.
     ///
     /// # Errors
     ///
-    /// Where the failure is recorded already or cannot be recorded.
+    /// If the failure is recorded already or cannot be recorded.
     pub async fn record_failure(
         &self,
         calls: &[CallContext],
@@ -90,14 +104,14 @@ impl Engine {
             };
             let is_id_taken = refusal.as_ref().is_some_and(|refusal| refusal.code == Code::ToolCallIdReused);
             if error.is_retryable() || is_id_taken {
-                // The same ID may be used again, or belongs to another call.
+                // The ID may be used again, or belongs to another call.
                 (entry.reply, entry.client_supplied_id) = (None, false);
             }
             refusals.push(refusal);
             entries.push(entry);
         }
         let records = match self.append(entries.clone()).await {
-            // The ID has an answer, which this caller may not see. The refusal is recorded beside it.
+            // The ID has an answer that this caller may not see. The refusal is a further record.
             Ok(Appended::Repeated(_)) if error.is(Code::Forbidden) => {
                 for entry in &mut entries {
                     entry.reply = None;
@@ -106,9 +120,7 @@ impl Engine {
             }
             Ok(Appended::Recorded(records)) => records,
             Ok(Appended::Reused(index)) => return Err(self.record_reused_id(&calls[index]).await),
-            Ok(Appended::Repeated(_) | Appended::NotPending | Appended::PreconditionFailed(_)) => {
-                return Err(already_recorded().into());
-            }
+            Ok(_) => return Err(already_recorded().into()),
             Err(unrecorded) => match error {
                 CallError::Internal(_) => {
                     tracing::error!(
@@ -131,7 +143,7 @@ impl Engine {
     /// Records that `call` failed with `error`, and returns the error with the record's number.
     pub async fn record_error(&self, call: &CallContext, paths: &[LogicalPath], error: CallError) -> CallError {
         let failure = Failure::Call(0, error);
-        // Boxed, so that the future of a successful call has no space for it.
+        // Boxed, so that the future of a successful call is smaller.
         match Box::pin(self.record_failure(std::slice::from_ref(call), &[paths.to_vec()], failure)).await {
             Ok(mut recorded) => recorded.errors.pop().unwrap_or_else(|| already_recorded().into()),
             Err(error) => error,
@@ -143,7 +155,7 @@ impl Engine {
         let refusal = Refusal::new(
             Code::ToolCallIdReused,
             format!("the tool call ID `{}` belongs to another call of this run", call.tool_call_id),
-            "Give every new call an ID of its own, or leave toolCallId out.",
+            "Give every new call a new toolCallId, or omit it.",
         );
         let mut draft = call.draft(Verdict::Allow, Outcome::Refused);
         draft.code = Some(refusal.code);
@@ -160,13 +172,13 @@ impl Engine {
     }
 }
 
-/// The refusal of a call that could not be recorded, since a precondition does not hold any more.
+/// Returns the refusal of a call that could not be recorded because a precondition no longer holds.
 pub fn refusal_of(failed: FailedPrecondition) -> Refusal {
     match failed {
         FailedPrecondition::Run(state) => run_not_open(state),
         FailedPrecondition::Token => Refusal::new(
             Code::Unauthenticated,
-            "the token was revoked or has expired while the call was under way; nothing was changed",
+            "the token was revoked or expired during the call; nothing was changed",
             "Ask the orchestrator for another token.",
         ),
     }
@@ -178,16 +190,18 @@ pub fn is_failed_precondition(error: &CallError) -> bool {
         if refusal.details.seq.is_none() && matches!(refusal.code, Code::RunClosed | Code::Unauthenticated))
 }
 
-/// The entry of a successful read. Takes the output's parts of the record.
+/// Returns the entry of a successful read. Takes the output's parts of the record.
 pub fn read_entry(call: &CallContext, output: &mut ReadOutput) -> Entry {
     let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
     draft.paths_read = std::mem::take(&mut output.paths_read);
     draft.files = std::mem::take(&mut output.files);
     draft.reasons = std::mem::take(&mut output.reasons);
+    // Its paths are those of the mount.
+    draft.reasons.extend(call.mount.as_ref().map(|mount| format!("mount:{mount}")));
     call.entry(draft, None)
 }
 
-/// The entry of a refused call, with the reply to its repetitions.
+/// Returns the entry of a refused call, with the reply to its repetitions.
 pub fn refused_entry(call: &CallContext, paths: &[LogicalPath], refusal: &Refusal) -> Entry {
     let mut draft = call.draft(verdict_of(refusal.code), Outcome::Refused);
     draft.code = Some(refusal.code);
@@ -197,12 +211,12 @@ pub fn refused_entry(call: &CallContext, paths: &[LogicalPath], refusal: &Refusa
     let is_retryable = refusal.code.is_retryable();
     let reply = (call.tool.mutates() && !is_retryable).then(|| stored_reply(refusal));
     let mut entry = call.entry(draft, reply);
-    // The hint asks the caller to repeat the call, so that this is no final answer.
+    // The hint asks the caller to repeat the call, so this answer is not final.
     entry.client_supplied_id &= !is_retryable;
     entry
 }
 
-/// The entry of a call that failed by an internal error.
+/// Returns the entry of a call that failed with an internal error.
 pub fn failed_entry(call: &CallContext, paths: &[LogicalPath]) -> Entry {
     let mut draft = call.draft(Verdict::Allow, Outcome::Failed);
     draft.code = Some(Code::Internal);
@@ -211,25 +225,25 @@ pub fn failed_entry(call: &CallContext, paths: &[LogicalPath]) -> Entry {
     Entry { client_supplied_id: false, ..call.entry(draft, None) }
 }
 
-/// The reply to a repetition of a refused mutation, without credentials.
+/// Returns the reply to a repetition of a refused mutation, without credentials.
 pub fn stored_reply(refusal: &Refusal) -> Reply {
-    // A refusal holds strings, numbers and lists only, which always serialise.
+    // A refusal has only strings, numbers and lists, which always serialise.
     Reply { status: 0, body: serde_json::to_string(&refusal.clone().redacted()).unwrap_or_default() }
 }
 
-/// The refusal of a call that was left out because of the one at `index`.
+/// Returns the refusal of a call that had no effect because the call at `index` of its batch failed.
 fn batch_not_done(index: usize, error: &CallError) -> Refusal {
     let code = match error {
         CallError::Refused(refusal) => refusal.code,
         CallError::Internal(_) => Code::Internal,
     };
     let message = format!("nothing was done: call {index} of the batch was refused with {code}");
-    let hint = "Correct that call, and send the whole batch again under new IDs.";
+    let hint = "Correct that call and send the whole batch again under new IDs.";
     Refusal::new(Code::BatchNotDone, message, hint)
         .with_details(|details| details.reasons = vec![format!("batch:{index}:{code}")])
 }
 
-/// The verdict in the record of a call that was refused with `code`.
+/// Returns the verdict in the record of a call that was refused with `code`.
 pub fn verdict_of(code: Code) -> Verdict {
     match code {
         Code::Forbidden
@@ -250,6 +264,7 @@ pub fn verdict_of(code: Code) -> Verdict {
         | Code::PatchInvalid
         | Code::PreconditionRequired
         | Code::ToolCallIdReused
+        | Code::IdempotencyKeyReused
         | Code::BaseCommitMismatch
         | Code::NotFound
         | Code::AlreadyExists
@@ -268,16 +283,15 @@ pub fn verdict_of(code: Code) -> Verdict {
     }
 }
 
-/// The reasons in the record of a refusal.
+/// Returns the reasons in the record of a refusal.
 pub fn reasons_of(refusal: &Refusal) -> Vec<String> {
     if refusal.details.reasons.is_empty() { vec![refusal.message.clone()] } else { refusal.details.reasons.clone() }
 }
 
-/// The most characters of an escaped path in a record.
+/// The maximum length of an escaped path in a record, in characters.
 const MAX_ATTEMPTED_PATH: usize = 200;
 
-/// The invalid path that a refused call named, escaped for the record. It is no logical path, so that no list of paths can
-/// hold it.
+/// Returns the invalid path that a refused call named, escaped for the record's reasons. Lists of paths have valid paths only.
 pub fn attempted_path(refusal: &Refusal) -> Option<String> {
     let path = refusal.details.path.as_deref().filter(|_| refusal.code == Code::PathRejected)?;
     let mut shown = "path: ".to_owned();
@@ -298,7 +312,7 @@ pub fn attempted_path(refusal: &Refusal) -> Option<String> {
     Some(shown)
 }
 
-/// The files that a call named and did not change, for its record.
+/// Returns the files that a call named and did not change, for its record.
 pub fn requested_files(paths: &[LogicalPath]) -> Vec<RecordFile> {
     let file = |path: &LogicalPath| RecordFile {
         kind: FileKind::of_path(path),

@@ -4,28 +4,39 @@ use std::time::Duration;
 
 use model::{Code, LogicalPath, Permission, Refusal, RunState};
 
-/// There is no such run. Only operators see this: a run token on another run is forbidden, whether or not the run exists.
+/// The run does not exist. Only operators see this: a run token is forbidden in another run, whether or not that run exists.
 pub fn run_not_found() -> Refusal {
-    Refusal::new(Code::RunNotFound, "there is no such run", "List the runs with GET /v1/runs.")
+    Refusal::new(Code::RunNotFound, "the run does not exist", "List the runs with GET /v1/runs.")
 }
 
-/// The run takes no calls, or no mutations, in this state.
+/// The run accepts no calls, or no mutations, in `state`.
 pub fn run_not_open(state: RunState) -> Refusal {
     let (message, hint) = match state {
-        RunState::Preparing => ("the run is still preparing", "Try again when the run's state is `open`."),
+        RunState::Preparing => ("the run is still preparing", "Retry when the run's state is `open`."),
         RunState::Deleted => ("the run is deleted", "Its audit is still available."),
         RunState::Open | RunState::AwaitingApproval | RunState::Closed => {
-            ("the run is closed: it takes no more mutations", "Reads still work; ask the orchestrator for a new run.")
+            ("the run is closed: it accepts no mutations", "Reads still work; ask the orchestrator for a new run.")
         }
     };
     Refusal::new(Code::RunClosed, message, hint)
+}
+
+/// The run has no files: it is preparing, deleted, or was closed before its import was complete.
+pub fn run_without_files(state: RunState) -> Refusal {
+    match state {
+        RunState::Preparing | RunState::Deleted => run_not_open(state),
+        RunState::Open | RunState::AwaitingApproval | RunState::Closed => {
+            let message = "the run was closed before it had files";
+            Refusal::new(Code::RunClosed, message, "Ask the orchestrator for a new run.")
+        }
+    }
 }
 
 /// The files of the run were changed from outside, or cannot be read.
 pub fn needs_repair() -> Refusal {
     Refusal::new(
         Code::RunNeedsRepair,
-        "the run's files were changed from outside while a change was pending; it takes no mutations",
+        "the run's files were changed from outside while a change was pending; it accepts no mutations",
         "Reads still work; ask the operator to repair the run.",
     )
 }
@@ -43,24 +54,24 @@ pub fn timed_out(limit: Duration) -> Refusal {
     Refusal::new(
         Code::Unavailable,
         format!("the call took longer than {} seconds and was cancelled; nothing was changed", limit.as_secs()),
-        "Ask for less at a time, or try again when the service is less busy.",
+        "Request less at a time, or retry when the service is less busy.",
     )
 }
 
-/// The approval is decided.
+/// The approval is not pending any more.
 pub fn approval_not_pending() -> Refusal {
     Refusal::new(
         Code::AlreadyExists,
-        "the approval is decided already",
-        "Read the decision with GET /v1/approvals/{id}; an approval is decided once.",
+        "the approval is already decided",
+        "Get the decision with GET /v1/approvals/{id}. An approval is decided once.",
     )
 }
 
-/// An earlier attempt at the same call, whose commit was uncertain, turns out to be recorded.
+/// An earlier attempt at the same call, whose commit was uncertain, is recorded.
 pub fn already_recorded() -> Refusal {
     Refusal::new(
         Code::Unavailable,
-        "an earlier attempt at this call is recorded, whose outcome was uncertain until now; nothing was done twice",
+        "an earlier attempt at this call, whose outcome was uncertain until now, is recorded; nothing was done twice",
         "Send the same call again under the same toolCallId: the answer is that of the first attempt.",
     )
 }
@@ -70,15 +81,15 @@ pub fn denied(reasons: Vec<String>) -> Refusal {
     Refusal::new(
         Code::PolicyDenied,
         "the run's policy denies this change",
-        "Read the run's policy, and stay within it.",
+        "Read the run's policy and make a change that it allows.",
     )
     .with_details(|details| details.reasons = reasons)
 }
 
-/// `paths` changed between the plan and the commit. Nothing is pending, so that this is an ordinary conflict.
+/// `paths` changed between the plan and the commit. Nothing is pending, so this is an ordinary conflict.
 pub fn changed_meanwhile(paths: &[LogicalPath]) -> Refusal {
     let names: Vec<_> = paths.iter().map(|path| format!("`{path}`")).collect();
-    let message = format!("{} changed while the call was under way", names.join(", "));
-    let refusal = Refusal::new(Code::WriteConflict, message, "Read the file again, and repeat the call.");
+    let message = format!("{} changed during the call", names.join(", "));
+    let refusal = Refusal::new(Code::WriteConflict, message, "Read the file again and repeat the call.");
     paths.first().map_or(refusal.clone(), |path| refusal.at(path))
 }

@@ -1,4 +1,4 @@
-//! The files plane: whole files as bytes, for programs. The same calls as any tool, with other transport.
+//! File transfers: whole files as bytes, for programs. They are judged and recorded like tool calls.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::tools::files::{self, NewContent, PutFile};
 use crate::transaction::Operation;
 use crate::transaction::fsync_worker::abort_on_failed_fsync;
 
-/// What a call of the files plane says beside the file.
+/// The members of a file transfer besides path, version and content.
 #[derive(Clone, Debug, Default)]
 pub struct FileCallOptions {
-    /// The call, where the caller names it.
+    /// The ID of the call, if the client chose one.
     pub tool_call_id: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: Option<String>,
     /// The mount to read.
     pub mount: Option<String>,
-    /// What is wrong with all that: the call is refused for it, and recorded as any other.
+    /// The refusal of invalid options. The call is refused with it, and recorded.
     pub refusal: Option<Refusal>,
 }
 
 impl FileCallOptions {
-    /// The input of a call, if what was said with it can be used.
+    /// Returns the input of a call, if the options are valid.
     fn check(&self, members: Result<Map<String, Value>, Refusal>) -> Result<Map<String, Value>, Refusal> {
         match (members, self.refusal.clone()) {
             (members, None) => members,
@@ -47,11 +47,11 @@ impl FileCallOptions {
     fn members(&self, input: &impl Serialize) -> Map<String, Value> {
         let mut members = match serde_json::to_value(input) {
             Ok(Value::Object(members)) => members,
-            // An input is a struct, which always is an object.
+            // Every input is a struct, which serialises to an object.
             Ok(_) | Err(_) => Map::new(),
         };
-        let said = [("toolCallId", &self.tool_call_id), ("reason", &self.reason), ("mount", &self.mount)];
-        for (name, value) in said {
+        let options = [("toolCallId", &self.tool_call_id), ("reason", &self.reason), ("mount", &self.mount)];
+        for (name, value) in options {
             if let Some(value) = value {
                 members.insert(name.to_owned(), Value::from(value.as_str()));
             }
@@ -60,21 +60,21 @@ impl FileCallOptions {
     }
 }
 
-/// The bytes of an upload as they come in; an error ends them.
-pub type Pieces = mpsc::Receiver<io::Result<Bytes>>;
+/// The chunks of an upload. An error ends it.
+pub type Chunks = mpsc::Receiver<io::Result<Bytes>>;
 
-/// A file that is sent.
+/// An upload.
 pub struct Upload<F> {
-    /// The version that it replaces; `None` where nothing may be there.
+    /// The version that it replaces; `None` if no file may exist.
     pub expected: Option<Sha256>,
-    /// How many bytes its sender announces.
+    /// The size that the client declares, in bytes.
     pub announced: Option<u64>,
-    /// Begins to take the bytes in. Not before it is known that they are wanted: a sender may wait for that.
-    pub begin: F,
+    /// Starts to receive the bytes. Called once the upload is accepted: the client may wait for that.
+    pub receive: F,
 }
 
 impl Engine {
-    /// Opens a file to be sent, and records that it was.
+    /// Opens a file for a download, and records the read.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Engine {
         let read = async {
             let (open_run, members) = self.admit(&call, options.check(members)).await?;
             let (output, _) = self.read_call(call, &open_run, members).await?;
-            output.transfer.ok_or_else(|| CallError::Internal("a file that was read has no transfer".into()))
+            output.transfer.ok_or_else(|| CallError::Internal("a download has no transfer".into()))
         };
         read.await.map_err(|error| Failed { tool_call_id, error })
     }
@@ -115,7 +115,7 @@ impl Engine {
         self.finish(call, options.check(members)).await
     }
 
-    /// Stores a file: where nothing is, or where the version that the caller expects is.
+    /// Stores a file. It must not exist, or must have the version that the caller expects.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl Engine {
         caller: Caller,
         path: &str,
         options: &FileCallOptions,
-        upload: Upload<impl FnOnce() -> Pieces>,
+        upload: Upload<impl FnOnce() -> Chunks>,
     ) -> Result<Answer, Failed> {
         let expected = upload.expected;
         let members = options.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
@@ -136,18 +136,18 @@ impl Engine {
             (Err(refusal), _) => return self.finish(call, Err(refusal)).await,
             (Ok(_), Err(rule)) => return self.finish(call, Err(Refusal::path(path, rule))).await,
         };
-        let put = match self.take_in(&call, path, upload).await {
+        let put = match self.receive_upload(&call, path, upload).await {
             Ok(put) => put,
-            // It is recorded.
+            // The refusal is recorded already.
             Err(CallError::Refused(refusal)) if refusal.details.seq.is_some() => {
-                let told = Disclosure::of(&call).apply(Err(refusal.into()));
-                return told.map_err(|error| Failed { tool_call_id: call.tool_call_id, error });
+                let answer = Disclosure::of(&call).apply(Err(refusal.into()));
+                return answer.map_err(|error| Failed { tool_call_id: call.tool_call_id, error });
             }
             Err(CallError::Refused(refusal)) => {
                 use model::Code::{InvalidRequest, RateLimited, Unavailable};
-                let came_in = !matches!(refusal.code, Unavailable | InvalidRequest | RateLimited);
-                // What the call would have been is not known: its ID stays free for another try.
-                return self.finish(if came_in { call } else { call.under_new_id() }, Err(refusal)).await;
+                let is_received = !matches!(refusal.code, Unavailable | InvalidRequest | RateLimited);
+                // Without the whole content the call is unknown, so its ID remains unused for a retry.
+                return self.finish(if is_received { call } else { call.under_new_id() }, Err(refusal)).await;
             }
             Err(error) => return Err(Failed { tool_call_id: call.tool_call_id, error }),
         };
@@ -157,51 +157,51 @@ impl Engine {
         };
         let (call, members) = CallContext::of(run, caller, &files::PUT, options.members(&put.to_input()));
         let tool_call_id = call.tool_call_id.clone();
-        let done = match members {
+        let answer = match members {
             Ok(_) => self.store(call, put, staged).await,
             Err(refusal) => return self.finish(call, Err(refusal)).await,
         };
-        done.map_err(|error| Failed { tool_call_id, error })
+        answer.map_err(|error| Failed { tool_call_id, error })
     }
 
     async fn store(&self, call: CallContext, put: PutFile, staged: Option<String>) -> Result<Answer, CallError> {
         let disclosure = Disclosure::of(&call);
         let open_run = self.open(&call.run_id).await?;
         let operation = Operation::Mutation(Box::new(put));
-        let done = disclosure.apply(self.execute_one(call, Arc::clone(&open_run), Ok(operation)).await);
-        let journalled = match &done {
-            // It is in the tree; or the call was a repetition, and nobody knows the file.
+        let answer = disclosure.apply(self.execute_one(call, Arc::clone(&open_run), Ok(operation)).await);
+        let may_be_journalled = match &answer {
+            // The file was moved into the tree, or the call was a repetition that did not use it.
             Ok(_) => false,
-            // The journal may name the file: it goes when the steps are settled, or with the next start.
+            // The journal may name the file. It is removed after reconciliation, or by the next start.
             Err(CallError::Internal(_)) => true,
             Err(CallError::Refused(refusal)) => match refusal.code {
                 model::Code::RunNeedsRepair => true,
-                // A disk that is full is not to be kept so; what was settled meanwhile has moved the file away.
+                // Removed if possible, since the disk may be full. In a reconciled run the journal does not need the file.
                 model::Code::Unavailable => open_run.accounting.is_dirty(),
                 _ => false,
             },
         };
-        if let Some(name) = staged.filter(|_| !journalled) {
+        if let Some(name) = staged.filter(|_| !may_be_journalled) {
             self.blocking(move || Ok(open_run.workspace.discard(&name)?)).await?;
         }
-        done
+        answer
     }
 
-    /// Takes an upload in: small ones into memory, others into the run's `tmp/`, once they are judged by what is known of
-    /// them before.
-    async fn take_in(
+    /// Receives an upload: small ones into memory, others into the run's `tmp/`. Larger ones are judged before that by path and
+    /// declared size.
+    async fn receive_upload(
         &self,
         call: &CallContext,
         path: LogicalPath,
-        upload: Upload<impl FnOnce() -> Pieces>,
+        upload: Upload<impl FnOnce() -> Chunks>,
     ) -> Result<PutFile, CallError> {
         if !call.is_permitted() {
-            // Refused by the call itself, which records it; the bytes are not looked at.
+            // The call itself is refused and recorded. The bytes are not read.
             let content = NewContent::Inline(Vec::new());
             return Ok(PutFile { path, expected: upload.expected, content, reservation: None });
         }
         let open_run = self.open(&call.run_id).await?;
-        let Upload { expected, announced, begin } = upload;
+        let Upload { expected, announced, receive } = upload;
         let is_large = |bytes: u64| bytes > INLINE_BYTES as u64;
         let announce = async |size: Option<u64>| {
             let content = NewContent::Announced(size);
@@ -211,22 +211,22 @@ impl Engine {
         if announced.is_some_and(is_large) {
             announce(announced).await?;
         }
-        let mut pieces = begin();
+        let mut chunks = receive();
         let mut first = Vec::new();
-        while let Some(piece) = pieces.recv().await {
-            first.extend_from_slice(&piece.map_err(|_| broken_off())?);
+        while let Some(chunk) = chunks.recv().await {
+            first.extend_from_slice(&chunk.map_err(|_| ended_early())?);
             if is_large(first.len() as u64) {
                 if announced.is_none() {
                     announce(None).await?;
                 }
                 let limit = open_run.rules.policy().max_transfer_bytes;
-                // A thread waits for every piece of it, and of them there are so many.
+                // The rest is received on a blocking thread. The permits limit the number of these threads.
                 let permit = self.permits.receive.acquire(&call.run_id, self.limits.request_timeout).await?;
-                let mut rest = Incoming::new(first, pieces, open_run.disk.reservation());
+                let mut reader = UploadReader::new(first, chunks, open_run.disk.reservation());
                 let work = move || {
                     let _permit = permit;
-                    let staged = stage(&open_run, &mut rest, limit)?;
-                    Ok((NewContent::Staged(staged, rest.scan.finish()), rest.reservation))
+                    let staged = stage(&open_run, &mut reader, limit)?;
+                    Ok((NewContent::Staged(staged, reader.scan.finish()), reader.reservation))
                 };
                 let (content, reservation) = self.blocking(work).await?;
                 return Ok(PutFile { path, expected, content, reservation: Some(reservation) });
@@ -241,9 +241,9 @@ impl Engine {
     }
 }
 
-fn stage(open_run: &OpenRun, from: &mut Incoming, limit: u64) -> Result<StagedFile, CallError> {
-    let staged = open_run.workspace.stage_file(from, limit);
-    if let Some(refusal) = from.over_quota.take() {
+fn stage(open_run: &OpenRun, reader: &mut UploadReader, limit: u64) -> Result<StagedFile, CallError> {
+    let staged = open_run.workspace.stage_file(reader, limit);
+    if let Some(refusal) = reader.over_quota.take() {
         return Err(refusal.into());
     }
     staged.inspect_err(abort_on_failed_fsync).map_err(|error| match error.kind() {
@@ -254,31 +254,31 @@ fn stage(open_run: &OpenRun, from: &mut Incoming, limit: u64) -> Result<StagedFi
         )
         .with_details(|details| details.limit = Some(limit))
         .into(),
-        io::ErrorKind::UnexpectedEof => broken_off().into(),
+        io::ErrorKind::UnexpectedEof => ended_early().into(),
         _ => error.into(),
     })
 }
 
-fn broken_off() -> Refusal {
+fn ended_early() -> Refusal {
     Refusal::invalid("the upload ended early; nothing was changed", "Send the whole file again.")
 }
 
-/// An upload as a reader, for a thread that may block. What goes by is looked at.
-struct Incoming {
+/// Reads an upload on a thread that may block, scans it for credentials and reserves its disk space.
+struct UploadReader {
     first: io::Cursor<Vec<u8>>,
-    rest: Pieces,
-    piece: Bytes,
+    rest: Chunks,
+    chunk: Bytes,
     scan: ContentScan,
-    /// What lies in the run's `tmp/` counts as it grows.
+    /// Grows with the file in the run's `tmp/`.
     reservation: Reservation,
-    /// Why it grows no more.
+    /// The refusal of a reservation, which ends the upload.
     over_quota: Option<Refusal>,
 }
 
-impl Incoming {
-    fn new(first: Vec<u8>, rest: Pieces, reservation: Reservation) -> Self {
-        let (first, piece, scan) = (io::Cursor::new(first), Bytes::new(), ContentScan::default());
-        Self { first, rest, piece, scan, reservation, over_quota: None }
+impl UploadReader {
+    fn new(first: Vec<u8>, rest: Chunks, reservation: Reservation) -> Self {
+        let (first, chunk, scan) = (io::Cursor::new(first), Bytes::new(), ContentScan::default());
+        Self { first, rest, chunk, scan, reservation, over_quota: None }
     }
 
     fn next(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -286,20 +286,20 @@ impl Incoming {
         if count > 0 {
             return Ok(count);
         }
-        while self.piece.is_empty() {
+        while self.chunk.is_empty() {
             match self.rest.blocking_recv() {
-                Some(Ok(piece)) => self.piece = piece,
+                Some(Ok(chunk)) => self.chunk = chunk,
                 Some(Err(error)) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, error)),
                 None => return Ok(0),
             }
         }
-        let count = buffer.len().min(self.piece.len());
-        buffer[..count].copy_from_slice(&self.piece.split_to(count));
+        let count = buffer.len().min(self.chunk.len());
+        buffer[..count].copy_from_slice(&self.chunk.split_to(count));
         Ok(count)
     }
 }
 
-impl Read for Incoming {
+impl Read for UploadReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.next(buffer)?;
         if let Err(refusal) = self.reservation.grow(count as u64) {

@@ -1,4 +1,4 @@
-//! What policy would decide, before anything is tried.
+//! Policy queries: what the policy would decide about a path or a patch.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,57 +16,57 @@ use crate::runs::open_run::OpenRun;
 use crate::tools;
 use crate::transaction::{Operation, Parsed};
 
-/// What to explain: one of the two.
+/// A policy query: a path or a patch.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"path": "Cargo.lock"}))]
 pub struct PolicyQuery {
-    /// A path, whether or not anything is there.
+    /// A path. It need not exist.
     #[serde(default)]
     path: Option<String>,
-    /// A patch, as `apply_patch` takes it.
+    /// A patch, in the formats of `apply_patch`.
     #[serde(default)]
     patch: Option<String>,
 }
 
-/// What would be decided.
+/// The policy's decisions.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyExplanation {
-    /// Each path concerned, as far as the path alone tells.
+    /// The decisions about each path, without regard to content.
     paths: Vec<PathExplanation>,
-    /// What the patch as a whole would meet, budgets and the files as they are now included. For a caller without
-    /// `file:read` the strictest of what its paths would meet, whatever is in the files.
+    /// The decision about the patch as a whole, with budgets and the present files. For a caller without `file:read`, the
+    /// strictest decision about its paths, without regard to content.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<PolicyDecision>,
 }
 
-/// What one path would meet.
+/// The decisions about a path.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PathExplanation {
-    /// The path, cleaned.
+    /// The normalised path.
     path: LogicalPath,
-    /// The kind that it is judged as.
+    /// The kind of the file.
     kind: FileKind,
-    /// What reading or searching it would meet.
+    /// The decision about reading or searching it.
     read: PolicyDecision,
-    /// What changing it would meet, whatever the change is.
+    /// The decision about any change of it.
     mutate: PolicyDecision,
 }
 
-/// One decision.
+/// A decision of the policy.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyDecision {
-    /// What policy would say.
+    /// The verdict.
     decision: Verdict,
-    /// The rules that decide.
+    /// The rules that decided.
     reasons: Vec<String>,
-    /// What the call would be refused with, where it would be.
+    /// The code of the refusal, if the call would be refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<Code>,
-    /// The refusal in words.
+    /// The message of the refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }
@@ -74,11 +74,11 @@ pub struct PolicyDecision {
 impl PolicyDecision {
     fn of(decision: Decision) -> Self {
         let Decision { verdict, reasons, refusal } = decision;
-        let asks = (verdict == Verdict::RequireApproval).then_some(Code::ApprovalRequired);
+        let approval = (verdict == Verdict::RequireApproval).then_some(Code::ApprovalRequired);
         Self {
             decision: verdict,
             reasons,
-            code: refusal.as_ref().map(|refusal| refusal.code).or(asks),
+            code: refusal.as_ref().map(|refusal| refusal.code).or(approval),
             message: refusal.map(|refusal| refusal.message),
         }
     }
@@ -94,7 +94,7 @@ impl PolicyDecision {
 }
 
 impl Engine {
-    /// Tells what policy would decide over a path or a patch. Nothing is told that a call would not tell.
+    /// Returns what the policy would decide about a path or a patch. The answer discloses no more than a call would.
     ///
     /// # Errors
     ///
@@ -103,23 +103,23 @@ impl Engine {
         &self,
         run: &RunId,
         caller: Caller,
-        question: PolicyQuery,
+        query: PolicyQuery,
     ) -> Result<PolicyExplanation, CallError> {
-        match (question.path, question.patch) {
+        match (query.path, query.patch) {
             (Some(raw), None) => {
-                need(&caller, Permission::FileList)?;
+                require(&caller, Permission::FileList)?;
                 let path = LogicalPath::parse(&raw).map_err(|rule| Refusal::path(&raw, rule))?;
                 let open_run = self.open(run).await?;
                 let paths = self.blocking(move || Ok(vec![explain_path(&open_run, path)?])).await?;
                 Ok(PolicyExplanation { paths, patch: None })
             }
             (None, Some(patch)) => {
-                need(&caller, Permission::FilePatchApply)?;
+                require(&caller, Permission::FilePatchApply)?;
                 self.explain_patch(run, caller, patch).await
             }
             (Some(_), Some(_)) | (None, None) => {
-                let hint = "Give a path to ask about a file, or a patch to ask about a change.";
-                Err(Refusal::invalid("one of `path` and `patch` is needed", hint).into())
+                let hint = "Give `path` to query a file, or `patch` to query a change.";
+                Err(Refusal::invalid("exactly one of `path` and `patch` is required", hint).into())
             }
         }
     }
@@ -128,41 +128,43 @@ impl Engine {
         let parsed = Patch::parse(&patch)?;
         let paths: BTreeSet<_> = parsed.files.into_iter().flat_map(|section| [section.from, section.path]).collect();
         let open_run = self.open(run).await?;
-        let foretold = Arc::clone(&open_run);
-        let each = move || paths.into_iter().map(|path| explain_path(&foretold, path)).collect::<Result<Vec<_>, _>>();
-        let paths = self.blocking(each).await?;
+        let run_of_paths = Arc::clone(&open_run);
+        let explain =
+            move || paths.into_iter().map(|path| explain_path(&run_of_paths, path)).collect::<Result<Vec<_>, _>>();
+        let paths = self.blocking(explain).await?;
         if !caller.may_read() {
-            // Whether it fits tells what is in the files, and a question leaves no record.
-            let strictest = paths.iter().map(|path| &path.mutate).max_by_key(|said| said.decision).cloned();
+            // Whether the patch matches depends on the content of the files, and a query is not recorded.
+            let strictest = paths.iter().map(|path| &path.mutate).max_by_key(|decision| decision.decision).cloned();
             return Ok(PolicyExplanation { paths, patch: strictest });
         }
-        let tool = tools::find("apply_patch").ok_or_else(|| CallError::Internal("there is no apply_patch".into()))?;
+        let tool = tools::find("apply_patch")
+            .ok_or_else(|| CallError::Internal("the tool apply_patch does not exist".into()))?;
         let members = json!({"patch": patch, "reason": "explain", "dryRun": true});
         let (call, members) = CallContext::of(run, caller, tool, members.as_object().cloned().unwrap_or_default());
         let operation = Operation::parse(&call, members?)?;
-        let said = match self.evaluate(&open_run, Parsed::new(vec![(call, Ok(operation))])).await {
+        let decision = match self.evaluate(&open_run, Parsed::new(vec![(call, Ok(operation))])).await {
             Ok(decision) => PolicyDecision::of(decision),
             Err(CallError::Refused(refusal)) => PolicyDecision::refused(refusal),
             Err(error) => return Err(error),
         };
-        Ok(PolicyExplanation { paths, patch: Some(said) })
+        Ok(PolicyExplanation { paths, patch: Some(decision) })
     }
 }
 
 fn explain_path(open_run: &OpenRun, path: LogicalPath) -> Result<PathExplanation, CallError> {
     let tree = open_run.workspace.tree();
-    let said = |access| match tree.explain(&open_run.rules, access, &path) {
+    let decide = |access| match tree.explain(&open_run.rules, access, &path) {
         Ok((kind, decision)) => Ok((kind, PolicyDecision::of(decision))),
         Err(workspace::WorkspaceError::Refused(refusal)) => {
             Ok((open_run.rules.kind_of_path(&path), PolicyDecision::refused(refusal)))
         }
         Err(fault) => Err(CallError::from(fault)),
     };
-    let (kind, read) = said(Access::Read)?;
-    let (_, mutate) = said(Access::Mutate)?;
+    let (kind, read) = decide(Access::Read)?;
+    let (_, mutate) = decide(Access::Mutate)?;
     Ok(PathExplanation { path, kind, read, mutate })
 }
 
-fn need(caller: &Caller, permission: Permission) -> Result<(), Refusal> {
+fn require(caller: &Caller, permission: Permission) -> Result<(), Refusal> {
     if caller.permissions.contains(&permission) { Ok(()) } else { Err(forbidden(&[permission])) }
 }

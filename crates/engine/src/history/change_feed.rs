@@ -1,4 +1,4 @@
-//! What has changed in a run, from its audit.
+//! The changes of a run, from its audit.
 
 use std::collections::BTreeMap;
 
@@ -10,54 +10,55 @@ use serde_json::Map;
 use crate::audit::STREAM_BATCH;
 use crate::call::CallContext;
 use crate::engine::{Caller, Engine};
+use crate::history::content_history;
 use crate::page::{DEFAULT_LIMIT, MAX_LIMIT};
 use crate::tools::drift::{DRIFT, ExpectedFiles, change_name};
 use crate::{CallError, reconcile};
 
-/// Where to begin, and how much to tell.
+/// The position in the feed, and the number of changes.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
-pub struct Since {
-    /// Only changes whose record comes after this one; the `nextSince` of an earlier answer.
+pub struct ChangesQuery {
+    /// Only changes whose record comes after this one: the `nextSince` of an earlier response.
     #[param(default = 0)]
     since: Option<u64>,
-    /// At most so many changes. Taken as 1,000 where it is more. An answer also ends when its records have 4 MiB.
+    /// The maximum number of changes. Values over 1,000 are taken as 1,000. A response also ends when its records have 4 MiB.
     #[param(minimum = 1, maximum = 1000, default = 100)]
     limit: Option<u32>,
 }
 
-/// Some changes of a run, in order.
+/// A page of a run's changes.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangeList {
     /// The changes, in the order of their records.
     items: Vec<RunChange>,
-    /// Give it as `since` for what comes next, now or later.
+    /// The `since` of the next request.
     next_since: u64,
-    /// Whether there are more already.
+    /// Whether more changes exist already.
     more: bool,
 }
 
-/// One call that has changed files.
+/// A call that has changed files.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunChange {
-    /// Its record.
+    /// The number of its record.
     pub seq: u64,
-    /// The call.
+    /// The ID of the call.
     tool_call_id: ToolCallId,
     /// Its tool.
     #[schema(example = "write_file")]
     tool: String,
-    /// When.
+    /// The time of the call, RFC 3339.
     #[schema(format = DateTime)]
     timestamp: String,
     /// Every path that changed.
     files: Vec<ChangedFile>,
 }
 
-/// One path that changed.
+/// A path that changed.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedFile {
@@ -65,18 +66,18 @@ pub struct ChangedFile {
     path: LogicalPath,
     /// `created`, `modified` or `deleted`.
     change: &'static str,
-    /// Its kind.
+    /// The kind of the file.
     kind: FileKind,
-    /// Its hash before; missing where there was no file.
+    /// Hash before the change. Omitted if the file did not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     old_sha256: Option<Sha256>,
-    /// Its hash after; missing where it is gone.
+    /// Hash after the change. Omitted if the file was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     new_sha256: Option<Sha256>,
 }
 
-impl Since {
-    /// Where to begin, and the limit.
+impl ChangesQuery {
+    /// Returns the position and the limit.
     ///
     /// # Errors
     ///
@@ -84,16 +85,16 @@ impl Since {
     pub fn check(&self) -> Result<(Option<u64>, u32), Refusal> {
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
         if limit == 0 {
-            return Err(Refusal::invalid("`limit` is 0", "Give 1 to 1,000, or leave it out for 100."));
+            return Err(Refusal::invalid("`limit` is 0", "Give 1 to 1,000, or omit it for 100."));
         }
-        // No record has such a number, and no database such an integer.
+        // Larger numbers fit into no integer column, and no record has one.
         let since = self.since.map(|since| since.min(i64::MAX as u64));
         Ok((since, limit))
     }
 }
 
 impl RunChange {
-    /// What `record` has changed; `None` for a dry run.
+    /// Returns the change of `record`; `None` if it changed nothing.
     fn of(record: Record) -> Option<Self> {
         if record.paths_written.is_empty() {
             return None;
@@ -116,30 +117,29 @@ impl RunChange {
 }
 
 impl Engine {
-    /// What has changed in `run` since the record `since`.
+    /// Returns the changes of `run` after the record `since`.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
     pub async fn changes(&self, run: &RunId, since: u64, limit: u32) -> Result<ChangeList, CallError> {
         self.known_run(run).await?;
-        self.changes_of_known(run, since, limit.into()).await
+        self.changes_page(run, since, limit.into()).await
     }
 
-    async fn changes_of_known(&self, run: &RunId, since: u64, size: PageSize) -> Result<ChangeList, CallError> {
+    async fn changes_page(&self, run: &RunId, since: u64, size: PageSize) -> Result<ChangeList, CallError> {
         let found = self.ledger.changes(run, since, size).await?;
         let more = found.more;
         let (mut items, mut next_since) = (Vec::with_capacity(found.len()), since);
         for stored in found {
-            let record: Record =
-                serde_json::from_str(&stored.text).map_err(|error| CallError::Internal(Box::new(error)))?;
+            let record = content_history::parse(&stored.text)?;
             next_since = record.seq;
             items.extend(RunChange::of(record));
         }
         Ok(ChangeList { items, next_since, more })
     }
 
-    /// What differs from what the ledger says, as JSON text.
+    /// Compares the files of `run` with its audit. Returns the differences as JSON text.
     ///
     /// # Errors
     ///
@@ -147,20 +147,20 @@ impl Engine {
     pub async fn drift(&self, run: &RunId, caller: Caller) -> Result<String, CallError> {
         let (call, members) = CallContext::of(run, caller, &DRIFT, Map::new());
         let (open_run, _) = self.admit(&call, members).await?;
-        // What is written while the files are looked at would be told as drift.
-        let _alone = match reconcile::lock_consistent(self, &open_run).await {
-            Ok(alone) => alone,
+        // The whole run stays locked, since a file that is written during the comparison would look like drift.
+        let _guard = match reconcile::lock_consistent(self, &open_run).await {
+            Ok(guard) => guard,
             Err(error) => return Err(self.record_error(&call, &[], error).await),
         };
         let expected = ExpectedFiles { written: self.last_written(run).await? };
         Ok(self.read(call, &open_run, Box::new(expected)).await?.0.output)
     }
 
-    /// The hash that every path which `run` has written should have.
+    /// Returns every path that `run` has written, with the hash that it should have.
     async fn last_written(&self, run: &RunId) -> Result<BTreeMap<LogicalPath, Option<Sha256>>, CallError> {
         let (mut written, mut since) = (BTreeMap::new(), 0);
         loop {
-            let found = self.changes_of_known(run, since, MAX_LIMIT.into()).await?;
+            let found = self.changes_page(run, since, MAX_LIMIT.into()).await?;
             let files = found.items.into_iter().flat_map(|change| change.files);
             written.extend(files.map(|file| (file.path, file.new_sha256)));
             since = found.next_since;
@@ -170,7 +170,7 @@ impl Engine {
         }
     }
 
-    /// Follows what changes in `run` behind the record `since`.
+    /// Returns a stream of the changes of `run` after the record `since`.
     ///
     /// # Errors
     ///
@@ -178,37 +178,37 @@ impl Engine {
     pub async fn follow_changes(&self, run: RunId, since: u64) -> Result<ChangeStream, CallError> {
         self.known_run(&run).await?;
         let newest = self.ledger.newest_position();
-        Ok(ChangeStream { engine: self.clone(), run, since, newest, waiting: Vec::new().into_iter() })
+        Ok(ChangeStream { engine: self.clone(), run, since, newest, batch: Vec::new().into_iter() })
     }
 }
 
-/// Changes as they come.
+/// A stream of changes.
 pub struct ChangeStream {
     engine: Engine,
     run: RunId,
     since: u64,
     newest: tokio::sync::watch::Receiver<i64>,
-    waiting: std::vec::IntoIter<RunChange>,
+    batch: std::vec::IntoIter<RunChange>,
 }
 
 impl ChangeStream {
-    /// The next change; `None` where the service ends.
+    /// Waits for the next change; `None` when the service shuts down.
     ///
     /// # Errors
     ///
-    /// Where the ledger fails.
+    /// If the ledger fails.
     pub async fn next(&mut self) -> Result<Option<RunChange>, CallError> {
         loop {
-            if let Some(change) = self.waiting.next() {
+            if let Some(change) = self.batch.next() {
                 return Ok(Some(change));
             }
-            // Looked at before the ledger is asked: whatever is newer wakes us again.
+            // Before the query, so that a change that is recorded during it ends the wait below.
             self.newest.mark_unchanged();
-            let found = self.engine.changes_of_known(&self.run, self.since, STREAM_BATCH).await?;
-            let goes_on = found.next_since > self.since;
+            let found = self.engine.changes_page(&self.run, self.since, STREAM_BATCH).await?;
+            let has_advanced = found.next_since > self.since;
             self.since = found.next_since;
-            self.waiting = found.items.into_iter();
-            if goes_on {
+            self.batch = found.items.into_iter();
+            if has_advanced {
                 continue;
             }
             tokio::select! {

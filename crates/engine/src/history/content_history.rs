@@ -1,4 +1,4 @@
-//! Earlier versions of a run's files: from the ledger, which keeps what calls have written, and from the base.
+//! Earlier versions of a run's files, from the ledger and from the base.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Where the ledger or the disk fails.
+    /// If the ledger or the disk fails.
     pub async fn stored_content(
         &self,
         run: &Arc<OpenRun>,
@@ -38,12 +38,12 @@ impl Engine {
         for _ in 0..MAX_VERSIONS {
             let Some(stored) = ledger.last_change(&run.run_id, path, at_seq).await? else { break };
             let record = parse(&stored.text)?;
-            let left = record.files.iter().find(|file| file.path == *path).and_then(|file| file.new_sha256);
-            if left == Some(sha256) {
+            let written = record.files.iter().find(|file| file.path == *path).and_then(|file| file.new_sha256);
+            if written == Some(sha256) {
                 match ledger.content(&run.run_id, record.seq, &sha256).await? {
                     Some(bytes) => {
-                        let sound = verified(bytes, &run.run_id, record.seq, &sha256);
-                        return sound
+                        let content = verified(bytes, &run.run_id, record.seq, &sha256);
+                        return content
                             .map(StoredContent::Bytes)
                             .map_err(|damaged| CallError::Internal(Box::new(damaged)));
                     }
@@ -74,7 +74,7 @@ fn base_version(run: &OpenRun, path: &LogicalPath, sha256: Sha256) -> Result<Opt
 ///
 /// # Errors
 ///
-/// Where the text is no record.
+/// If the text is not a record.
 pub fn parse(text: &str) -> Result<Record, CallError> {
     serde_json::from_str(text).map_err(|error| CallError::Internal(Box::new(error)))
 }

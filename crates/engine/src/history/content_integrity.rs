@@ -5,7 +5,7 @@ use model::{RunId, Sha256, StepBytes};
 
 /// The stored content differs from the hash in its record: it was changed in the ledger.
 #[derive(Debug, thiserror::Error)]
-#[error("the ledger keeps other bytes than record {seq} of {run} has left under {sha256}")]
+#[error("the stored content of record {seq} of {run} does not match its hash {sha256}")]
 pub struct Damaged {
     run: RunId,
     seq: u64,
@@ -16,7 +16,7 @@ pub struct Damaged {
 ///
 /// # Errors
 ///
-/// Where they are not.
+/// If they are not.
 pub fn verified(bytes: Vec<u8>, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Vec<u8>, Damaged> {
     if Sha256::of(&bytes) == *sha256 {
         return Ok(bytes);
@@ -24,8 +24,8 @@ pub fn verified(bytes: Vec<u8>, run: &RunId, seq: u64, sha256: &Sha256) -> Resul
     Err(Damaged { run: run.clone(), seq, sha256: *sha256 })
 }
 
-/// Returns the first journal step whose stored content differs from its hash. Staged files are not checked: they lie in the
-/// run's folder, not in the ledger.
+/// Returns the first journal step whose stored content differs from its hash. Staged files are not checked: they are in
+/// the run's folder, not in the ledger.
 pub fn damaged_step(open: &[JournalEntry]) -> Option<Damaged> {
     let steps = open.iter().flat_map(|open| open.steps.iter().map(move |step| (open, step)));
     let mut contents = steps.filter_map(|(open, step)| Some((open, step.after.as_ref()?)));

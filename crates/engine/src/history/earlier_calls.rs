@@ -23,7 +23,7 @@ const MAX_EARLIER_BYTES: usize = 64 << 20;
 const MAX_CALLS_BYTES: usize = 16 << 20;
 /// The most bytes of diffs that are searched for modes.
 const MAX_MODES_BYTES: usize = 64 << 20;
-/// About what a call takes beside its files, and a file beside its path.
+/// The approximate size of a call without its files, and of a file without its path, in bytes.
 const ENTRY_BYTES: usize = 256;
 
 impl Engine {
@@ -31,7 +31,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Where they cannot be loaded or undone.
+    /// If they cannot be loaded or undone.
     pub async fn load_earlier_calls(
         &self,
         run: &Arc<OpenRun>,
@@ -79,13 +79,13 @@ async fn earlier(
         files.push(EarlierFile { path: path.clone(), sha256, content });
     }
     if files.iter().any(|file| !matches!(file.content, StoredContent::Bytes(_))) {
-        // Contents that are not stored may be restored from the present ones, diff by diff.
+        // Contents that are not stored may be restored from the present ones by undoing the diffs.
         load_diffs(engine, run, &mut calls, remaining).await?;
     }
     Ok(EarlierCalls { calls, files })
 }
 
-/// The mutations under `ids` that have changed files, oldest first.
+/// Returns the mutations with these `ids` that have changed files, oldest first.
 async fn named(engine: &Engine, run: &RunId, ids: &[ToolCallId]) -> Result<Vec<EarlierCall>, CallError> {
     let mut found = BTreeMap::new();
     for id in ids {
@@ -98,8 +98,8 @@ async fn named(engine: &Engine, run: &RunId, ids: &[ToolCallId]) -> Result<Vec<E
     Ok(found.into_values().collect())
 }
 
-/// The mutations after the record `since` that have changed files, oldest first. Records that are added meanwhile are left
-/// out, so that this ends.
+/// Returns the mutations after the record `since` that have changed files, oldest first. Records that are added meanwhile are
+/// omitted, so that this ends.
 async fn all_after(engine: &Engine, run: &RunId, mut since: u64) -> Result<Vec<EarlierCall>, CallError> {
     let until = engine.ledger.run(run).await?.map_or(0, |stored| stored.run.head_seq);
     let (mut found, mut bytes) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! A run's files as they were at one of its records.
+//! Snapshots: a run's files as they were at one of its records.
 
 use std::io;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::history::content_integrity::verified;
 use crate::runs::open_run::OpenRun;
 use crate::tool::at_record::{AtRecord, SnapshotView};
 
-/// Records looked at in one go.
+/// Records that are read at a time.
 const PAGE: u32 = 500;
 
-/// The contents that the ledger stores, for a thread that may block.
+/// The contents that the ledger stores, for a thread that may block. A content that does not match its hash is an error.
 pub struct LedgerContents {
     ledger: Arc<dyn Ledger>,
     run: RunId,
@@ -28,7 +28,7 @@ pub struct LedgerContents {
 }
 
 impl LedgerContents {
-    /// What the ledger keeps of `run`. To be called in the runtime, and used outside of it.
+    /// Creates a reader of the contents of `run`. To be called in the runtime, and used outside of it.
     pub fn of(ledger: Arc<dyn Ledger>, run: RunId) -> Self {
         Self { ledger, run, runtime: Handle::current() }
     }
@@ -38,7 +38,7 @@ impl LedgerContents {
     }
 }
 
-/// The same as it is kept, whatever has become of it: for whoever looks for what is wrong.
+/// The stored contents without a check of their hashes, for offline checks.
 pub struct RawContents(pub LedgerContents);
 
 impl ContentStore for RawContents {
@@ -47,7 +47,7 @@ impl ContentStore for RawContents {
     }
 }
 
-/// The same without what was changed there, as if it had never been kept: for whoever goes on without it.
+/// The stored contents that match their hashes. Others count as not stored.
 pub struct VerifiedContents(pub LedgerContents);
 
 impl ContentStore for VerifiedContents {
@@ -58,17 +58,17 @@ impl ContentStore for VerifiedContents {
 
 impl ContentStore for LedgerContents {
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
-        let kept = self.raw(seq, sha256)?;
-        let kept = kept.map(|bytes| verified(bytes, &self.run, seq, sha256)).transpose();
-        kept.map_err(|damaged| io::Error::new(io::ErrorKind::InvalidData, damaged))
+        let stored = self.raw(seq, sha256)?;
+        let content = stored.map(|bytes| verified(bytes, &self.run, seq, sha256)).transpose();
+        content.map_err(|damaged| io::Error::new(io::ErrorKind::InvalidData, damaged))
     }
 }
 
-/// The files of `run` at its record `seq`; their modes only where `with_modes` asks for the diffs that tell them.
+/// Loads the files of `run` at its record `seq`. Their modes are in the diffs, which are only read if `with_modes` is set.
 ///
 /// # Errors
 ///
-/// Where the ledger or the disk fails.
+/// If the ledger or the disk fails.
 pub async fn load(
     ledger: &Arc<dyn Ledger>,
     run: &RunId,
@@ -97,11 +97,11 @@ pub async fn load(
     }
 }
 
-/// The diff that a mutation has left.
+/// Returns the stored diff of a mutation.
 ///
 /// # Errors
 ///
-/// Where the ledger fails.
+/// If the ledger fails.
 pub async fn diff_of(ledger: &dyn Ledger, run: &RunId, record: &Record) -> Result<Vec<u8>, CallError> {
     let mut diff = Vec::new();
     for uri in &record.artifact_uris {
@@ -114,10 +114,10 @@ pub async fn diff_of(ledger: &dyn Ledger, run: &RunId, record: &Record) -> Resul
 }
 
 impl Engine {
-    /// What a call with `atSeq` looks at, and the permit to look at it.
+    /// Returns the snapshot that a call with `atSeq` reads, and the permit of the read.
     ///
-    /// One path costs a look at its last change. Everything else is put together from the whole history up to the record,
-    /// which takes as long as a search, and waits with the searches.
+    /// A single file costs a lookup of its last change. Everything else is computed from the whole history up to the record,
+    /// which takes as long as a search and has a permit of the searches.
     ///
     /// # Errors
     ///
@@ -126,9 +126,9 @@ impl Engine {
         &self,
         call: &CallContext,
         open_run: &Arc<OpenRun>,
-        back: AtRecord,
+        at: AtRecord,
     ) -> Result<(SemaphorePermit<'_>, SnapshotView), CallError> {
-        let AtRecord { seq, with_modes, only } = back;
+        let AtRecord { seq, with_modes, only } = at;
         self.check_at_record(call, open_run, seq).await?;
         let ledger = &self.ledger;
         let view = |files| SnapshotView {
@@ -141,13 +141,13 @@ impl Engine {
             if files.files().contains_key(&path) {
                 return Ok((permit, view(files)));
             }
-            // Whether a folder was there is told by the files in it.
+            // The path may be a folder, which only the files in it show.
         }
         let permit = self.read_permit(true).await?;
         Ok((permit, view(load(ledger, &open_run.run_id, open_run.workspace.base(), seq, with_modes).await?)))
     }
 
-    /// The file at `path` at the record `seq`, where there was one.
+    /// Loads the file at `path` at the record `seq`, if it existed.
     async fn load_one(&self, open_run: &Arc<OpenRun>, seq: u64, path: &LogicalPath) -> Result<Snapshot, CallError> {
         let ledger = &self.ledger;
         let (run, at) = (Arc::clone(open_run), path.clone());
@@ -161,13 +161,16 @@ impl Engine {
 
     async fn check_at_record(&self, call: &CallContext, open_run: &OpenRun, seq: u64) -> Result<(), CallError> {
         if call.mount.is_some() {
-            let refusal = Refusal::invalid("a mount has no records, and so no past", "Leave out `mount` or `atSeq`.");
+            let refusal = Refusal::invalid(
+                "`atSeq` cannot be used with a mount, which has no records",
+                "Omit `mount` or `atSeq`.",
+            );
             return Err(refusal.into());
         }
         let newest = self.ledger.run(&open_run.run_id).await?.map_or(0, |stored| stored.run.head_seq);
         if seq > newest {
-            let message = format!("`atSeq` is {seq}, but the run's newest record is {newest}");
-            let hint = "Give the seq of a record of this run, or 0 for what it started from.";
+            let message = format!("`atSeq` is {seq}; the run's newest record is {newest}");
+            let hint = "Give the seq of a record of this run, or 0 for its start.";
             let refusal = Refusal::invalid(message, hint);
             return Err(refusal
                 .with_details(|details| (details.limit, details.actual) = (Some(newest), Some(seq)))

@@ -1,5 +1,5 @@
-//! Checks that journal steps do what their records say, and that these records are in the chain up to its head. Where not,
-//! the journal was changed, and nothing of it is applied.
+//! Checks that journal steps match their records, and that these records are in the chain up to its head. If not, the journal
+//! was modified, and nothing of it is applied.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ const PAGE: u32 = 500;
 
 /// The first journal entry that does not match its record.
 #[derive(Debug, thiserror::Error)]
-#[error("the journal of {run} holds what no record of its chain says: record {seq}: {problem}")]
+#[error("the journal of {run} does not match record {seq}: {problem}")]
 pub(crate) struct JournalMismatch {
     run: RunId,
     seq: u64,
@@ -25,7 +25,7 @@ pub(crate) struct JournalMismatch {
 ///
 /// # Errors
 ///
-/// Where the ledger fails.
+/// If the ledger fails.
 pub(crate) async fn find_mismatch(
     ledger: &dyn Ledger,
     run: &RunId,
@@ -35,7 +35,7 @@ pub(crate) async fn find_mismatch(
     let Some(first) = open.iter().map(|open| open.seq).min() else { return Ok(None) };
     let found = |seq: u64, problem: &str| Some(JournalMismatch { run: run.clone(), seq, problem: problem.to_owned() });
     let before = match first.checked_sub(1) {
-        None => return Ok(found(0, "there is no such record")),
+        None => return Ok(found(0, "the record does not exist")),
         Some(0) => Sha256::ZERO,
         Some(seq) => match record_before(ledger, run, seq).await? {
             Some(hash) => hash,
@@ -54,7 +54,7 @@ pub(crate) async fn find_mismatch(
             if let Some(steps) = steps.remove(&seq)
                 && !content_history::parse(&stored.text).is_ok_and(|record| says(&record, steps))
             {
-                return Ok(found(seq, "its files are not those of the journal"));
+                return Ok(found(seq, "its files differ from those of the journal"));
             }
         }
         if page.is_empty() || check.clone().end().first_break.is_some() {
@@ -64,12 +64,12 @@ pub(crate) async fn find_mismatch(
     let report = check.finish(head);
     Ok(match (report.first_break, steps.keys().min()) {
         (Some(broken), _) => found(broken.seq, &broken.problem),
-        (None, Some(seq)) => found(*seq, "there is no such record"),
+        (None, Some(seq)) => found(*seq, "the record does not exist"),
         (None, None) => None,
     })
 }
 
-/// The hash in record `seq`.
+/// Returns the hash in record `seq`.
 async fn record_before(ledger: &dyn Ledger, run: &RunId, seq: u64) -> Result<Option<Sha256>, CallError> {
     let stored = ledger.record(run, seq).await?;
     Ok(stored.and_then(|stored| content_history::parse(&stored.text).ok()).and_then(|record| record.hash))

@@ -1,4 +1,4 @@
-//! What a run has used of its budgets and written, and whether its tree may lag behind the ledger.
+//! A run's use of its budgets, the paths that it has written, and whether its tree may lack recorded changes.
 
 use std::collections::BTreeSet;
 
@@ -20,22 +20,22 @@ struct State {
 }
 
 impl Accounting {
-    /// Of a run that has used `usage`. It is dirty where the ledger has journal steps that the tree may lack.
+    /// Creates the accounting of a run that has used `usage`. It is dirty if the tree may lack journal steps of the ledger.
     pub fn new(usage: Usage, is_dirty: bool) -> Self {
         Self(Mutex::new(State { usage, touched_paths: None, is_dirty, uncertain_files: Vec::new() }))
     }
 
-    /// The usage, with the reservations of calls under way.
+    /// Returns the usage, with the reservations of calls in progress.
     pub fn usage(&self) -> Usage {
         self.0.lock().usage.clone()
     }
 
-    /// Reserves `more`. A call that fails gives it back with [`release`](Self::release).
+    /// Reserves `more`. A call that fails returns it with [`release`](Self::release).
     pub fn reserve(&self, more: &Usage) {
         self.0.lock().usage.add(more);
     }
 
-    /// Gives back what a failed call reserved.
+    /// Releases what a failed call reserved.
     pub fn release(&self, more: &Usage) {
         self.0.lock().usage.subtract(more);
     }
@@ -50,7 +50,7 @@ impl Accounting {
         self.0.lock().touched_paths = Some(paths);
     }
 
-    /// Whether the run is known to have written `path`. Only the holder of the path's lock gets a stable answer.
+    /// Whether the run is known to have written `path`. The result is stable only for the holder of the path's lock.
     pub fn has_touched(&self, path: &LogicalPath) -> bool {
         self.0.lock().touched_paths.as_ref().is_some_and(|paths| paths.contains(path))
     }

@@ -12,9 +12,9 @@ pub struct ChangedPaths(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// `None` where only a scan can tell.
+    /// `None` if unknown: only a scan can find them.
     paths: Option<BTreeSet<LogicalPath>>,
-    /// Grows with every change, so that a scan that ran beside one is not taken over.
+    /// Incremented by every change, so that the result of a concurrent scan is discarded.
     version: u64,
 }
 
@@ -28,7 +28,7 @@ impl ChangedPaths {
         self.0.lock().paths.clone()
     }
 
-    /// Starts a scan beside which mutations go on.
+    /// Starts a scan. Mutations continue during it.
     pub fn start_scan(&self) -> ScanVersion {
         ScanVersion(self.0.lock().version)
     }
@@ -64,9 +64,9 @@ impl ChangedPaths {
     }
 }
 
-/// Whether the set is small enough to be kept.
+/// Whether the set is small enough to be stored.
 fn is_small(paths: &BTreeSet<LogicalPath>) -> bool {
-    // Every mutation asks. The lengths are added up only where the count leaves it open.
+    // Called for every mutation, so the lengths are added up only if the count does not decide.
     let bytes = || paths.iter().map(|path| path.as_str().len()).sum::<usize>();
     paths.len() <= MAX_CHANGED_PATHS
         && (paths.len() * MAX_PATH_BYTES <= MAX_CHANGED_PATHS_BYTES || bytes() <= MAX_CHANGED_PATHS_BYTES)

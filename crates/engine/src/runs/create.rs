@@ -1,11 +1,11 @@
-//! The making of a run: checked whole, then imported, then remembered.
+//! Creates runs: the request is checked, the source is imported, the run is stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ledger::{LedgerError, StoredRun};
+use ledger::{Entry, LedgerError, StoredRun};
 use model::{
     Code, Disk, ImportReport, LogicalPath, Mount, PolicyOverrides, Refusal, Rules, Run, RunCounts, RunId, RunState,
     Sha256, Source, Token, Usage,
@@ -13,11 +13,13 @@ use model::{
 use serde::{Deserialize, Serialize};
 use workspace::{ListQuery, Tree};
 
-use super::{Origin, report_of};
+use super::{Origin, lifecycle, report_of};
 use crate::CallError;
+use crate::admission::idempotency::KeyedRequest;
+use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::{IssueTokenRequest, IssuedToken};
-use crate::clock::{new_run_id, now, now_plus};
-use crate::engine::Engine;
+use crate::clock::{latest, new_run_id, now, now_plus};
+use crate::engine::{Caller, Engine};
 use crate::runs::import_registry::{CancelOnDrop, ImportGuard};
 use crate::runs::quota::{NewRunSlot, RunDisk};
 
@@ -31,41 +33,41 @@ const MAX_DESCRIPTION: usize = 2000;
 /// Ten years.
 const MAX_TTL_SECONDS: i64 = 315_360_000;
 
-/// What `POST /v1/runs` takes.
+/// A request for a run.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateRunRequest {
-    /// The run's ID; one is made where it is missing.
+    /// The run's ID. Generated if omitted.
     #[serde(default)]
     #[schema(value_type = Option<RunId>, example = "issue-4711")]
     run_id: Option<String>,
-    /// What its tree starts with.
+    /// The source of the files.
     source: Source,
-    /// What differs from the profile; `SUPERVISED_PR` where nothing is said.
+    /// The profile and the settings that differ from it. Default: the profile `SUPERVISED_PR`.
     #[serde(default)]
     policy: Option<PolicyOverrides>,
-    /// Read-only trees beside its own, at most 16.
+    /// Additional read-only trees, at most 16.
     #[serde(default)]
     mounts: Option<Vec<MountRequest>>,
-    /// The orchestrator's own notes, at most 64: names of 1 to 128 characters, values of at most 1,024. A credential in
-    /// one is replaced by `[redacted: kind]`.
+    /// Labels for the orchestrator's own use, at most 64: names of 1 to 128 characters, values of at most 1,024. Credentials
+    /// in them are replaced by `[redacted: kind]`.
     #[serde(default)]
     #[schema(example = json!({"ticket": "4711"}))]
     labels: Option<BTreeMap<String, String>>,
-    /// Seconds until the run closes by itself, at most ten years; never where it is missing.
+    /// Seconds until the run expires and closes, at most ten years. Default: never.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 315_360_000, example = 3600)]
     ttl_seconds: Option<i64>,
 }
 
-/// A read-only tree that a run shall have.
+/// A read-only tree for a run.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct MountRequest {
-    /// What tools call it by.
+    /// The name by which tools refer to it.
     #[schema(pattern = "^[a-z0-9][a-z0-9_-]{0,63}$", example = "docs")]
     name: String,
-    /// What is in it, for the model to read; 1 to 2,000 characters.
+    /// A description of its content for the model, 1 to 2,000 characters.
     #[schema(example = "The house's style guides.")]
     description: String,
     /// The folder, under an import root.
@@ -73,24 +75,25 @@ pub(crate) struct MountRequest {
     path: String,
 }
 
-/// A run that was made, with its token, which is shown this once.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+/// A created run and its first token. The token's secret is shown only once.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct CreatedRun {
     /// The run.
     pub run: Run,
-    /// Its first token, with every permission.
-    token: IssuedToken,
+    /// The run's first token, with every permission but `event:append`.
+    pub token: IssuedToken,
 }
 
-/// A run that may be made: everything of the request is checked.
-struct Checked {
+/// A checked request.
+struct CheckedRequest {
     stored: StoredRun,
     origin: Option<Origin>,
     token: Token,
     issued: IssuedToken,
+    keyed: Option<KeyedRequest>,
 }
 
-/// A run's mounts, and where they are on the disk, by name.
+/// The mounts of a run, and the physical path of each by name.
 #[derive(Default)]
 struct CheckedMounts {
     mounts: Vec<Mount>,
@@ -98,45 +101,79 @@ struct CheckedMounts {
 }
 
 impl Engine {
-    /// Makes a run: all of it, or nothing.
+    /// Creates a run. Nothing remains of it if that fails.
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST`, `ALREADY_EXISTS`, or whatever the source is refused for.
-    pub async fn create_run(&self, request: CreateRunRequest) -> Result<CreatedRun, CallError> {
-        let engine = self.clone();
-        let checked = self.blocking(move || engine.check(request).map_err(CallError::from)).await?;
+    /// `INVALID_REQUEST`, `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, and the refusals of the source.
+    pub async fn create_run(
+        &self,
+        request: CreateRunRequest,
+        creator: Arc<OperatorIdentity>,
+        caller: &Caller,
+    ) -> Result<CreatedRun, CallError> {
+        self.create(request, creator, caller, None).await
+    }
+
+    /// As [`create_run`](Self::create_run), for a request that may be a keyed one.
+    pub(crate) async fn create(
+        &self,
+        request: CreateRunRequest,
+        creator: Arc<OperatorIdentity>,
+        caller: &Caller,
+        keyed: Option<KeyedRequest>,
+    ) -> Result<CreatedRun, CallError> {
+        let (engine, caller) = (self.clone(), caller.clone());
+        let mut checked = self.blocking(move || engine.check(request, keyed).map_err(CallError::from)).await?;
+        checked.stored.run.created_by = Some(creator.name.clone());
         let run = checked.stored.run.run_id.clone();
         let disk = RunDisk::new(&self.node, &checked.stored.run.policy.quota, Disk::default()).reservation();
         let importing = self.imports.begin(checked.stored.run.clone(), disk).ok_or_else(|| exists(&run))?;
         if self.ledger.run(&run).await?.is_some() {
             return Err(exists(&run).into());
         }
-        let slot = self.node.enter_run()?;
+        let slot = self.node.add_run()?;
         let _cancel = CancelOnDrop(Arc::clone(&importing.import));
         let engine = self.clone();
-        self.detached(async move { engine.bring_in(checked, importing, slot).await }).await
+        self.detached(async move { engine.import_and_store(checked, importing, slot, &creator, &caller).await }).await
     }
 
-    async fn bring_in(
+    async fn import_and_store(
         &self,
-        checked: Checked,
+        checked: CheckedRequest,
         importing: ImportGuard,
         slot: NewRunSlot,
+        creator: &OperatorIdentity,
+        caller: &Caller,
     ) -> Result<CreatedRun, CallError> {
-        let Checked { mut stored, origin, token, issued } = checked;
+        let CheckedRequest { mut stored, origin, token, issued, keyed } = checked;
         let id = stored.run.run_id.clone();
+        let mut manifest_sha256 = None;
         if let Some(origin) = origin {
             let imported = self.import(&id, &importing, origin).await?;
             stored.run.state = RunState::Open;
             stored.run.import = report_of(&imported);
             stored.run.disk = Disk { bytes: imported.bytes, files: imported.files };
             stored.run.base_commit = Some(imported.base_commit);
+            manifest_sha256 = Some(imported.manifest_sha256);
         }
         let has_files = stored.run.base_commit.is_some();
+        if let Err(refusal) = self.tokens.operators.check(creator) {
+            if has_files {
+                self.remove_files(&id).await;
+            }
+            return Err(refusal.into());
+        }
         self.tokens.note(&token);
-        if let Err(error) = self.store_run(&stored, &token).await {
-            // Files of a run that the store may know are left: where it does not, the next start removes them as unfinished.
+        let mut entry = lifecycle::created(&stored.run, &token, caller, manifest_sha256);
+        // The ledger links the same draft to the same head.
+        let run = lifecycle::after_creation(&stored.run, &entry);
+        entry.keyed_answer = keyed.map(|keyed| {
+            let without_secret = CreatedRun { run: run.clone(), token: issued.with_secret(String::new()) };
+            (keyed.answer(&without_secret), latest())
+        });
+        if let Err(error) = self.store_run(&stored, &token, entry).await {
+            // If the outcome is uncertain, the files stay: the next start removes them if the ledger does not have the run.
             if has_files && !matches!(error, LedgerError::InDoubt(_)) {
                 self.remove_files(&id).await;
             }
@@ -152,33 +189,33 @@ impl Engine {
         importing.import.settle(stored.run.disk);
         drop(importing);
         tracing::info!(run.id = %id, files = stored.run.import.files, bytes = stored.run.import.bytes, "run created");
-        Ok(CreatedRun { run: stored.run, token: issued })
+        Ok(CreatedRun { run, token: issued })
     }
 
-    /// Stores a run; where the outcome of that is in doubt, tries once more, which has to wait for the first attempt.
-    async fn store_run(&self, stored: &StoredRun, token: &Token) -> ledger::Result<()> {
+    /// Stores a run with its first record. If the outcome is uncertain, tries once more, which waits for the first attempt.
+    async fn store_run(&self, stored: &StoredRun, token: &Token, entry: Entry) -> ledger::Result<()> {
         let ledger = &self.ledger;
-        match ledger.create_run(stored, token).await {
+        match ledger.create_run(stored, token, vec![entry.clone()]).await {
             Err(LedgerError::InDoubt(_)) => {}
-            done => return done,
+            done => return done.map(drop),
         }
-        match ledger.create_run(stored, token).await {
-            // Nobody else has this token.
+        match ledger.create_run(stored, token, vec![entry]).await {
+            // The token is stored with the run, and no other run has it.
             Err(LedgerError::AlreadyExists) => match ledger.token(&token.secret_sha256).await {
                 Ok(Some(_)) => Ok(()),
                 Ok(None) => Err(LedgerError::AlreadyExists),
-                Err(error) => Err(still_in_doubt(error)),
+                Err(error) => Err(uncertain(error)),
             },
-            done => done.map_err(still_in_doubt),
+            done => done.map(drop).map_err(uncertain),
         }
     }
 
-    /// Checks everything that can be checked before files come in. Looks at the disk for paths.
-    fn check(&self, request: CreateRunRequest) -> Result<Checked, Refusal> {
+    /// Checks everything that can be checked before the import. Blocks: it reads the disk.
+    fn check(&self, request: CreateRunRequest, keyed: Option<KeyedRequest>) -> Result<CheckedRequest, Refusal> {
         let run_id = match request.run_id {
             None => new_run_id(),
             Some(raw) => {
-                let hint = "Give another runId, or leave it out for one that is made.";
+                let hint = "Give another runId, or omit it to have one generated.";
                 no_credential("runId", &raw, hint)?;
                 RunId::parse(&raw).map_err(|error| Refusal::invalid(error.to_string(), hint))?
             }
@@ -189,11 +226,13 @@ impl Engine {
         let origin = self.origin(&request.source)?;
         let CheckedMounts { mounts, paths: mount_paths } =
             self.check_mounts(request.mounts.unwrap_or_default(), &rules)?;
-        let (token, issued) = IssueTokenRequest::default().issue(&run_id)?;
+        let (token, issued) =
+            IssueTokenRequest::default().issue(&run_id, |id| self.tokens.secret(keyed.as_ref(), id))?;
         let run = Run {
             run_id,
             state: RunState::Preparing,
             created_at: now(),
+            created_by: None,
             closed_at: None,
             expires_at,
             base_commit: None,
@@ -208,12 +247,12 @@ impl Engine {
             head_hash: Sha256::ZERO,
         };
         let stored = StoredRun { run, usage: Usage::default(), mount_paths, needs_repair: false };
-        Ok(Checked { stored, origin, token, issued })
+        Ok(CheckedRequest { stored, origin, token, issued, keyed })
     }
 
-    /// Where the files come from; `None` where the operator sends them next.
+    /// Returns the source of the files; `None` if the operator uploads them with another request.
     fn origin(&self, source: &Source) -> Result<Option<Origin>, Refusal> {
-        check_shown(source)?;
+        check_no_credentials(source)?;
         Ok(Some(match source {
             Source::Empty {} => Origin::Empty,
             Source::Archive {} => return Ok(None),
@@ -230,30 +269,31 @@ impl Engine {
                         Origin::GitRemote { url: url.clone(), reference }
                     }
                     Some(_) => {
-                        let hint = "Give an address that begins with `https://`, or a path under an import root.";
-                        return Err(Refusal::invalid("`source.url` is of a kind that is not allowed", hint));
+                        let hint = "Give a URL that begins with `https://`, or a path under an import root.";
+                        return Err(Refusal::invalid("the scheme of `source.url` is not supported", hint));
                     }
                 }
             }
         }))
     }
 
-    fn check_mounts(&self, wanted: Vec<MountRequest>, rules: &Rules) -> Result<CheckedMounts, Refusal> {
-        if wanted.len() > MAX_MOUNTS {
-            return Err(too_many("mounts", MAX_MOUNTS, wanted.len()));
+    fn check_mounts(&self, requested: Vec<MountRequest>, rules: &Rules) -> Result<CheckedMounts, Refusal> {
+        if requested.len() > MAX_MOUNTS {
+            return Err(too_many("mounts", MAX_MOUNTS, requested.len()));
         }
         let mut names = BTreeSet::new();
         let mut checked = CheckedMounts::default();
-        for mount in wanted {
+        for mount in requested {
             check_mount(&mount)?;
             if !names.insert(mount.name.clone()) {
-                let message = format!("the mount `{}` is there twice", mount.name);
-                return Err(Refusal::invalid(message, "Give every mount a name of its own."));
+                let message = format!("two mounts have the name `{}`", mount.name);
+                return Err(Refusal::invalid(message, "Give each mount a different name."));
             }
             let path = self.workspaces.allow(&mount.path)?;
             let entries = top_level(&path, rules)?;
             let path = path.into_os_string().into_string();
-            let path = path.map_err(|_| Refusal::invalid("a mount's path is no UTF-8", "Give another folder."))?;
+            let path =
+                path.map_err(|_| Refusal::invalid("the path of a mount is not UTF-8", "Give another folder."))?;
             checked.paths.push((mount.name.clone(), path));
             let description = model::redact(&mount.description).into_owned();
             checked.mounts.push(Mount { name: mount.name, description, entries });
@@ -262,9 +302,10 @@ impl Engine {
     }
 }
 
-/// The names at the top of a mount, as far as the run's policy shows them.
+/// Returns the names in the root folder of a mount that the run's policy does not hide.
 fn top_level(path: &Path, rules: &Rules) -> Result<Vec<String>, Refusal> {
-    let unusable = || Refusal::invalid("a mount's path is no folder that can be opened", "Give another folder.");
+    let unusable =
+        || Refusal::invalid("the path of a mount is not a folder that can be opened", "Give another folder.");
     let tree = Tree::open_mount(path).map_err(|_| unusable())?;
     let query = ListQuery {
         path: LogicalPath::root(),
@@ -272,23 +313,25 @@ fn top_level(path: &Path, rules: &Rules) -> Result<Vec<String>, Refusal> {
         include_hidden: false,
         include_ignored: true,
         max_entries: MAX_MOUNT_ENTRIES,
+        after: None,
+        counts_all: false,
     };
     let listing = tree.list(rules, &query, &AtomicBool::new(false)).map_err(|_| unusable())?;
     Ok(listing.entries.into_iter().map(|entry| entry.path).collect())
 }
 
-/// A second attempt that fails says nothing of the first.
-pub(crate) fn still_in_doubt(error: LedgerError) -> LedgerError {
+/// Returns the error of a second attempt, which leaves the outcome of the first one uncertain.
+pub(crate) fn uncertain(error: LedgerError) -> LedgerError {
     LedgerError::InDoubt(Box::new(error))
 }
 
 fn exists(run: &RunId) -> Refusal {
-    let message = format!("there is a run `{run}` already");
-    Refusal::new(Code::AlreadyExists, message, "Give another runId, or leave it out for one that is made.")
+    let message = format!("the run `{run}` already exists");
+    Refusal::new(Code::AlreadyExists, message, "Give another runId, or omit it to have one generated.")
 }
 
 fn too_many(what: &str, limit: usize, actual: usize) -> Refusal {
-    Refusal::invalid(format!("`{what}` takes at most {limit}"), "Give fewer.")
+    Refusal::invalid(format!("`{what}` has {actual} entries; the limit is {limit}"), "Give fewer.")
         .with_details(|details| (details.limit, details.actual) = (Some(limit as u64), Some(actual as u64)))
 }
 
@@ -296,8 +339,8 @@ fn check_ttl(seconds: i64) -> Result<String, Refusal> {
     if (1..=MAX_TTL_SECONDS).contains(&seconds) {
         Ok(now_plus(seconds))
     } else {
-        let message = format!("`ttlSeconds` takes 1 to {MAX_TTL_SECONDS}");
-        Err(Refusal::invalid(message, "Give another number, or leave it out for a run that stays open."))
+        let message = format!("`ttlSeconds` is {seconds}; allowed are 1 to {MAX_TTL_SECONDS}");
+        Err(Refusal::invalid(message, "Give another number, or omit it for a run that does not expire."))
     }
 }
 
@@ -312,39 +355,42 @@ fn check_labels(labels: Option<&BTreeMap<String, String>>) -> Result<(), Refusal
         if !name_fits || !value_fits {
             let shown: String = model::excerpt(name, 40).chars().filter(|c| !c.is_control()).collect();
             return Err(Refusal::invalid(
-                format!("the label `{shown}` is too long, empty or holds control characters"),
-                format!("A label's name takes 1 to {MAX_LABEL_NAME} characters, its value at most {MAX_LABEL_VALUE}."),
+                format!("the label `{shown}` is empty, too long or contains control characters"),
+                format!("Give a name of 1 to {MAX_LABEL_NAME} characters and a value of at most {MAX_LABEL_VALUE}."),
             ));
         }
     }
     Ok(())
 }
 
-/// The labels as they are kept: without credentials.
+/// Returns the labels without credentials.
 fn redacted_labels(labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let redacted = |text: String| model::redact(&text).into_owned();
     labels.into_iter().map(|(name, value)| (redacted(name), redacted(value))).collect()
 }
 
 fn check_mount(mount: &MountRequest) -> Result<(), Refusal> {
-    let of_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let name_fits = mount.name.len() <= MAX_MOUNT_NAME
-        && mount.name.bytes().next().is_some_and(of_name)
-        && mount.name.bytes().all(|byte| of_name(byte) || matches!(byte, b'_' | b'-'));
+        && mount.name.bytes().next().is_some_and(is_alphanumeric)
+        && mount.name.bytes().all(|byte| is_alphanumeric(byte) || matches!(byte, b'_' | b'-'));
     if !name_fits {
         let hint = "Use a lower-case letter or digit, then up to 63 lower-case letters, digits, `_` or `-`.";
-        return Err(Refusal::invalid("a mount's name breaks its grammar", hint));
+        return Err(Refusal::invalid("invalid mount name", hint));
     }
     if mount.description.trim().is_empty() || mount.description.chars().count() > MAX_DESCRIPTION {
-        let message = format!("the description of the mount `{}` takes 1 to {MAX_DESCRIPTION} characters", mount.name);
-        return Err(Refusal::invalid(message, "Say in a sentence what is in it: models read it."));
+        let message = format!(
+            "the description of the mount `{}` is empty or longer than {MAX_DESCRIPTION} characters",
+            mount.name
+        );
+        return Err(Refusal::invalid(message, "Describe its content in a sentence for the model."));
     }
     Ok(())
 }
 
-/// The run shows its source, and a credential cannot be replaced there: it would be another source.
-fn check_shown(source: &Source) -> Result<(), Refusal> {
-    let hint = "Whoever may read the run would see it. Give a source that names no credential.";
+/// Refuses a source with a credential. The run shows its source, and a redacted source would be another one.
+fn check_no_credentials(source: &Source) -> Result<(), Refusal> {
+    let hint = "Every reader of the run would see it. Give a source without credentials.";
     match source {
         Source::Empty {} | Source::Archive {} => Ok(()),
         Source::Directory { path } => no_credential("source.path", path, hint),
@@ -355,32 +401,36 @@ fn check_shown(source: &Source) -> Result<(), Refusal> {
     }
 }
 
-/// What is shown as it is, and kept so, may hold no credential.
+/// Refuses a text that is stored and shown as it is, if it has a credential.
 fn no_credential(name: &str, text: &str, hint: &str) -> Result<(), Refusal> {
     match model::credential_in(text.as_bytes()) {
         None => Ok(()),
-        Some(what) => Err(Refusal::invalid(format!("`{name}` holds a credential: {what}"), hint)),
+        Some(what) => Err(Refusal::invalid(format!("`{name}` contains a credential: {what}"), hint)),
     }
 }
 
-/// What follows `https://`: the run shows its source, so it may hold no secret; and git may take it for nothing else.
+/// Checks the rest of a URL after `https://`: it has a host, no user and password, and git cannot take it for an option.
 fn check_remote(rest: &str) -> Result<(), Refusal> {
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let odd = |c: char| c.is_control() || c.is_whitespace();
-    if host.is_empty() || host.starts_with('-') || rest.len() > 2000 || rest.contains(odd) {
-        return Err(Refusal::invalid("`source.url` is no usable address", "Give `https://HOST/PATH`."));
+    let is_invalid = |c: char| c.is_control() || c.is_whitespace();
+    if host.is_empty() || host.starts_with('-') || rest.len() > 2000 || rest.contains(is_invalid) {
+        return Err(Refusal::invalid("`source.url` is not a valid URL", "Give `https://HOST/PATH`."));
     }
     if host.contains('@') {
-        let hint = "Whoever may read the run would see them. Give an address without credentials.";
-        return Err(Refusal::invalid("`source.url` holds credentials", hint));
+        let hint = "Every reader of the run would see them. Give a URL without credentials.";
+        return Err(Refusal::invalid("`source.url` contains credentials", hint));
     }
     Ok(())
 }
 
 fn check_reference(reference: &str) -> Result<(), Refusal> {
-    let odd = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '~' | '^' | ':' | '?' | '*' | '[' | '\\');
-    if reference.is_empty() || reference.len() > 255 || reference.starts_with('-') || reference.contains(odd) {
-        return Err(Refusal::invalid("`source.ref` is no branch, tag or commit", "Give the name or the whole hash."));
+    let is_invalid =
+        |c: char| c.is_control() || c.is_whitespace() || matches!(c, '~' | '^' | ':' | '?' | '*' | '[' | '\\');
+    if reference.is_empty() || reference.len() > 255 || reference.starts_with('-') || reference.contains(is_invalid) {
+        return Err(Refusal::invalid(
+            "`source.ref` is not a branch, tag or commit",
+            "Give a name or a full commit hash.",
+        ));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What leaves a run: the diffs that mutations left as proof, and the run as a whole, as tree, diff or commit.
+//! Exports of a run as archive, patch or git bundle, and the stored diffs of its mutations.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -6,11 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use ledger::{Appended, Entry, Preconditions};
-use model::{
-    ArtifactId, Code, DiskChange, Draft, LogicalPath, Outcome, Permission, Record, Refusal, RunId, Sha256, Usage,
-    Verdict,
-};
+use ledger::{Appended, Entry};
+use model::{ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Refusal, RunId, Sha256};
 use serde::Deserialize;
 use workspace::Bundle;
 
@@ -18,11 +15,12 @@ use crate::admission::bulkhead::Permit;
 use crate::call::record::{reasons_of, refusal_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::clock::{new_tool_call_id, now, now_seconds};
-use crate::engine::{Caller, Engine};
+use crate::engine::{Caller, Engine, RequestIds};
+use crate::history::content_history;
 use crate::runs::open_run::OpenRun;
 use crate::{CallError, reconcile};
 
-/// What leaves a run as a whole.
+/// The format of an export.
 #[derive(Clone, Debug)]
 pub enum ExportFormat {
     /// The tree as tar.gz.
@@ -33,54 +31,53 @@ pub enum ExportFormat {
     Bundle(BundleCommit),
 }
 
-/// What the commit of a bundle shall say; what is missing is made up from the run.
+/// The commit of a bundle.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
 pub struct BundleCommit {
-    /// Who made the changes, at most 256 characters; `workspaced` where it is missing.
+    /// The author's name, at most 256 characters. Default: `workspaced`.
     #[param(max_length = 256, example = "An Agent")]
     author_name: Option<String>,
-    /// Their address, at most 256 characters; `agent@workspaced.invalid` where it is missing.
+    /// The author's email address, at most 256 characters. Default: `agent@workspaced.invalid`.
     #[param(max_length = 256, example = "agent@example.com")]
     author_email: Option<String>,
-    /// What the commit says, at most 64 KiB; the reasons of the run's changes where it is missing.
+    /// The commit message, at most 64 KiB. Default: the reasons of the run's changes.
     #[param(max_length = 65536, example = "Greet everyone")]
     message: Option<String>,
-    /// The branch that the bundle holds; `workspaced/{run}` where it is missing.
+    /// The branch in the bundle. Default: `workspaced/{run}`.
     #[param(max_length = 200, example = "fix/greeting")]
     branch: Option<String>,
 }
 
-/// The longest name or address of an author, in characters.
+/// The maximum length of an author's name or email address, in characters.
 pub const MAX_AUTHOR: usize = 256;
-/// The longest message of a commit, in bytes.
+/// The maximum length of a commit message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024;
-/// Reasons that a message is made of at most.
+/// The maximum number of reasons in a generated message.
 const MAX_REASONS: usize = 200;
-/// The longest first line of a message that is made up.
+/// The maximum length of the first line of a generated message, in characters.
 const MAX_SUBJECT: usize = 72;
-/// Records looked at in one go.
+/// Records that are read at a time.
 const PAGE: u32 = 500;
 
-/// An export that was recorded and may be written.
+/// A recorded export that is ready to be written.
 pub struct Export {
     engine: Engine,
     open_run: Arc<OpenRun>,
-    what: Prepared,
-    /// Its own: what looks at files waits for nobody who takes them in.
+    content: ExportContent,
     permit: Permit,
 }
 
-/// An export with all that it needs.
-enum Prepared {
+/// What an export writes.
+enum ExportContent {
     Archive,
     Patch,
     Bundle(Bundle),
 }
 
 impl ExportFormat {
-    /// What the audit calls it.
+    /// Returns the tool in the export's record.
     fn name(&self) -> &'static str {
         match self {
             Self::Archive => "archive",
@@ -89,7 +86,7 @@ impl ExportFormat {
         }
     }
 
-    /// What the caller needs for it, all of these: whatever leaves a run shows content of files.
+    /// Returns the permissions of which a caller needs all. Every export shows file content.
     fn permissions(&self) -> &'static [Permission] {
         match self {
             Self::Archive | Self::Bundle(_) => &[Permission::FileRead],
@@ -99,7 +96,7 @@ impl ExportFormat {
 }
 
 impl Engine {
-    /// The diff of a mutation.
+    /// Returns the diff of a mutation.
     ///
     /// # Errors
     ///
@@ -113,17 +110,17 @@ impl Engine {
         Err(Refusal::new(Code::NotFound, "the run has no such artifact", hint).into())
     }
 
-    /// Records that the caller takes the whole run, refused or not, once there is a place for it.
+    /// Prepares an export and records it, also if it is refused. Waits for a permit.
     ///
     /// # Errors
     ///
     /// `FORBIDDEN`, `RATE_LIMITED`, `INVALID_REQUEST`, `RUN_NOT_FOUND`, `RUN_CLOSED`, `UNAVAILABLE`.
-    pub async fn begin_export(&self, run: &RunId, caller: Caller, outlet: ExportFormat) -> Result<Export, CallError> {
+    pub async fn begin_export(&self, run: &RunId, caller: Caller, format: ExportFormat) -> Result<Export, CallError> {
         let started = Instant::now();
-        let tool = outlet.name();
-        let lacking = outlet.permissions().iter().find(|needed| !caller.permissions.contains(needed));
+        let tool = format.name();
+        let lacking = format.permissions().iter().find(|needed| !caller.permissions.contains(needed));
         let opened = match lacking {
-            None => self.prepare_export(run, outlet).await,
+            None => self.prepare_export(run, format).await,
             Some(needed) => Err(forbidden(std::slice::from_ref(needed)).into()),
         };
         let refusal = match &opened {
@@ -140,43 +137,42 @@ impl Engine {
         opened
     }
 
-    async fn prepare_export(&self, run: &RunId, outlet: ExportFormat) -> Result<Export, CallError> {
-        // What is left of the request's time is for the beginning of the answer.
+    async fn prepare_export(&self, run: &RunId, format: ExportFormat) -> Result<Export, CallError> {
+        // The other half of the request timeout is for the start of the response.
         let permit = self.permits.export.acquire(run, self.limits.request_timeout / 2).await?;
-        let commit = match &outlet {
+        let commit = match &format {
             ExportFormat::Bundle(commit) => Some(commit.check(run)?),
             ExportFormat::Archive | ExportFormat::Patch => None,
         };
         let open_run = self.open(run).await?;
         reconcile::ensure_consistent(self, &open_run).await?;
-        let what = match (outlet, commit) {
+        let content = match (format, commit) {
             (ExportFormat::Bundle(_), Some(mut bundle)) => {
                 if bundle.message.is_empty() {
-                    bundle.message = self.message_of(run).await?;
+                    bundle.message = self.generate_message(run).await?;
                 }
-                Prepared::Bundle(bundle)
+                ExportContent::Bundle(bundle)
             }
-            (ExportFormat::Patch, _) => Prepared::Patch,
-            (ExportFormat::Archive | ExportFormat::Bundle(_), _) => Prepared::Archive,
+            (ExportFormat::Patch, _) => ExportContent::Patch,
+            (ExportFormat::Archive | ExportFormat::Bundle(_), _) => ExportContent::Archive,
         };
-        Ok(Export { engine: self.clone(), open_run, what, permit })
+        Ok(Export { engine: self.clone(), open_run, content, permit })
     }
 
-    /// What a commit of all of the run's changes says: the reasons that they were made for.
-    async fn message_of(&self, run: &RunId) -> Result<String, CallError> {
-        let (mut since, mut reasons, mut left) = (0, Vec::<String>::new(), 0usize);
+    /// Generates a commit message from the reasons of the run's changes.
+    async fn generate_message(&self, run: &RunId) -> Result<String, CallError> {
+        let (mut since, mut reasons, mut omitted) = (0, Vec::<String>::new(), 0usize);
         loop {
             let page = self.ledger.changes(run, since, PAGE.into()).await?;
             if page.is_empty() {
-                return Ok(message_from(run, &reasons, left));
+                return Ok(message_from(run, &reasons, omitted));
             }
             for stored in page {
-                let record: Record =
-                    serde_json::from_str(&stored.text).map_err(|error| CallError::Internal(Box::new(error)))?;
+                let record = content_history::parse(&stored.text)?;
                 since = record.seq;
                 let Some(reason) = record.reason.filter(|_| !record.paths_written.is_empty()) else { continue };
                 if reasons.len() >= MAX_REASONS {
-                    left += 1;
+                    omitted += 1;
                 } else if !reasons.contains(&reason) {
                     reasons.push(reason);
                 }
@@ -185,19 +181,19 @@ impl Engine {
     }
 }
 
-/// One reason is the message; several stand one a line under a line of their own.
-fn message_from(run: &RunId, reasons: &[String], left: usize) -> String {
-    let short = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+/// Returns the commit message: a single short reason, or a subject and a list of reasons.
+fn message_from(run: &RunId, reasons: &[String], omitted: usize) -> String {
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut message = match reasons {
         [] => format!("Changes of run {run}"),
         [only] if only.chars().count() <= MAX_SUBJECT && !only.contains('\n') => return format!("{only}\n"),
         several => {
-            let lines: Vec<_> = several.iter().map(|reason| format!("- {}", short(reason))).collect();
+            let lines: Vec<_> = several.iter().map(|reason| format!("- {}", one_line(reason))).collect();
             format!("Changes of run {run}\n\n{}", lines.join("\n"))
         }
     };
-    if left > 0 {
-        let _ = write!(message, "\n- and {left} more");
+    if omitted > 0 {
+        let _ = write!(message, "\n- and {omitted} more");
     }
     if message.len() > MAX_MESSAGE_BYTES {
         message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES));
@@ -207,7 +203,7 @@ fn message_from(run: &RunId, reasons: &[String], left: usize) -> String {
 }
 
 impl BundleCommit {
-    /// What the bundle holds; the message is empty where it is to be made up.
+    /// Checks the members and applies the defaults. The message is empty if it is to be generated.
     fn check(&self, run: &RunId) -> Result<Bundle, Refusal> {
         let named = |name: &str, value: &Option<String>, default: &str| match value.as_deref().map(str::trim) {
             None => Ok(default.to_owned()),
@@ -216,20 +212,17 @@ impl BundleCommit {
                     || value.chars().count() > MAX_AUTHOR
                     || value.chars().any(|c| c.is_control() || matches!(c, '<' | '>')) =>
             {
-                let message =
-                    format!("`{name}` takes 1 to {MAX_AUTHOR} characters, none of them `<`, `>` or a control");
-                Err(Refusal::invalid(message, format!("Give another `{name}`, or leave it out.")))
+                let message = format!("`{name}` is empty, too long or contains `<`, `>` or a control character");
+                Err(Refusal::invalid(message, format!("Give 1 to {MAX_AUTHOR} other characters, or omit `{name}`.")))
             }
             Some(value) => Ok(value.to_owned()),
         };
         let message = self.message.as_deref().unwrap_or_default().trim();
         if message.len() > MAX_MESSAGE_BYTES || message.contains('\0') || self.message.is_some() && message.is_empty() {
-            let problem = format!("`message` takes 1 to {MAX_MESSAGE_BYTES} bytes of text");
-            return Err(Refusal::invalid(problem, "Give a shorter message, or leave it out.").with_details(
-                |details| {
-                    (details.limit, details.actual) = (Some(MAX_MESSAGE_BYTES as u64), Some(message.len() as u64));
-                },
-            ));
+            let problem = format!("`message` is empty, contains a NUL or is longer than {MAX_MESSAGE_BYTES} bytes");
+            return Err(Refusal::invalid(problem, "Give another message, or omit it.").with_details(|details| {
+                (details.limit, details.actual) = (Some(MAX_MESSAGE_BYTES as u64), Some(message.len() as u64));
+            }));
         }
         let bundle = Bundle {
             branch: self.branch.clone().unwrap_or_else(|| format!("workspaced/{run}")),
@@ -243,61 +236,41 @@ impl BundleCommit {
     }
 }
 
-/// The entry of an export, which is none of the tools' calls.
+/// Returns the ledger entry of an export.
 fn export_entry(run: &RunId, tool: &str, caller: &Caller, refusal: Option<&Refusal>, started: Instant) -> Entry {
-    let is_ok = refusal.is_none();
-    let draft = Draft {
-        actor: caller.actor.clone(),
-        artifact_uris: Vec::new(),
-        code: refusal.map(|refusal| refusal.code),
-        decision: refusal.map_or(Verdict::Allow, |refusal| verdict_of(refusal.code)),
-        diff_sha256: None,
-        duration_micros: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
-        files: Vec::new(),
-        mutates: false,
-        outcome: if is_ok { Outcome::Ok } else { Outcome::Refused },
-        paths_read: if is_ok { vec![LogicalPath::root()] } else { Vec::new() },
-        paths_written: Vec::new(),
-        reason: None,
-        reasons: refusal.map(reasons_of).unwrap_or_default(),
-        run_id: run.clone(),
-        step_id: None,
-        timestamp: now(),
-        tool: tool.to_owned(),
-        tool_call_id: new_tool_call_id(),
-    };
-    let preconditions = Preconditions { open_run: false, token: caller.token.clone().filter(|_| is_ok) };
-    Entry {
-        draft,
-        input_sha256: Sha256::of(b""),
-        client_supplied_id: false,
-        reply: None,
-        steps: Vec::new(),
-        artifact: None,
-        approval: None,
-        approval_decision: None,
-        usage: Usage::default(),
-        disk: DiskChange::default(),
-        preconditions,
+    let mut draft = Draft::new(run.clone(), caller.actor.clone(), tool, new_tool_call_id(), now());
+    draft.duration_micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+    RequestIds::write(caller.request.as_deref(), &mut draft);
+    match refusal {
+        None => draft.paths_read = vec![LogicalPath::root()],
+        Some(refusal) => {
+            draft.code = Some(refusal.code);
+            draft.decision = verdict_of(refusal.code);
+            draft.outcome = Outcome::Refused;
+            draft.reasons = reasons_of(refusal);
+        }
     }
+    let mut entry = Entry::new(draft, Sha256::of(b""));
+    entry.preconditions.token = caller.token.clone().filter(|_| refusal.is_none());
+    entry
 }
 
 impl Export {
-    /// Writes it to `out`; flat in memory. `cancel` breaks it off.
+    /// Writes the export to `out` as a stream. Setting `cancel` ends it early.
     ///
     /// # Errors
     ///
-    /// Where the disk, git or `out` fails.
+    /// If the disk, git or `out` fails.
     pub async fn write(self, mut out: impl Write + Send + 'static, cancel: Arc<AtomicBool>) -> Result<(), CallError> {
-        let Self { engine, open_run, what, permit } = self;
+        let Self { engine, open_run, content, permit } = self;
         engine
             .blocking(move || {
-                // Held by the thread itself, which is what it stands for.
+                // Held by the thread: the permit limits the number of threads.
                 let _permit = permit;
-                match what {
-                    Prepared::Archive => open_run.workspace.export(&open_run.rules, &mut out)?,
-                    Prepared::Patch => drop(open_run.workspace.write_patch(&open_run.rules, &mut out, &cancel)?),
-                    Prepared::Bundle(bundle) => {
+                match content {
+                    ExportContent::Archive => open_run.workspace.export(&open_run.rules, &mut out)?,
+                    ExportContent::Patch => drop(open_run.workspace.write_patch(&open_run.rules, &mut out, &cancel)?),
+                    ExportContent::Bundle(bundle) => {
                         drop(open_run.workspace.bundle(&open_run.rules, &bundle, &mut out, &cancel)?);
                     }
                 }

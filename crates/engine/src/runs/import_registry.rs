@@ -10,7 +10,7 @@ use workspace::ImportObserver;
 
 use crate::runs::quota::Reservation;
 
-/// Progress is logged after so many files.
+/// Number of files between two log lines of progress.
 const FILES_PER_LOG_LINE: u64 = 5000;
 
 /// The stages of an import; `waiting` until it has a permit.
@@ -62,7 +62,7 @@ impl ImportRegistry {
         Some(ImportGuard { import, table: Arc::clone(&self.0) })
     }
 
-    /// The number of imports in progress.
+    /// Returns the number of imports in progress.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().len()
     }
@@ -81,7 +81,7 @@ impl ImportRegistry {
 }
 
 impl Import {
-    /// The policy of the run.
+    /// Returns the policy of the run.
     pub(crate) fn policy(&self) -> &Policy {
         &self.run.policy
     }

@@ -1,4 +1,4 @@
-//! Opening runs, and taking deleted ones out of use.
+//! Opening runs, and removing deleted ones from the open runs.
 
 use std::error::Error;
 use std::io;
@@ -13,7 +13,7 @@ use model::{Code, Refusal, Rules, RunId, RunState, Step};
 use tokio_util::sync::CancellationToken;
 use workspace::Tree;
 
-use crate::call_error::refusals::run_not_found;
+use crate::call_error::refusals::{run_not_found, run_without_files};
 use crate::engine::Engine;
 use crate::history::touched_paths::touched_paths;
 use crate::runs::accounting::Accounting;
@@ -21,15 +21,16 @@ use crate::runs::changed_paths::ChangedPaths;
 use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::open_run::OpenRun;
 use crate::runs::quota::{PendingApprovals, RunDisk};
+use crate::runs::seen_versions::SeenVersions;
 use crate::{CallError, metrics};
 
 impl Engine {
-    /// Opens a run, or shares it where it is open.
+    /// Returns an open run. Opens it if it is not open.
     ///
     /// # Errors
     ///
-    /// `RUN_NOT_FOUND`; `RUN_CLOSED` where its files are not there yet or not any more; `RUN_NEEDS_REPAIR` where they, or what
-    /// is needed to serve them, are missing or damaged.
+    /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run has no files, or no longer; `RUN_NEEDS_REPAIR` if its files or its data are
+    /// missing or damaged.
     pub async fn open(&self, run: &RunId) -> Result<Arc<OpenRun>, CallError> {
         let cell = self.runs.cell(run);
         let opened = cell.get_or_try_init(|| self.load_run(run)).await.cloned();
@@ -39,11 +40,11 @@ impl Engine {
         opened
     }
 
-    /// Takes over from the ledger where the run stands, after something that may have changed it.
+    /// Reads the run's state and number of pending approvals from the ledger.
     ///
     /// # Errors
     ///
-    /// Where the ledger fails.
+    /// If the ledger fails.
     pub async fn refresh_state(&self, open_run: &OpenRun) -> Result<(), CallError> {
         if let Some(stored) = self.ledger.run(&open_run.run_id).await? {
             open_run.set_state(stored.run.state);
@@ -53,16 +54,15 @@ impl Engine {
     }
 
     async fn load_run(&self, run: &RunId) -> Result<Arc<OpenRun>, CallError> {
-        // What an earlier process, or an earlier opening in this one, has left in doubt is decided first.
+        // Waits until uncertain commits of an earlier process, or from before the run was last evicted, are decided.
         let settled = self.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
         let Some(SettledRun { stored, journal: open }) = settled else {
-            return Err(
-                if self.imports.get(run).is_some() { no_files(RunState::Preparing) } else { run_not_found() }.into()
-            );
+            let is_importing = self.imports.get(run).is_some();
+            return Err(if is_importing { run_without_files(RunState::Preparing) } else { run_not_found() }.into());
         };
         let state = stored.run.state;
         if matches!(state, RunState::Preparing | RunState::Deleted) || stored.run.base_commit.is_none() {
-            return Err(no_files(state).into());
+            return Err(run_without_files(state).into());
         }
         let pending = open.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
         let written = Vec::from_iter(touched_paths(self.ledger.as_ref(), run).await?);
@@ -75,15 +75,15 @@ impl Engine {
         .await
     }
 
-    /// Takes a run that was deleted out of use: calls that hold it go on, others are refused. Returns when the last of
-    /// them has ended, or `patience` has.
-    pub async fn retire(&self, open_run: Arc<OpenRun>, patience: Duration) {
+    /// Removes a deleted run from the open runs. Calls that hold it continue, others are refused. Returns when the last of
+    /// them has ended, or after `timeout`.
+    pub async fn retire(&self, open_run: Arc<OpenRun>, timeout: Duration) {
         open_run.set_state(RunState::Deleted);
         self.runs.remove(&open_run.run_id);
         let (run, ended) = (open_run.run_id.clone(), open_run.ended.clone());
         drop(open_run);
-        if tokio::time::timeout(patience, ended.cancelled()).await.is_err() {
-            tracing::warn!(run.id = %run, "a call still holds the run; its files go all the same");
+        if tokio::time::timeout(timeout, ended.cancelled()).await.is_err() {
+            tracing::warn!(run.id = %run, "a call still uses the deleted run; its files are removed nevertheless");
         }
     }
 }
@@ -94,21 +94,21 @@ fn load(engine: &Engine, stored: StoredRun, pending: &[Step]) -> Result<OpenRun,
     let pending_approvals = PendingApprovals::new(&run.policy.quota, run.counts.pending_approvals);
     // Most runs have one of a few policies.
     let rules = Rules::compile_among(run.policy, &engine.runs.rules());
-    let rules = rules.map_err(|refusal| broken(&run.run_id, "its policy", &refusal))?;
+    let rules = rules.map_err(|refusal| damaged(&run.run_id, "its policy", &refusal))?;
     let workspace = engine.workspaces.get(&run.run_id).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
-            broken(&run.run_id, "its folder or a part of it", &error)
+            damaged(&run.run_id, "its folder or a part of it", &error)
         }
         _ => error.into(),
     })?;
     let rules = rules.with_source_folders(workspace.base().clone());
-    // What calls that were killed had staged. Nobody has the run open, and no commit of it is in doubt.
+    // Removes what killed calls had staged. No call has the run open, and no commit of it is uncertain.
     workspace.clear_tmp(pending)?;
     let mut mounts = Vec::with_capacity(run.mounts.len());
     for mount in run.mounts {
         let path = mount_paths.iter().find(|(name, _)| *name == mount.name).map(|(_, path)| Path::new(path));
         let path = path.ok_or_else(|| io::Error::other("a mount has no path"))?;
-        // A mount that has gone away is no reason to refuse the run's other calls: naming it is refused then.
+        // A missing mount does not prevent other calls of the run. Only calls that name the mount are refused.
         match Tree::open_mount(path) {
             Ok(tree) => mounts.push((mount, Arc::new(tree))),
             Err(error) => {
@@ -130,14 +130,15 @@ fn load(engine: &Engine, stored: StoredRun, pending: &[Step]) -> Result<OpenRun,
         pending_approvals,
         changed: ChangedPaths::default(),
         in_flight: InFlightCalls::default(),
+        seen_versions: SeenVersions::default(),
         ended: CancellationToken::new(),
     })
 }
 
-/// A run of which `what` is missing or damaged. It alone is not served until an operator has repaired it.
-fn broken(run: &RunId, what: &str, cause: &(dyn Error + 'static)) -> CallError {
+/// Returns the refusal of a run of which `what` is missing or damaged. Only this run is refused until an operator repairs it.
+fn damaged(run: &RunId, what: &str, cause: &(dyn Error + 'static)) -> CallError {
     tracing::error!(run.id = %run, error = cause, "the run needs repair: {what} is missing or damaged");
-    metrics::run_broken();
+    metrics::run_damaged();
     Refusal::new(
         Code::RunNeedsRepair,
         format!("the run cannot be opened: {what} is missing or damaged"),
@@ -146,22 +147,10 @@ fn broken(run: &RunId, what: &str, cause: &(dyn Error + 'static)) -> CallError {
     .into()
 }
 
-/// A run that the store answers for, but not with what this program can read.
+/// Returns the error of a run that could not be read from the ledger. Damaged data is a refusal of this run.
 pub(crate) fn unreadable(run: &RunId, error: LedgerError) -> CallError {
     match error {
-        LedgerError::Internal(_) => broken(run, "what the database holds of it", &error),
+        LedgerError::Internal(_) => damaged(run, "its data in the database", &error),
         error => error.into(),
     }
-}
-
-/// A run without files, where it stands.
-fn no_files(state: RunState) -> Refusal {
-    let (message, hint) = match state {
-        RunState::Preparing => ("the run is still preparing", "Try again when the run's state is `open`."),
-        RunState::Open | RunState::AwaitingApproval | RunState::Closed => {
-            ("the run was closed before it had files", "Ask the orchestrator for a new run.")
-        }
-        RunState::Deleted => ("the run is deleted", "Its audit is still there."),
-    };
-    Refusal::new(Code::RunClosed, message, hint)
 }

@@ -14,8 +14,9 @@ use crate::runs::changed_paths::ChangedPaths;
 use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::path_locks::PathLocks;
 use crate::runs::quota::{PendingApprovals, RunDisk};
+use crate::runs::seen_versions::SeenVersions;
 
-/// A run that this process has opened. There is one for each run, shared by its calls.
+/// A run that this process has opened. Its calls share one value.
 pub struct OpenRun {
     /// The ID of the run.
     pub run_id: RunId,
@@ -27,13 +28,13 @@ pub struct OpenRun {
     pub mounts: Vec<(Mount, Arc<Tree>)>,
     /// A [`RunState`], updated together with the ledger's.
     pub state: AtomicU8,
-    /// When the run closes by itself.
+    /// When the run expires and closes.
     pub expires_at: Option<String>,
     /// Whether the tree was changed from outside while a change was pending.
     pub needs_repair: AtomicBool,
     /// The paths that are known to differ from the base.
     pub changed: ChangedPaths,
-    /// Locks of the mutations under way.
+    /// Locks of the mutations in progress.
     pub path_locks: Arc<PathLocks>,
     /// What mutations have used and written.
     pub accounting: Accounting,
@@ -41,14 +42,16 @@ pub struct OpenRun {
     pub disk: Arc<RunDisk>,
     /// The calls that wait for approval.
     pub pending_approvals: PendingApprovals,
-    /// IDs of callers that are under way.
+    /// The calls in progress under IDs that clients chose.
     pub in_flight: InFlightCalls,
+    /// The versions of files that callers have seen.
+    pub seen_versions: SeenVersions,
     /// Cancelled when the last call that uses the run has ended.
     pub ended: CancellationToken,
 }
 
 impl OpenRun {
-    /// Returns the state of the run. A run that has expired is closed, whatever the ledger says yet.
+    /// Returns the state of the run. An expired run is closed even if the ledger does not have that state yet.
     pub fn state(&self) -> RunState {
         const STATES: [RunState; 5] =
             [RunState::Preparing, RunState::Open, RunState::AwaitingApproval, RunState::Closed, RunState::Deleted];
@@ -62,7 +65,7 @@ impl OpenRun {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// Notes that a call waits for approval. The ledger has recorded it.
+    /// Sets the state of a run in which a call waits for approval. The ledger has recorded that call.
     pub fn set_awaiting_approval(&self) {
         let (open, awaiting) = (RunState::Open as u8, RunState::AwaitingApproval as u8);
         // A run that was closed meanwhile stays closed.
@@ -87,7 +90,7 @@ impl fmt::Debug for OpenRun {
     }
 }
 
-/// Whether a run in `state` should be closed by now.
+/// Whether a run in `state` is past its expiry time and not closed.
 pub fn has_expired(state: RunState, expires_at: Option<&str>) -> bool {
     match state {
         RunState::Closed | RunState::Deleted => false,

@@ -24,7 +24,7 @@ impl OpenRuns {
         Self { capacity, cells: Mutex::new(LruCache::unbounded()) }
     }
 
-    /// The number of open runs.
+    /// Returns the number of open runs.
     pub fn len(&self) -> usize {
         self.cells.lock().len()
     }
@@ -34,25 +34,25 @@ impl OpenRuns {
         self.len() == 0
     }
 
-    /// Open runs whose tree may lack recorded changes.
+    /// Returns the open runs whose tree may lack recorded changes.
     pub fn dirty(&self) -> Vec<Arc<OpenRun>> {
         let cells = self.cells.lock();
         let open = cells.iter().filter_map(|(_, cell)| cell.get());
         open.filter(|run| run.accounting.is_dirty()).cloned().collect()
     }
 
-    /// The rules of every open run.
+    /// Returns the rules of every open run.
     pub fn rules(&self) -> Vec<Arc<Rules>> {
         let cells = self.cells.lock();
         cells.iter().filter_map(|(_, cell)| cell.get()).map(|run| Arc::clone(&run.rules)).collect()
     }
 
-    /// The run, if it is open.
+    /// Returns the run, if it is open.
     pub fn get(&self, run: &RunId) -> Option<Arc<OpenRun>> {
         self.cells.lock().get(run).and_then(|cell| cell.get().cloned())
     }
 
-    /// The entry of the run, to be filled by whoever comes first.
+    /// Returns the entry of the run. The first caller fills it.
     pub fn cell(&self, run: &RunId) -> OpenRunCell {
         let mut cells = self.cells.lock();
         if let Some(cell) = cells.get(run) {
@@ -64,15 +64,15 @@ impl OpenRuns {
         cell
     }
 
-    /// Closes the runs that were not used for longest. A run in use stays, whatever the capacity: two copies of a run would
-    /// not know of each other's mutations.
+    /// Evicts the least recently used runs. A run in use stays, even over the capacity: two copies of a run would not see each
+    /// other's mutations.
     fn evict(&self, cells: &mut LruCache<RunId, OpenRunCell>) {
         for _ in 0..cells.len().min(64) {
             if cells.len() <= self.capacity {
                 return;
             }
             let Some((run, cell)) = cells.pop_lru() else { return };
-            // Clones are made from this table, under its lock, or from another clone: a count of one cannot grow here.
+            // Clones are made from this table, under its lock, or from another clone, so a count of one cannot grow here.
             let is_idle = Arc::strong_count(&cell) == 1 && cell.get().is_none_or(|run| Arc::strong_count(run) == 1);
             if !is_idle {
                 cells.put(run, cell);

@@ -1,7 +1,7 @@
 //! Locks on the paths of one run.
 //!
-//! Mutations of different files run at the same time, so that they share a commit. Two that name the same file, or a file
-//! and a folder above it, run one after the other in the order of their arrival.
+//! Mutations of different files run concurrently, so that they share a commit. Two that name the same file, or a file and
+//! a folder above it, run one after the other, in order of arrival.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct PathLocks(Mutex<Queue>);
 #[derive(Debug, Default)]
 struct Queue {
     next_number: u64,
-    /// Holders and waiters, in the order of their arrival.
+    /// Holders and waiters, in order of arrival.
     entries: Vec<Entry>,
 }
 
@@ -26,11 +26,11 @@ struct Entry {
     paths: Vec<LogicalPath>,
     /// The number of earlier entries that overlap with this one.
     blocked_by: usize,
-    /// Wakes the waiter when nothing blocks it any more.
+    /// Wakes the waiter when no entry blocks it any more.
     wake: Option<oneshot::Sender<()>>,
 }
 
-/// A lock on some paths, until it is dropped.
+/// A lock on some paths, released on drop.
 #[derive(Debug)]
 pub struct PathGuard {
     locks: Arc<PathLocks>,
@@ -38,15 +38,15 @@ pub struct PathGuard {
 }
 
 impl PathLocks {
-    /// Waits until no earlier call holds one of `paths`, or a path above or under one. The root stands for all paths.
+    /// Waits until no earlier call holds one of `paths`, or a path above or under one. The root covers all paths.
     ///
     /// A caller that holds a guard must not lock an overlapping path: it would wait for itself.
     pub async fn lock(self: &Arc<Self>, paths: Vec<LogicalPath>) -> PathGuard {
         let (number, woken) = self.0.lock().add(paths);
-        // Created before the wait, so that a caller that stops waiting leaves the queue.
+        // Created before the wait, so that a cancelled wait leaves the queue.
         let guard = PathGuard { locks: Arc::clone(self), number };
         if let Some(woken) = woken {
-            // The sender is in the queue until this guard is dropped, and fires before.
+            // The sender is in the queue until this guard is dropped, so the receiver only ends by being woken.
             let _ = woken.await;
         }
         guard
@@ -54,7 +54,7 @@ impl PathLocks {
 }
 
 impl Queue {
-    /// Adds an entry. The receiver fires when nothing blocks it; `None` where nothing does now.
+    /// Adds an entry. The receiver fires when no entry blocks it; `None` if none does now.
     fn add(&mut self, paths: Vec<LogicalPath>) -> (u64, Option<oneshot::Receiver<()>>) {
         self.next_number += 1;
         let blocked_by = self.entries.iter().filter(|entry| entry.overlaps(&paths)).count();
@@ -126,12 +126,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_to_come_goes_first() {
+    async fn waiters_are_served_in_order_of_arrival() {
         let locks = Arc::<PathLocks>::default();
         let first = locks.lock(paths(&["a"])).await;
         let mut second = Box::pin(locks.lock(paths(&["a", "b"])));
         assert!(tokio::time::timeout(Duration::from_millis(20), &mut second).await.is_err());
-        // `b` is free, but one who came earlier waits for it.
+        // `b` is free, but an earlier waiter needs it.
         assert!(waits(&locks, &["b"]).await);
         drop(first);
         let second = second.await;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_who_can_go_on_is_woken() {
+    async fn only_unblocked_waiters_are_woken() {
         const WAITERS: usize = 500;
         let locks = Arc::<PathLocks>::default();
         let first = locks.lock(paths(&["a"])).await;
@@ -150,12 +150,12 @@ mod tests {
         for number in 0..WAITERS {
             let (locks, polls, done) = (Arc::clone(&locks), Arc::clone(&polls), Arc::clone(&done));
             tasks.push(tokio::spawn(async move {
-                let mut entering = std::pin::pin!(locks.lock(paths(&["a"])));
-                let pass = std::future::poll_fn(|context| {
+                let mut locking = std::pin::pin!(locks.lock(paths(&["a"])));
+                let guard = std::future::poll_fn(|context| {
                     polls.fetch_add(1, Ordering::Relaxed);
-                    entering.as_mut().poll(context)
+                    locking.as_mut().poll(context)
                 });
-                let _pass = pass.await;
+                let _guard = guard.await;
                 done.lock().push(number);
             }));
             tokio::task::yield_now().await;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_keeps_nobody_waiting() {
+    async fn a_cancelled_waiter_blocks_nobody() {
         let locks = Arc::<PathLocks>::default();
         let first = locks.lock(paths(&["a"])).await;
         let mut second = Box::pin(locks.lock(paths(&["a", "b"])));

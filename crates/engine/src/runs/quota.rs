@@ -1,7 +1,7 @@
-//! What runs may hold: bytes and files of each run and of all runs together, and calls that wait for a person.
+//! Quotas: bytes and files of each run and of all runs together, and calls that wait for approval.
 //!
-//! What is held is counted in memory as it changes; the ledger keeps it with each record, so that no tree is walked for it.
-//! What is about to be held is reserved first, so that calls under way at the same time do not pass a bound together.
+//! Usage is counted in memory. The ledger stores it with each record, so that no tree has to be walked. It is reserved before
+//! it is taken, so that concurrent calls do not exceed a quota together.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use parking_lot::Mutex;
 
 use crate::limits::Limits;
 
-/// What all runs together hold.
+/// The number of runs, and the disk space of all runs.
 #[derive(Debug)]
 pub struct NodeQuota {
     max_runs: Option<u64>,
     max_bytes: Option<u64>,
     runs: AtomicU64,
-    /// With what is reserved.
+    /// Includes reservations.
     bytes: AtomicU64,
     /// Runs that are being deleted.
     deleting: Mutex<HashSet<RunId>>,
 }
 
-/// A run that is being made and counts already; it counts no more when this is dropped.
+/// The count of a run that is being created. Released on drop, unless it is kept.
 #[derive(Debug)]
 pub struct NewRunSlot(Option<Arc<NodeQuota>>);
 
-/// The deletion of a run, of which there is one at a time.
+/// The deletion of a run, one at a time.
 #[derive(Debug)]
-pub struct Deleting {
+pub struct RunDeletion {
     node: Arc<NodeQuota>,
     run: RunId,
 }
 
-/// What one run holds.
+/// The disk space of one run.
 #[derive(Debug)]
 pub struct RunDisk {
     max_bytes: u64,
@@ -52,7 +52,7 @@ struct Counts {
     reserved: Disk,
 }
 
-/// What a call or an import is about to hold; given back when it is dropped.
+/// Disk space that a call or an import is about to take. Released on drop.
 #[derive(Debug)]
 pub struct Reservation {
     disk: Arc<RunDisk>,
@@ -60,7 +60,7 @@ pub struct Reservation {
 }
 
 impl NodeQuota {
-    /// The bounds of `limits`, and what is held at the start.
+    /// Creates the quota of `limits`, with what runs hold at the start.
     pub fn new(limits: &Limits, held: StorageTotals) -> Arc<Self> {
         Arc::new(Self {
             max_runs: limits.max_runs,
@@ -71,43 +71,44 @@ impl NodeQuota {
         })
     }
 
-    /// Counts one run more.
+    /// Counts another run.
     ///
     /// # Errors
     ///
     /// `QUOTA_EXCEEDED`.
-    pub fn enter_run(self: &Arc<Self>) -> Result<NewRunSlot, Refusal> {
+    pub fn add_run(self: &Arc<Self>) -> Result<NewRunSlot, Refusal> {
         match add(&self.runs, 1, self.max_runs) {
             Ok(()) => Ok(NewRunSlot(Some(Arc::clone(self)))),
             Err((limit, actual)) => {
-                let message = format!("the service would have {actual} runs that are not deleted; it may have {limit}");
-                Err(exceeded(message, "Delete runs that are not needed any more.", "maxRuns", limit, actual))
+                let message =
+                    format!("the service would have {actual} runs that are not deleted; the limit is {limit}");
+                Err(exceeded(message, "Delete runs that are no longer needed.", "maxRuns", limit, actual))
             }
         }
     }
 
-    /// Begins to delete `run`; `None` where somebody does so already.
-    pub fn begin_deletion(self: &Arc<Self>, run: &RunId) -> Option<Deleting> {
+    /// Begins the deletion of `run`; `None` if one is in progress.
+    pub fn begin_deletion(self: &Arc<Self>, run: &RunId) -> Option<RunDeletion> {
         let is_first = self.deleting.lock().insert(run.clone());
-        is_first.then(|| Deleting { node: Arc::clone(self), run: run.clone() })
+        is_first.then(|| RunDeletion { node: Arc::clone(self), run: run.clone() })
     }
 
     fn take(&self, bytes: u64) -> Result<(), Refusal> {
         add(&self.bytes, bytes, self.max_bytes).map_err(|(limit, actual)| {
-            let message = format!("the files of all runs would have {actual} bytes; the service holds {limit}");
+            let message = format!("the files of all runs would have {actual} bytes; the limit is {limit}");
             exceeded(message, "Wait until the operator has deleted other runs.", "maxDiskBytes", limit, actual)
         })
     }
 
-    /// Counts `more` bytes that are there, and `less` no more.
-    fn shift(&self, more: u64, less: u64) {
-        let shifted = |bytes: u64| bytes.saturating_add(more).saturating_sub(less);
-        self.bytes.update(Ordering::AcqRel, Ordering::Acquire, shifted);
+    /// Adds `more` bytes and subtracts `less`, without a check.
+    fn adjust(&self, more: u64, less: u64) {
+        let adjusted = |bytes: u64| bytes.saturating_add(more).saturating_sub(less);
+        self.bytes.update(Ordering::AcqRel, Ordering::Acquire, adjusted);
     }
 }
 
 impl NewRunSlot {
-    /// The run is there, until it is deleted.
+    /// Keeps the count: the run exists until it is deleted.
     pub fn keep(mut self) {
         self.0 = None;
     }
@@ -121,22 +122,22 @@ impl Drop for NewRunSlot {
     }
 }
 
-impl Deleting {
-    /// The run's files are gone, of which it had so many.
-    pub fn gone(&self, disk: Disk) {
-        self.node.shift(0, disk.bytes);
+impl RunDeletion {
+    /// Releases the count and the disk space of the run, whose files are removed.
+    pub fn release(&self, disk: Disk) {
+        self.node.adjust(0, disk.bytes);
         self.node.runs.update(Ordering::AcqRel, Ordering::Acquire, |runs| runs.saturating_sub(1));
     }
 }
 
-impl Drop for Deleting {
+impl Drop for RunDeletion {
     fn drop(&mut self) {
         self.node.deleting.lock().remove(&self.run);
     }
 }
 
 impl RunDisk {
-    /// A run under `quota` that holds `held`, which the node counts already.
+    /// Creates the accounting of a run under `quota` that holds `held`. The node has counted that already.
     pub fn new(node: &Arc<NodeQuota>, quota: &Quota, held: Disk) -> Arc<Self> {
         Arc::new(Self {
             max_bytes: quota.max_tree_bytes,
@@ -146,25 +147,25 @@ impl RunDisk {
         })
     }
 
-    /// A reservation of nothing yet.
+    /// Returns an empty reservation.
     pub fn reservation(self: &Arc<Self>) -> Reservation {
         Reservation { disk: Arc::clone(self), size: Disk::default() }
     }
 
-    /// Takes over what the ledger says that the run holds.
+    /// Sets what the run holds, as the ledger has it.
     pub fn set_held(&self, held: Disk) {
         let mut counts = self.counts.lock();
-        self.node.shift(held.bytes, counts.held.bytes);
+        self.node.adjust(held.bytes, counts.held.bytes);
         counts.held = held;
     }
 }
 
 impl Reservation {
-    /// Reserves `size` in all, more or less than before. What shrinks is never refused.
+    /// Changes the reservation to `size`. A smaller size is never refused.
     ///
     /// # Errors
     ///
-    /// `QUOTA_EXCEEDED`; what was reserved before still is.
+    /// `QUOTA_EXCEEDED`; the reservation is then unchanged.
     pub fn resize(&mut self, size: Disk) -> Result<(), Refusal> {
         let disk = &*self.disk;
         let mut counts = disk.counts.lock();
@@ -178,7 +179,7 @@ impl Reservation {
         }
         match size.bytes.checked_sub(self.size.bytes) {
             Some(more) => disk.node.take(more)?,
-            None => disk.node.shift(size.bytes, self.size.bytes),
+            None => disk.node.adjust(size.bytes, self.size.bytes),
         }
         counts.reserved.bytes = counts.reserved.bytes - self.size.bytes + size.bytes;
         counts.reserved.files = counts.reserved.files - self.size.files + size.files;
@@ -186,7 +187,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// Reserves `bytes` more.
+    /// Enlarges the reservation by `bytes`.
     ///
     /// # Errors
     ///
@@ -195,13 +196,13 @@ impl Reservation {
         self.resize(Disk { bytes: self.size.bytes.saturating_add(bytes), ..self.size })
     }
 
-    /// What it was reserved for has taken place: the run holds so much more or less.
+    /// Applies `change` to the run, and releases the reservation.
     pub fn settle(self, change: DiskChange) {
         let mut counts = self.disk.counts.lock();
         let before = counts.held;
         counts.held = before.after(change);
-        self.disk.node.shift(counts.held.bytes, before.bytes);
-        // What was reserved is given back as this is dropped.
+        self.disk.node.adjust(counts.held.bytes, before.bytes);
+        // The drop of `self` releases the reservation.
     }
 }
 
@@ -210,11 +211,11 @@ impl Drop for Reservation {
         let mut counts = self.disk.counts.lock();
         counts.reserved.bytes -= self.size.bytes;
         counts.reserved.files -= self.size.files;
-        self.disk.node.shift(0, self.size.bytes);
+        self.disk.node.adjust(0, self.size.bytes);
     }
 }
 
-/// The calls of a run that wait for a person.
+/// The number of calls of a run that wait for approval.
 #[derive(Debug)]
 pub struct PendingApprovals {
     limit: u64,
@@ -225,26 +226,26 @@ pub struct PendingApprovals {
 struct PendingCounts {
     /// In the ledger.
     pending: u64,
-    /// On their way there.
+    /// Not in the ledger yet.
     reserved: u64,
 }
 
-/// A call that is about to wait; it does not when this is dropped.
+/// The count of a call that is about to wait for approval. Released on drop, unless it is kept.
 #[derive(Debug)]
 pub struct PendingReservation<'a>(&'a PendingApprovals);
 
 impl PendingApprovals {
-    /// Of a run under `quota`, in which `pending` calls wait.
+    /// Creates the count of a run under `quota`, in which `pending` calls wait.
     pub fn new(quota: &Quota, pending: u64) -> Self {
         Self { limit: quota.pending_approvals, counts: Mutex::new(PendingCounts { pending, reserved: 0 }) }
     }
 
-    /// Takes over how many the ledger says there are.
+    /// Sets the number of pending approvals, as the ledger has it.
     pub fn set(&self, pending: u64) {
         self.counts.lock().pending = pending;
     }
 
-    /// One call more.
+    /// Counts another call.
     ///
     /// # Errors
     ///
@@ -254,8 +255,8 @@ impl PendingApprovals {
         let actual = counts.pending + counts.reserved + 1;
         if actual > self.limit {
             let limit = self.limit;
-            let message = format!("{actual} calls of the run would wait for a person; its quota is {limit}");
-            let hint = "Go on with work that needs no approval until a person has decided over some of them.";
+            let message = format!("{actual} calls of the run would wait for approval; the quota is {limit}");
+            let hint = "Continue with work that needs no approval until some of them are decided.";
             return Err(exceeded(message, hint, "quota:pendingApprovals", limit, actual));
         }
         counts.reserved += 1;
@@ -264,7 +265,7 @@ impl PendingApprovals {
 }
 
 impl PendingReservation<'_> {
-    /// The ledger has it.
+    /// Keeps the count: the ledger has the approval.
     pub fn keep(self) {
         self.0.counts.lock().pending += 1;
     }
@@ -277,8 +278,8 @@ impl Drop for PendingReservation<'_> {
 }
 
 fn over_quota(what: &str, reason: &str, limit: u64, actual: u64) -> Refusal {
-    let message = format!("the run would hold {actual} {what}; its quota is {limit}");
-    let hint = "Delete files that are not needed, or ask the operator for a larger quota.";
+    let message = format!("the run would have {actual} {what}; the quota is {limit}");
+    let hint = "Delete files that are no longer needed, or ask the operator for a larger quota.";
     exceeded(message, hint, reason, limit, actual)
 }
 
@@ -289,7 +290,7 @@ fn exceeded(message: String, hint: &str, reason: &str, limit: u64, actual: u64) 
     })
 }
 
-/// Adds `more` to `count`, or tells the limit and what it would have been.
+/// Adds `more` to `count`. If that exceeds `limit`, returns the limit and the sum.
 fn add(count: &AtomicU64, more: u64, limit: Option<u64>) -> Result<(), (u64, u64)> {
     let mut actual = 0;
     let added = count.try_update(Ordering::AcqRel, Ordering::Acquire, |now| {

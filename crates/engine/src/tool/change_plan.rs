@@ -9,6 +9,8 @@ use model::{
 use serde_json::{Map, Value};
 use workspace::{FileStamp, PlannedFile, Target};
 
+use crate::tool::expected_version::SeenVersion;
+
 /// The first bytes of a file from which its kind is detected.
 const KIND_PREFIX_BYTES: usize = 8 * 1024;
 
@@ -57,6 +59,8 @@ pub struct ChangePlan {
     stamps: BTreeMap<LogicalPath, FileStamp>,
     /// The paths that git ignores and does not track, if the policy has rules about them.
     ignored: BTreeSet<LogicalPath>,
+    /// What the caller has seen of the files of which the input expects that version.
+    pub seen: Vec<(LogicalPath, SeenVersion)>,
     /// The tool's own members of the response.
     pub output: Map<String, Value>,
     /// One line that describes the change.
@@ -169,6 +173,7 @@ impl ChangePlan {
             written: BTreeMap::new(),
             stamps: present.stamps,
             ignored: present.ignored,
+            seen: Vec::new(),
             output: Map::new(),
             summary: String::new(),
             warnings: Vec::new(),
@@ -194,8 +199,8 @@ impl ChangePlan {
         }
     }
 
-    /// The counts of a change with a text that is too large to be compared line by line: all old lines are deletions, all
-    /// new lines insertions. `None` for every other change.
+    /// Returns the counts of a change with a text that is too large to be compared line by line: all old lines are
+    /// deletions, all new lines insertions. `None` for every other change.
     fn uncompared_counts(&self, change: &Change) -> Option<Counts> {
         let path = &change.path;
         let is_move = matches!(change.effect, Effect::MoveFrom { .. } | Effect::MoveTo { .. });
@@ -219,7 +224,7 @@ impl ChangePlan {
         Some(Counts { insertions: new?, deletions: old? })
     }
 
-    /// The diff of one change. A move has one diff, at its new path.
+    /// Returns the diff of one change. A move has one diff, at its new path.
     fn diff_of(&self, change: &Change) -> Option<FileDiff> {
         let old_path = match &change.effect {
             Effect::MoveFrom { .. } => return None,
@@ -239,7 +244,7 @@ impl ChangePlan {
         Some(diff_file(old, new))
     }
 
-    /// The bytes that the plan has in memory: present files, new files and the diff.
+    /// Returns the bytes that the plan has in memory: present files, new files and the diff.
     pub fn held_bytes(&self) -> u64 {
         let after = self.changes.changes.iter().filter_map(|change| change.after.as_ref());
         let after: usize = after.map(|content| content.inline().len()).sum();
@@ -247,17 +252,17 @@ impl ChangePlan {
         (before + after + self.diff.len()) as u64
     }
 
-    /// The paths of the changes, sorted.
+    /// Returns the paths of the changes, sorted.
     pub fn paths(&self) -> Vec<LogicalPath> {
         self.changes.changes.iter().map(|change| change.path.clone()).collect()
     }
 
-    /// The stamps of the files that the change was planned from.
+    /// Returns the stamps of the files that the change was planned from.
     pub fn stamps(&self) -> &BTreeMap<LogicalPath, FileStamp> {
         &self.stamps
     }
 
-    /// The files before and after the changes, for the workspace's diff.
+    /// Returns the files before and after the changes, for the workspace's diff.
     pub fn planned_files(&self) -> Vec<PlannedFile> {
         let file = |change: &Change| PlannedFile {
             path: change.path.clone(),
@@ -267,7 +272,7 @@ impl ChangePlan {
         self.changes.changes.iter().map(file).collect()
     }
 
-    /// How much the changes add to the size and the number of the tree's files.
+    /// Returns by how much the changes increase the size and the number of the tree's files.
     pub fn disk_change(&self) -> DiskChange {
         let signed = |bytes: Option<u64>| i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
         let mut sum = DiskChange::default();
@@ -280,7 +285,7 @@ impl ChangePlan {
         sum
     }
 
-    /// The bytes of uploads that are staged outside the tree until the change is applied.
+    /// Returns the bytes of uploads that are staged outside the tree until the change is applied.
     pub fn uploaded_bytes(&self) -> u64 {
         let uploads = self.changes.changes.iter().filter(|change| !matches!(change.effect, Effect::MoveTo { .. }));
         let staged = uploads.filter_map(|change| change.after.as_ref()).filter_map(|content| match content.bytes {
@@ -290,12 +295,12 @@ impl ChangePlan {
         staged.sum()
     }
 
-    /// The change at `path`.
+    /// Returns the change at `path`.
     pub fn at(&self, path: &LogicalPath) -> Option<&Change> {
         self.changes.changes.iter().find(|change| change.path == *path)
     }
 
-    /// The facts of each change that the policy judges. `touched` returns whether an earlier call changed the path.
+    /// Returns the facts of each change that the policy judges. `touched` returns whether an earlier call changed the path.
     pub fn facts(&self, touched: impl Fn(&LogicalPath) -> bool) -> Vec<ChangeFacts<'_>> {
         self.changes.changes.iter().map(|change| self.facts_of(change, touched(&change.path))).collect()
     }
@@ -333,8 +338,8 @@ impl ChangePlan {
         }
     }
 
-    /// The bytes of new text, which count against the text budget. Binary files are bounded by the transfer limit instead, and
-    /// moved bytes are not new.
+    /// Returns the bytes of new text, which count against the text budget. Binary files are bounded by the transfer limit
+    /// instead, and moved bytes are not new.
     fn text_bytes(&self, kind: FileKind, change: &Change) -> u64 {
         let Some(content) = &change.after else { return 0 };
         let is_text = match content.bytes {
@@ -378,7 +383,8 @@ impl PresentFiles {
     }
 }
 
-/// The bytes of new content to compare. Staged content is represented by a NUL, so that the diff shows a binary file.
+/// Returns the bytes of new content to compare. Staged content is represented by a NUL, so that the diff shows a binary
+/// file.
 fn diff_bytes(content: &Content) -> &[u8] {
     match &content.bytes {
         StepBytes::Inline(bytes) => bytes,
@@ -386,7 +392,7 @@ fn diff_bytes(content: &Content) -> &[u8] {
     }
 }
 
-/// The refusal of a text of `actual` bytes for `path`, which is larger than the policy allows.
+/// Returns the refusal of a text of `actual` bytes for `path`, which is larger than the policy allows.
 pub fn too_large(rules: &Rules, path: &LogicalPath, actual: u64) -> Refusal {
     let limit = rules.policy().max_file_bytes;
     let message = format!("`{path}` would have {actual} bytes; the limit for text files is {limit}");

@@ -26,7 +26,7 @@ pub struct EarlierCall {
     pub may_change_modes: bool,
     /// The modes that its diff names.
     pub modes: Vec<FileModes>,
-    /// Its diff. Empty where no file has to be restored from it.
+    /// Its diff. Empty if no file has to be restored from it.
     pub diff: Vec<u8>,
 }
 
@@ -61,8 +61,8 @@ pub enum StoredContent {
     Unknown,
 }
 
-/// The paths whose contents before the first of `calls` and after the last differ: what undoing all of them changes. The
-/// calls are in order.
+/// Returns the paths whose contents before the first of `calls` and after the last differ: what undoing all of them
+/// changes. The calls are in order.
 pub fn changed_paths<'a>(calls: impl IntoIterator<Item = &'a EarlierCall>) -> Vec<LogicalPath> {
     let mut versions = BTreeMap::new();
     for file in calls.into_iter().flat_map(|call| &call.files) {

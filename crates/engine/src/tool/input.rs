@@ -1,6 +1,6 @@
 //! Parses the members of a tool's input.
 
-use model::{Code, LogicalPath, Refusal};
+use model::{Code, Decoded, LogicalPath, Refusal};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -46,7 +46,7 @@ pub fn file_path(raw: &str) -> Result<LogicalPath, Refusal> {
     LogicalPath::parse_file(raw).map_err(|rule| Refusal::path(raw, rule))
 }
 
-/// The default of an optional `path`.
+/// Returns the default of an optional `path`.
 pub fn root() -> String {
     ".".to_owned()
 }
@@ -65,7 +65,17 @@ pub fn bounded(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Ref
     Ok(value.min(most))
 }
 
-/// The refusal of a tool on the binary file at `path`.
+/// Parses `maxChars`, the maximum length of the entries or lines of an answer in characters.
+///
+/// # Errors
+///
+/// `INVALID_REQUEST` if it is 0.
+pub fn max_chars(value: Option<u64>) -> Result<Option<usize>, Refusal> {
+    let value = value.map(|value| bounded("maxChars", value, 1, u64::MAX)).transpose()?;
+    Ok(value.map(|value| usize::try_from(value).unwrap_or(usize::MAX)))
+}
+
+/// Returns the refusal of a tool on the binary file at `path`.
 pub fn unsupported_binary(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::UnsupportedBinary,
@@ -75,7 +85,21 @@ pub fn unsupported_binary(path: &LogicalPath) -> Refusal {
     .at(path)
 }
 
-/// The refusal of `what`, which has characters that the encoding of the file at `path` lacks.
+/// Decodes the text of the file at `path`, if encoding it again gives the same bytes.
+///
+/// # Errors
+///
+/// `UNSUPPORTED_BINARY`.
+pub fn decode_for_edit(path: &LogicalPath, bytes: &[u8]) -> Result<Decoded, Refusal> {
+    let decoded = model::decode(bytes).ok_or_else(|| unsupported_binary(path))?;
+    // Bytes that do not survive decoding and encoding would change outside the edit too.
+    if model::encode(&decoded.text, decoded.encoding).as_deref() != Some(bytes) {
+        return Err(unsupported_binary(path));
+    }
+    Ok(decoded)
+}
+
+/// Returns the refusal of `what`, which has characters that the encoding of the file at `path` lacks.
 pub fn not_encodable(what: &str, path: &LogicalPath) -> Refusal {
     let message = format!("{what} has characters that the encoding of `{path}` lacks");
     Refusal::new(Code::UnsupportedBinary, message, "Use only characters of the file's encoding.").at(path)

@@ -4,6 +4,8 @@ use model::{FileKind, LogicalPath, RecordFile, Refusal, Rules, Sha256};
 use serde::Serialize;
 use workspace::{Transfer, WorkspaceError};
 
+use crate::call::chain_head::ChainHead;
+
 /// The output of a reading tool, with the parts of its record.
 pub struct ReadOutput {
     /// The output as JSON text: one object.
@@ -16,6 +18,8 @@ pub struct ReadOutput {
     pub reasons: Vec<String>,
     /// The open file to send, for the files plane.
     pub transfer: Option<Transfer>,
+    /// The record of the call, once there is one.
+    pub head: Option<ChainHead>,
 }
 
 /// Omits a member that [`ReadOutput::with_text`] adds.
@@ -31,7 +35,7 @@ impl ReadOutput {
     /// If it cannot be serialised.
     pub fn new(output: &impl Serialize, paths_read: Vec<LogicalPath>) -> Result<Self, WorkspaceError> {
         let output = serde_json::to_string(output).map_err(std::io::Error::other)?;
-        Ok(Self { output, paths_read, files: Vec::new(), reasons: Vec::new(), transfer: None })
+        Ok(Self { output, paths_read, files: Vec::new(), reasons: Vec::new(), transfer: None, head: None })
     }
 
     /// Serialises `output` with `text` as its member `name`, whose characters are escaped faster than by serde. `output` omits
@@ -58,7 +62,7 @@ impl ReadOutput {
         json_escape_simd::escape_into(text, &mut json);
         json.push(b'}');
         let output = String::from_utf8(json).map_err(std::io::Error::other)?;
-        Ok(Self { output, paths_read, files: Vec::new(), reasons: Vec::new(), transfer: None })
+        Ok(Self { output, paths_read, files: Vec::new(), reasons: Vec::new(), transfer: None, head: None })
     }
 
     /// Adds a file whose content the output has, at `version`.

@@ -15,7 +15,7 @@ pub struct ToolSchema {
 }
 
 impl ToolSchema {
-    /// The schema of `T`.
+    /// Returns the schema of `T`.
     pub fn of<T: ToSchema>() -> Self {
         let mut refers_to = Vec::new();
         T::schemas(&mut refers_to);
@@ -25,6 +25,7 @@ impl ToolSchema {
     /// Returns one JSON Schema without references, with additional `members`, of which those in `required` are required.
     pub fn inlined(&self, members: &[(&str, Value)], required: &[&str]) -> Value {
         let mut schema = self.resolve(serde_json::to_value(&self.schema).unwrap_or_default(), 0);
+        merge_annotations(&mut schema);
         if let Some(object) = schema.as_object_mut() {
             merge_parts(object);
             extend(object, members, required);
@@ -47,6 +48,45 @@ impl ToolSchema {
             scalar => scalar,
         }
     }
+}
+
+/// Merges, at any depth, each part of an `allOf` that only describes the others into them. A generator writes such a part
+/// for a member that refers to a type and has a description or a default of its own, with the type `object`, which would
+/// accept no value of another type.
+pub fn merge_annotations(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            members.values_mut().for_each(merge_annotations);
+            let Some(Value::Array(parts)) = members.get("allOf") else { return };
+            let (annotations, rest): (Vec<_>, Vec<_>) = parts.iter().cloned().partition(is_annotation);
+            if let (false, [Value::Object(only)]) = (annotations.is_empty(), rest.as_slice()) {
+                members.remove("allOf");
+                for (key, value) in only.clone() {
+                    members.entry(key).or_insert(value);
+                }
+                for (key, value) in annotations.into_iter().filter_map(into_members).flatten() {
+                    if key != "type" {
+                        members.insert(key, value);
+                    }
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(merge_annotations),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn into_members(value: Value) -> Option<Map<String, Value>> {
+    if let Value::Object(members) = value { Some(members) } else { None }
+}
+
+/// Whether a schema restricts nothing but the type, to `object`.
+fn is_annotation(schema: &Value) -> bool {
+    const KEYS: [&str; 5] = ["type", "description", "default", "example", "examples"];
+    schema.as_object().is_some_and(|members| {
+        members.keys().all(|key| KEYS.contains(&key.as_str()))
+            && members.get("type").is_none_or(|kind| kind == "object")
+    })
 }
 
 /// Merges the parts of an `allOf`, which flattened structs have, into one object.

@@ -10,16 +10,20 @@ use model::{
 use serde::{Deserialize, Serialize};
 use workspace::Target;
 
-use super::write_file::{already_exists, expect_version, members};
+use super::write_file::{already_exists, members};
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, not_encodable, parse};
-use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema};
+use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum number of conflicts in a refusal, over all files.
 const MAX_CONFLICTS: usize = 100;
 
 /// The largest patch that stays parsed while its call is queued, in bytes.
 const MAX_PARSED_BYTES: usize = 64 * 1024;
+
+/// What the refusal of a patch of several files says in addition.
+const NOTHING_APPLIED: &str = "nothing of the patch was applied";
 
 /// The permission bits of a new file for which the patch has no mode.
 const NEW_FILE_MODE: u32 = 0o644;
@@ -34,6 +38,7 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<ApplyPatchInput>,
     output: ToolSchema::of::<ApplyPatchOutput>,
+    text: text::changes::change,
     run: ToolRun::Mutation(|members| Ok(Box::new(ApplyPatch::try_from(parse::<ApplyPatchInput>(members)?)?))),
 };
 
@@ -47,9 +52,9 @@ pub(crate) struct ApplyPatchInput {
     /// The commit that the run must have started from.
     #[serde(default)]
     expected_base_commit: Option<String>,
-    /// The sha256 that files of the patch must have, by path.
+    /// The versions that files of the patch must have, by path.
     #[serde(default)]
-    expected_sha256: BTreeMap<String, Sha256>,
+    expected_sha256: BTreeMap<String, ExpectedVersion>,
 }
 
 /// The output of `apply_patch`.
@@ -103,7 +108,7 @@ struct ApplyPatch {
     /// The parsed patch. It takes a multiple of the text's memory, so a large patch is parsed again once the call is planned.
     parsed: OnceLock<Result<Patch, Refusal>>,
     base_commit: Option<String>,
-    expected: BTreeMap<LogicalPath, Sha256>,
+    expected: BTreeMap<LogicalPath, ExpectedVersion>,
     /// Every path in the patch.
     paths: Vec<LogicalPath>,
     /// The paths that the patch changes: without the sources of copies.
@@ -116,7 +121,9 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
     type Error = Refusal;
 
     fn try_from(input: ApplyPatchInput) -> Result<Self, Refusal> {
-        let patch = Patch::parse(&input.patch)?;
+        let patch = Patch::parse(&input.patch).map_err(|refusal| {
+            if names_several_files(&input.patch) { refusal.with_note(NOTHING_APPLIED) } else { refusal }
+        })?;
         let touched: BTreeSet<_> =
             patch.files.iter().flat_map(|section| [section.from.clone(), section.path.clone()]).collect();
         let mut expected = BTreeMap::new();
@@ -175,7 +182,15 @@ impl Mutation for ApplyPatch {
     }
 
     fn expected_version(&self, path: &LogicalPath) -> Option<Sha256> {
-        self.expected.get(path).copied()
+        self.expected.get(path).copied().and_then(ExpectedVersion::sha256)
+    }
+
+    fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
+        self.expected.iter_mut().map(|(path, expected)| (path.clone(), expected)).collect()
+    }
+
+    fn refusal_note(&self) -> Option<&'static str> {
+        (self.paths.len() > 1).then_some(NOTHING_APPLIED)
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
@@ -217,7 +232,10 @@ impl Mutation for ApplyPatch {
                         add_desired(section, patched.bytes, mode, &mut desired);
                     }
                 }
-                Err(PatchFault::Conflicts(failed)) => conflicts.add(failed),
+                Err(PatchFault::Conflicts(failed)) => match Patch::padded_header(&self.text, section) {
+                    Some(refusal) => return Err(refusal),
+                    None => conflicts.add(failed),
+                },
                 // This takes precedence over conflicts in any file.
                 Err(PatchFault::NotEncodable) => return Err(not_encodable("the patch", &section.from)),
             }
@@ -255,7 +273,7 @@ fn check_existence<'a>(
             matches!(section.operation, PatchOperation::Create | PatchOperation::Rename | PatchOperation::Copy);
         if is_new {
             if before(&section.path).is_some() && !removed.contains(&section.path) {
-                return Err(already_exists(&section.path));
+                return Err(exists(section));
             }
             section.path.check_new().map_err(|rule| Refusal::path(section.path.as_str(), rule))?;
         }
@@ -283,7 +301,27 @@ fn describe(patch: &Patch, plan: &mut ChangePlan, offsets: Vec<Vec<HunkOffset>>)
     });
 }
 
-/// The refusal of a section whose source file does not exist.
+/// The refusal of a section whose new file exists.
+fn exists(section: &FilePatch) -> Refusal {
+    let refusal = already_exists(&section.path);
+    if section.operation != PatchOperation::Create {
+        return Refusal { hint: "Choose another path for the new file.".to_owned(), ..refusal };
+    }
+    let hint = "To change the file, patch its present content (`*** Update File`, or a hunk with its lines); to replace it \
+                whole, use write_file with its sha256 as `expectedSha256`.";
+    Refusal { hint: hint.to_owned(), ..refusal }
+}
+
+/// Whether the text of a patch that cannot be parsed names more than one file.
+fn names_several_files(text: &str) -> bool {
+    let names = |marks: &[&str]| {
+        let is_name = |line: &&str| marks.iter().any(|mark| line.trim_start().starts_with(mark));
+        text.lines().filter(is_name).nth(1).is_some()
+    };
+    names(&["*** Update File:", "*** Add File:", "*** Delete File:"]) || names(&["diff --git "]) || names(&["+++ "])
+}
+
+/// Returns the refusal of a section whose source file does not exist.
 fn missing(section: &FilePatch) -> Refusal {
     let mut refusal = Refusal::not_found(&section.from);
     if section.hunks.first().is_some_and(|hunk| hunk.old_start == Some(0)) {
@@ -292,7 +330,7 @@ fn missing(section: &FilePatch) -> Refusal {
     refusal
 }
 
-/// The lines that the section adds.
+/// Returns the lines that the section adds.
 fn inserted_lines(section: &FilePatch) -> Vec<u8> {
     let mut text = Vec::new();
     for line in section.hunks.iter().flat_map(|hunk| &hunk.lines) {

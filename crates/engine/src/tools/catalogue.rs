@@ -1,4 +1,6 @@
-//! `GET /v1/tools`: the catalogue in the form that function-calling models take.
+//! The catalogue: every tool with the schemas of its input and output.
+
+mod forms;
 
 use std::sync::LazyLock;
 
@@ -8,6 +10,8 @@ use serde_json::{Value, json};
 
 use super::TOOLS;
 use crate::tool::Tool;
+
+pub use forms::{Audience, CatalogueFormat, CatalogueView};
 
 /// A tool in the catalogue.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]

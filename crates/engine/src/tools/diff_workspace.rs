@@ -6,23 +6,23 @@ use workspace::{DiffFile, DiffQuery, Workspace, WorkspaceDiff, WorkspaceError};
 
 use crate::runs::changed_paths::ChangedPaths;
 use crate::tool::at_record::AtRecord;
-use crate::tool::input::{any_path, bounded, parse};
+use crate::tool::input::{any_path, bounded, max_chars, parse};
 use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput, skip_text_member};
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum diff text of one response, in bytes.
 pub(crate) const MAX_DIFF_BYTES: u64 = 1024 * 1024;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "diff_workspace",
-    description: "Returns every difference from the run's start, as one unified diff with counts. Use statOnly first \
-                  if much has changed. In a large tree checkTree=false is faster: it compares only files that the run's \
-                  calls have touched. With atSeq it returns the differences at an earlier record.",
+    description: "Returns every difference from the run's start, as one unified diff with counts. Use statOnly first if much has \
+                  changed.",
     is_expensive: true,
     permissions: &[Permission::FileDiff],
     content: &["diff"],
     input: ToolSchema::of::<DiffWorkspaceInput>,
     output: ToolSchema::of::<DiffWorkspaceOutput>,
+    text: text::diff::diff_workspace,
     run: ToolRun::Read(|members| Ok(Box::new(Diff::try_from(parse::<DiffWorkspaceInput>(members)?)?))),
 };
 
@@ -51,6 +51,10 @@ pub(crate) struct DiffWorkspaceInput {
     #[serde(default)]
     #[schema(minimum = 0)]
     at_seq: Option<u64>,
+    /// The maximum length of the text, or of the statistics with `statOnly`, in characters, cut at the end of a line.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    max_chars: Option<u64>,
 }
 
 fn default_max_bytes() -> u64 {
@@ -83,6 +87,12 @@ pub(crate) struct DiffWorkspaceOutput<'a> {
     diff: &'a str,
     /// Whether text or files are omitted.
     truncated: bool,
+    /// The limit at which the text was cut: `maxBytes` or `maxChars`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truncated_reason: Option<&'static str>,
+    /// The file in whose diff the text was cut. Give it as `path` to continue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_path: Option<&'a str>,
     /// Hash of the whole text, including omitted parts.
     diff_sha256: Sha256,
     /// `false` if only files that are known to differ were compared, not the whole tree.
@@ -97,6 +107,9 @@ struct Diff {
     query: DiffQuery,
     check_tree: bool,
     at_seq: Option<u64>,
+    max_chars: Option<usize>,
+    /// Whether the caller is shown the diff's text.
+    shows_content: bool,
 }
 
 impl TryFrom<DiffWorkspaceInput> for Diff {
@@ -109,7 +122,8 @@ impl TryFrom<DiffWorkspaceInput> for Diff {
             stat_only: input.stat_only,
             max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX),
         };
-        Ok(Self { query, check_tree: input.check_tree, at_seq: input.at_seq })
+        let max_chars = max_chars(input.max_chars)?;
+        Ok(Self { query, check_tree: input.check_tree, at_seq: input.at_seq, max_chars, shows_content: true })
     }
 }
 
@@ -126,6 +140,12 @@ impl Diff {
 }
 
 impl ReadTool for Diff {
+    /// Ignores `maxChars`: where a text is cut depends on its lines.
+    fn restrict_to_metadata(&mut self) -> Result<(), Refusal> {
+        (self.max_chars, self.shows_content) = (None, false);
+        Ok(())
+    }
+
     fn at_record(&self) -> Option<AtRecord> {
         self.at_seq.map(|seq| AtRecord { seq, with_modes: true, only: None })
     }
@@ -136,13 +156,23 @@ impl ReadTool for Diff {
             .ok_or_else(|| Refusal::invalid("a mount has no diff: it never changes", "Leave out `mount`."))?;
         let (rules, query, cancel) = (context.rules, &self.query, context.cancel);
         let known = context.changed.filter(|_| !self.check_tree).and_then(ChangedPaths::get);
-        let diff = match (context.snapshot, &known) {
+        let mut diff = match (context.snapshot, &known) {
             (Some(snapshot), _) => {
                 workspace.diff_snapshot(rules, &snapshot.files, query, snapshot.contents.as_ref(), cancel)?
             }
             (None, Some(known)) => workspace.diff_paths(rules, query, known, cancel)?,
             (None, None) => self.compare(context, workspace)?,
         };
+        // `truncated` may also mean that files are omitted.
+        let is_text_cut = diff.truncated && !query.stat_only && Sha256::of(diff.diff.as_bytes()) != diff.diff_sha256;
+        let mut truncated_reason = is_text_cut.then_some("maxBytes");
+        if let Some(most) = self.max_chars {
+            let cut = if query.stat_only { &mut diff.stat } else { &mut diff.diff };
+            if text::diff::cut(cut, most) {
+                (diff.truncated, truncated_reason) = (true, Some("maxChars"));
+            }
+        }
+        let last_file = text::diff::last_file(&diff.diff).filter(|_| truncated_reason.is_some() && self.shows_content);
         let output = DiffWorkspaceOutput {
             base_commit: workspace.base_commit(),
             files_changed: diff.files_changed,
@@ -152,6 +182,8 @@ impl ReadTool for Diff {
             files: &diff.files,
             diff: &diff.diff,
             truncated: diff.truncated,
+            truncated_reason,
+            next_path: last_file.and_then(|index| diff.files.get(index)).map(|file| file.path.as_str()),
             diff_sha256: diff.diff_sha256,
             tree_checked: (context.snapshot.is_none() && known.is_some()).then_some(false),
             at_seq: self.at_seq,

@@ -8,7 +8,7 @@ use workspace::{BoundedEntries, DiffFile, WorkspaceError};
 
 use crate::tool::input::parse;
 use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput};
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 /// The size of an entry's JSON without its path, in bytes.
 const ENTRY_BYTES: usize = 220;
@@ -22,6 +22,7 @@ pub static DRIFT: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<NoInput>,
     output: ToolSchema::of::<DriftReport>,
+    text: text::no_text,
     run: ToolRun::Read(|members| Ok(Box::new(parse::<ExpectedFiles>(members)?))),
 };
 
@@ -34,7 +35,7 @@ pub struct NoInput {}
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectedFiles {
-    /// The hash that each path should have; `None` where no file should exist.
+    /// The hash that each path should have; `None` if no file should exist.
     pub written: BTreeMap<LogicalPath, Option<Sha256>>,
 }
 

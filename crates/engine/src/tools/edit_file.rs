@@ -1,13 +1,14 @@
 //! `edit_file`: replaces a text in a file.
 
-use model::{Code, EditFault, EditResult, Effect, LogicalPath, NearMatch, Permission, Refusal, Sha256};
+use model::{Code, EditFault, EditResult, Effect, LogicalPath, NearMatch, NearestText, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::Target;
 
-use super::write_file::{expect_version, members};
+use super::write_file::members;
 use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
-use crate::tool::input::{file_path, not_encodable, parse, unsupported_binary};
-use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema};
+use crate::tool::expected_version::{ExpectedVersion, expect_version};
+use crate::tool::input::{decode_for_edit, file_path, not_encodable, parse};
+use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "edit_file",
@@ -18,6 +19,7 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<EditFileInput>,
     output: ToolSchema::of::<EditFileOutput>,
+    text: text::changes::change,
     run: ToolRun::Mutation(|members| Ok(Box::new(EditFile::try_from(parse::<EditFileInput>(members)?)?))),
 };
 
@@ -40,18 +42,18 @@ pub(crate) struct EditFileInput {
     /// Whether to replace every occurrence, from left to right. Without it, overlapping occurrences count separately.
     #[serde(default)]
     replace_all: bool,
-    /// The sha256 that the file must have.
+    /// The version that the file must have.
     #[serde(default)]
-    expected_sha256: Option<Sha256>,
+    expected_sha256: Option<ExpectedVersion>,
 }
 
-/// The output of `edit_file`.
+/// The output of `edit_file` and `replace_range`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EditFileOutput {
     /// The normalised path.
     path: LogicalPath,
-    /// Always false: `edit_file` creates no files.
+    /// Always false: no file is created.
     created: bool,
     /// Hash before the change.
     old_sha256: Sha256,
@@ -63,7 +65,7 @@ pub(crate) struct EditFileOutput {
     insertions: u64,
     /// Lines removed.
     deletions: u64,
-    /// Number of replaced occurrences.
+    /// Number of replaced occurrences; 1 for `replace_range`.
     replacements: u64,
 }
 
@@ -72,7 +74,7 @@ struct EditFile {
     old: String,
     new: String,
     replace_all: bool,
-    expected: Option<Sha256>,
+    expected: Option<ExpectedVersion>,
 }
 
 impl TryFrom<EditFileInput> for EditFile {
@@ -106,7 +108,11 @@ impl Mutation for EditFile {
     }
 
     fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
-        self.expected
+        self.expected.and_then(ExpectedVersion::sha256)
+    }
+
+    fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
+        self.expected.iter_mut().map(|expected| (self.path.clone(), expected)).collect()
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
@@ -117,11 +123,7 @@ impl Mutation for EditFile {
         if self.expected.is_some() {
             expect_version(&self.path, Some(old_sha256), self.expected)?;
         }
-        let decoded = model::decode(bytes).ok_or_else(|| unsupported_binary(&self.path))?;
-        // Bytes that do not survive decoding and encoding would change outside the edit too.
-        if model::encode(&decoded.text, decoded.encoding).as_deref() != Some(bytes) {
-            return Err(unsupported_binary(&self.path));
-        }
+        let decoded = decode_for_edit(&self.path, bytes)?;
         let encoding = decoded.encoding;
         let max_bytes = encoding.max_text_bytes(context.rules.policy().max_file_bytes);
         let edited = model::edit(&decoded.text, &self.old, &self.new, self.replace_all, max_bytes);
@@ -133,31 +135,28 @@ impl Mutation for EditFile {
         let bytes = model::encode(&text, encoding).ok_or_else(|| not_encodable("`newString`", &self.path))?;
         let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((bytes, mode)) };
         let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
-        self.describe(&mut plan, old_sha256, replacements);
+        describe(&mut plan, &self.path, old_sha256, replacements);
+        let counts = plan.changes.counts();
+        plan.summary = format!("edited {}, {replacements} × (+{} -{})", self.path, counts.insertions, counts.deletions);
         Ok(plan)
     }
 }
 
-impl EditFile {
-    fn describe(&self, plan: &mut ChangePlan, old_sha256: Sha256, replacements: u64) {
-        let Some((counts, content)) =
-            plan.at(&self.path).and_then(|change| Some((change.counts, change.after.as_ref()?)))
-        else {
-            return;
-        };
-        let output = EditFileOutput {
-            path: self.path.clone(),
-            created: false,
-            old_sha256,
-            new_sha256: content.sha256,
-            bytes_written: content.size_bytes,
-            insertions: counts.insertions,
-            deletions: counts.deletions,
-            replacements,
-        };
-        plan.summary = format!("edited {}, {replacements} × (+{} -{})", self.path, counts.insertions, counts.deletions);
-        plan.output = members(&output);
-    }
+/// Fills in the output of a tool that edits only the file at `path`.
+pub(crate) fn describe(plan: &mut ChangePlan, path: &LogicalPath, old_sha256: Sha256, replacements: u64) {
+    let Some((counts, content)) = plan.at(path).and_then(|change| Some((change.counts, change.after.as_ref()?))) else {
+        return;
+    };
+    plan.output = members(&EditFileOutput {
+        path: path.clone(),
+        created: false,
+        old_sha256,
+        new_sha256: content.sha256,
+        bytes_written: content.size_bytes,
+        insertions: counts.insertions,
+        deletions: counts.deletions,
+        replacements,
+    });
 }
 
 fn not_unique(path: &LogicalPath, occurrences: u64, lines: Vec<u64>) -> Refusal {
@@ -183,6 +182,8 @@ fn not_found(path: &LogicalPath, near: Vec<NearMatch>) -> Refusal {
     };
     Refusal::new(Code::EditNotFound, message, hint).at(path).with_details(|details| {
         details.lines = near.iter().map(|found| found.line).collect();
-        details.difference = near.into_iter().next().map(|best| best.difference);
+        details.difference = near.first().map(|best| best.difference.clone());
+        let nearest = near.into_iter().map(|found| NearestText { line: found.line, difference: found.difference });
+        details.nearest = nearest.collect();
     })
 }

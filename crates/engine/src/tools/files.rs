@@ -1,23 +1,25 @@
-//! The calls of the files plane. They are judged, recorded and approved like tools, but are not in the catalogue, since
-//! models do not write binary content.
+//! File transfers: `GET`, `PUT` and `DELETE` of a whole file. They are judged, recorded and approved like tools, but are not in
+//! the catalogue, since models do not write binary content.
 
 use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use model::{
-    Code, Content, Effect, FileState, LogicalPath, Permission, Refusal, Rules, ScannedContent, Sha256, StepBytes,
+    Code, Content, FileState, LogicalPath, Permission, Refusal, Rules, ScannedContent, Sha256, StepBytes,
     judge_scanned_content,
 };
 use serde::{Deserialize, Serialize};
 use workspace::{StagedFile, Target, Workspace, WorkspaceError};
 
-use super::write_file::{already_exists, expect_version, members};
+use super::delete_file::DeleteFile;
+use super::write_file::{already_exists, members as members_of};
 use crate::runs::quota::Reservation;
-use crate::tool::change_plan::{ChangePlan, DesiredFile, Upload};
+use crate::tool::change_plan::{ChangePlan, Upload};
+use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, parse};
 use crate::tool::output::ReadOutput;
-use crate::tool::{Mutation, NewText, PlanContext, ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tool::{Mutation, NewText, PlanContext, ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 /// The largest upload that is processed in memory, in bytes. Larger ones are staged in the run's `tmp/`.
 pub const INLINE_BYTES: usize = 1024 * 1024;
@@ -34,6 +36,7 @@ pub static GET: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<PathInput>,
     output: ToolSchema::of::<StoredFile>,
+    text: text::no_text,
     run: ToolRun::Read(|members| {
         let input = parse::<PathInput>(members)?;
         Ok(Box::new(GetFile(file_path(&input.path)?)))
@@ -49,6 +52,7 @@ pub static PUT: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<PutInput>,
     output: ToolSchema::of::<StoredFile>,
+    text: text::no_text,
     run: ToolRun::Mutation(|members| Ok(Box::new(PutFile::try_from(parse::<PutInput>(members)?)?))),
 };
 
@@ -61,9 +65,15 @@ pub static DELETE: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<PathInput>,
     output: ToolSchema::of::<StoredFile>,
+    text: text::no_text,
     run: ToolRun::Mutation(|members| {
         let input = parse::<PathInput>(members)?;
-        Ok(Box::new(DeleteFile { path: file_path(&input.path)?, expected: input.expected_sha256 }))
+        Ok(Box::new(DeleteFile {
+            path: file_path(&input.path)?,
+            expected: input.expected_sha256.map(ExpectedVersion::from),
+            targets: targets_of_any_kind,
+            output: |path, before| members_of(&StoredFile::deleted(path, before)),
+        }))
     }),
 };
 
@@ -102,6 +112,13 @@ pub struct StoredFile {
     new_sha256: Option<Sha256>,
     /// Size in bytes.
     size_bytes: u64,
+}
+
+impl StoredFile {
+    fn deleted(path: LogicalPath, before: &FileState) -> Self {
+        let (old_sha256, size_bytes) = (Some(before.sha256), before.size_bytes);
+        Self { path, created: false, old_sha256, new_sha256: None, size_bytes }
+    }
 }
 
 /// An upload.
@@ -165,7 +182,7 @@ impl Mutation for PutFile {
         workspace: &Workspace,
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        workspace.targets_of_any_kind(rules, &self.paths(), removed, rules.policy().max_file_bytes)
+        targets_of_any_kind(workspace, rules, &self.paths(), removed)
     }
 
     fn new_texts(&self) -> Vec<NewText> {
@@ -200,7 +217,10 @@ impl Mutation for PutFile {
         match (&before, self.expected) {
             (Some(_), None) => return Err(already_exists(&self.path)),
             (None, None) => self.path.check_new().map_err(|rule| Refusal::path(self.path.as_str(), rule))?,
-            (_, Some(_)) => expect_version(&self.path, before.as_ref().map(|state| state.sha256), self.expected)?,
+            (_, Some(_)) => {
+                let expected = self.expected.map(ExpectedVersion::from);
+                expect_version(&self.path, before.as_ref().map(|state| state.sha256), expected)?;
+            }
         }
         let mode = before.as_ref().map_or(NEW_FILE_MODE, |state| state.mode);
         let (content, kind, lines) = match &self.content {
@@ -234,48 +254,7 @@ impl Mutation for PutFile {
         let mut plan = ChangePlan::from_upload(targets, Upload { path: self.path.clone(), content, kind, lines });
         let verb = if stored.created { "created" } else { "replaced" };
         plan.summary = format!("{verb} {} ({} bytes)", self.path, stored.size_bytes);
-        plan.output = members(&stored);
-        Ok(plan)
-    }
-}
-
-/// A deletion.
-struct DeleteFile {
-    path: LogicalPath,
-    expected: Option<Sha256>,
-}
-
-impl Mutation for DeleteFile {
-    fn paths(&self) -> Vec<LogicalPath> {
-        vec![self.path.clone()]
-    }
-
-    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
-        self.expected
-    }
-
-    fn targets(
-        &self,
-        rules: &Rules,
-        workspace: &Workspace,
-        removed: &BTreeSet<LogicalPath>,
-    ) -> Result<Vec<Target>, WorkspaceError> {
-        workspace.targets_of_any_kind(rules, &self.paths(), removed, rules.policy().max_file_bytes)
-    }
-
-    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
-        let Some(before) = state_of(&targets) else { return Err(Refusal::not_found(&self.path)) };
-        expect_version(&self.path, Some(before.sha256), self.expected)?;
-        let desired = DesiredFile { path: self.path.clone(), effect: Effect::Delete, after: None };
-        let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
-        plan.summary = format!("deleted {}", self.path);
-        plan.output = members(&StoredFile {
-            path: self.path.clone(),
-            created: false,
-            old_sha256: Some(before.sha256),
-            new_sha256: None,
-            size_bytes: before.size_bytes,
-        });
+        plan.output = members_of(&stored);
         Ok(plan)
     }
 }
@@ -306,11 +285,20 @@ impl ReadTool for GetFile {
     }
 }
 
+fn targets_of_any_kind(
+    workspace: &Workspace,
+    rules: &Rules,
+    paths: &[LogicalPath],
+    removed: &BTreeSet<LogicalPath>,
+) -> Result<Vec<Target>, WorkspaceError> {
+    workspace.targets_of_any_kind(rules, paths, removed, rules.policy().max_file_bytes)
+}
+
 fn state_of(targets: &[Target]) -> Option<FileState> {
     targets.first().and_then(|target| target.before.as_ref()).map(|(state, _)| state.clone())
 }
 
-/// The refusal of a file that is larger than a transfer may be.
+/// Returns the refusal of a file that is larger than a transfer may be.
 fn too_large(path: &LogicalPath, limit: u64, actual: u64) -> Refusal {
     let message = format!("`{path}` has {actual} bytes; the limit for transfers is {limit}");
     Refusal::new(Code::FileTooLarge, message, "Send a smaller file.")

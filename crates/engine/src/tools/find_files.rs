@@ -2,11 +2,12 @@
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
-use workspace::{FindQuery, FindSort, FoundFile, WorkspaceError};
+use workspace::{FindPosition, FindQuery, FindSort, FoundFile, WorkspaceError};
 
-use crate::tool::input::{any_path, bounded, parse, root};
+use crate::tool::cursor::{ListedQuery, bad_cursor};
+use crate::tool::input::{any_path, bounded, max_chars, parse, root};
 use crate::tool::output::ReadOutput;
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum number of globs.
 pub(crate) const MAX_GLOBS: usize = 100;
@@ -23,6 +24,7 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<FindFilesInput>,
     output: ToolSchema::of::<FindFilesOutput>,
+    text: text::lists::find_files,
     run: ToolRun::Read(|members| Ok(Box::new(FindFiles::try_from(parse::<FindFilesInput>(members)?)?))),
 };
 
@@ -47,6 +49,13 @@ pub(crate) struct FindFilesInput {
     #[serde(default)]
     #[schema(inline)]
     sort: FindSort,
+    /// The maximum length of the entries as text, in characters.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    max_chars: Option<u64>,
+    /// The `nextCursor` of a response, to continue the same list.
+    #[serde(default)]
+    cursor: Option<String>,
 }
 
 fn two_hundred() -> u64 {
@@ -59,11 +68,24 @@ fn two_hundred() -> u64 {
 pub(crate) struct FindFilesOutput {
     /// The files, in the order of `sort`.
     entries: Vec<FoundFile>,
-    /// Whether files are omitted because the list would exceed `maxResults` or 2 MiB.
+    /// Whether files are omitted because the list would exceed `maxResults`, `maxChars` or 2 MiB.
     truncated: bool,
+    /// Why files are omitted: `maxResults`, `maxChars` or `maxBytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truncated_reason: Option<&'static str>,
+    /// The `cursor` to continue with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+    /// If files are omitted: the number of all matching files, as far as it is known. Always counted for `text/plain`, up to
+    /// 100,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_entries: Option<u64>,
 }
 
-struct FindFiles(FindQuery);
+struct FindFiles {
+    query: FindQuery,
+    max_chars: Option<usize>,
+}
 
 impl TryFrom<FindFilesInput> for FindFiles {
     type Error = Refusal;
@@ -74,23 +96,66 @@ impl TryFrom<FindFilesInput> for FindFiles {
             return Err(Refusal::invalid(message, "Give globs such as `*.rs` or `src/**`; `**` finds every file."));
         }
         let max_results = bounded("maxResults", input.max_results, 1, MAX_RESULTS)?;
-        Ok(Self(FindQuery {
+        let mut query = FindQuery {
             path: any_path(&input.path)?,
             globs: input.glob,
             max_results: usize::try_from(max_results).unwrap_or(10_000),
             sort: input.sort,
-        }))
+            after: None,
+            counts_all: false,
+        };
+        if let Some(cursor) = &input.cursor {
+            query.after = Some(position_of(listed(&query).position(cursor)?)?);
+        }
+        Ok(Self { query, max_chars: max_chars(input.max_chars)? })
     }
+}
+
+/// The members of a query that its cursors belong to.
+fn listed(query: &FindQuery) -> ListedQuery {
+    ListedQuery::of(&("find_files", &query.path, &query.globs, query.sort))
+}
+
+fn cursor_of(query: &FindQuery, FindPosition { rank, path }: &FindPosition) -> String {
+    listed(query).cursor(&format!("{}:{}:{path}", rank.0, rank.1))
+}
+
+fn position_of(text: &str) -> Result<FindPosition, Refusal> {
+    let mut parts = text.splitn(3, ':');
+    let position = (|| {
+        let rank = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(FindPosition { rank, path: LogicalPath::parse(parts.next()?).ok()? })
+    })();
+    position.ok_or_else(bad_cursor)
 }
 
 impl ReadTool for FindFiles {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
-        let found = context.tree.find(context.rules, &self.0, context.cancel)?;
-        let output = FindFilesOutput { entries: found.entries, truncated: found.truncated };
-        ReadOutput::new(&output, vec![self.0.path.clone()])
+        let query = &FindQuery { counts_all: context.counts_all, ..self.query.clone() };
+        let mut found = context.tree.find(context.rules, query, context.cancel)?;
+        let is_full = found.entries.len() == query.max_results;
+        let mut truncated_reason = found.truncated.then_some(if is_full { "maxResults" } else { "maxBytes" });
+        let is_whole = !found.truncated && query.after.is_none();
+        let total_entries = found.total.or_else(|| is_whole.then_some(found.entries.len() as u64));
+        if let Some(most) = self.max_chars {
+            let fit = text::lists::fitting_files(&found.entries, most);
+            if fit < found.entries.len() {
+                found.entries.truncate(fit);
+                truncated_reason = Some("maxChars");
+            }
+        }
+        let last = found.entries.len().checked_sub(1).and_then(|last| found.positions.get(last));
+        let output = FindFilesOutput {
+            truncated: truncated_reason.is_some(),
+            truncated_reason,
+            next_cursor: last.filter(|_| truncated_reason.is_some()).map(|last| cursor_of(query, last)),
+            total_entries: total_entries.filter(|_| truncated_reason.is_some()),
+            entries: found.entries,
+        };
+        ReadOutput::new(&output, vec![query.path.clone()])
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
-        vec![self.0.path.clone()]
+        vec![self.query.path.clone()]
     }
 }

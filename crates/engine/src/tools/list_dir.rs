@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use workspace::{Entry, ListQuery, WorkspaceError};
 
 use crate::tool::at_record::AtRecord;
-use crate::tool::input::{any_path, bounded, parse, root};
+use crate::tool::cursor::ListedQuery;
+use crate::tool::input::{any_path, bounded, max_chars, parse, root};
 use crate::tool::output::ReadOutput;
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum depth of a listing.
 pub(crate) const MAX_DEPTH: u64 = 20;
@@ -16,14 +17,14 @@ pub(crate) const MAX_ENTRIES: u64 = 10_000;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "list_dir",
-    description: "Lists the files and folders in a folder, sorted by path. Entries that are hidden, ignored by git, \
-                  generated or vendored are omitted unless includeHidden or includeIgnored is set. With atSeq it lists the \
-                  folder as it was at an earlier record.",
+    description: "Lists the files and folders in a folder, sorted by path. Entries that are hidden, ignored by git, generated or \
+                  vendored are omitted unless includeHidden or includeIgnored is set.",
     is_expensive: false,
     permissions: &[Permission::FileList],
     content: &[],
     input: ToolSchema::of::<ListDirInput>,
     output: ToolSchema::of::<ListDirOutput>,
+    text: text::lists::list_dir,
     run: ToolRun::Read(|members| Ok(Box::new(ListDir::try_from(parse::<ListDirInput>(members)?)?))),
 };
 
@@ -48,6 +49,11 @@ pub(crate) struct ListDirInput {
     /// their folders are listed. Not allowed with `mount`.
     #[schema(minimum = 0)]
     at_seq: Option<u64>,
+    /// The maximum length of the entries as text, in characters.
+    #[schema(minimum = 1)]
+    max_chars: Option<u64>,
+    /// The `nextCursor` of a response, to continue the same listing.
+    cursor: Option<String>,
 }
 
 impl Default for ListDirInput {
@@ -59,6 +65,8 @@ impl Default for ListDirInput {
             include_ignored: false,
             max_entries: 300,
             at_seq: None,
+            max_chars: None,
+            cursor: None,
         }
     }
 }
@@ -71,8 +79,18 @@ pub(crate) struct ListDirOutput {
     path: LogicalPath,
     /// The entries, sorted by path.
     entries: Vec<Entry>,
-    /// Whether entries are omitted because the list would exceed `maxEntries` or 2 MiB.
+    /// Whether entries are omitted because the list would exceed `maxEntries`, `maxChars` or 2 MiB.
     truncated: bool,
+    /// Why entries are omitted: `maxEntries`, `maxChars` or `maxBytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truncated_reason: Option<&'static str>,
+    /// The `cursor` to continue with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+    /// If entries are omitted: the number of all entries of the listing, as far as it is known. Always counted for
+    /// `text/plain`, up to 100,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_entries: Option<u64>,
     /// The `atSeq` of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     at_seq: Option<u64>,
@@ -81,6 +99,7 @@ pub(crate) struct ListDirOutput {
 struct ListDir {
     query: ListQuery,
     at_seq: Option<u64>,
+    max_chars: Option<usize>,
 }
 
 impl TryFrom<ListDirInput> for ListDir {
@@ -89,15 +108,26 @@ impl TryFrom<ListDirInput> for ListDir {
     fn try_from(input: ListDirInput) -> Result<Self, Refusal> {
         let max_depth = bounded("maxDepth", input.max_depth, 1, MAX_DEPTH)?;
         let max_entries = bounded("maxEntries", input.max_entries, 1, MAX_ENTRIES)?;
-        let query = ListQuery {
+        let mut query = ListQuery {
             path: any_path(&input.path)?,
             max_depth: u32::try_from(max_depth).unwrap_or(20),
             include_hidden: input.include_hidden,
             include_ignored: input.include_ignored,
             max_entries: usize::try_from(max_entries).unwrap_or(10_000),
+            after: None,
+            counts_all: false,
         };
-        Ok(Self { query, at_seq: input.at_seq })
+        if let Some(cursor) = &input.cursor {
+            query.after = Some(listed(&query, input.at_seq).position(cursor)?.to_owned());
+        }
+        Ok(Self { query, at_seq: input.at_seq, max_chars: max_chars(input.max_chars)? })
     }
+}
+
+/// The members of a query that its cursors belong to.
+fn listed(query: &ListQuery, at_seq: Option<u64>) -> ListedQuery {
+    let ListQuery { path, max_depth, include_hidden, include_ignored, .. } = query;
+    ListedQuery::of(&("list_dir", path, max_depth, include_hidden, include_ignored, at_seq))
 }
 
 impl ReadTool for ListDir {
@@ -106,18 +136,34 @@ impl ReadTool for ListDir {
     }
 
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
-        let (rules, query, cancel) = (context.rules, &self.query, context.cancel);
-        let listing = match context.at_record() {
+        let query = &ListQuery { counts_all: context.counts_all, ..self.query.clone() };
+        let (rules, cancel) = (context.rules, context.cancel);
+        let mut listing = match context.at_record() {
             Some((snapshot, workspace)) => {
                 workspace.list_snapshot(rules, &snapshot.files, query, snapshot.contents.as_ref(), cancel)?
             }
             None => context.tree.list(rules, query, cancel)?,
         };
         let path = query.path.clone();
+        let is_full = listing.entries.len() == query.max_entries;
+        let mut truncated_reason = listing.truncated.then_some(if is_full { "maxEntries" } else { "maxBytes" });
+        let is_whole = !listing.truncated && query.after.is_none();
+        let total_entries = listing.total.or_else(|| is_whole.then_some(listing.entries.len() as u64));
+        if let Some(most) = self.max_chars {
+            let fit = text::lists::fitting_entries(path.as_str(), &listing.entries, most);
+            if fit < listing.entries.len() {
+                listing.entries.truncate(fit);
+                truncated_reason = Some("maxChars");
+            }
+        }
+        let last = listing.entries.last().filter(|_| truncated_reason.is_some());
         let output = ListDirOutput {
             path: path.clone(),
+            truncated: truncated_reason.is_some(),
+            truncated_reason,
+            next_cursor: last.map(|entry| listed(query, self.at_seq).cursor(&entry.path)),
+            total_entries: total_entries.filter(|_| truncated_reason.is_some()),
             entries: listing.entries,
-            truncated: listing.truncated,
             at_seq: self.at_seq,
         };
         ReadOutput::new(&output, vec![path])

@@ -6,20 +6,21 @@ use model::{Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
-use super::write_file::{already_exists, expect_version, members};
+use super::write_file::{already_exists, members};
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, parse};
-use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema};
+use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "move_file",
-    description: "Moves or renames one file; the new path must not exist. Give the sha256 that read_file returned as \
-                  expectedSha256.",
+    description: "Moves or renames one file, if it is as you last read it; the new path must not exist.",
     is_expensive: false,
     permissions: &[Permission::FileMove],
     content: &[],
     input: ToolSchema::of::<MoveFileInput>,
     output: ToolSchema::of::<MoveFileOutput>,
+    text: text::changes::change,
     run: ToolRun::Mutation(|members| Ok(Box::new(MoveFile::try_from(parse::<MoveFileInput>(members)?)?))),
 };
 
@@ -37,9 +38,9 @@ pub(crate) struct MoveFileInput {
     from: String,
     /// The new path. Missing folders are created.
     to: String,
-    /// The sha256 that the file must have.
+    /// The version that the file must have.
     #[serde(default)]
-    expected_sha256: Option<Sha256>,
+    expected_sha256: Option<ExpectedVersion>,
 }
 
 /// The output of `move_file`.
@@ -57,7 +58,7 @@ pub(crate) struct MoveFileOutput {
 struct MoveFile {
     from: LogicalPath,
     to: LogicalPath,
-    expected: Option<Sha256>,
+    expected: Option<ExpectedVersion>,
 }
 
 impl TryFrom<MoveFileInput> for MoveFile {
@@ -82,7 +83,11 @@ impl Mutation for MoveFile {
     }
 
     fn expected_version(&self, path: &LogicalPath) -> Option<Sha256> {
-        self.expected.filter(|_| *path == self.from)
+        self.expected.filter(|_| *path == self.from)?.sha256()
+    }
+
+    fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
+        self.expected.iter_mut().map(|expected| (self.from.clone(), expected)).collect()
     }
 
     fn targets(

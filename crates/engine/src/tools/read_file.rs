@@ -1,13 +1,13 @@
 //! `read_file`: returns lines of a text file.
 
-use model::{Code, Encoding, LineEnding, LogicalPath, PageFormat, Permission, Refusal, Sha256};
+use model::{Code, Encoding, LineEnding, LogicalPath, PageFormat, PageSize, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{FileContent, RANGED_READ_FACTOR, WorkspaceError};
 
 use crate::tool::at_record::AtRecord;
-use crate::tool::input::{bounded, file_path, parse, unsupported_binary};
+use crate::tool::input::{bounded, file_path, max_chars, parse, unsupported_binary};
 use crate::tool::output::{ReadOutput, skip_text_member};
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum content of one response, in bytes.
 pub(crate) const MAX_CONTENT_BYTES: usize = 64 * 1024;
@@ -19,14 +19,14 @@ pub(crate) const MAX_LINES: u64 = 1000;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "read_file",
-    description: "Returns lines of a text file, 200 by default, and the file's sha256, which write_file and apply_patch \
-                  take as expectedSha256. To continue, give nextStartLine as startLine. With atSeq it returns the file as \
-                  it was at an earlier record.",
+    description: "Returns lines of a text file, 200 by default. To continue, give nextStartLine as startLine. Read a file before \
+                  you change it.",
     is_expensive: false,
     permissions: &[Permission::FileRead],
     content: &["content"],
     input: ToolSchema::of::<ReadFileInput>,
     output: ToolSchema::of::<ReadFileOutput>,
+    text: text::files::read_file,
     run: ToolRun::Read(|members| Ok(Box::new(ReadFile::try_from(parse::<ReadFileInput>(members)?)?))),
 };
 
@@ -53,6 +53,10 @@ pub(crate) struct ReadFileInput {
     #[serde(default)]
     #[schema(minimum = 0)]
     at_seq: Option<u64>,
+    /// The maximum length of `content` in characters. It ends with a whole line, unless the first line is longer.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    max_chars: Option<u64>,
 }
 
 fn first() -> u64 {
@@ -90,12 +94,16 @@ pub(crate) struct ReadFileOutput<'a> {
     encoding: Encoding,
     /// The file's line endings.
     line_ending: LineEnding,
-    /// Number of lines that were cut at 2,000 characters; with `numbered` only.
+    /// Number of lines that were cut at 2,000 characters, or at `maxChars` if that is less; with `numbered` only.
     #[serde(skip_serializing_if = "is_zero")]
     lines_cut: u64,
     /// The `atSeq` of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     at_seq: Option<u64>,
+    /// The `format` of the request, if it is `raw`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    format: Option<PageFormat>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -109,6 +117,7 @@ struct ReadFile {
     max_lines: u64,
     format: PageFormat,
     at_seq: Option<u64>,
+    max_chars: Option<usize>,
 }
 
 impl TryFrom<ReadFileInput> for ReadFile {
@@ -120,6 +129,7 @@ impl TryFrom<ReadFileInput> for ReadFile {
             max_lines: bounded("maxLines", input.max_lines, 1, MAX_LINES)?,
             format: input.format,
             at_seq: input.at_seq,
+            max_chars: max_chars(input.max_chars)?,
             path: file_path(&input.path)?,
         })
     }
@@ -167,7 +177,8 @@ impl ReadFile {
     }
 
     fn output(&self, file: &FileContent) -> Result<ReadOutput, WorkspaceError> {
-        let page = model::page(&file.bytes, self.format, self.start_line, self.max_lines, MAX_CONTENT_BYTES)
+        let size = PageSize { max_bytes: MAX_CONTENT_BYTES, max_chars: self.max_chars };
+        let page = model::page_within(&file.bytes, self.format, self.start_line, self.max_lines, size)
             .ok_or_else(|| unsupported_binary(&self.path))?;
         let output = ReadFileOutput {
             path: &self.path,
@@ -186,6 +197,7 @@ impl ReadFile {
                 PageFormat::Raw => 0,
             },
             at_seq: self.at_seq,
+            format: Some(self.format).filter(|format| *format == PageFormat::Raw),
         };
         let output = ReadOutput::with_text(&output, "content", &page.content, vec![self.path.clone()])?;
         Ok(output.with_file(&self.path, file.kind, file.sha256))

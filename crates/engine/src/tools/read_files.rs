@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use model::{Code, Encoding, FileKind, LineEnding, LogicalPath, PageFormat, Permission, Refusal, Sha256};
+use model::{Code, Encoding, FileKind, LineEnding, LogicalPath, PageFormat, PageSize, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::WorkspaceError;
 
 use crate::call::record::attempted_path;
-use crate::tool::input::{file_path, parse, unsupported_binary};
+use crate::tool::input::{file_path, max_chars, parse, unsupported_binary};
 use crate::tool::output::ReadOutput;
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum number of files in one call.
 pub(crate) const MAX_PATHS: usize = 50;
@@ -25,6 +25,7 @@ pub(crate) const TOOL: Tool = Tool {
     content: &["content"],
     input: ToolSchema::of::<ReadFilesInput>,
     output: ToolSchema::of::<ReadFilesOutput>,
+    text: text::files::read_files,
     run: ToolRun::Read(|members| Ok(Box::new(ReadFiles::try_from(parse::<ReadFilesInput>(members)?)?))),
 };
 
@@ -36,6 +37,10 @@ pub(crate) struct ReadFilesInput {
     /// The paths of the files.
     #[schema(min_items = 1, max_items = 50)]
     paths: Vec<String>,
+    /// The maximum length of all contents together in characters, cut after a line.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    max_chars: Option<u64>,
 }
 
 /// The output of `read_files`.
@@ -44,6 +49,13 @@ pub(crate) struct ReadFilesInput {
 pub(crate) struct ReadFilesOutput {
     /// Each file, by its path as the request gives it.
     files: BTreeMap<String, OneFile>,
+    /// Whether the contents were cut at `maxChars`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
+    /// The paths that were not read because of `maxChars`. Give them as `paths` to continue.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    remaining: Vec<String>,
 }
 
 /// A file in the output of `read_files`.
@@ -53,7 +65,7 @@ pub(crate) struct OneFile {
     /// `OK`, or the reason why `content` is missing: `NOT_FOUND`, `FILE_TOO_LARGE`, `PATH_REJECTED`, `IGNORED`,
     /// `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `UNSUPPORTED_BINARY`, `NOT_A_FILE`.
     status: String,
-    /// The whole text.
+    /// The whole text, or its first lines if `truncated` is true.
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
     /// Hash of the file's bytes.
@@ -71,6 +83,12 @@ pub(crate) struct OneFile {
     /// The file's line endings.
     #[serde(skip_serializing_if = "Option::is_none")]
     line_ending: Option<LineEnding>,
+    /// Whether the text was cut at `maxChars`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
+    /// The `startLine` with which `read_file` continues the text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_start_line: Option<u64>,
     /// The error message, if `status` is not `OK`.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
@@ -82,7 +100,10 @@ pub(crate) struct OneFile {
     actual: Option<u64>,
 }
 
-struct ReadFiles(Vec<(String, Result<LogicalPath, Refusal>)>);
+struct ReadFiles {
+    paths: Vec<(String, Result<LogicalPath, Refusal>)>,
+    max_chars: Option<usize>,
+}
 
 impl TryFrom<ReadFilesInput> for ReadFiles {
     type Error = Refusal;
@@ -98,23 +119,30 @@ impl TryFrom<ReadFilesInput> for ReadFiles {
             let path = file_path(&raw);
             (raw, path)
         });
-        Ok(Self(parsed.collect()))
+        Ok(Self { paths: parsed.collect(), max_chars: max_chars(input.max_chars)? })
     }
 }
 
 impl ReadTool for ReadFiles {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
-        let mut content_bytes = 0;
+        let mut length = Length { bytes: 0, chars_left: self.max_chars };
+        let (mut truncated, mut remaining) = (false, Vec::new());
         let mut files = BTreeMap::new();
         let mut read = Vec::new();
         let (mut reasons, mut refusals) = (Vec::new(), Vec::new());
-        for (raw, path) in &self.0 {
+        for (raw, path) in &self.paths {
+            if truncated || length.chars_left == Some(0) {
+                truncated = true;
+                remaining.push(raw.clone());
+                continue;
+            }
             let result = match path {
-                Ok(path) => read_one(context, path, &mut content_bytes),
+                Ok(path) => read_one(context, path, &mut length),
                 Err(refusal) => Err(WorkspaceError::Refused(refusal.clone())),
             };
             let file = match result {
                 Ok((file, kind, version)) => {
+                    truncated = file.truncated;
                     read.extend(path.as_ref().ok().map(|path| (path.clone(), kind, version)));
                     file
                 }
@@ -129,7 +157,7 @@ impl ReadTool for ReadFiles {
             files.insert(raw.clone(), file);
         }
         let paths_read = read.iter().map(|(path, ..)| path.clone()).collect();
-        let mut output = ReadOutput::new(&ReadFilesOutput { files }, paths_read)?;
+        let mut output = ReadOutput::new(&ReadFilesOutput { files, truncated, remaining }, paths_read)?;
         output.reasons = reasons;
         for (path, kind, version) in &read {
             output = output.with_file(path, *kind, *version);
@@ -142,21 +170,29 @@ impl ReadTool for ReadFiles {
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
-        self.0.iter().filter_map(|(_, path)| path.as_ref().ok().cloned()).collect()
+        self.paths.iter().filter_map(|(_, path)| path.as_ref().ok().cloned()).collect()
     }
+}
+
+/// The length of the contents so far.
+struct Length {
+    bytes: usize,
+    /// How many more characters fit; `None` without a limit.
+    chars_left: Option<usize>,
 }
 
 fn read_one(
     context: &ReadContext<'_>,
     path: &LogicalPath,
-    content_bytes: &mut usize,
+    length: &mut Length,
 ) -> Result<(OneFile, FileKind, Sha256), WorkspaceError> {
     let file = context.tree.read(context.rules, path, context.rules.policy().max_file_bytes)?;
-    let page = model::page(&file.bytes, PageFormat::Raw, 1, u64::MAX, usize::MAX);
+    let size = PageSize { max_bytes: usize::MAX, max_chars: length.chars_left };
+    let page = model::page_within(&file.bytes, PageFormat::Raw, 1, u64::MAX, size);
     let page = page.ok_or_else(|| unsupported_binary(path))?;
-    let total_bytes = *content_bytes + page.content.len();
+    let total_bytes = length.bytes + page.content.len();
     // The first file is always returned, since a call for it alone could not return less.
-    if *content_bytes > 0 && total_bytes > MAX_CONTENT_BYTES {
+    if length.bytes > 0 && total_bytes > MAX_CONTENT_BYTES {
         let message =
             format!("with `{path}` the content would have {total_bytes} bytes; the limit is {MAX_CONTENT_BYTES}");
         return Err(WorkspaceError::Refused(
@@ -165,7 +201,8 @@ fn read_one(
             }),
         ));
     }
-    *content_bytes = total_bytes;
+    length.bytes = total_bytes;
+    length.chars_left = length.chars_left.map(|left| left.saturating_sub(page.content.chars().count()));
     let output = OneFile {
         status: "OK".to_owned(),
         size_bytes: Some(file.bytes.len() as u64),
@@ -174,6 +211,8 @@ fn read_one(
         encoding: Some(page.encoding),
         line_ending: Some(page.line_ending),
         content: Some(page.content),
+        truncated: page.truncated,
+        next_start_line: page.next_start_line,
         ..OneFile::default()
     };
     Ok((output, file.kind, file.sha256))

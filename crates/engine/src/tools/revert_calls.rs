@@ -4,7 +4,7 @@ mod reverted_files;
 
 use std::collections::BTreeSet;
 
-use model::{Code, LogicalPath, Permission, Refusal, Rules, ToolCallId};
+use model::{Change, Code, Counts, LogicalPath, Permission, Refusal, Rules, ToolCallId};
 use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
@@ -14,7 +14,7 @@ use crate::tool::PathConflict;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, changed_paths};
 use crate::tool::input::parse;
-use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema};
+use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum number of `toolCallIds`.
 pub(crate) const MAX_CALLS: usize = 100;
@@ -31,6 +31,7 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<RevertCallsInput>,
     output: ToolSchema::of::<RevertCallsOutput>,
+    text: text::changes::change,
     run: ToolRun::Mutation(|members| Ok(Box::new(RevertCalls::try_from(parse::<RevertCallsInput>(members)?)?))),
 };
 
@@ -56,10 +57,38 @@ pub(crate) struct RevertCallsOutput {
     reverted: Vec<ToolCallId>,
     /// Every changed path.
     files_touched: Vec<LogicalPath>,
+    /// The changes, sorted by path.
+    files: Vec<RestoredFile>,
     /// Lines added.
     insertions: u64,
     /// Lines removed.
     deletions: u64,
+}
+
+/// One file that undoing changed.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RestoredFile {
+    /// The path.
+    path: LogicalPath,
+    /// `created`, `modified` or `deleted`.
+    operation: &'static str,
+    /// Lines added.
+    insertions: u64,
+    /// Lines removed.
+    deletions: u64,
+}
+
+impl From<&Change> for RestoredFile {
+    fn from(change: &Change) -> Self {
+        let operation = match (&change.before, &change.after) {
+            (None, _) => "created",
+            (Some(_), Some(_)) => "modified",
+            (Some(_), None) => "deleted",
+        };
+        let Counts { insertions, deletions } = change.counts;
+        Self { path: change.path.clone(), operation, insertions, deletions }
+    }
 }
 
 struct RevertCalls {
@@ -154,6 +183,7 @@ impl Mutation for RevertCalls {
         plan.output = members(&RevertCallsOutput {
             reverted,
             files_touched: plan.paths(),
+            files: plan.changes.changes.iter().map(RestoredFile::from).collect(),
             insertions: counts.insertions,
             deletions: counts.deletions,
         });

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use workspace::{Match, SearchMode, SearchQuery, WorkspaceError};
 
 use crate::call_error::refusals::forbidden;
-use crate::tool::input::{any_path, bounded, parse, root};
+use crate::tool::cursor::{ListedQuery, bad_cursor};
+use crate::tool::input::{any_path, bounded, max_chars, parse, root};
 use crate::tool::output::ReadOutput;
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum length of the query, in bytes.
 pub(crate) const MAX_QUERY_BYTES: usize = 4096;
@@ -34,6 +35,7 @@ pub(crate) const TOOL: Tool = Tool {
     content: &["snippet", "before", "after"],
     input: ToolSchema::of::<SearchTextInput>,
     output: ToolSchema::of::<SearchTextOutput>,
+    text: text::search::search_text,
     run: ToolRun::Read(|members| Ok(Box::new(SearchText::try_from(parse::<SearchTextInput>(members)?)?))),
 };
 
@@ -73,6 +75,13 @@ pub(crate) struct SearchTextInput {
     #[serde(default)]
     #[schema(maximum = 3)]
     context_lines: u64,
+    /// The maximum length of the matches as text, in characters.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    max_chars: Option<u64>,
+    /// The `nextCursor` of a response, to continue the same search.
+    #[serde(default)]
+    cursor: Option<String>,
 }
 
 fn yes() -> bool {
@@ -95,15 +104,21 @@ pub(crate) struct SearchTextOutput<'a> {
     files_searched: u64,
     /// Whether matches are omitted.
     truncated: bool,
-    /// Why matches are omitted: `maxMatches`, `maxBytes`, or `maxTime` if the search was ended after 30 seconds.
+    /// Why matches are omitted: `maxMatches`, `maxChars`, `maxBytes`, or `maxTime` if the search was ended after 30 seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated_reason: Option<&'a str>,
+    /// The `cursor` to continue with, if there are matches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
     /// The files that could not be searched, at most 20.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     skipped: &'a [String],
 }
 
-struct SearchText(SearchQuery);
+struct SearchText {
+    query: SearchQuery,
+    max_chars: Option<usize>,
+}
 
 impl TryFrom<SearchTextInput> for SearchText {
     type Error = Refusal;
@@ -126,7 +141,7 @@ impl TryFrom<SearchTextInput> for SearchText {
             return Err(Refusal::invalid(message, "Use fewer, wider globs."));
         }
         let max_matches = bounded("maxMatches", input.max_matches, 1, MAX_MATCHES)?;
-        Ok(Self(SearchQuery {
+        let mut query = SearchQuery {
             path: any_path(&input.path)?,
             query: input.query,
             mode: input.mode,
@@ -137,41 +152,77 @@ impl TryFrom<SearchTextInput> for SearchText {
             max_matches: usize::try_from(max_matches).unwrap_or(usize::MAX),
             context_lines: usize::try_from(input.context_lines.min(MAX_CONTEXT_LINES)).unwrap_or(usize::MAX),
             paths_only: false,
+            after: None,
             max_time: MAX_TIME,
-        }))
+        };
+        if let Some(cursor) = &input.cursor {
+            query.after = Some(position_of(listed(&query).position(cursor)?)?);
+        }
+        Ok(Self { query, max_chars: max_chars(input.max_chars)? })
     }
+}
+
+/// The members of a query that its cursors belong to.
+fn listed(query: &SearchQuery) -> ListedQuery {
+    let SearchQuery { query, mode, path, include_glob, exclude_glob, case_sensitive, whole_word, .. } = query;
+    ListedQuery::of(&("search_text", query, mode, path, include_glob, exclude_glob, case_sensitive, whole_word))
+}
+
+fn cursor_of(query: &SearchQuery, last: &Match) -> String {
+    // Where in the file the match is must not be disclosed: a search for paths continues with the next file.
+    let line = if query.paths_only { u64::MAX } else { last.line };
+    listed(query).cursor(&format!("{line}:{}", last.path))
+}
+
+fn position_of(text: &str) -> Result<(LogicalPath, u64), Refusal> {
+    let position =
+        text.split_once(':').and_then(|(line, path)| Some((LogicalPath::parse(path).ok()?, line.parse().ok()?)));
+    position.ok_or_else(bad_cursor)
 }
 
 impl ReadTool for SearchText {
     /// Refuses regular expressions and restricts the output to paths: expressions and positions of matches would let a caller
     /// without `file:read` find out content that it does not know.
     fn restrict_to_metadata(&mut self) -> Result<(), Refusal> {
-        if self.0.mode == SearchMode::Regex {
+        if self.query.mode == SearchMode::Regex {
             return Err(forbidden(&[Permission::FileRead]));
         }
-        self.0.paths_only = true;
+        self.query.paths_only = true;
+        if let Some((_, line)) = &mut self.query.after {
+            // A line would show whether a file has more matches.
+            *line = u64::MAX;
+        }
         Ok(())
     }
 
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
-        let report = context.tree.search(context.rules, &self.0, context.cancel)?;
+        let query = &self.query;
+        let mut report = context.tree.search(context.rules, query, context.cancel)?;
+        if let Some(most) = self.max_chars {
+            let fit = text::search::fitting_matches(&report.matches, most);
+            if fit < report.matches.len() {
+                report.matches.truncate(fit);
+                report.truncated_reason = Some("maxChars".to_owned());
+            }
+        }
         let matched: BTreeSet<&str> = report.matches.iter().map(|found| found.path.as_str()).collect();
-        let mut paths_read = vec![self.0.path.clone()];
-        paths_read.extend(
-            matched.iter().filter_map(|path| LogicalPath::parse(path).ok()).filter(|path| *path != self.0.path),
-        );
+        let mut paths_read = vec![query.path.clone()];
+        paths_read
+            .extend(matched.iter().filter_map(|path| LogicalPath::parse(path).ok()).filter(|path| *path != query.path));
+        let is_cut = report.truncated_reason.is_some();
         let output = SearchTextOutput {
-            query: &self.0.query,
+            query: &query.query,
             matches: &report.matches,
             files_searched: report.files_searched,
-            truncated: report.truncated_reason.is_some(),
+            truncated: is_cut,
             truncated_reason: report.truncated_reason.as_deref(),
+            next_cursor: report.matches.last().filter(|_| is_cut).map(|last| cursor_of(query, last)),
             skipped: &report.skipped,
         };
         ReadOutput::new(&output, paths_read)
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
-        vec![self.0.path.clone()]
+        vec![self.query.path.clone()]
     }
 }

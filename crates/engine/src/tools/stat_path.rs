@@ -4,9 +4,9 @@ use model::{FileKind, LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{EntryType, PathStat, WorkspaceError};
 
-use crate::tool::input::{any_path, file_path, parse};
+use crate::tool::input::{any_path, file_path, max_chars, parse};
 use crate::tool::output::ReadOutput;
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "stat_path",
@@ -17,6 +17,7 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<StatPathInput>,
     output: ToolSchema::of::<StatPathOutput>,
+    text: text::metadata::stat_path,
     run: ToolRun::Read(|members| Ok(Box::new(StatPath::try_from(parse::<StatPathInput>(members)?)?))),
 };
 
@@ -27,6 +28,10 @@ pub(crate) const TOOL: Tool = Tool {
 pub(crate) struct StatPathInput {
     /// The path.
     path: String,
+    /// As in other tools. The output is never cut.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    max_chars: Option<u64>,
 }
 
 /// The output of `stat_path`. For a missing path it has only `path`, `exists`, `readable` and `writable`.
@@ -96,6 +101,7 @@ impl TryFrom<StatPathInput> for StatPath {
     type Error = Refusal;
 
     fn try_from(input: StatPathInput) -> Result<Self, Refusal> {
+        max_chars(input.max_chars)?;
         Ok(Self { path: any_path(&input.path)?, as_file: file_path(&input.path) })
     }
 }

@@ -4,9 +4,9 @@ use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
 use workspace::{TreeStats, WorkspaceError};
 
-use crate::tool::input::{any_path, parse, root};
+use crate::tool::input::{any_path, max_chars, parse, root};
 use crate::tool::output::ReadOutput;
-use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema};
+use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "tree_stats",
@@ -17,6 +17,7 @@ pub(crate) const TOOL: Tool = Tool {
     content: &[],
     input: ToolSchema::of::<TreeStatsInput>,
     output: ToolSchema::of::<TreeStatsOutput>,
+    text: text::metadata::tree_stats,
     run: ToolRun::Read(|members| Ok(Box::new(Stats::try_from(parse::<TreeStatsInput>(members)?)?))),
 };
 
@@ -29,6 +30,10 @@ pub(crate) struct TreeStatsInput {
     #[serde(default = "root")]
     #[schema(default = ".")]
     path: String,
+    /// The maximum length of the output as text, in characters. The last extensions are omitted if it is exceeded.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    max_chars: Option<u64>,
 }
 
 /// The output of `tree_stats`.
@@ -37,28 +42,36 @@ pub(crate) struct TreeStatsInput {
 pub(crate) struct TreeStatsOutput {
     /// The normalised path.
     path: LogicalPath,
+    /// Whether extensions are omitted because of `maxChars`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
     #[serde(flatten)]
     #[schema(inline)]
     stats: TreeStats,
 }
 
-struct Stats(LogicalPath);
+struct Stats {
+    path: LogicalPath,
+    max_chars: Option<usize>,
+}
 
 impl TryFrom<TreeStatsInput> for Stats {
     type Error = Refusal;
 
     fn try_from(input: TreeStatsInput) -> Result<Self, Refusal> {
-        Ok(Self(any_path(&input.path)?))
+        Ok(Self { path: any_path(&input.path)?, max_chars: max_chars(input.max_chars)? })
     }
 }
 
 impl ReadTool for Stats {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
-        let stats = context.tree.stats(context.rules, &self.0, context.cancel)?;
-        ReadOutput::new(&TreeStatsOutput { path: self.0.clone(), stats }, vec![self.0.clone()])
+        let path = self.path.clone();
+        let mut stats = context.tree.stats(context.rules, &path, context.cancel)?;
+        let truncated = self.max_chars.is_some_and(|most| text::metadata::fit_stats(path.as_str(), &mut stats, most));
+        ReadOutput::new(&TreeStatsOutput { path: path.clone(), truncated, stats }, vec![path])
     }
 
     fn paths(&self) -> Vec<LogicalPath> {
-        vec![self.0.clone()]
+        vec![self.path.clone()]
     }
 }

@@ -1,27 +1,33 @@
 //! `write_file`: writes the whole content of a file.
 
+mod merge;
+
 use model::{Code, Effect, LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use workspace::Target;
 
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::earlier_calls::StoredContent;
+use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, parse};
-use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema};
+use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
+use merge::{OnConflict, merge_change};
 
 /// The permission bits of a new file.
 const NEW_FILE_MODE: u32 = 0o644;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "write_file",
-    description: "Writes the whole content of one text file. To replace a file, give the sha256 that read_file returned \
-                  as expectedSha256; if the file has changed since, nothing is written. Prefer apply_patch for small \
-                  changes.",
+    description: "Writes the whole content of one text file. An existing file is replaced only if it is as you last read it, \
+                  unless onConflict is `merge` and the changes are of other lines. Prefer edit_file or apply_patch for \
+                  small changes.",
     is_expensive: false,
     permissions: &[Permission::FileWriteCreate, Permission::FileWriteReplace],
     content: &[],
     input: ToolSchema::of::<WriteFileInput>,
     output: ToolSchema::of::<WriteFileOutput>,
+    text: text::changes::change,
     run: ToolRun::Mutation(|members| Ok(Box::new(WriteFile::try_from(parse::<WriteFileInput>(members)?)?))),
 };
 
@@ -38,9 +44,13 @@ pub(crate) struct WriteFileInput {
     #[serde(default)]
     #[schema(inline)]
     mode: WriteMode,
-    /// The sha256 of the file to replace. Required if the file exists.
+    /// The version of the file to replace. Required if the file exists.
     #[serde(default)]
-    expected_sha256: Option<Sha256>,
+    expected_sha256: Option<ExpectedVersion>,
+    /// What to do if the file has changed since `expectedSha256`.
+    #[serde(default)]
+    #[schema(inline)]
+    on_conflict: OnConflict,
 }
 
 /// Whether the file may or must exist.
@@ -75,13 +85,23 @@ pub(crate) struct WriteFileOutput {
     insertions: u64,
     /// Lines removed.
     deletions: u64,
+    /// True if the change was merged into a file that had changed since `expectedSha256`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    merged: bool,
+    /// If `merged`: the hash of the version that the change was merged into, and that was replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    merged_from: Option<Sha256>,
 }
 
 struct WriteFile {
     path: LogicalPath,
     content: String,
     mode: WriteMode,
-    expected: Option<Sha256>,
+    expected: Option<ExpectedVersion>,
+    on_conflict: OnConflict,
+    /// The content of the expected version, for a merge.
+    base: Option<StoredContent>,
 }
 
 impl TryFrom<WriteFileInput> for WriteFile {
@@ -89,7 +109,14 @@ impl TryFrom<WriteFileInput> for WriteFile {
 
     fn try_from(input: WriteFileInput) -> Result<Self, Refusal> {
         let path = file_path(&input.path)?;
-        Ok(Self { path, content: input.content, mode: input.mode, expected: input.expected_sha256 })
+        Ok(Self {
+            path,
+            content: input.content,
+            mode: input.mode,
+            expected: input.expected_sha256,
+            on_conflict: input.on_conflict,
+            base: None,
+        })
     }
 }
 
@@ -99,7 +126,20 @@ impl Mutation for WriteFile {
     }
 
     fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
-        self.expected
+        self.expected.and_then(ExpectedVersion::sha256)
+    }
+
+    fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
+        self.expected.iter_mut().map(|expected| (self.path.clone(), expected)).collect()
+    }
+
+    fn merge_base(&self) -> Option<(LogicalPath, Sha256)> {
+        let version = self.expected.and_then(ExpectedVersion::sha256);
+        version.filter(|_| self.on_conflict == OnConflict::Merge).map(|version| (self.path.clone(), version))
+    }
+
+    fn take_merge_base(&mut self, content: StoredContent) {
+        self.base = Some(content);
     }
 
     fn required_permission(&self, targets: &[Target]) -> Option<Permission> {
@@ -124,19 +164,48 @@ impl Mutation for WriteFile {
             }
             (WriteMode::ReplaceExisting | WriteMode::CreateOrReplace, Some(_)) => {}
         }
-        let after = (self.content.as_bytes().to_vec(), before.as_ref().map_or(NEW_FILE_MODE, |state| state.mode));
+        let current = before.as_ref().map(|state| state.sha256);
+        let version = expect_version(&self.path, current, self.expected);
+        // Faults of the content precede conflicts, so that a refused content is still checked.
+        let written = version.map(|()| None).or_else(|conflict| self.merge(&targets, conflict).map(Some));
+        let (merged, conflict) = match written {
+            Ok(merged) => (merged, None),
+            Err(conflict) => (None, Some(conflict)),
+        };
+        let merged_from = current.filter(|_| merged.is_some());
+        let bytes = merged.unwrap_or_else(|| self.content.as_bytes().to_vec());
+        let after = (bytes, before.as_ref().map_or(NEW_FILE_MODE, |state| state.mode));
         let effect = if before.is_some() { Effect::Replace } else { Effect::Create };
         let desired = DesiredFile { path: self.path.clone(), effect, after: Some(after) };
         let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
-        expect_version(&self.path, before.as_ref().map(|state| state.sha256), self.expected)?;
-        plan.describe_one(&self.path)?;
+        if let Some(conflict) = conflict {
+            return Err(conflict);
+        }
+        plan.describe_one(&self.path, merged_from)?;
         Ok(plan)
+    }
+}
+
+impl WriteFile {
+    /// The present file with the change merged in, where the caller asked for that.
+    fn merge(&self, targets: &[Target], conflict: Refusal) -> Result<Vec<u8>, Refusal> {
+        let current = targets.first().and_then(|target| target.before.as_ref());
+        match (current, self.expected.and_then(ExpectedVersion::sha256), self.on_conflict) {
+            (Some((_, current)), Some(_), OnConflict::Merge) => {
+                merge_change(&self.path, self.base.as_ref(), current, &self.content, &conflict)
+            }
+            _ => Err(conflict),
+        }
     }
 }
 
 impl ChangePlan {
     /// Fills in the output and the summary of a tool that writes only the file at `path`.
-    pub(crate) fn describe_one(&mut self, path: &LogicalPath) -> Result<(), Refusal> {
+    ///
+    /// # Errors
+    ///
+    /// `NOT_FOUND` if the plan has no such file.
+    pub(crate) fn describe_one(&mut self, path: &LogicalPath, merged_from: Option<Sha256>) -> Result<(), Refusal> {
         let Some((change, content)) = self.at(path).and_then(|change| Some((change, change.after.as_ref()?))) else {
             return Err(Refusal::not_found(path));
         };
@@ -148,8 +217,14 @@ impl ChangePlan {
             bytes_written: content.size_bytes,
             insertions: change.counts.insertions,
             deletions: change.counts.deletions,
+            merged: merged_from.is_some(),
+            merged_from,
         };
-        let verb = if output.created { "created" } else { "replaced" };
+        let verb = match (output.created, output.merged) {
+            (true, _) => "created",
+            (false, false) => "replaced",
+            (false, true) => "merged into",
+        };
         self.summary = format!("{verb} {path} (+{} -{})", output.insertions, output.deletions);
         self.output = members(&output);
         Ok(())
@@ -165,7 +240,7 @@ pub(crate) fn members(output: &impl Serialize) -> Map<String, Value> {
     }
 }
 
-/// The refusal of creating `path`, which exists.
+/// Returns the refusal of creating `path`, which exists.
 pub(crate) fn already_exists(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::AlreadyExists,
@@ -173,33 +248,4 @@ pub(crate) fn already_exists(path: &LogicalPath) -> Refusal {
         "Read the file and replace it with its sha256 as `expectedSha256`, or choose another path.",
     )
     .at(path)
-}
-
-/// The hint where a version is expected of a file that does not exist.
-const ABSENT_HINT: &str = "Leave out `expectedSha256` to create the file, or find its path with find_files.";
-
-/// Checks that `path` has the version that the caller expects. An existing file needs an expected version.
-pub(crate) fn expect_version(
-    path: &LogicalPath,
-    current: Option<Sha256>,
-    expected: Option<Sha256>,
-) -> Result<(), Refusal> {
-    if let (None, Some(_)) = (current, expected) {
-        // The transaction adds whether the file existed before.
-        let message = format!("`{path}` does not exist, so `expectedSha256` cannot match");
-        return Err(Refusal::new(Code::WriteConflict, message, ABSENT_HINT).at(path));
-    }
-    let message = match (current, expected) {
-        (None, _) => return Ok(()),
-        (Some(current), Some(expected)) if current == expected => return Ok(()),
-        (Some(_), Some(_)) => format!("`{path}` does not have the version in `expectedSha256`"),
-        (Some(_), None) => format!("`{path}` exists; replacing it needs `expectedSha256`"),
-    };
-    Err(Refusal::new(
-        Code::WriteConflict,
-        message,
-        "Read the file again, base the change on its present content, and give its sha256 as `expectedSha256`.",
-    )
-    .at(path)
-    .with_details(|details| details.current_sha256 = current))
 }

@@ -19,8 +19,8 @@ impl Committed {
     ///
     /// # Errors
     ///
-    /// `RUN_NEEDS_REPAIR` where a file was changed from outside; `UNAVAILABLE` where the disk does not take the change. The
-    /// calls are recorded all the same.
+    /// `RUN_NEEDS_REPAIR` if a file was changed from outside; `UNAVAILABLE` if the change cannot be applied to the disk
+    /// now. The calls are recorded nevertheless.
     pub async fn apply(self, engine: &Engine, run: &Arc<OpenRun>) -> Result<Vec<Answer>, CallError> {
         let Self { answers, records, files } = self;
         let Some(files) = files else { return Ok(answers) };
@@ -43,12 +43,12 @@ impl Committed {
                 return Err(needs_repair().into());
             }
             Ok(Err(ApplyError::Io(error))) => {
-                tracing::warn!(run.id = %run.run_id, ?seqs, %error, "a journalled change was not applied: repeating it");
-                reconcile::replay_records(engine, run, &seqs).await.map_err(|error| error.unfinished(&seqs))?;
+                tracing::warn!(run.id = %run.run_id, ?seqs, %error, "a journalled change was not applied and is repeated");
+                reconcile::replay_records(engine, run, &seqs).await.map_err(|error| error.unapplied(&seqs))?;
             }
             Err(_) => {
-                tracing::error!(run.id = %run.run_id, ?seqs, "applying a change panicked: repeating it");
-                reconcile::replay_records(engine, run, &seqs).await.map_err(|error| error.unfinished(&seqs))?;
+                tracing::error!(run.id = %run.run_id, ?seqs, "applying a change panicked; it is repeated");
+                reconcile::replay_records(engine, run, &seqs).await.map_err(|error| error.unapplied(&seqs))?;
             }
         }
         unapplied.finish();

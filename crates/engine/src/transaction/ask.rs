@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ledger::Entry;
-use model::{Approval, ApprovalFile, ApprovalState, Code, Outcome, Refusal, ToolCallId, Verdict};
+use model::{Approval, ApprovalFile, ApprovalRule, ApprovalState, Code, Outcome, Refusal, ToolCallId, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::CallError;
@@ -15,17 +15,18 @@ use crate::engine::Engine;
 use crate::runs::open_run::OpenRun;
 use crate::runs::quota::PendingReservation;
 use crate::tool::change_plan::ChangePlan;
+use crate::tool::expected_version::without_seen;
 use crate::transaction::judge::{Judged, JudgedItem};
 
-/// How long a person has to decide, in seconds.
+/// The time after which an approval expires, in seconds.
 const APPROVAL_SECONDS: i64 = 24 * 60 * 60;
-/// The longest reason that is joined from several, in characters.
+/// The maximum length of a reason that is joined from several, in characters.
 const MAX_JOINED_REASON: usize = 2000;
 
-/// What the approval of a batch has in place of a tool.
+/// The tool in the approval of a batch.
 pub const BATCH: &str = "batch";
 
-/// The stored input of a batch that waits for approval: its changes in their order.
+/// The stored input of a batch that waits for approval: its changes, in order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredBatch {
@@ -48,18 +49,18 @@ pub struct StoredCall {
 }
 
 impl Judged {
-    /// Records that the changes wait for approval, and returns each call's refusal. Reads of a batch are left out.
+    /// Records that the changes wait for approval, and returns each call's refusal. Reads of a batch are not executed.
     ///
     /// # Errors
     ///
-    /// `QUOTA_EXCEEDED` where too many calls of the run wait; the errors of the ledger.
+    /// `QUOTA_EXCEEDED` if too many calls of the run wait; the errors of the ledger.
     pub async fn ask(self, engine: &Engine, run: &Arc<OpenRun>, is_dry_run: bool) -> Result<Vec<CallError>, Failure> {
         let reserved = reserve(engine, run).await.map_err(|error| match self.items.len() {
             1 => Failure::Call(0, error),
             _ => Failure::All(error),
         })?;
         let mut refusal = approval_required(&self.decision.reasons, is_dry_run);
-        let mut approval = if is_dry_run { None } else { self.approval()? };
+        let mut approval = if is_dry_run { None } else { self.approval(run)? };
         refusal.details.approval_id = approval.as_ref().map(|(approval, _)| approval.approval_id.clone());
         let mut rows = Vec::with_capacity(self.items.len());
         for (call, item) in self.calls.iter().zip(&self.items) {
@@ -86,21 +87,22 @@ impl Judged {
         Ok(recorded.map(|(refusal, record)| refusal.recorded(record.seq, record.hash).into()).collect())
     }
 
-    /// The approval of all changes, with their stored input.
-    fn approval(&self) -> Result<Option<(Approval, String)>, Failure> {
+    /// Returns the approval of all changes, with their stored input.
+    fn approval(&self, run: &OpenRun) -> Result<Option<(Approval, String)>, Failure> {
         let changes: Vec<_> = self.changes().map(|(index, change)| (&self.calls[index], change)).collect();
-        let Some((first, _)) = changes.first() else { return Ok(None) };
+        let Some((first, change)) = changes.first() else { return Ok(None) };
         let diff: Vec<u8> = changes.iter().flat_map(|(_, change)| change.plan.diff.iter().copied()).collect();
-        let approval = new_approval(first, self.files(), &diff, self.decision.reasons.clone());
+        let rule = run.rules.policy().approval;
+        let approval = new_approval(first, self.files(), &diff, self.decision.reasons.clone(), rule);
         if self.items.len() == 1 {
-            return Ok(Some((approval, first.input.clone())));
+            return Ok(Some((approval, stored_input(first, &change.plan))));
         }
         let reasons: Vec<_> = changes.iter().filter_map(|(call, _)| call.reason.as_deref()).collect();
-        let calls = changes.iter().map(|(call, _)| StoredCall {
+        let calls = changes.iter().map(|(call, change)| StoredCall {
             tool: call.tool.name.to_owned(),
             tool_call_id: call.tool_call_id.clone(),
             reason: call.reason.clone().unwrap_or_default(),
-            input: call.input.clone(),
+            input: stored_input(call, &change.plan),
         });
         let input = serde_json::to_string(&StoredBatch { calls: calls.collect() });
         let input = input.map_err(|error| Failure::Recorded(CallError::Internal(Box::new(error))))?;
@@ -108,35 +110,41 @@ impl Judged {
     }
 }
 
-/// Reserves one of the calls that may wait for approval in the run.
+/// The input of a call to be executed once it is approved: for the caller who decides, with the versions that the first caller
+/// had seen.
+fn stored_input(call: &CallContext, plan: &ChangePlan) -> String {
+    if plan.seen.is_empty() { call.input.clone() } else { without_seen(&call.input, &plan.seen) }
+}
+
+/// Reserves one of the run's pending approvals.
 async fn reserve<'a>(engine: &Engine, run: &'a OpenRun) -> Result<PendingReservation<'a>, CallError> {
     if let Ok(reserved) = run.pending_approvals.reserve() {
         return Ok(reserved);
     }
-    // The ledger knows best how many wait.
+    // The count in memory may be too high, so it is read from the ledger again.
     engine.refresh_state(run).await?;
     Ok(run.pending_approvals.reserve()?)
 }
 
 fn approval_required(reasons: &[String], is_dry_run: bool) -> Refusal {
     let (message, hint) = if is_dry_run {
-        let message = "the call would need a person's approval; this was a dry run, and nobody was asked";
-        (message, "Make the call without dryRun: it then waits until a person has decided.")
+        let message = "the call would need a person's approval; this was a dry run, so no approval was requested";
+        (message, "Make the call without dryRun. It then waits until a person has decided.")
     } else {
         let message = "the call needs a person's approval; nothing has changed yet";
-        let hint = "Continue with other work: a person decides, and GET /v1/runs/{run}/tool-calls/{toolCallId} has the outcome.";
+        let hint = "Continue with other work. GET /v1/runs/{run}/tool-calls/{toolCallId} returns the outcome.";
         (message, hint)
     };
     Refusal::new(Code::ApprovalRequired, message, hint).with_details(|details| details.reasons = reasons.to_vec())
 }
 
-/// The refusal of a read in a batch whose changes wait.
+/// Returns the refusal of a read in a batch whose changes wait.
 fn read_left_out() -> Refusal {
-    let message = "the read was left out: the changes of its batch need a person's approval";
-    Refusal::new(Code::BatchNotDone, message, "Make the read by itself, now or when the batch is decided.")
+    let message = "the read was not executed: the changes of its batch need a person's approval";
+    Refusal::new(Code::BatchNotDone, message, "Make the read as a separate call, now or when the batch is decided.")
 }
 
-/// The entry of a call that waits for approval, with the reply to its repetitions.
+/// Returns the entry of a call that waits for approval, with the reply to its repetitions.
 fn pending_entry(call: &CallContext, plan: &ChangePlan, refusal: &Refusal) -> Entry {
     let mut draft = call.draft(Verdict::RequireApproval, Outcome::Pending);
     draft.code = Some(Code::ApprovalRequired);
@@ -145,14 +153,20 @@ fn pending_entry(call: &CallContext, plan: &ChangePlan, refusal: &Refusal) -> En
     call.entry(draft, Some(stored_reply(refusal)))
 }
 
-/// Every reason once, one a line.
+/// Joins the distinct reasons, one per line.
 fn joined(reasons: &[&str]) -> String {
     let mut seen = BTreeSet::new();
     let distinct: Vec<_> = reasons.iter().copied().filter(|reason| seen.insert(*reason)).collect();
     distinct.join("\n").chars().take(MAX_JOINED_REASON).collect()
 }
 
-fn new_approval(call: &CallContext, files: Vec<ApprovalFile>, diff: &[u8], reasons: Vec<String>) -> Approval {
+fn new_approval(
+    call: &CallContext,
+    files: Vec<ApprovalFile>,
+    diff: &[u8],
+    reasons: Vec<String>,
+    rule: ApprovalRule,
+) -> Approval {
     Approval {
         approval_id: new_approval_id(),
         run_id: call.run_id.clone(),
@@ -166,7 +180,11 @@ fn new_approval(call: &CallContext, files: Vec<ApprovalFile>, diff: &[u8], reaso
         diff: String::from_utf8_lossy(diff).into_owned(),
         created_at: call.timestamp.clone(),
         expires_at: now_plus(APPROVAL_SECONDS),
+        approvers: rule.approvers,
+        not_creator: rule.not_creator,
+        approved_by: Vec::new(),
         decided_by: None,
+        on_behalf_of: None,
         note: None,
     }
 }

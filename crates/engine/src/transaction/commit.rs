@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ledger::{Appended, ApprovalDecision};
 use model::{Record, Usage};
 
+use crate::CallError;
 use crate::call::record::{Failure, refusal_of};
 use crate::call::{Answer, CallContext};
 use crate::call_error::refusals::{already_recorded, approval_not_pending};
@@ -21,7 +22,7 @@ pub struct Committed {
     pub answers: Vec<Answer>,
     /// The records of the calls that change files.
     pub records: Vec<Record>,
-    /// The staged contents; `None` where the calls only read.
+    /// The staged contents; `None` if the calls only read.
     pub files: Option<workspace::Staged>,
 }
 
@@ -30,7 +31,7 @@ impl Staged {
     ///
     /// # Errors
     ///
-    /// Where the ledger does not take the entries. Nothing stays staged, unless the outcome is uncertain.
+    /// If the ledger does not append the entries. No staged file remains, unless the outcome is uncertain.
     pub async fn commit(
         self,
         engine: &Engine,
@@ -46,6 +47,10 @@ impl Staged {
         }
         let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item));
         let (mut entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
+        let person = decision.as_ref().and_then(|decision| decision.on_behalf_of.as_ref());
+        for entry in entries.iter_mut().filter(|entry| entry.draft.mutates) {
+            entry.draft.reasons.extend(person.map(|name| format!("onBehalfOf:{name}")));
+        }
         if let Some(first) = entries.iter_mut().find(|entry| entry.draft.mutates) {
             (first.approval_decision, first.disk) = (decision, disk_change);
         }
@@ -59,6 +64,9 @@ impl Staged {
             }
         };
         disk.settle(disk_change);
+        for record in &records {
+            run.seen_versions.add(record);
+        }
         let complete = |((call, answer), record): ((&CallContext, _), &Record)| {
             crate::transaction::entries::PendingAnswer::complete(answer, call, record.seq, record.hash)
         };
@@ -68,7 +76,7 @@ impl Staged {
     }
 }
 
-/// Removes what was staged for entries that the ledger did not take, and returns the reason.
+/// Removes the staged files of entries that the ledger did not append, and returns the reason.
 async fn undo(
     engine: &Engine,
     run: &OpenRun,
@@ -78,12 +86,13 @@ async fn undo(
 ) -> Failure {
     let error = match appended {
         Err(error) => {
-            // The commit may have taken effect all the same. The next call reconciles before it plans.
+            // The commit may have taken effect nevertheless. The next call reconciles before it plans.
             run.accounting.set_uncertain(large_files);
+            run.seen_versions.clear();
             return Failure::Recorded(error.into());
         }
         Ok(Appended::Repeated(_)) => {
-            // An uncertain attempt before this one is recorded. Its steps may not be applied yet.
+            // An earlier attempt with an uncertain outcome is recorded. Its steps may not be applied yet.
             run.accounting.set_dirty();
             Failure::Recorded(already_recorded().into())
         }
@@ -91,6 +100,9 @@ async fn undo(
         Ok(Appended::NotPending) => Failure::Recorded(approval_not_pending().into()),
         Ok(Appended::PreconditionFailed(failed)) => Failure::All(refusal_of(failed).into()),
         Ok(Appended::Recorded(_)) => return Failure::Recorded(already_recorded().into()),
+        Ok(other @ (Appended::Unchanged | Appended::NoSuchToken | Appended::EventQuotaExceeded(_))) => {
+            Failure::Recorded(CallError::Internal(format!("the ledger rejected a mutation as {other:?}").into()))
+        }
     };
     staged_files::discard(run, &large_files);
     error

@@ -16,7 +16,7 @@ const MAX_DIFF_BYTES: usize = 16 * 1024;
 /// No record has a higher number.
 const NEWEST: u64 = i64::MAX as u64;
 
-/// Adds to a write conflict what has changed between the version that the caller expects and the present one, where the
+/// Adds to a write conflict what has changed between the version that the caller expects and the present one, if the
 /// former is still known. `expected` are the versions that the call expects; the caller has locked its paths.
 ///
 /// The diff is stored with the answer for every caller, and shown to those who may read.
@@ -32,51 +32,59 @@ pub async fn add_changes(
     let about = refusal.details.path.as_deref();
     let Some((path, sha256)) = expected.iter().find(|(path, _)| Some(path.as_str()) == about) else { return refusal };
     match since(engine, run, path, *sha256).await {
-        Ok(Since { diff, absent: None }) => refusal.with_details(|details| details.diff = diff),
-        Ok(Since { diff, absent: Some(existed) }) => {
+        Ok(Since { is_hidden: true, .. }) => without_regions(refusal),
+        Ok(Since { diff, absent: None, .. }) => refusal.with_details(|details| details.diff = diff),
+        Ok(Since { diff, absent: Some(existed), .. }) => {
             let message = if existed {
-                format!("`{path}` does not exist any more")
+                format!("`{path}` no longer exists")
             } else {
-                format!("`{path}` does not exist and never has in this run, so it has no version to expect")
+                format!("`{path}` does not exist and has never existed in this run")
             };
             Refusal { message, ..refusal }.with_details(|details| details.diff = diff)
         }
         Err(error) => {
-            // The refusal is complete without it.
+            // The diff is optional.
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "the changes since the expected version are unknown"
             );
-            refusal
+            without_regions(refusal)
         }
     }
 }
 
-/// What has become of a file since the expected version.
+/// The refusal without the file's text, which policy may hide.
+fn without_regions(refusal: Refusal) -> Refusal {
+    refusal.with_details(|details| details.conflict_regions.clear())
+}
+
+/// The changes of a file since the expected version.
 #[derive(Default)]
 struct Since {
     /// The diff from that version to the present one, as far as both are known and may be shown.
     diff: Option<String>,
-    /// Where there is no file now: whether there ever was one in this run.
+    /// If there is no file now: whether there ever was one in this run.
     absent: Option<bool>,
+    /// Whether the file's text may not be shown.
+    is_hidden: bool,
 }
 
 async fn since(engine: &Engine, run: &Arc<OpenRun>, path: &LogicalPath, seen: Sha256) -> Result<Since, CallError> {
     let (open_run, at) = (Arc::clone(run), path.clone());
-    // Judged as a read, also where the file is gone.
+    // Judged as a read, also if the file was deleted.
     let now = engine.blocking(move || Ok(readable(&open_run, &at)?)).await?;
     let now = match now {
         Now::Text(text) => Some(text),
         Now::Nothing => None,
-        Now::Hidden => return Ok(Since::default()),
+        Now::Hidden => return Ok(Since { is_hidden: true, ..Since::default() }),
     };
     let absent = if now.is_none() { Some(existed(engine, run, path).await?) } else { None };
     let StoredContent::Bytes(seen) = engine.stored_content(run, path, seen, NEWEST).await? else {
-        return Ok(Since { diff: None, absent });
+        return Ok(Since { diff: None, absent, is_hidden: false });
     };
     let path = path.clone();
     let diff = engine.blocking(move || Ok(write(&path, &seen, now.as_deref()))).await?;
-    Ok(Since { diff, absent })
+    Ok(Since { diff, absent, is_hidden: false })
 }
 
 /// Whether there ever was a file at `path`: at the start, or by a call of the run.
@@ -117,7 +125,7 @@ fn side<'a>(path: &'a LogicalPath, text: &'a str) -> Side<'a> {
     Side { path, bytes: text.as_bytes(), mode: 0o644 }
 }
 
-/// The diff, cut at the end of a line; `None` where it would show no lines.
+/// Returns the diff, cut at the end of a line; `None` if it would show no lines.
 fn write(path: &LogicalPath, seen: &[u8], now: Option<&str>) -> Option<String> {
     let seen = model::decode(seen)?.text;
     let diff = diff_file(Some(side(path, &seen)), now.map(|now| side(path, now)));
@@ -130,5 +138,5 @@ fn write(path: &LogicalPath, seen: &[u8], now: Option<&str>) -> Option<String> {
     }
     let end = diff.text[..MAX_DIFF_BYTES].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let shown = String::from_utf8_lossy(&diff.text[..end]);
-    Some(format!("{shown}\\ cut here: the diff has {whole} bytes; read the file again for all of it\n"))
+    Some(format!("{shown}\\ truncated: the diff has {whole} bytes; read the file again\n"))
 }

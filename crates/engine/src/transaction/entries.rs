@@ -15,9 +15,9 @@ pub(crate) const DONE: u16 = 200;
 
 /// The answer of a call whose record is not appended yet.
 pub(crate) enum PendingAnswer {
-    /// Of a mutation: its members as JSON text, without `seq` and `headHash`.
+    /// The members of a mutation's answer as JSON text, without `seq` and `headHash`.
     Mutation(String),
-    /// Of a read: all of it.
+    /// The complete answer of a read.
     Read(Answer),
 }
 
@@ -31,7 +31,7 @@ impl PendingAnswer {
     }
 }
 
-/// The entry and the answer of a call that takes effect.
+/// Returns the entry and the answer of a call that takes effect.
 pub(crate) fn committed(call: &CallContext, item: JudgedItem) -> (Entry, PendingAnswer) {
     let JudgedChange { plan, reasons, usage } = match item {
         JudgedItem::Change(change) => change,
@@ -59,7 +59,7 @@ pub(crate) fn committed(call: &CallContext, item: JudgedItem) -> (Entry, Pending
     (entry, PendingAnswer::Mutation(members))
 }
 
-/// The entry and the answer of a call that only shows what it would do.
+/// Returns the entry and the answer of a dry run.
 pub(crate) fn dry_run(call: &CallContext, item: JudgedItem) -> (Entry, PendingAnswer) {
     let JudgedChange { plan, reasons, .. } = match item {
         JudgedItem::Change(change) => change,
@@ -93,7 +93,7 @@ fn answer_members(
     serde_json::to_string(&output).unwrap_or_default()
 }
 
-/// The answer with the given `members` as JSON text, and the call's record.
+/// Returns the answer with the given `members` as JSON text, and the call's record.
 pub(crate) fn mutation_answer(call: &CallContext, members: &str, seq: u64, hash: Option<Sha256>) -> Answer {
     let mut output = format!("{{\"seq\":{seq}");
     if let Some(hash) = hash {

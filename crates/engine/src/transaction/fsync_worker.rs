@@ -9,9 +9,9 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use workspace::Applied;
 
-/// Changes that may wait for their sync. A mutation beyond that waits with its answer.
+/// The maximum number of changes that wait for their sync. Answers of further mutations are delayed.
 const MAX_WAITING: usize = 1024;
-/// Changes that are synced together.
+/// The maximum number of changes that are synced together.
 const MAX_BATCH: usize = 512;
 /// How long the first change of a batch waits for more.
 const GATHER: Duration = Duration::from_millis(100);
@@ -46,8 +46,8 @@ impl FsyncWorker {
         let Some(sender) = sender else { return };
         let waiting = Waiting { run_id: run_id.clone(), seqs: seqs.clone(), applied };
         if sender.send(waiting).await.is_err() {
-            // The task has ended with the engine; the next start does the steps again.
-            tracing::warn!(run.id = %run_id, ?seqs, "a change was left to the next start to sync");
+            // The task has ended with the engine. The next start repeats the steps.
+            tracing::warn!(run.id = %run_id, ?seqs, "a change was not synced: the next start repeats it");
         }
     }
 
@@ -64,8 +64,8 @@ impl FsyncWorker {
 
 async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<Waiting>) {
     let mut batch = Vec::new();
-    // Synced and not pruned yet. Steps of one file are pruned in their order: were later ones pruned alone, the next start
-    // would take their result for a change from outside.
+    // Synced and not pruned yet. Steps of one file are pruned in order: if only later ones were pruned, the next start would
+    // take their result for a change from outside.
     let mut synced = Vec::new();
     loop {
         let received = receiver.recv_many(&mut batch, MAX_BATCH);
@@ -80,7 +80,7 @@ async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<Waiting>) {
             applied.push(one.applied);
         }
         if let Err(error) = tokio::task::spawn_blocking(move || fsync(&applied)).await {
-            tracing::error!(%error, "changes could not be synced; the next start does them again");
+            tracing::error!(%error, "changes could not be synced: the next start repeats them");
             return;
         }
         synced.extend(done);
@@ -89,7 +89,7 @@ async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<Waiting>) {
     prune(ledger.as_ref(), &mut synced).await;
 }
 
-/// Prunes the steps that are `synced`. Those that cannot be pruned now stay for the next time.
+/// Prunes the steps that are `synced`. Those that cannot be pruned now stay for the next attempt.
 async fn prune(ledger: &dyn Ledger, synced: &mut Vec<(RunId, u64)>) {
     if synced.is_empty() {
         return;
@@ -97,7 +97,7 @@ async fn prune(ledger: &dyn Ledger, synced: &mut Vec<(RunId, u64)>) {
     failpoint::hit("fsync.synced");
     match ledger.prune(synced).await {
         Ok(()) => synced.clear(),
-        Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "steps could not be forgotten yet"),
+        Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "journal steps could not be pruned yet"),
     }
     failpoint::hit("fsync.pruned");
 }
@@ -121,7 +121,7 @@ pub fn fsync(applied: &[Applied]) {
     }
 }
 
-/// Ends the process where `error` comes from a sync that failed.
+/// Ends the process if `error` comes from a sync that failed.
 pub fn abort_on_failed_fsync(error: &std::io::Error) {
     if workspace::is_fsync_failure(error) {
         abort_after(error);
@@ -129,6 +129,9 @@ pub fn abort_on_failed_fsync(error: &std::io::Error) {
 }
 
 fn abort_after(error: &std::io::Error) -> ! {
-    tracing::error!(error = error as &dyn std::error::Error, "a sync failed: ending, to recover from the journal");
+    tracing::error!(
+        error = error as &dyn std::error::Error,
+        "fsync failed: the process ends, and the next start repeats the changes from the journal"
+    );
     std::process::abort();
 }

@@ -9,7 +9,7 @@ use crate::call_error::refusals::forbidden;
 use crate::engine::Engine;
 use crate::transaction::entries::{DONE, mutation_answer};
 
-/// What the ledger has under a call's ID.
+/// The result of a lookup of a call's ID.
 pub enum StoredAnswer {
     /// No answer: the call is new.
     None,
@@ -24,7 +24,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Where the ledger fails.
+    /// If the ledger fails.
     pub async fn stored_answer(&self, call: &CallContext) -> Result<StoredAnswer, CallError> {
         if !call.client_supplied_id {
             return Ok(StoredAnswer::None);
@@ -35,7 +35,7 @@ impl Engine {
         if stored.tool != call.tool.name || stored.input_sha256 != call.input_sha256 {
             return Ok(StoredAnswer::OtherCall);
         }
-        // A call that failed by an internal error has no reply: it may be repeated.
+        // A call that failed with an internal error has no reply and is executed again.
         let Some(reply) = stored.reply else { return Ok(StoredAnswer::None) };
         let internal = |error: serde_json::Error| CallError::Internal(Box::new(error));
         if reply.status == DONE {
@@ -51,7 +51,7 @@ impl Engine {
     }
 }
 
-/// The permission that the effect of the first call required and the present caller lacks.
+/// Returns the permission that the effect of the first call required, if the present caller lacks it.
 fn missing_permission(call: &CallContext, members: &Map<String, Value>) -> Option<Permission> {
     let created = members.get("created").and_then(Value::as_bool)?;
     let needed = if created { Permission::FileWriteCreate } else { Permission::FileWriteReplace };

@@ -20,7 +20,7 @@ use crate::transaction::staged_files;
 
 /// Planned calls, with the decision about all of them.
 pub struct Judged {
-    /// The calls, in their order.
+    /// The calls, in order.
     pub calls: Arc<[CallContext]>,
     /// What each would do.
     pub items: Vec<JudgedItem>,
@@ -28,7 +28,7 @@ pub struct Judged {
     pub overlay: PlanOverlay,
     /// The decision.
     pub decision: Decision,
-    /// The call that the decision denies; of several, the first that is too much with those before it.
+    /// The call that the decision denies: of several, the first that exceeds a limit together with those before it.
     pub denied: Option<usize>,
     /// The disk space that is reserved for the change.
     pub disk: Reservation,
@@ -61,7 +61,7 @@ impl Planned {
     ///
     /// The call that could not be planned, unless a call before it is denied.
     pub fn judge(self, run: &OpenRun) -> Result<Judged, Failure> {
-        let Self { calls, items, overlay, stopped } = self;
+        let Self { calls, items, overlay, stopped, .. } = self;
         let before = run.accounting.usage();
         let mut judged = Judged {
             calls,
@@ -106,7 +106,7 @@ impl Planned {
 }
 
 impl Judged {
-    /// The changes, each with the index of its call.
+    /// Returns the changes, each with the index of its call.
     pub fn changes(&self) -> impl Iterator<Item = (usize, &JudgedChange)> {
         self.items.iter().enumerate().filter_map(|(index, item)| match item {
             JudgedItem::Change(change) => Some((index, change)),
@@ -114,12 +114,12 @@ impl Judged {
         })
     }
 
-    /// The files that the changes write, which an approval is bound to.
+    /// Returns the files that the changes write, which an approval is bound to.
     pub fn files(&self) -> Vec<ApprovalFile> {
         self.changes().flat_map(|(_, change)| files_of(&change.plan)).collect()
     }
 
-    /// The failure of a denied transaction.
+    /// Returns the failure of a denied transaction.
     pub fn into_denial(self) -> Failure {
         let Decision { refusal, reasons, .. } = self.decision;
         let error = refusal.unwrap_or_else(|| denied(reasons)).into();
@@ -153,7 +153,7 @@ impl Judged {
         }
     }
 
-    /// Denies a change that would wait for approval with content that is not stored for that long.
+    /// Denies a change that would wait for approval if its content is too large to be stored for that.
     fn refuse_staged_uploads(&mut self) {
         if self.decision.verdict != Verdict::RequireApproval {
             return;
@@ -167,7 +167,7 @@ impl Judged {
         }
     }
 
-    /// Reserves the disk space of all changes. Denies the first that is too much with those before it.
+    /// Reserves the disk space of all changes. Denies the first that exceeds the quota together with those before it.
     fn reserve(&mut self) {
         if self.decision.verdict == Verdict::Deny {
             return;
@@ -181,7 +181,7 @@ impl Judged {
             self.disk_change += change;
             staged_bytes += uploaded;
             let growth = self.disk_change.growth();
-            // An upload lies beside the file that it replaces until it is applied.
+            // Until it is applied, an upload takes disk space in addition to the file that it replaces.
             let wanted = Disk { bytes: growth.bytes.max(staged_bytes), ..growth };
             if let Err(refusal) = self.disk.resize(wanted) {
                 self.deny(index, refusal);

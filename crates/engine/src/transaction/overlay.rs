@@ -37,21 +37,21 @@ impl PlanOverlay {
         self.0.contains_key(path)
     }
 
-    /// Every path that the calls change.
+    /// Returns every path that the calls change.
     pub fn paths(&self) -> Vec<LogicalPath> {
         self.0.keys().cloned().collect()
     }
 
-    /// Every path that the calls leave empty.
+    /// Returns every path that the calls remove.
     pub fn removed(&self) -> impl Iterator<Item = &LogicalPath> {
         self.0.iter().filter(|(_, state)| state.after.is_none()).map(|(path, _)| path)
     }
 
-    /// The targets as a later call finds them, which removes the paths in `removed`.
+    /// Returns the targets as a later call, which removes the paths in `removed`, finds them.
     ///
     /// # Errors
     ///
-    /// `NOT_A_DIRECTORY`, `NOT_A_FILE` where an earlier call turns a folder on the path into a file, or the reverse.
+    /// `NOT_A_DIRECTORY`, `NOT_A_FILE` if an earlier call turns a folder on the path into a file, or the reverse.
     pub fn apply_to(&self, targets: Vec<Target>, removed: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Refusal> {
         let over = |target: Target| {
             self.check_path(&target.path, removed)?;
@@ -77,7 +77,7 @@ impl PlanOverlay {
         Ok(())
     }
 
-    /// A file and another one under it that `planned` would leave upon the calls before it. No tree can hold both.
+    /// Returns a file and another one under it that would both exist after `planned`. No tree can hold both.
     pub fn path_conflict(&self, planned: &ChangePlan) -> Option<PathConflict> {
         if !planned.changes.changes.iter().any(|change| change.before.is_none() && change.after.is_some()) {
             return None;
@@ -113,7 +113,7 @@ impl PlanOverlay {
         }
     }
 
-    /// What all calls change together, file by file; removals before creations.
+    /// Returns what all calls change together, file by file; removals before creations.
     pub fn steps(&self) -> Vec<Step> {
         let version = |version: &Option<FileVersion>| version.as_ref().map(|(state, _)| (state.sha256, state.mode));
         let changed = self.0.iter().filter(|(_, state)| version(&state.before) != version(&state.after));
@@ -131,7 +131,7 @@ impl PlanOverlay {
         steps
     }
 
-    /// The files before and after the calls so far and `planned`, for the workspace's diff.
+    /// Returns the files before and after the calls so far and `planned`, for the workspace's diff.
     pub fn files_with(&self, planned: &ChangePlan) -> Vec<PlannedFile> {
         let overlay = |(path, state): (&LogicalPath, &PathState)| PlannedFile {
             path: path.clone(),
@@ -146,11 +146,11 @@ impl PlanOverlay {
         all.into_values().collect()
     }
 
-    /// What a read that names `paths` reads.
+    /// Returns what a read that names `paths` reads.
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST` where it names a path that changes together with one that does not.
+    /// `INVALID_REQUEST` if it names a path that changes together with one that does not.
     pub fn view(&self, workspace: &Workspace, paths: &[LogicalPath]) -> Result<ReadView, CallError> {
         if self.0.is_empty() {
             return Ok(ReadView::Present);
@@ -173,9 +173,10 @@ impl PlanOverlay {
                     .any(|path| path == changed || path.is_under(changed) || changed.is_under(path))
             };
             if let Some(changed) = self.0.keys().find(|changed| meets(changed)) {
-                let message =
-                    format!("the call reads more than `{changed}`, which an earlier call of the batch changes");
-                let hint = "Read it before the first change, or name changed files alone, or read after the batch.";
+                let message = format!(
+                    "the call reads `{changed}`, which an earlier call of the batch changes, together with other paths"
+                );
+                let hint = "Read before the first change, or only changed files, or after the batch.";
                 return Err(Refusal::invalid(message, hint).at(path).into());
             }
         }

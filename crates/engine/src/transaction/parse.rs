@@ -13,27 +13,27 @@ use crate::runs::in_flight_calls::InFlightGuard;
 use crate::runs::open_run::OpenRun;
 use crate::tool::{Mutation, ReadTool, ToolRun};
 
-/// What one call of a transaction does.
+/// The operation of a call.
 pub enum Operation {
-    /// It plans a change.
+    /// A change.
     Mutation(Box<dyn Mutation>),
-    /// It reads the files as the calls before it would leave them.
+    /// A read of the files as the calls before it would leave them.
     Read(Box<dyn ReadTool>),
 }
 
 /// The calls of a transaction, each with its parsed input or the refusal of it.
 pub struct Parsed {
-    /// The calls, in their order.
+    /// The calls, in order.
     pub calls: Arc<[CallContext]>,
-    /// What each does.
+    /// The operation of each.
     pub operations: Vec<Result<Operation, Refusal>>,
 }
 
 /// Calls that can be planned: all inputs are valid, and the earlier calls that they need are loaded.
 pub struct Loaded {
-    /// The calls, in their order.
+    /// The calls, in order.
     pub calls: Arc<[CallContext]>,
-    /// What each does.
+    /// The operation of each.
     pub operations: Vec<Operation>,
 }
 
@@ -49,15 +49,15 @@ impl Operation {
             ToolRun::Read(parse) => {
                 let tool = call.parse_read(parse, members)?;
                 if tool.at_record().is_some() {
-                    let message = "an atomic batch reads no earlier record";
-                    return Err(Refusal::invalid(message, "Send the read with atSeq by itself."));
+                    let message = "an atomic batch cannot read an earlier record";
+                    return Err(Refusal::invalid(message, "Send the read with atSeq as a separate call."));
                 }
                 Ok(Self::Read(tool))
             }
         }
     }
 
-    /// The paths that the input names.
+    /// Returns the paths that the input names.
     pub fn paths(&self) -> Vec<LogicalPath> {
         match self {
             Self::Mutation(tool) => tool.paths(),
@@ -65,7 +65,7 @@ impl Operation {
         }
     }
 
-    /// The versions that the call expects, by path.
+    /// Returns the versions that the call expects, by path.
     fn expected_versions(&self) -> Vec<(LogicalPath, Sha256)> {
         match self {
             Self::Mutation(tool) => {
@@ -78,7 +78,7 @@ impl Operation {
 }
 
 impl Parsed {
-    /// A transaction of `calls` in their order.
+    /// Creates a transaction of `calls` in their order.
     pub fn new(calls: Vec<(CallContext, Result<Operation, Refusal>)>) -> Self {
         let (calls, operations): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
         Self { calls: calls.into(), operations }
@@ -93,7 +93,13 @@ impl Parsed {
         let mut operations = Vec::with_capacity(self.operations.len());
         for (index, operation) in self.operations.into_iter().enumerate() {
             let loaded = match operation {
-                Ok(Operation::Mutation(tool)) => engine.load_earlier_calls(run, tool).await.map(Operation::Mutation),
+                Ok(Operation::Mutation(mut tool)) => {
+                    let actor = &self.calls[index].caller.actor;
+                    match engine.load_seen_content(run, actor, tool.as_mut()).await {
+                        Ok(()) => engine.load_earlier_calls(run, tool).await.map(Operation::Mutation),
+                        Err(error) => Err(error),
+                    }
+                }
                 Ok(read) => Ok(read),
                 Err(refusal) => Err(refusal.into()),
             };
@@ -108,7 +114,7 @@ impl Parsed {
     }
 }
 
-/// Waits until no call under an ID of `calls` is under way, and keeps others out until the guards are dropped.
+/// Waits until no other call under an ID of `calls` is in progress, and locks these IDs until the guards are dropped.
 pub(crate) async fn lock_ids<'a>(calls: &[CallContext], run: &'a OpenRun) -> Vec<InFlightGuard<'a>> {
     let ids: BTreeSet<_> = calls.iter().filter(|call| call.client_supplied_id).map(|call| &call.tool_call_id).collect();
     let mut guards = Vec::with_capacity(ids.len());
@@ -120,17 +126,26 @@ pub(crate) async fn lock_ids<'a>(calls: &[CallContext], run: &'a OpenRun) -> Vec
 }
 
 impl Loaded {
-    /// The paths of each call.
+    /// Returns the paths of each call.
     pub fn paths(&self) -> Vec<Vec<LogicalPath>> {
         self.operations.iter().map(Operation::paths).collect()
     }
 
-    /// The versions that each call expects.
+    /// Returns the versions that each call expects.
     pub fn expected_versions(&self) -> Vec<Vec<(LogicalPath, Sha256)>> {
         self.operations.iter().map(Operation::expected_versions).collect()
     }
 
-    /// The paths that the transaction locks: those of a single mutation, else the whole run.
+    /// What the refusal of each call says in addition.
+    pub fn refusal_notes(&self) -> Vec<Option<&'static str>> {
+        let note = |operation: &Operation| match operation {
+            Operation::Mutation(tool) => tool.refusal_note(),
+            Operation::Read(_) => None,
+        };
+        self.operations.iter().map(note).collect()
+    }
+
+    /// Returns the paths that the transaction locks: those of a single mutation, otherwise the whole run.
     pub fn paths_to_lock(&self) -> Vec<LogicalPath> {
         match self.operations.as_slice() {
             [Operation::Mutation(tool)] if !tool.is_exclusive() => tool.paths(),
@@ -138,7 +153,7 @@ impl Loaded {
         }
     }
 
-    /// The index of the first mutation.
+    /// Returns the index of the first mutation.
     pub fn first_mutation(&self) -> Option<usize> {
         self.operations.iter().position(|operation| matches!(operation, Operation::Mutation(_)))
     }

@@ -1,4 +1,4 @@
-//! The second state of a transaction: what each call would change, planned upon the calls before it.
+//! The second state of a transaction: what each call would change, planned on top of the calls before it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,21 +18,24 @@ use crate::runs::quota::Reservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::output::ReadOutput;
 use crate::tool::{Mutation, PlanContext, ReadContext, ReadTool};
+use crate::transaction::given_versions::GivenVersions;
 use crate::transaction::overlay::{PlanOverlay, ReadView};
 use crate::transaction::parse::{Loaded, Operation};
 use crate::transaction::staged_files;
 
-/// A patch waits no longer for the hash of the workspace's whole diff: the run's other mutations wait for it too.
+/// The maximum time to compute the hash of the workspace's whole diff. The run's other mutations wait meanwhile.
 const MAX_DIFF_TIME: Duration = Duration::from_secs(3);
 
 /// What the calls would do, up to the first that cannot be planned.
 pub struct Planned {
-    /// The calls, in their order.
+    /// The calls, in order.
     pub calls: Arc<[CallContext]>,
     /// What each would do.
     pub items: Vec<PlannedItem>,
     /// The files as the calls would leave them.
     pub overlay: PlanOverlay,
+    /// The versions of files that the calls give their caller.
+    given: GivenVersions,
     /// The call that cannot be planned, and why.
     pub stopped: Option<(usize, CallError)>,
 }
@@ -46,10 +49,16 @@ pub enum PlannedItem {
 }
 
 impl Loaded {
-    /// Plans every call upon the calls before it. Sets nothing but caches; `cancel` ends reads.
+    /// Plans every call on top of the calls before it. Changes nothing except caches. `cancel` ends reads.
     pub fn plan(self, run: &OpenRun, cancel: &AtomicBool) -> Planned {
         let Self { calls, operations } = self;
-        let mut planned = Planned { calls, items: Vec::new(), overlay: PlanOverlay::default(), stopped: None };
+        let mut planned = Planned {
+            calls,
+            items: Vec::new(),
+            overlay: PlanOverlay::default(),
+            given: GivenVersions::default(),
+            stopped: None,
+        };
         planned.stopped = check_file_count(run, &operations);
         if planned.stopped.is_some() {
             return planned;
@@ -65,7 +74,12 @@ impl Loaded {
                 }
             });
             match item {
-                Ok(item) => planned.items.push(item),
+                Ok(item) => {
+                    if is_batch {
+                        planned.given.add(&planned.calls[index], &item);
+                    }
+                    planned.items.push(item);
+                }
                 Err(error) => {
                     planned.stopped = Some((index, error));
                     break;
@@ -89,7 +103,9 @@ impl Planned {
         match operation {
             Operation::Read(tool) => Ok(PlannedItem::Read(read(run, call, &self.overlay, tool.as_ref(), cancel)?)),
             Operation::Mutation(mut tool) => {
-                let plan = plan_change(run, call, tool.as_ref(), &self.overlay)?;
+                let seen = self.given.resolve(tool.as_mut());
+                let mut plan = plan_change(run, call, tool.as_ref(), &self.overlay)?;
+                plan.seen = seen;
                 if is_batch {
                     staged_files::refuse_in_batch(&plan)?;
                     self.overlay.add(&plan);
@@ -101,7 +117,7 @@ impl Planned {
 }
 
 impl PlannedItem {
-    /// The bytes of file contents that it holds in memory.
+    /// Returns the size of the file contents that it holds in memory, in bytes.
     fn held_bytes(&self) -> u64 {
         match self {
             Self::Change(plan, _) => plan.held_bytes(),
@@ -110,7 +126,7 @@ impl PlannedItem {
     }
 }
 
-/// The first call with which the calls name more files than their budget allows.
+/// Returns the refusal of the first call with which the calls name more files than their budget allows.
 fn check_file_count(run: &OpenRun, operations: &[Operation]) -> Option<(usize, CallError)> {
     let mut named = BTreeSet::new();
     operations.iter().enumerate().find_map(|(index, operation)| {
@@ -120,7 +136,7 @@ fn check_file_count(run: &OpenRun, operations: &[Operation]) -> Option<(usize, C
     })
 }
 
-/// Plans a mutation upon the calls in `overlay`.
+/// Plans a mutation on top of the calls in `overlay`.
 fn plan_change(
     run: &OpenRun,
     call: &CallContext,
@@ -145,7 +161,7 @@ fn plan_change(
     let context = PlanContext { rules: &run.rules, base_commit: run.workspace.base_commit() };
     let not_files: Vec<_> = targets.iter().filter_map(|target| target.not_a_file.clone()).collect();
     let mut plan = tool.plan(&context, targets).map_err(|refusal| explain_not_found(refusal, not_files))?;
-    // Every change passes here. What no tree can hold must never come into the journal.
+    // Every change passes here. A path that no tree can hold must never get into the journal.
     if let Some(conflict) = overlay.path_conflict(&plan) {
         return Err(tool.path_conflict(conflict).into());
     }
@@ -162,13 +178,13 @@ fn plan_change(
     Ok(plan)
 }
 
-/// Where a call names a file and another entry has its path, the refusal names that entry.
+/// If a call names a file and another kind of entry has its path, the refusal names that entry.
 fn explain_not_found(refusal: Refusal, not_files: Vec<Refusal>) -> Refusal {
     let is_same = |other: &Refusal| refusal.code == Code::NotFound && other.details.path == refusal.details.path;
     not_files.into_iter().find(is_same).unwrap_or(refusal)
 }
 
-/// The refusal of a new credential in the call's own content. It precedes everything that depends on the tree.
+/// Returns the refusal of a new credential in the call's own content. It precedes everything that depends on the tree.
 fn new_credential(tool: &dyn Mutation, targets: &[Target]) -> Option<Refusal> {
     tool.check_staged_content(targets).or_else(|| {
         tool.new_texts().into_iter().find_map(|new| {
@@ -179,7 +195,7 @@ fn new_credential(tool: &dyn Mutation, targets: &[Target]) -> Option<Refusal> {
     })
 }
 
-/// The hash of the workspace's whole diff after the change; `None` where that takes longer than [`MAX_DIFF_TIME`].
+/// Returns the hash of the workspace's whole diff after the change; `None` if that takes longer than [`MAX_DIFF_TIME`].
 ///
 /// The whole tree is scanned once. From then on only paths that are known to differ, and those of mutations, are compared.
 fn workspace_diff_hash(run: &OpenRun, plan: &ChangePlan, overlay: &PlanOverlay) -> Result<Option<Sha256>, CallError> {
@@ -204,8 +220,15 @@ fn read(
     tool: &dyn ReadTool,
     cancel: &AtomicBool,
 ) -> Result<ReadOutput, CallError> {
-    let present =
-        |tree| ReadContext { rules: &run.rules, tree, workspace: None, changed: None, snapshot: None, cancel };
+    let present = |tree| ReadContext {
+        rules: &run.rules,
+        tree,
+        workspace: None,
+        changed: None,
+        snapshot: None,
+        counts_all: false,
+        cancel,
+    };
     if let Some(name) = &call.mount {
         let tree = run.mount(name).ok_or_else(|| unknown_mount(name, run))?;
         return Ok(tool.read(&present(&tree))?);

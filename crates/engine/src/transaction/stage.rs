@@ -1,4 +1,4 @@
-//! The fourth state of a transaction: new contents lie beside the tree, on its file system.
+//! The fourth state of a transaction: new contents are written next to the tree, on its file system.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::transaction::staged_files;
 
 /// Judged calls whose new contents are staged.
 pub struct Staged {
-    /// The calls, in their order.
+    /// The calls, in order.
     pub calls: Arc<[CallContext]>,
     /// What each would do.
     pub items: Vec<JudgedItem>,
-    /// The staged contents; `None` where the calls only read.
+    /// The staged contents; `None` if the calls only read.
     pub files: Option<workspace::Staged>,
     /// Names of large staged files, which the journal refers to.
     pub large_files: Vec<String>,
@@ -31,11 +31,11 @@ pub struct Staged {
 }
 
 impl Judged {
-    /// Writes the new contents beside the tree.
+    /// Writes the new contents next to the tree.
     ///
     /// # Errors
     ///
-    /// `WRITE_CONFLICT` where a file has changed since it was planned; the errors of the disk. Nothing stays staged.
+    /// `WRITE_CONFLICT` if a file has changed since it was planned; the errors of the disk. No staged file remains.
     pub fn stage(self, run: &OpenRun) -> Result<Staged, Failure> {
         let steps = self.steps();
         let large_files = staged_files::names(&steps);
@@ -70,7 +70,7 @@ impl Judged {
         Err(Failure::Call(index, changed_meanwhile(paths).into()))
     }
 
-    /// What the calls change together, file by file.
+    /// Returns what the calls change together, file by file.
     fn steps(&self) -> Vec<Step> {
         match self.items.as_slice() {
             [JudgedItem::Change(change)] => change.plan.changes.to_steps(),

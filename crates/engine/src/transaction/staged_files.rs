@@ -1,4 +1,4 @@
-//! Large files that a change moves: their content lies in the run's `tmp/`, and the journal refers to it by name.
+//! Large files that a change moves: their content is in the run's `tmp/`, and the journal refers to it by name.
 
 use model::{Code, Content, Effect, LogicalPath, Refusal, Sha256, Step, StepBytes};
 
@@ -13,7 +13,7 @@ use crate::transaction::fsync_worker::abort_on_failed_fsync;
 ///
 /// # Errors
 ///
-/// `WRITE_CONFLICT` where one has changed since it was planned; the errors of the disk.
+/// `WRITE_CONFLICT` if one has changed since it was planned; the errors of the disk.
 pub fn copy_moved(run: &OpenRun, planned: &ChangePlan) -> Result<(), CallError> {
     let mut copied = Vec::new();
     for (from, name, sha256) in moves(planned) {
@@ -27,19 +27,19 @@ pub fn copy_moved(run: &OpenRun, planned: &ChangePlan) -> Result<(), CallError> 
     Ok(())
 }
 
-/// Refuses a plan that moves a large file: a batch has the contents of its files in memory.
+/// Refuses a plan that moves a large file: a batch holds the contents of its files in memory.
 ///
 /// # Errors
 ///
 /// `FILE_TOO_LARGE`.
 pub fn refuse_in_batch(planned: &ChangePlan) -> Result<(), Refusal> {
     moves(planned).next().map_or(Ok(()), |(from, ..)| {
-        let message = format!("`{from}` is too large to be moved together with other calls");
-        Err(Refusal::new(Code::FileTooLarge, message, "Move it by a call of its own.").at(from))
+        let message = format!("`{from}` is too large to be moved in a batch");
+        Err(Refusal::new(Code::FileTooLarge, message, "Move it in a separate call.").at(from))
     })
 }
 
-/// The refusal of a plan that would wait for approval with content that is not stored for that long.
+/// Returns the refusal of a plan that would wait for approval, if its content is too large to be stored for that.
 pub fn refuse_approval(planned: &ChangePlan, reasons: &[String]) -> Option<Refusal> {
     let comes_in = |change: &&model::Change| {
         let staged = change.after.as_ref().filter(|content| matches!(content.bytes, StepBytes::Staged(_)));
@@ -48,10 +48,10 @@ pub fn refuse_approval(planned: &ChangePlan, reasons: &[String]) -> Option<Refus
     let change = planned.changes.changes.iter().find(comes_in)?;
     let limit = INLINE_BYTES as u64;
     let message = format!(
-        "the change of `{}` needs a person's approval, and a content of more than {limit} bytes is not stored for one",
+        "the change of `{}` needs a person's approval, for which content of more than {limit} bytes cannot be stored",
         change.path
     );
-    let hint = "Send at most as many bytes, or ask the operator for a policy that allows the change.";
+    let hint = "Send at most that many bytes, or ask the operator for a policy that allows the change.";
     Some(Refusal::new(Code::FileTooLarge, message, hint).at(&change.path).with_details(|details| {
         details.reasons = reasons.to_vec();
         details.limit = Some(limit);
@@ -59,7 +59,7 @@ pub fn refuse_approval(planned: &ChangePlan, reasons: &[String]) -> Option<Refus
     }))
 }
 
-/// The names of the files in `tmp/` that `steps` refer to.
+/// Returns the names of the files in `tmp/` that `steps` refer to.
 pub fn names(steps: &[Step]) -> Vec<String> {
     let name = |step: &Step| match &step.after.as_ref()?.bytes {
         StepBytes::Staged(name) => Some(name.clone()),
@@ -78,7 +78,7 @@ pub fn discard(run: &OpenRun, names: &[String]) {
     }
 }
 
-/// The source of each large file that moves, its name in `tmp/`, and its hash.
+/// Returns the source of each large file that moves, its name in `tmp/`, and its hash.
 fn moves(planned: &ChangePlan) -> impl Iterator<Item = (&LogicalPath, &str, Sha256)> {
     planned.changes.changes.iter().filter_map(|change| match (&change.effect, &change.after) {
         (Effect::MoveTo { from }, Some(Content { bytes: StepBytes::Staged(name), sha256, .. })) => {

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use ledger::{
-    AdvancedHead, Appended, CheckpointLog, Entry, JournalEntry, Ledger, LedgerError, NewCheckpoint, Page, PageSize,
-    RecordFilter, Result, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredRecord, StoredRun,
+    AdvancedHead, Appended, CheckpointLog, Entry, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError,
+    NewCheckpoint, Page, PageSize, RecordFilter, Result, SettledRun, StorageTotals, StoredCall, StoredCheckpoint,
+    StoredLeaf, StoredRecord, StoredRun,
 };
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Disk, ImportReport, LogicalPath, Run, RunId,
-    RunState, Sha256, Token, TokenId, ToolCallId,
+    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken,
+    Record, Run, RunId, RunState, Sha256, Token, ToolCallId,
 };
 
 /// How a call of the ledger fails.
@@ -101,17 +102,20 @@ impl CheckpointLog for FailingLedger {
 }
 
 #[async_trait]
+impl KeyedAnswers for FailingLedger {
+    async fn keyed_answer(&self, operator: &str, key_sha256: &Sha256, now: &str) -> Result<Option<KeyedAnswer>> {
+        self.pass(self.inner.keyed_answer(operator, key_sha256, now)).await
+    }
+
+    async fn delete_expired_answers(&self, now: &str) -> Result<()> {
+        self.pass(self.inner.delete_expired_answers(now)).await
+    }
+}
+
+#[async_trait]
 impl Ledger for FailingLedger {
-    async fn create_run(&self, run: &StoredRun, token: &Token) -> Result<()> {
-        self.pass(self.inner.create_run(run, token)).await
-    }
-
-    async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<bool> {
-        self.pass(self.inner.open_run(run, base_commit, import)).await
-    }
-
-    async fn set_run_state(&self, run: &RunId, state: RunState, closed_at: Option<&str>) -> Result<()> {
-        self.pass(self.inner.set_run_state(run, state, closed_at)).await
+    async fn create_run(&self, run: &StoredRun, token: &Token, entries: Vec<Entry>) -> Result<Vec<Record>> {
+        self.pass(self.inner.create_run(run, token, entries)).await
     }
 
     async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()> {
@@ -154,10 +158,6 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.expired_runs(now)).await
     }
 
-    async fn create_token(&self, token: &Token) -> Result<()> {
-        self.pass(self.inner.create_token(token)).await
-    }
-
     async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
         self.pass(self.inner.token(secret_sha256)).await
     }
@@ -166,8 +166,20 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.token_hashes(after, now, limit)).await
     }
 
-    async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<bool> {
-        self.pass(self.inner.revoke_token(run, token)).await
+    async fn create_operator(&self, token: &OperatorToken) -> Result<()> {
+        self.pass(self.inner.create_operator(token)).await
+    }
+
+    async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>> {
+        self.pass(self.inner.operators(after, limit)).await
+    }
+
+    async fn operator(&self, name: &OperatorName) -> Result<Option<OperatorToken>> {
+        self.pass(self.inner.operator(name)).await
+    }
+
+    async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool> {
+        self.pass(self.inner.revoke_operator(name, now)).await
     }
 
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {
@@ -200,6 +212,10 @@ impl Ledger for FailingLedger {
 
     async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Option<Vec<u8>>> {
         self.pass(self.inner.artifact(run, id)).await
+    }
+
+    async fn upload(&self, run: &RunId, sha256: &Sha256) -> Result<Option<Vec<u8>>> {
+        self.pass(self.inner.upload(run, sha256)).await
     }
 
     fn newest_position(&self) -> tokio::sync::watch::Receiver<i64> {

@@ -18,12 +18,14 @@ mod tests {
     use ::ledger::Ledger;
     use bytes::Bytes;
     use engine::Engine;
-    use engine::admission::tokens::{TokenSettings, Tokens};
+    use engine::admission::idempotency::{DerivationKey, KeyedRequest};
+    use engine::admission::operators::OperatorIdentity;
+    use engine::admission::tokens::{IssueTokenRequest, TokenSettings, Tokens};
     use engine::engine::Caller;
     use engine::limits::Limits;
     use engine::runs::CreateRunRequest;
     use engine::{CallError, tools};
-    use model::{Profiles, RecordFile, RunId};
+    use model::{OperatorName, Profiles, RecordFile, RunId, Scope};
     use rstest::rstest;
     use serde_json::{Value, json};
     use tempfile::TempDir;
@@ -53,12 +55,23 @@ mod tests {
         Revert,
     }
 
+    fn operator() -> Arc<OperatorIdentity> {
+        let name = OperatorName::parse("operator").unwrap();
+        Arc::new(OperatorIdentity::configured(name, [Scope::Orchestrate], model::Sha256::of(b"operator")))
+    }
+
     impl Rig {
         async fn start() -> Self {
             let folder = TempDir::new().unwrap();
             let url = format!("sqlite://{}", folder.path().join("workspaced.db").display());
             let ledger = Arc::new(FailingLedger::new(::ledger::open(&url).await.unwrap()));
-            let settings = TokenSettings { operator: None, audit: None, failures_per_minute: 0 };
+            let settings = TokenSettings {
+                operator: Some(operator().secret_sha256),
+                audit: None,
+                operators: Vec::new(),
+                failures_per_minute: 0,
+                derivation_key: DerivationKey::new([0; 32]),
+            };
             let (tokens, _) = Tokens::load(settings, ledger.as_ref()).await.unwrap();
             let workspaces = Arc::new(Workspaces::open(folder.path(), &[]).unwrap());
             let totals = ledger.storage_totals().await.unwrap();
@@ -74,7 +87,7 @@ mod tests {
             let policy = json!({"profile": "SUPERVISED_PR", "requireApprovalIf": ["deletesFile"]});
             let request = json!({"runId": id, "source": {"type": "empty"}, "policy": policy});
             let request: CreateRunRequest = serde_json::from_value(request).unwrap();
-            self.engine.create_run(request).await.unwrap();
+            self.engine.create_run(request, operator(), &Caller::of_operator(&operator())).await.unwrap();
             let run = RunId::parse(&id).unwrap();
             self.write(&run, "kept.txt", "one\n", None).await.unwrap();
             let expected = model::Sha256::of(b"one\n").to_string();
@@ -97,7 +110,7 @@ mod tests {
             }
             input.as_object_mut().unwrap().retain(|_, value| !value.is_null());
             let body = Bytes::from(input.to_string());
-            let answer = self.engine.call_tool(run, Caller::operator(), tool, body).await;
+            let answer = self.engine.call_tool(run, Caller::of_operator(&operator()), tool, body).await;
             answer.map(|answer| serde_json::from_str(&answer.body).unwrap()).map_err(|failed| failed.error)
         }
 
@@ -105,7 +118,12 @@ mod tests {
             let calls = inputs.into_iter().map(|(tool, mut input)| {
                 input["reason"] = json!("a test");
                 let members = input.as_object().unwrap().clone();
-                engine::call::CallContext::of(run, Caller::operator(), tools::find(tool).unwrap(), members)
+                engine::call::CallContext::of(
+                    run,
+                    Caller::of_operator(&operator()),
+                    tools::find(tool).unwrap(),
+                    members,
+                )
             });
             let outcomes = self.engine.call_batch(calls.collect()).await?;
             let mut last = json!(null);
@@ -143,7 +161,7 @@ mod tests {
                 Action::Approve => {
                     let decision =
                         serde_json::from_value::<engine::approvals::ApprovalDecision>(json!({"decidedBy": "alice"}));
-                    let decider = decision.unwrap().check().unwrap();
+                    let decider = decision.unwrap().check(operator()).unwrap();
                     let id = model::ApprovalId::parse(approval.unwrap()).unwrap();
                     let result = self.engine.approve(&id, decider).await?;
                     Ok(serde_json::to_value(result).unwrap())
@@ -278,5 +296,54 @@ mod tests {
             }
         }
         panic!("{action:?} makes more than {MAX_LEDGER_CALLS} calls of the ledger");
+    }
+
+    #[rstest]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_keyed_creation_happens_once_for_every_failing_ledger_call(
+        #[values(FailureMode::Unavailable, FailureMode::InDoubt)] mode: FailureMode,
+        #[values(true, false)] is_named: bool,
+    ) {
+        let rig = Rig::start().await;
+        let mut failures = 0;
+        for number in 0..MAX_LEDGER_CALLS {
+            let mut body = json!({"source": {"type": "empty"}, "labels": {"number": number.to_string()}});
+            if is_named {
+                body["runId"] = json!(format!("keyed-{number}"));
+            }
+            let keyed = KeyedRequest::new("operator:test", &format!("key-{number}"), "run.create", &body.to_string());
+            let create = async || {
+                let request: CreateRunRequest = serde_json::from_value(body.clone()).unwrap();
+                rig.engine.create_run_once(request, operator(), &Caller::of_operator(&operator()), keyed.clone()).await
+            };
+            rig.ledger.arm(number, mode);
+            let first = create().await;
+            let has_failed = rig.ledger.disarm();
+            failures += u32::from(has_failed);
+            let again = create().await;
+            let again = again.unwrap_or_else(|error| panic!("{mode:?} {number}: {first:?}, then {error:?}"));
+            assert_eq!(
+                serde_json::to_string(&create().await.unwrap()).unwrap(),
+                serde_json::to_string(&again).unwrap()
+            );
+            if let Ok(first) = &first {
+                assert_eq!(serde_json::to_string(first).unwrap(), serde_json::to_string(&again).unwrap());
+            }
+            let run = again.run.run_id.clone();
+            rig.write(&run, "a.txt", "a\n", None).await.unwrap();
+            let issue = serde_json::from_value::<IssueTokenRequest>(json!({})).unwrap();
+            let token = KeyedRequest::new("operator:test", &format!("token-{number}"), "token.issue", "{}");
+            let caller = Caller::of_operator(&operator());
+            let issued = rig.engine.issue_token_once(&run, &caller, issue.clone(), token.clone()).await.unwrap();
+            let repeated = rig.engine.issue_token_once(&run, &caller, issue, token).await.unwrap();
+            assert_eq!(serde_json::to_string(&issued).unwrap(), serde_json::to_string(&repeated).unwrap());
+            let runs = rig.ledger.runs(None, None, 1000.into()).await.unwrap();
+            assert_eq!(runs.iter().count() as u64, number + 1, "{mode:?} {number}: one run for each key");
+            if !has_failed {
+                assert!(failures > 1, "the creation makes no call of the ledger");
+                return;
+            }
+        }
+        panic!("the creation makes more than {MAX_LEDGER_CALLS} calls of the ledger");
     }
 }

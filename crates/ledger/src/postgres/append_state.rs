@@ -1,42 +1,57 @@
-//! What a group of appends reads before it writes: all of it in one or two queries, because each is a round trip to the server.
+//! The state that a group of appends depends on, read in one or two queries, because each is a round trip to the server.
 
 use std::collections::{HashMap, HashSet};
 
-use model::{ApprovalId, RunId, Sha256, TokenId, ToolCallId};
+use model::{ApprovalId, ApprovalState, RunId, Sha256, TokenId, ToolCallId};
 
 use super::convert::failed;
 use super::fence::{Fence, FencedTx};
 use crate::backend::{RowReader as _, damaged};
 use crate::chain::{AppendState, EarlierCall, RunHead, select_head};
-use crate::{Entry, LedgerError, Result, rows};
+use crate::{Entry, LedgerError, Result, RunChange, TokenHolder, rows};
 
-/// The heads of the runs `$1`; with each, which of the tokens `$4` are revoked; one row for each call of `$2` (run), `$3` (ID)
-/// that exists. The writer's lock keeps other writers out.
+/// The heads of the runs `$1`, with those of the tokens `$4` that are revoked. One row for each existing call with the run `$2`
+/// and the ID `$3`. The writer's lock excludes other writers.
 const HEADS: &str = select_head!(
-    ", call.id, call.tool, call.input_sha256, call.is_answered, \
+    ", call.id, call.tool, call.input_sha256, call.has_reply, \
     (SELECT string_agg(token_id, ' ') FROM token WHERE token.run_no = run.run_no AND revoked AND token_id = ANY($4))",
     "LEFT JOIN (\
-      SELECT claimant.run_no, claim.id, first.tool, first.input_sha256, \
-        EXISTS (SELECT FROM audit_record AS again JOIN call_reply ON call_reply.position = again.position \
-          WHERE again.tool_call_id = claim.id AND again.run_no = claimant.run_no \
-          AND again.tool = first.tool AND again.input_sha256 = first.input_sha256) AS is_answered \
-      FROM unnest($2::text[], $3::text[]) AS claim (run_id, id) JOIN run AS claimant ON claimant.run_id = claim.run_id \
+      SELECT call_run.run_no, supplied.id, first.tool, first.input_sha256, \
+        EXISTS (SELECT FROM audit_record AS same JOIN call_reply ON call_reply.position = same.position \
+          WHERE same.tool_call_id = supplied.id AND same.run_no = call_run.run_no \
+          AND same.tool = first.tool AND same.input_sha256 = first.input_sha256) AS has_reply \
+      FROM unnest($2::text[], $3::text[]) AS supplied (run_id, id) JOIN run AS call_run ON call_run.run_id = supplied.run_id \
       CROSS JOIN LATERAL (\
         SELECT tool, input_sha256 FROM audit_record \
-        WHERE tool_call_id = claim.id AND audit_record.run_no = claimant.run_no ORDER BY seq LIMIT 1) AS first\
+        WHERE tool_call_id = supplied.id AND audit_record.run_no = call_run.run_no ORDER BY seq LIMIT 1) AS first\
     ) AS call ON call.run_no = run.run_no WHERE run_id = ANY($1)"
 );
+/// The tokens `$2` of the runs `$1`.
+const TOKENS: &str = "SELECT token.run_no, token_id, revoked FROM token JOIN run ON run.run_no = token.run_no \
+    WHERE run_id = ANY($1) AND token_id = ANY($2)";
+/// The uploads `$2` of the runs `$1`.
+const UPLOADS: &str = "SELECT upload.run_no, sha256 FROM upload JOIN run ON run.run_no = upload.run_no \
+    WHERE run_id = ANY($1) AND sha256 = ANY($2)";
 const PENDING: &str = "SELECT run_no, approval_id FROM approval WHERE approval_id = ANY($1) AND state = 'pending'";
+/// Those of the operators' tokens `$1` that are revoked.
+const REVOKED_OPERATORS: &str =
+    "SELECT secret_sha256 FROM operator_token WHERE secret_sha256 = ANY($1) AND revoked_at IS NOT NULL";
 
-/// The state that a group of entries is appended to.
+/// The state of the database that a group of entries is appended to.
 pub(crate) struct GroupState {
     pub(crate) heads: HashMap<RunId, RunHead>,
-    /// The first call under each ID that clients of the group supplied.
+    /// The first call with each client-supplied ID of the group.
     calls: HashMap<(i64, ToolCallId), FirstCall>,
-    /// The pending ones of the approvals that the group decides.
+    /// Those approvals that the group decides and that are pending.
     pending: HashSet<(i64, ApprovalId)>,
-    /// The revoked ones of the tokens that the group requires.
+    /// Those tokens that the group requires and that are revoked.
     revoked: HashSet<(i64, TokenId)>,
+    /// The revoked ones of the operators that the group requires.
+    revoked_operators: HashSet<Sha256>,
+    /// The tokens that the group revokes, and whether they are revoked already.
+    to_revoke: HashMap<(i64, TokenId), bool>,
+    /// Uploads of the group that are stored.
+    uploads: HashSet<(i64, Sha256)>,
     /// The position of the last record.
     pub(crate) position: i64,
 }
@@ -44,7 +59,21 @@ pub(crate) struct GroupState {
 struct FirstCall {
     tool: String,
     input_sha256: Sha256,
-    is_answered: bool,
+    has_reply: bool,
+}
+
+/// The tokens that must be valid, of runs and of operators.
+fn required_tokens<'a>(entries: &[&'a Entry]) -> (Vec<&'a str>, Vec<&'a [u8]>) {
+    let (mut tokens, mut operators): (Vec<&str>, Vec<&[u8]>) = (Vec::new(), Vec::new());
+    for token in entries.iter().filter_map(|entry| entry.preconditions.token.as_ref()) {
+        match &token.holder {
+            TokenHolder::Run(token) => tokens.push(token.as_str()),
+            TokenHolder::Operator(hash) => operators.push(hash.as_bytes()),
+        }
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    (tokens, operators)
 }
 
 impl GroupState {
@@ -58,19 +87,16 @@ impl GroupState {
         let mut runs: Vec<_> = entries.iter().map(|entry| &entry.draft.run_id).collect();
         runs.sort_unstable();
         runs.dedup();
-        let (claiming, claimed): (Vec<&str>, Vec<&str>) = entries
+        let (call_runs, call_ids): (Vec<&str>, Vec<&str>) = entries
             .iter()
             .filter(|entry| entry.client_supplied_id)
             .map(|entry| (entry.draft.run_id.as_str(), entry.draft.tool_call_id.as_str()))
             .unzip();
-        let required = entries.iter().filter_map(|entry| entry.preconditions.token.as_ref());
-        let mut tokens: Vec<&str> = required.map(|token| token.token_id.as_str()).collect();
-        tokens.sort_unstable();
-        tokens.dedup();
+        let (tokens, operators) = required_tokens(entries);
         let query = sqlx::query(HEADS)
             .bind(runs.iter().map(|run| run.as_str()).collect::<Vec<_>>())
-            .bind(claiming)
-            .bind(claimed)
+            .bind(call_runs)
+            .bind(call_ids)
             .bind(tokens);
         let found = query.fetch_all(fenced.connection()).await.map_err(failed)?;
         let mut state = Self {
@@ -78,17 +104,20 @@ impl GroupState {
             calls: HashMap::new(),
             pending: HashSet::new(),
             revoked: HashSet::new(),
+            revoked_operators: HashSet::new(),
+            to_revoke: HashMap::new(),
+            uploads: HashSet::new(),
             position,
         };
         for row in found {
             let head = RunHead::read(&row)?;
-            if let Some(id) = row.maybe_text(15)? {
+            if let Some(id) = row.maybe_text(17)? {
                 let id = ToolCallId::parse(&id).map_err(|_| damaged("tool call ID"))?;
-                let input_sha256 = rows::sha256(&row.bytes(17)?)?;
-                let first = FirstCall { tool: row.text(16)?, input_sha256, is_answered: row.bool(18)? };
+                let input_sha256 = rows::sha256(&row.bytes(19)?)?;
+                let first = FirstCall { tool: row.text(18)?, input_sha256, has_reply: row.bool(20)? };
                 state.calls.insert((head.run_no, id), first);
             }
-            for id in row.maybe_text(19)?.unwrap_or_default().split_whitespace() {
+            for id in row.maybe_text(21)?.unwrap_or_default().split_whitespace() {
                 state.revoked.insert((head.run_no, TokenId::parse(id).map_err(|_| damaged("token ID"))?));
             }
             state.heads.insert(rows::run_id(&row, 0)?, head);
@@ -102,20 +131,73 @@ impl GroupState {
                 state.pending.insert((row.int(0)?, id));
             }
         }
+        state.read_operators(fenced, operators).await?;
+        state.read_revocations(fenced, entries).await?;
+        state.read_uploads(fenced, entries).await?;
         Ok(state)
     }
 
-    /// Updates what the group has read by what it appends, which later entries of the group must see.
-    pub(crate) fn appended(&mut self, entries: &[Entry]) {
+    async fn read_operators(&mut self, fenced: &mut FencedTx<'_>, required: Vec<&[u8]>) -> Result<()> {
+        if required.is_empty() {
+            return Ok(());
+        }
+        let query = sqlx::query(REVOKED_OPERATORS).bind(required);
+        for row in query.fetch_all(fenced.connection()).await.map_err(failed)? {
+            self.revoked_operators.insert(rows::sha256(&row.bytes(0)?)?);
+        }
+        Ok(())
+    }
+
+    async fn read_revocations(&mut self, fenced: &mut FencedTx<'_>, entries: &[&Entry]) -> Result<()> {
+        let revoking = entries.iter().filter_map(|entry| match &entry.run_change {
+            Some(RunChange::RevokeToken(token)) => Some((entry.draft.run_id.as_str(), token.as_str())),
+            _ => None,
+        });
+        let (runs, tokens): (Vec<&str>, Vec<&str>) = revoking.unzip();
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        let found = sqlx::query(TOKENS).bind(runs).bind(tokens).fetch_all(fenced.connection()).await.map_err(failed)?;
+        for row in found {
+            let id = TokenId::parse(&row.text(1)?).map_err(|_| damaged("token ID"))?;
+            self.to_revoke.insert((row.int(0)?, id), row.bool(2)?);
+        }
+        Ok(())
+    }
+
+    async fn read_uploads(&mut self, fenced: &mut FencedTx<'_>, entries: &[&Entry]) -> Result<()> {
+        let uploading = entries.iter().filter_map(|entry| {
+            let upload = entry.upload.as_ref()?;
+            Some((entry.draft.run_id.as_str(), upload.sha256.as_bytes().as_slice()))
+        });
+        let (runs, digests): (Vec<&str>, Vec<&[u8]>) = uploading.unzip();
+        if digests.is_empty() {
+            return Ok(());
+        }
+        let found =
+            sqlx::query(UPLOADS).bind(runs).bind(digests).fetch_all(fenced.connection()).await.map_err(failed)?;
+        for row in found {
+            self.uploads.insert((row.int(0)?, rows::sha256(&row.bytes(1)?)?));
+        }
+        Ok(())
+    }
+
+    /// Adds entries that were appended, because later entries of the group must see them.
+    pub(crate) fn add(&mut self, entries: &[Entry]) {
         for entry in entries {
             let Some(run_no) = self.heads.get(&entry.draft.run_id).map(|head| head.run_no) else { continue };
-            if let Some(decision) = &entry.approval_decision {
+            if let Some(decision) = &entry.approval_decision
+                && decision.state != ApprovalState::Pending
+            {
                 self.pending.remove(&(run_no, decision.approval_id.clone()));
+            }
+            if let Some(upload) = &entry.upload {
+                self.uploads.insert((run_no, upload.sha256));
             }
             let first = || FirstCall {
                 tool: entry.draft.tool.clone(),
                 input_sha256: entry.input_sha256,
-                is_answered: entry.reply.is_some(),
+                has_reply: entry.reply.is_some(),
             };
             self.calls.entry((run_no, entry.draft.tool_call_id.clone())).or_insert_with(first);
         }
@@ -127,16 +209,19 @@ impl AppendState for GroupState {
         self.heads.get_mut(run).ok_or(LedgerError::NoSuchRun)
     }
 
-    fn is_revoked(&mut self, run: &RunId, token: &TokenId) -> Result<bool> {
+    fn is_revoked(&mut self, run: &RunId, token: &TokenHolder) -> Result<bool> {
         let run_no = self.head(run)?.run_no;
-        Ok(self.revoked.contains(&(run_no, token.clone())))
+        Ok(match token {
+            TokenHolder::Run(token) => self.revoked.contains(&(run_no, token.clone())),
+            TokenHolder::Operator(hash) => self.revoked_operators.contains(hash),
+        })
     }
 
     fn earlier_call(&mut self, entry: &Entry, run_no: i64) -> Result<Option<EarlierCall>> {
         let first = self.calls.get(&(run_no, entry.draft.tool_call_id.clone()));
         Ok(first.map(|first| {
             if (&first.tool, first.input_sha256) == (&entry.draft.tool, entry.input_sha256) {
-                EarlierCall::Same { is_answered: first.is_answered }
+                EarlierCall::Same { has_reply: first.has_reply }
             } else {
                 EarlierCall::Other
             }
@@ -145,6 +230,22 @@ impl AppendState for GroupState {
 
     fn is_pending(&mut self, approval: &ApprovalId, run_no: i64) -> Result<bool> {
         Ok(self.pending.contains(&(run_no, approval.clone())))
+    }
+
+    fn find_token(&mut self, run: &RunId, token: &TokenId) -> Result<Option<bool>> {
+        let run_no = self.head(run)?.run_no;
+        Ok(self.to_revoke.get(&(run_no, token.clone())).copied())
+    }
+
+    fn revoke(&mut self, run: &RunId, token: &TokenId) -> Result<()> {
+        let key = (self.head(run)?.run_no, token.clone());
+        self.revoked.insert(key.clone());
+        self.to_revoke.insert(key, true);
+        Ok(())
+    }
+
+    fn has_upload(&mut self, run_no: i64, sha256: &Sha256) -> Result<bool> {
+        Ok(self.uploads.contains(&(run_no, *sha256)))
     }
 
     fn next_position(&mut self) -> i64 {

@@ -1,11 +1,11 @@
-//! PostgreSQL's values, rows and errors.
+//! Conversions of values, rows and errors of PostgreSQL.
 
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Error, PgConnection, Postgres, Row as _};
 
 use crate::backend::{Param, RowReader, impl_row_reader};
-use crate::table::{Column, Rows};
+use crate::table::{Rows, ValueType};
 use crate::{LedgerError, Result};
 
 impl_row_reader!(PgRow, try_get, failed);
@@ -30,7 +30,7 @@ pub(crate) async fn write_rows(connection: &mut PgConnection, tables: &[&Rows<'_
     for (number, rows) in tables.iter().enumerate() {
         let statement = rows.table.array_sql(first);
         first += rows.table.columns.len();
-        // The last one is the main statement, to which the others are attached.
+        // The last statement is the main query, the others are its data-modifying `WITH` clauses.
         sql = match (number, number + 1 == tables.len()) {
             (0, true) => statement,
             (0, false) => format!("WITH t0 AS ({statement})"),
@@ -46,11 +46,11 @@ pub(crate) async fn write_rows(connection: &mut PgConnection, tables: &[&Rows<'_
 fn bind_columns<'q>(mut query: Query<'q, Postgres, PgArguments>, rows: &Rows<'_>) -> Query<'q, Postgres, PgArguments> {
     for (index, column) in rows.table.columns.iter().enumerate() {
         let values = rows.column(index);
-        query = match column {
-            Column::Int(_) => query.bind(values.map(Param::as_int).collect::<Vec<_>>()),
-            Column::Bool(_) => query.bind(values.map(Param::as_bool).collect::<Vec<_>>()),
-            Column::Text(_) | Column::RunNo => query.bind(values.map(Param::as_text).collect::<Vec<_>>()),
-            Column::Bytes(_) => query.bind(values.map(Param::as_bytes).collect::<Vec<_>>()),
+        query = match column.value_type {
+            ValueType::Int => query.bind(values.map(Param::as_int).collect::<Vec<_>>()),
+            ValueType::Bool => query.bind(values.map(Param::as_bool).collect::<Vec<_>>()),
+            ValueType::Text | ValueType::RunId => query.bind(values.map(Param::as_text).collect::<Vec<_>>()),
+            ValueType::Bytes => query.bind(values.map(Param::as_bytes).collect::<Vec<_>>()),
         };
     }
     query

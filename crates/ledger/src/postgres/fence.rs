@@ -1,5 +1,5 @@
-//! Fencing: rejects commits to a database that another instance writes to, or that has lost acknowledged commits. Also the read
-//! that waits for commits in doubt.
+//! Fencing: rejects writes to a database that another instance has taken over, or that has lost acknowledged commits. Also the
+//! read that waits for commits in doubt.
 
 use std::collections::HashMap;
 
@@ -14,11 +14,11 @@ use crate::error::Fence as Reason;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
 use crate::{LedgerError, Result, SettledRun};
 
-/// Maximum number of runs whose heads are remembered.
+/// Maximum number of runs whose heads are cached.
 const MAX_HEADS: usize = 4096;
-/// The timeout for a commit in doubt is shorter than the default, because the waiting caller occupies a connection of the pool.
+/// The lock timeout is shorter than the default, because the waiting caller holds a connection of the pool.
 const BEGIN_SETTLED: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
-/// In the order in which commits lock these rows.
+/// Locks the rows of a run, in the order in which commits lock them.
 const LOCK_ROWS: [&str; 2] = [
     "SELECT 1 FROM run_head WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) FOR UPDATE",
     "SELECT 1 FROM run WHERE run_id = $1 FOR UPDATE",
@@ -30,21 +30,21 @@ macro_rules! select_owner {
     };
 }
 const OWNER: &str = select_owner!();
-/// Waits for the only writer's lock, which the transaction holds until its end.
+/// Acquires the lock of the exclusive writer, which the transaction holds until its end.
 macro_rules! lock_writer {
     () => {
         "SELECT pg_advisory_xact_lock(7022364301936348777); "
     };
 }
 
-/// How a writing transaction starts. Each is one message to the server.
+/// How a writing transaction starts. Each mode is one message to the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EnterMode {
-    /// Begins the transaction, as the only writer.
+    /// Begins the transaction and acquires the lock of the exclusive writer.
     Begin,
-    /// As the only writer.
+    /// Acquires the lock of the exclusive writer.
     Exclusive,
-    /// Concurrently with the writer of records. No other instance can take over until the transaction ends.
+    /// Allows concurrent writers. No other instance can take over until the transaction ends.
     Shared,
 }
 
@@ -77,17 +77,17 @@ impl FencedTx<'_> {
     }
 }
 
-/// What the database must contain for this process to write to it.
+/// The state that the database must have for this process to write to it.
 #[derive(Debug, Default)]
 pub(crate) struct Fence(Mutex<Expected>);
 
 #[derive(Debug, Default)]
 struct Expected {
-    /// This process's instance, once it has taken the database over.
+    /// The instance of this process, after it has taken over the database.
     instance: Option<String>,
     /// The last position that this process committed.
     position: i64,
-    /// The heads that it committed.
+    /// The heads that this process committed last.
     heads: HashMap<RunId, (u64, Sha256)>,
 }
 
@@ -97,9 +97,9 @@ impl Fence {
         self.0.lock().instance = Some(instance.to_owned());
     }
 
-    /// Starts to write, unless the database belongs to another instance or has lost commits of this process.
+    /// Starts a writing transaction. Fails if the database belongs to another instance or has lost commits of this process.
     pub(crate) async fn enter<'c>(&self, connection: &'c mut PgConnection, mode: EnterMode) -> Result<FencedTx<'c>> {
-        // Read first, because the query may not see what is committed in the meantime.
+        // Read before the query, which may not see commits that are made during it.
         let committed = self.0.lock().position;
         let rows = sqlx::raw_sql(mode.sql()).fetch_all(&mut *connection).await.map_err(failed)?;
         let position = self.check(rows.last(), committed)?;
@@ -114,7 +114,7 @@ impl Fence {
         let (instance, position): (Option<String>, i64) =
             (found.try_get(0).map_err(failed)?, found.try_get(1).map_err(failed)?);
         if position < committed {
-            return Err(LedgerError::Fenced(Reason::WentBackwards));
+            return Err(LedgerError::Fenced(Reason::LostCommits));
         }
         match &self.0.lock().instance {
             Some(own) if instance.as_ref() != Some(own) => Err(LedgerError::Fenced(Reason::TakenOver)),
@@ -122,7 +122,7 @@ impl Fence {
         }
     }
 
-    /// Fails if the heads of `runs` are older than the ones that this process committed. `heads` are those in the database.
+    /// Fails if a head of `runs` in the database, given in `heads`, is older than the one that this process committed.
     pub(crate) fn check_heads(&self, runs: &[&RunId], heads: &HashMap<RunId, RunHead>) -> Result<()> {
         let expected = self.0.lock();
         let is_older = |run: &&RunId| {
@@ -130,12 +130,12 @@ impl Fence {
             heads.get(*run).is_none_or(|head| head.seq < *seq || head.seq == *seq && head.hash != *hash)
         };
         if runs.iter().any(is_older) {
-            return Err(LedgerError::Fenced(Reason::WentBackwards));
+            return Err(LedgerError::Fenced(Reason::LostCommits));
         }
         Ok(())
     }
 
-    /// Remembers a commit.
+    /// Records a commit of this process, which the database must contain from now on.
     pub(crate) fn acknowledge<'a>(&self, position: i64, heads: impl Iterator<Item = (&'a RunId, &'a RunHead)>) {
         let mut expected = self.0.lock();
         expected.position = position;
@@ -148,7 +148,7 @@ impl Fence {
         }
     }
 
-    /// Fails if a commit would be rejected.
+    /// Fails if a writing transaction would be rejected.
     pub(crate) async fn check_owner(&self, pool: &PgPool) -> Result<()> {
         let committed = self.0.lock().position;
         let found = sqlx::query(OWNER).fetch_one(pool).await.map_err(failed)?;
@@ -170,6 +170,6 @@ pub(crate) async fn settled_run(pool: &PgPool, run: &RunId) -> Result<Option<Set
     tx.rollback().await.map_err(failed)?;
     let Some(stored) = stored else { return Ok(None) };
     let (_, stored) = rows::run(&stored)?;
-    let steps = steps.iter().map(|row: &PgRow| rows::step(row)).collect::<Result<_>>()?;
+    let steps = steps.iter().map(|row| rows::step(row)).collect::<Result<_>>()?;
     Ok(Some(SettledRun { stored, journal: rows::journal(steps) }))
 }

@@ -1,9 +1,9 @@
-//! Opens the database: the connections, the schema.
+//! Opens the database: its connections and its schema.
 
 use std::str::FromStr as _;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
 
 use super::convert::failed;
@@ -14,7 +14,7 @@ use crate::{LedgerError, Result};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of connections besides the writer's.
 const MAX_POOL: u32 = 8;
-/// Only one process at a time migrates.
+/// Acquires the lock of the process that migrates.
 const MIGRATE_LOCK: &str = "SELECT pg_advisory_xact_lock(7022364301936348778)";
 
 /// Returns the options for every connection.
@@ -27,9 +27,9 @@ pub(crate) async fn options(url: &str) -> Result<PgConnectOptions> {
             ("statement_timeout", "10s"),
             ("lock_timeout", "10s"),
             ("idle_in_transaction_session_timeout", "10s"),
-            // A page is the first few rows in an index's order. A bitmap scan has no order and fetches every matching row.
+            // A page is the first rows in the order of an index. A bitmap scan has no order and fetches every matching row.
             ("enable_bitmapscan", "off"),
-            // Compiling a query takes longer than running any of these.
+            // Compiling takes longer than executing any of these queries.
             ("jit", "off"),
         ]);
     let mut connection = connect(&options).await?;
@@ -39,7 +39,7 @@ pub(crate) async fn options(url: &str) -> Result<PgConnectOptions> {
         .and_then(|row| row.try_get(0))
         .map_err(failed)?;
     drop(connection.close().await);
-    // What was answered must survive a power cut. A stricter setting than the default stays.
+    // Acknowledged commits must survive a power failure. Every other setting flushes the log and is kept.
     Ok(if commit == "off" { options.options([("synchronous_commit", "on")]) } else { options })
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection> 
     }
 }
 
-/// Returns a pool, which opens connections when they are first needed.
+/// Returns a pool, which opens connections on demand.
 pub(crate) fn pool(options: PgConnectOptions) -> PgPool {
     PgPoolOptions::new()
         .max_connections(MAX_POOL)
@@ -70,7 +70,7 @@ pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<()> {
         }
     }
     let mut tx = connection.begin().await.map_err(failed)?;
-    // Changing a large table takes long.
+    // Migrating a large table may take long.
     sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *tx).await.map_err(failed)?;
     sqlx::raw_sql(MIGRATE_LOCK).execute(&mut *tx).await.map_err(failed)?;
     sqlx::raw_sql(migrate::CREATE_TABLE).execute(&mut *tx).await.map_err(failed)?;
@@ -90,8 +90,5 @@ pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<()> {
 
 async fn applied(connection: &mut PgConnection) -> Result<Vec<AppliedMigration>> {
     let rows = sqlx::query(migrate::LIST).fetch_all(connection).await.map_err(failed)?;
-    let read = |row: &PgRow| {
-        Ok(AppliedMigration { version: row.try_get(0)?, name: row.try_get(1)?, checksum: row.try_get(2)? })
-    };
-    rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed)
+    rows.iter().map(|row| AppliedMigration::read(row)).collect()
 }

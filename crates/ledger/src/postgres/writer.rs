@@ -12,23 +12,26 @@ use super::append_state::GroupState;
 use super::convert::{bind, failed, write_rows};
 use super::fence::{EnterMode, Fence, FencedTx};
 use super::open;
+use crate::backend::Statement;
 use crate::chain::{self, LAST_POSITION};
 use crate::entry_rows::{EntryRows, head_rows, inline_contents};
 use crate::{Appended, Entry, LedgerError, Result};
 
 /// Maximum number of jobs in a group.
 const MAX_GROUP: usize = 512;
-/// Maximum bytes of contents and diffs in a transaction: the server rejects statements of more than a gigabyte.
+/// Maximum bytes of contents and diffs in a transaction, because the server rejects statements of more than 1 GiB.
 const MAX_GROUP_BYTES: usize = 64 * 1024 * 1024;
 /// Timeout of a transaction. The server's own timeouts are shorter.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
-/// First and longest pause between attempts to connect.
+/// Initial and maximum delay between attempts to connect.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// Entries to append, all or none, with the channel for the result.
+/// Entries to append, all or none, with the sender for the result.
 pub(crate) struct Job {
+    /// The statements that create the entries' run, if it is new.
+    pub(crate) creation: Vec<Statement>,
     pub(crate) entries: Vec<Entry>,
-    pub(crate) answer: oneshot::Sender<Result<Appended>>,
+    pub(crate) result: oneshot::Sender<Result<Appended>>,
 }
 
 pub(crate) struct Writer {
@@ -36,7 +39,7 @@ pub(crate) struct Writer {
     /// `None` after a failure that leaves the state of the connection unknown.
     connection: Option<PgConnection>,
     fence: Arc<Fence>,
-    /// The earliest time of the next attempt to connect, and the pause after it.
+    /// The earliest time of the next attempt to connect, and the delay after it.
     retry: (Instant, Duration),
     jobs: mpsc::Receiver<Job>,
     newest: watch::Sender<i64>,
@@ -58,7 +61,7 @@ impl Writer {
         Self { options, connection: Some(connection), fence, retry: (Instant::now(), BACKOFF.0), jobs, newest }
     }
 
-    /// Writes until every sender of jobs is dropped.
+    /// Commits jobs until the queue is closed.
     pub(crate) async fn run(mut self) {
         let mut group = Vec::new();
         while self.jobs.recv_many(&mut group, MAX_GROUP).await > 0 {
@@ -68,15 +71,15 @@ impl Writer {
             }
         }
         if let Some(connection) = self.connection {
-            // After an error the server closes the connection itself.
+            // If this fails, the server closes the connection.
             drop(connection.close().await);
         }
     }
 
-    /// Commits a group and answers it. If a job fails, the group is rolled back and its jobs are committed one by one.
+    /// Commits a group and sends the results. If a job fails, the group is rolled back and its jobs are committed one by one.
     async fn write(&mut self, group: Vec<Job>) {
         match self.commit(&group).await {
-            Ok(done) => group.into_iter().zip(done).for_each(|(job, done)| drop(job.answer.send(done))),
+            Ok(done) => group.into_iter().zip(done).for_each(|(job, done)| drop(job.result.send(done))),
             Err(LedgerError::AlreadyExists | LedgerError::Internal(_)) if group.len() > 1 => {
                 for job in group {
                     Box::pin(self.write(vec![job])).await;
@@ -87,7 +90,7 @@ impl Writer {
                     tracing::error!(error = &error as &dyn std::error::Error, jobs = group.len(), "a commit failed");
                 }
                 for job in group {
-                    drop(job.answer.send(Err(error.duplicate())));
+                    drop(job.result.send(Err(error.duplicate())));
                 }
             }
         }
@@ -103,7 +106,7 @@ impl Writer {
                 Ok(done)
             }
             Ok(Err(error)) => {
-                // Only if the server responds is it certain that nothing was committed.
+                // Only a response of the server guarantees that nothing was committed.
                 if !matches!(error, LedgerError::Unavailable(_) | LedgerError::InDoubt(_))
                     && sqlx::raw_sql("ROLLBACK").execute(&mut connection).await.is_ok()
                 {
@@ -120,13 +123,13 @@ impl Writer {
         if let Some(connection) = self.connection.take() {
             return Ok(connection);
         }
-        let (at, pause) = self.retry;
-        if Instant::now() < at {
+        let (earliest, delay) = self.retry;
+        if Instant::now() < earliest {
             return Err(LedgerError::Unavailable("the database could not be reached; it is retried shortly".into()));
         }
         let connected = open::connect(&self.options).await;
-        let pause = if connected.is_ok() { BACKOFF.0 } else { (pause * 2).min(BACKOFF.1) };
-        self.retry = (Instant::now() + pause, pause);
+        let delay = if connected.is_ok() { BACKOFF.0 } else { (delay * 2).min(BACKOFF.1) };
+        self.retry = (Instant::now() + delay, delay);
         connected
     }
 }
@@ -137,6 +140,7 @@ fn count_that_fits(jobs: &[Job]) -> usize {
     let fits = |job: &&Job| {
         for entry in &job.entries {
             bytes += entry.artifact.as_ref().map_or(0, |artifact| artifact.diff.len());
+            bytes += entry.upload.as_ref().map_or(0, |upload| upload.bytes.len());
             bytes += inline_contents(&entry.steps).iter().map(|(_, content)| content.len()).sum::<usize>();
         }
         bytes <= MAX_GROUP_BYTES
@@ -144,7 +148,7 @@ fn count_that_fits(jobs: &[Job]) -> usize {
     jobs.iter().take_while(fits).count().max(1)
 }
 
-/// Commits a group after position `last` or the newest record's, whichever is higher. Returns the results and the new last
+/// Commits a group after the higher of position `last` and that of the newest record. Returns the results and the new last
 /// position.
 async fn run_transaction(
     connection: &mut PgConnection,
@@ -153,6 +157,10 @@ async fn run_transaction(
     last: i64,
 ) -> Result<(Vec<Result<Appended>>, i64)> {
     let mut fenced = fence.enter(connection, EnterMode::Begin).await?;
+    for statement in group.iter().flat_map(|job| &job.creation) {
+        let query = bind(sqlx::query(statement.sql), statement.params.clone());
+        query.execute(fenced.connection()).await.map_err(failed)?;
+    }
     let entries: Vec<_> = group.iter().flat_map(|job| &job.entries).collect();
     let position = fenced.position().max(last);
     let mut state = GroupState::read(&mut fenced, fence, &entries, position).await?;
@@ -161,7 +169,7 @@ async fn run_transaction(
     for job in group {
         let appended = chain::append(&mut state, &job.entries, &mut rows);
         if matches!(appended, Ok(Appended::Recorded(_))) {
-            state.appended(&job.entries);
+            state.add(&job.entries);
         }
         done.push(match appended {
             Err(LedgerError::NoSuchRun) => Err(LedgerError::NoSuchRun),
@@ -174,7 +182,7 @@ async fn run_transaction(
         failpoint::hit("ledger.written");
     }
     let committed = sqlx::raw_sql("COMMIT").execute(fenced.connection()).await;
-    // Whatever the error is, the group may be durable and must not be written again.
+    // The group may be durable, regardless of the error, and must not be written again.
     committed.map_err(|error| LedgerError::InDoubt(Box::new(error)))?;
     fence.acknowledge(state.position, state.heads.iter().filter(|(_, head)| head.changed));
     if mutates {
@@ -189,21 +197,23 @@ async fn write(fenced: &mut FencedTx<'_>, state: &GroupState, rows: &EntryRows<'
         return Ok(());
     }
     let [heads, states] = head_rows(state.heads.values());
-    let EntryRows { records, paths, replies, artifacts, contents, steps, approvals, decisions, .. } = rows;
+    let EntryRows { records, paths, replies, artifacts, contents, steps, approvals, decisions, votes, uploads, .. } =
+        rows;
     let connection = fenced.connection();
-    // Two forms only, so that the server plans each once.
+    // Only two forms of the statement, so that the server plans each once.
     if [replies, artifacts, contents, steps].iter().all(|rows| rows.is_empty()) {
         write_rows(connection, &[paths, &heads, records]).await?;
     } else {
         write_rows(connection, &[paths, &heads, replies, artifacts, contents, steps, records]).await?;
     }
-    for rows in [approvals, decisions, &states] {
+    for rows in [approvals, decisions, votes, uploads, &states] {
         if !rows.is_empty() {
             write_rows(connection, &[rows]).await?;
         }
     }
-    for seal in rows.seal_zones() {
-        bind(sqlx::query(seal.sql), seal.params).execute(&mut *connection).await?;
+    // After the heads: every transaction locks the head of a run before its other rows.
+    for statement in rows.seal_zones().into_iter().chain(rows.changes.iter().cloned()) {
+        bind(sqlx::query(statement.sql), statement.params).execute(&mut *connection).await?;
     }
     Ok(())
 }

@@ -1,20 +1,23 @@
-//! The heads of the runs in use, cached between transactions, and the lookups of an append.
+//! The heads of recently used runs, cached between transactions, and the queries of an append.
 
 use std::collections::{HashMap, HashSet};
 
-use model::{ApprovalId, RunId, TokenId};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use model::{ApprovalId, RunId, Sha256, TokenId};
+use rusqlite::{Connection, OptionalExtension as _, ToSql, params};
 
 use super::convert::{execute, failed, fetch, write_rows};
 use crate::chain::{self, AppendState, EarlierCall, LAST_POSITION, RunHead, select_head};
 use crate::entry_rows::{EntryRows, head_rows};
-use crate::{Appended, Entry, LedgerError, Result};
+use crate::{Appended, Entry, LedgerError, Result, TokenHolder};
 
-const FIRST_OF_ID: &str =
+const FIRST_CALL: &str =
     "SELECT tool, input_sha256 FROM audit_record WHERE tool_call_id = ?1 AND run_no = ?2 ORDER BY seq LIMIT 1";
-const IS_ANSWERED: &str = "SELECT 1 FROM audit_record a JOIN call_reply c ON c.position = a.position \
+const HAS_REPLY: &str = "SELECT 1 FROM audit_record a JOIN call_reply c ON c.position = a.position \
     WHERE a.tool_call_id = ?1 AND a.run_no = ?2 AND a.tool = ?3 AND a.input_sha256 = ?4";
 const IS_REVOKED: &str = "SELECT 1 FROM token WHERE run_no = ?1 AND token_id = ?2 AND revoked";
+const IS_OPERATOR_REVOKED: &str = "SELECT 1 FROM operator_token WHERE secret_sha256 = ?1 AND revoked_at IS NOT NULL";
+const TOKEN_STATE: &str = "SELECT revoked FROM token WHERE run_no = ?1 AND token_id = ?2";
+const HAS_UPLOAD: &str = "SELECT 1 FROM upload WHERE run_no = ?1 AND sha256 = ?2";
 const IS_PENDING: &str = "SELECT 1 FROM approval WHERE approval_id = ?1 AND run_no = ?2 AND state = 'pending'";
 
 /// Maximum number of cached runs.
@@ -29,18 +32,18 @@ pub(crate) struct HeadCache {
 
 struct CachedRun {
     head: RunHead,
-    /// Tokens known to be valid. Revoking one removes the run from the cache.
+    /// Tokens that are not revoked.
     valid_tokens: HashSet<TokenId>,
 }
 
-/// The cache within a transaction.
+/// The state of an append: the cache, and the connection for what is not cached.
 struct Appending<'c> {
     connection: &'c Connection,
     cache: &'c mut HeadCache,
 }
 
 impl HeadCache {
-    /// Reads the last position, after the database was opened or a transaction failed.
+    /// Reads the last position. Called after the database was opened or a transaction failed.
     pub(crate) fn load(connection: &Connection) -> Result<Self> {
         let position = connection.query_row(LAST_POSITION, [], |row| row.get(0)).map_err(failed)?;
         Ok(Self { runs: HashMap::new(), position })
@@ -53,8 +56,8 @@ impl HeadCache {
         for rows in rows.tables() {
             write_rows(connection, rows).map_err(failed)?;
         }
-        for seal in rows.seal_zones() {
-            execute(connection, seal.sql, &seal.params).map_err(failed)?;
+        for statement in rows.seal_zones().iter().chain(&rows.changes) {
+            execute(connection, statement.sql, &statement.params).map_err(failed)?;
         }
         Ok(appended)
     }
@@ -70,7 +73,7 @@ impl HeadCache {
         Ok(())
     }
 
-    /// Removes a run that is about to be changed by a statement. Its head must have been stored.
+    /// Removes a run before a statement changes its rows. Its head must have been stored.
     pub(crate) fn remove(&mut self, run: &RunId) {
         self.runs.remove(run);
     }
@@ -81,6 +84,11 @@ impl HeadCache {
             self.runs = HashMap::new();
         }
     }
+}
+
+/// Returns whether a query has a row.
+fn exists(connection: &Connection, sql: &str, params: &[&dyn ToSql]) -> Result<bool> {
+    connection.prepare_cached(sql).and_then(|mut query| query.exists(params)).map_err(failed)
 }
 
 impl Appending<'_> {
@@ -100,37 +108,57 @@ impl AppendState for Appending<'_> {
         self.run(run).map(|run| &mut run.head)
     }
 
-    fn is_revoked(&mut self, run: &RunId, token: &TokenId) -> Result<bool> {
+    fn is_revoked(&mut self, run: &RunId, token: &TokenHolder) -> Result<bool> {
         let connection = self.connection;
+        let token = match token {
+            TokenHolder::Run(token) => token,
+            TokenHolder::Operator(hash) => {
+                let mut revoked = connection.prepare_cached(IS_OPERATOR_REVOKED).map_err(failed)?;
+                return revoked.exists(params![hash.as_bytes()]).map_err(failed);
+            }
+        };
         let run = self.run(run)?;
         if run.valid_tokens.contains(token) {
             return Ok(false);
         }
-        let mut revoked = connection.prepare_cached(IS_REVOKED).map_err(failed)?;
-        let revoked = revoked.exists(params![run.head.run_no, token.as_str()]).map_err(failed)?;
-        if !revoked {
+        let is_revoked = exists(connection, IS_REVOKED, params![run.head.run_no, token.as_str()])?;
+        if !is_revoked {
             run.valid_tokens.insert(token.clone());
         }
-        Ok(revoked)
+        Ok(is_revoked)
     }
 
     fn earlier_call(&mut self, entry: &Entry, run_no: i64) -> Result<Option<EarlierCall>> {
         let (id, tool, input) = (entry.draft.tool_call_id.as_str(), &entry.draft.tool, entry.input_sha256.as_bytes());
-        let mut first = self.connection.prepare_cached(FIRST_OF_ID).map_err(failed)?;
+        let mut first = self.connection.prepare_cached(FIRST_CALL).map_err(failed)?;
         let found: Option<(String, Vec<u8>)> =
             first.query_row(params![id, run_no], |row| Ok((row.get(0)?, row.get(1)?))).optional().map_err(failed)?;
         let Some((found_tool, found_input)) = found else { return Ok(None) };
         if found_tool != *tool || found_input != input {
             return Ok(Some(EarlierCall::Other));
         }
-        let mut answered = self.connection.prepare_cached(IS_ANSWERED).map_err(failed)?;
-        let is_answered = answered.exists(params![id, run_no, tool, input]).map_err(failed)?;
-        Ok(Some(EarlierCall::Same { is_answered }))
+        let has_reply = exists(self.connection, HAS_REPLY, params![id, run_no, tool, input])?;
+        Ok(Some(EarlierCall::Same { has_reply }))
     }
 
     fn is_pending(&mut self, approval: &ApprovalId, run_no: i64) -> Result<bool> {
-        let mut pending = self.connection.prepare_cached(IS_PENDING).map_err(failed)?;
-        pending.exists(params![approval.as_str(), run_no]).map_err(failed)
+        exists(self.connection, IS_PENDING, params![approval.as_str(), run_no])
+    }
+
+    fn find_token(&mut self, run: &RunId, token: &TokenId) -> Result<Option<bool>> {
+        let (connection, run_no) = (self.connection, self.run(run)?.head.run_no);
+        let mut state = connection.prepare_cached(TOKEN_STATE).map_err(failed)?;
+        state.query_row(params![run_no, token.as_str()], |row| row.get(0)).optional().map_err(failed)
+    }
+
+    fn revoke(&mut self, run: &RunId, token: &TokenId) -> Result<()> {
+        self.run(run)?.valid_tokens.remove(token);
+        Ok(())
+    }
+
+    fn has_upload(&mut self, run_no: i64, sha256: &Sha256) -> Result<bool> {
+        let mut upload = self.connection.prepare_cached(HAS_UPLOAD).map_err(failed)?;
+        upload.exists(params![run_no, sha256.as_bytes()]).map_err(failed)
     }
 
     fn next_position(&mut self) -> i64 {

@@ -1,5 +1,5 @@
-//! The ballast file: disk space held back for the records of reads. If a commit finds the disk full, the file is removed, so
-//! that reads can still be recorded; mutations are rejected until there is space for the file again.
+//! The ballast file: disk space that is reserved for the records of reads. If a commit fails because the disk is full, the file is
+//! removed, so that reads can still be recorded. Mutations are rejected until the file can be created again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
+use super::open::with_suffix;
+
 /// Maximum size of the file: enough for tens of thousands of records.
 const MAX_BYTES: u64 = 16 << 20;
 /// Maximum share of the disk, as a divisor.
 const DISK_SHARE: u64 = 16;
-/// Free space needed to create the file, as a multiple of its size, so that it is not created and removed in turns.
-const NEEDED_FREE: u64 = 2;
-const DISK_FULL: &str = "the disk of the database is full: only reads are accepted until there is free space";
+/// Free space required to create the file, as a multiple of its size, so that it is not created and removed repeatedly.
+const REQUIRED_FREE: u64 = 2;
+/// The message for rejected mutations.
+pub(crate) const DISK_FULL: &str = "the disk of the database is full: only reads are accepted until space is freed";
 
 /// The ballast file of a database.
 #[derive(Debug)]
@@ -24,21 +27,21 @@ pub(crate) struct BallastFile {
 }
 
 impl BallastFile {
-    /// Creates the file if there is space. Blocks.
+    /// Creates the file if the disk has space for it. Blocks.
     pub(crate) fn new(database: &Path) -> Self {
-        let mut ballast = Self { path: path_of(database), exists: false };
+        let mut ballast = Self { path: with_suffix(database, ".reserve"), exists: false };
         if !ballast.ensure() {
             tracing::warn!("{DISK_FULL}");
         }
         ballast
     }
 
-    /// Creates the file if it was removed and there is space again. Returns whether it exists. Blocks.
+    /// Creates the file if it does not exist and the disk has space for it. Returns whether it exists. Blocks.
     pub(crate) fn ensure(&mut self) -> bool {
         if !self.exists {
             self.exists = match create(&self.path) {
                 Ok(()) => true,
-                // A file system that cannot allocate space or does not report its size is used without ballast.
+                // A file system that cannot allocate space or report its size is used without a ballast file.
                 Err(error) if error.kind() == ErrorKind::Unsupported => true,
                 Err(_) => false,
             };
@@ -57,15 +60,9 @@ impl BallastFile {
     }
 }
 
-/// Removes the ballast of a database that cannot be opened because the disk is full. Returns false if there is none.
+/// Removes the ballast file of a database that cannot be opened because the disk is full. Returns false if none exists.
 pub(crate) fn remove(database: &Path) -> bool {
-    std::fs::remove_file(path_of(database)).is_ok()
-}
-
-fn path_of(database: &Path) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push(".reserve");
-    PathBuf::from(name)
+    std::fs::remove_file(with_suffix(database, ".reserve")).is_ok()
 }
 
 fn create(path: &Path) -> io::Result<()> {
@@ -73,7 +70,7 @@ fn create(path: &Path) -> io::Result<()> {
     let disk = statvfs(folder)?;
     let (bytes, has_space) = size(disk.f_blocks, disk.f_bavail, disk.f_frsize)?;
     match std::fs::metadata(path) {
-        // Left by an earlier process.
+        // Created by an earlier process.
         Ok(found) if found.blocks().saturating_mul(512) >= bytes => return Ok(()),
         _ if !has_space => return Err(ErrorKind::StorageFull.into()),
         _ => {}
@@ -95,7 +92,7 @@ fn size(blocks: u64, available: u64, block_bytes: u64) -> io::Result<(u64, bool)
         return Err(ErrorKind::Unsupported.into());
     }
     let bytes = MAX_BYTES.min(blocks.saturating_mul(block_bytes) / DISK_SHARE).max(1);
-    Ok((bytes, available.saturating_mul(block_bytes) > bytes.saturating_mul(NEEDED_FREE)))
+    Ok((bytes, available.saturating_mul(block_bytes) > bytes.saturating_mul(REQUIRED_FREE)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! SQLite's values, rows and errors.
+//! Conversions of values, rows and errors of SQLite.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, Row, ToSql, ffi};
@@ -48,14 +48,7 @@ pub(crate) fn fetch<T>(
     params: &[Param<'_>],
     read: fn(&dyn RowReader) -> Result<T>,
 ) -> Result<Vec<T>> {
-    let mut statement = prepare(connection, sql).map_err(failed)?;
-    bind(&mut statement, params).map_err(failed)?;
-    let mut rows = statement.raw_query();
-    let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(failed)? {
-        found.push(read(row)?);
-    }
-    Ok(found)
+    Ok(fetch_page(connection, sql, params, read, PageSize::UNLIMITED)?.items)
 }
 
 /// Returns the first rows of a query, until a page of `size` is full. The rows after it are not read.
@@ -90,7 +83,7 @@ fn bytes_of(row: &Row<'_>) -> rusqlite::Result<u64> {
     Ok(bytes)
 }
 
-/// Prepares a statement with parameters `$1`, `$2`, …, which SQLite takes for names: only `?1` is a number.
+/// Prepares a statement with the parameters `$1`, `$2`, …. SQLite treats those as names, only `?1` as a number.
 fn prepare<'c>(connection: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
     connection.prepare_cached(&sql.replace('$', "?"))
 }
@@ -99,7 +92,7 @@ fn bind(statement: &mut rusqlite::Statement<'_>, params: &[Param<'_>]) -> rusqli
     (1..).zip(params).try_for_each(|(number, param)| statement.raw_bind_parameter(number, param))
 }
 
-/// Converts an error of the file system around the database.
+/// Converts an error of the operating system.
 pub(crate) fn unavailable(error: std::io::Error) -> LedgerError {
     LedgerError::Unavailable(Box::new(error))
 }
@@ -142,8 +135,8 @@ pub(crate) fn is_full(error: &LedgerError) -> bool {
     }
 }
 
-/// Returns whether a sync failed, after which the kernel may have dropped the pages that it could not write.
-pub(crate) fn is_lost_sync(error: &rusqlite::Error) -> bool {
+/// Returns whether a sync failed, after which the kernel may have discarded pages that it could not write.
+pub(crate) fn is_failed_sync(error: &rusqlite::Error) -> bool {
     let codes = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC, ffi::SQLITE_IOERR_COMMIT_ATOMIC];
     matches!(error, rusqlite::Error::SqliteFailure(failure, _) if codes.contains(&failure.extended_code))
 }

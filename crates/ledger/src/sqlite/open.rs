@@ -1,4 +1,4 @@
-//! Opens the database: the lock, the file, the connections, the schema.
+//! Opens the database: its lock, its file, its connections and its schema.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::convert::{failed, unavailable};
+use super::convert::{failed, fetch, unavailable};
 use crate::migrate::{self, AppliedMigration};
 use crate::{LedgerError, Result};
 
-/// The first version without the bug that could corrupt a database when its write-ahead log restarts.
+/// The first version in which resetting the write-ahead log cannot corrupt the database.
 const MIN_VERSION: i32 = 3_051_003;
-/// How long to wait for a lock of another program, such as a backup or a shell.
+/// Timeout for locks of other programs, such as a backup or the SQLite shell.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Locks the database for this process until the returned file is dropped.
@@ -22,23 +22,22 @@ pub(crate) fn lock(path: &Path) -> Result<File> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(unavailable)?;
     }
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let file = private().open(PathBuf::from(name)).map_err(unavailable)?;
+    let file = private().open(with_suffix(path, ".lock")).map_err(unavailable)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            Err(LedgerError::Unavailable("another process uses this database: stop it first".into()))
+            Err(LedgerError::Unavailable("another process uses the database: stop it first".into()))
         }
         Err(TryLockError::Error(error)) => Err(unavailable(error)),
     }
 }
 
-/// Creates the file with its mode, which SQLite copies to the write-ahead log.
+/// Creates the database file. SQLite creates the write-ahead log with the same permissions.
 fn create(path: &Path) -> Result<()> {
     private().open(path).map(drop).map_err(unavailable)
 }
 
+/// Returns the options to create a file that only its owner can read.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -48,45 +47,45 @@ fn private() -> OpenOptions {
 /// Opens the connection that writes, and migrates the schema.
 pub(crate) fn migrated(path: &Path) -> Result<Connection> {
     create(path)?;
-    let log = log_of(path);
-    // A process that ends cleanly removes it.
+    let log = with_suffix(path, "-wal");
+    // SQLite removes the log when the database is closed cleanly.
     let has_log = std::fs::metadata(&log).is_ok_and(|log| log.len() > 0);
     let mut connection = if has_log { writer_with_log(path, &log)? } else { writer(path)? };
     migrate(&mut connection)?;
     Ok(connection)
 }
 
-/// The write-ahead log of the database at `path`.
-fn log_of(path: &Path) -> PathBuf {
+/// Returns `path` with `suffix` appended to its name.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push("-wal");
+    name.push(suffix);
     PathBuf::from(name)
 }
 
-/// Opens the connection that writes, to a database that was not closed and has the write-ahead log `log`. Fails if the log does
-/// not belong to the database file, and leaves both files unchanged.
+/// Opens the connection that writes to a database that was not closed cleanly and has the write-ahead log `log`. If the log does
+/// not belong to the database file, fails and leaves both files unchanged.
 fn writer_with_log(path: &Path, log: &Path) -> Result<Connection> {
     let started = Instant::now();
-    let unchecked = Connection::open_with_flags(path, writing()).map_err(failed)?;
-    // Otherwise closing would copy the log into a database that it does not belong to, and delete it.
+    let unchecked = Connection::open_with_flags(path, read_write()).map_err(failed)?;
+    // Otherwise closing the connection would checkpoint the log into a database that it may not belong to, and delete it.
     unchecked.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
     let checked = unchecked.busy_timeout(BUSY_TIMEOUT).map_err(failed).and_then(|()| {
         let found = unchecked.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
         match found.map_err(failed)?.as_str() {
             "ok" => writer(path),
-            fault => Err(LedgerError::Internal(fault.into())),
+            problem => Err(LedgerError::Internal(problem.into())),
         }
     });
     tracing::info!(
         elapsed_ms = started.elapsed().as_millis(),
-        "the database was not closed cleanly: checked it with its write-ahead log"
+        "checked the database and its write-ahead log, because it was not closed cleanly"
     );
     checked.map_err(|error| match error {
-        LedgerError::Internal(fault) => {
+        LedgerError::Internal(problem) => {
             let (path, log) = (path.display(), log.display());
             let message = format!(
-                "the write-ahead log {log} does not belong to {path}: restore the database file that it belongs to, or, if the \
-                 file is a backup, move the log away ({fault})"
+                "the write-ahead log {log} does not belong to {path} ({problem}): restore the database file that it belongs to \
+                 or, if the file is a backup, move the log to another folder"
             );
             LedgerError::Internal(message.into())
         }
@@ -119,20 +118,20 @@ pub(crate) fn checkpointer(path: &Path) -> Result<Connection> {
     connection(path)
 }
 
-fn writing() -> OpenFlags {
+fn read_write() -> OpenFlags {
     OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
 /// Opens a connection that may write.
 fn connection(path: &Path) -> Result<Connection> {
-    let connection = Connection::open_with_flags(path, writing()).map_err(failed)?;
+    let connection = Connection::open_with_flags(path, read_write()).map_err(failed)?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     for (pragma, value) in [
         ("synchronous", "full"),
         ("foreign_keys", "on"),
         ("temp_store", "memory"),
         ("cache_size", "-8000"),
-        // The checkpointer's thread does it.
+        // A separate thread checkpoints.
         ("wal_autocheckpoint", "0"),
         ("journal_size_limit", "67108864"),
     ] {
@@ -157,13 +156,7 @@ pub(crate) fn reader(path: &Path) -> Result<Connection> {
 fn migrate(connection: &mut Connection) -> Result<()> {
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     tx.execute_batch(migrate::CREATE_TABLE).map_err(failed)?;
-    let applied = {
-        let mut list = tx.prepare(migrate::LIST).map_err(failed)?;
-        let read = |row: &rusqlite::Row<'_>| {
-            Ok(AppliedMigration { version: row.get(0)?, name: row.get(1)?, checksum: row.get(2)? })
-        };
-        list.query_map([], read).and_then(Iterator::collect::<rusqlite::Result<Vec<_>>>).map_err(failed)?
-    };
+    let applied = fetch(&tx, migrate::LIST, &[], AppliedMigration::read)?;
     for migration in migrate::missing(migrate::SQLITE, &applied)? {
         tx.execute_batch(migration.sql).map_err(failed)?;
         tx.execute(migrate::INSERT, (migration.version, migration.name, migration.checksum())).map_err(failed)?;

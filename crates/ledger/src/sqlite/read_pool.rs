@@ -1,4 +1,4 @@
-//! Connections for reading, opened when they are first needed.
+//! Connections that read, opened on demand.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl ReadPool {
         Self { path: path.to_owned(), permits: Arc::new(Semaphore::new(MAX_READERS)), idle: Arc::default() }
     }
 
-    /// Runs `query` on a thread that may block.
+    /// Runs `query` on a thread for blocking work.
     pub(crate) async fn query<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
@@ -33,13 +33,13 @@ impl ReadPool {
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(closed)?;
         let (path, idle) = (self.path.clone(), Arc::clone(&self.idle));
         let task = tokio::task::spawn_blocking(move || {
-            // Held by the thread, because a caller that is cancelled does not end the query.
+            // Held by the thread, because the query continues if the caller is cancelled.
             let _permit = permit;
             let pooled = idle.lock().pop();
             let connection = pooled.map_or_else(|| open::reader(&path), Ok)?;
-            let answer = query(&connection);
+            let result = query(&connection);
             idle.lock().push(connection);
-            answer
+            result
         });
         task.await.map_err(|error| LedgerError::Internal(Box::new(error)))?
     }

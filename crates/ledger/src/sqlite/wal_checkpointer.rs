@@ -1,4 +1,5 @@
-//! A thread that copies the write-ahead log back into the database, so that no caller waits for it.
+//! A thread that checkpoints the write-ahead log: it copies pages of the log into the database file, so that callers do not wait
+//! for that.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,25 +9,25 @@ use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 
-use super::convert::{is_lost_sync, unavailable};
+use super::convert::{is_failed_sync, unavailable};
 use super::open;
 use crate::Result;
 
-/// Uncopied pages of the log at which the thread copies them. Few, because the next commit's sync waits for theirs.
+/// Number of uncopied pages of the log at which the thread copies them. Few, because the next commit waits until they are synced.
 const COPY_PAGES: i64 = 500;
-/// Pages at which the log should restart from its beginning. It can do so only if all of it is copied and nothing was written
-/// since, so the writer copies the last pages itself. At twice as many pages it copies all of them, because then the thread
-/// cannot keep up.
+/// Length of the log, in pages, at which it should be reset. It can be reset only if all of it is copied and nothing was written
+/// since, so the writer copies the last pages itself. At twice this length the writer copies all pages, because then the thread
+/// is too slow.
 const MAX_PAGES: i64 = 8000;
-/// Maximum number of last pages that the writer copies below that limit: every caller waits meanwhile.
+/// Maximum number of pages that the writer copies below twice [`MAX_PAGES`]. Every caller waits for it.
 const LAST_PAGES: i64 = 128;
-/// Growth of the log before the writer tries again; a reader may have kept the log from restarting.
+/// Growth of the log, in pages, before the writer retries: a reader may have prevented the reset.
 const RETRY_PAGES: i64 = 500;
-/// Uncopied pages at which the writer copies all of them if the disk is nearly full, so that the log need not grow.
+/// Number of uncopied pages at which the writer copies them if the disk is nearly full, so that the log need not grow.
 const FULL_DISK_PAGES: i64 = 200;
 const CHECKPOINT: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 
-/// The length of the log, and how much of it is copied.
+/// The length of the log and of its copied part, in pages.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     pages: i64,
@@ -36,10 +37,10 @@ struct Progress {
 /// The handle of the thread.
 pub(crate) struct WalCheckpointer {
     wake: SyncSender<()>,
-    /// Whether the thread copies or is about to.
+    /// Whether the thread copies pages, or was woken to do so.
     busy: Arc<AtomicBool>,
     thread: JoinHandle<()>,
-    /// The length of the log at which the writer copies next.
+    /// The length of the log at which the writer copies pages next.
     writer_copies_at: i64,
 }
 
@@ -50,12 +51,12 @@ impl WalCheckpointer {
         let (wake, woken) = sync_channel(1);
         let busy = Arc::new(AtomicBool::new(false));
         let is_busy = Arc::clone(&busy);
-        let run = move || copy_when_woken(&connection, &woken, &is_busy);
+        let run = move || checkpoint_when_woken(&connection, &woken, &is_busy);
         let thread = std::thread::Builder::new().name("ledger-wal".to_owned()).spawn(run).map_err(unavailable)?;
         Ok(Self { wake, busy, thread, writer_copies_at: MAX_PAGES })
     }
 
-    /// Decides after a commit of `writer` whether to copy pages, and who does it.
+    /// Called after a commit of `writer`: copies pages by `writer` or by the thread, if necessary.
     pub(crate) fn after_commit(&mut self, writer: &Connection, is_disk_full: bool) {
         if self.busy.load(Ordering::Acquire) {
             return;
@@ -92,7 +93,8 @@ impl WalCheckpointer {
     }
 }
 
-fn copy_when_woken(connection: &Connection, woken: &Receiver<()>, busy: &AtomicBool) {
+/// Checkpoints each time the thread is woken, until the handle is dropped.
+fn checkpoint_when_woken(connection: &Connection, woken: &Receiver<()>, busy: &AtomicBool) {
     while woken.recv().is_ok() {
         log_failure(checkpoint(connection, CHECKPOINT).map(drop));
         busy.store(false, Ordering::Release);
@@ -101,10 +103,10 @@ fn copy_when_woken(connection: &Connection, woken: &Receiver<()>, busy: &AtomicB
 
 fn log_failure(done: rusqlite::Result<()>) {
     if let Err(error) = done {
-        abort_on_lost_sync(&error);
+        abort_on_failed_sync(&error);
         tracing::warn!(
             error = &error as &dyn std::error::Error,
-            "checkpointing the write-ahead log failed; it is retried"
+            "failed to checkpoint the write-ahead log; it is retried"
         );
     }
 }
@@ -115,12 +117,12 @@ fn checkpoint(connection: &Connection, pragma: &str) -> rusqlite::Result<Progres
     sql.query_row([], |row| Ok(Progress { pages: row.get(1)?, copied: row.get(2)? }))
 }
 
-/// Ends the process after a failed sync. A second sync may report success although the kernel has dropped the pages.
-pub(crate) fn abort_on_lost_sync(error: &rusqlite::Error) {
-    if is_lost_sync(error) {
+/// Aborts the process after a failed sync. A second sync may report success although the kernel has discarded the pages.
+pub(crate) fn abort_on_failed_sync(error: &rusqlite::Error) {
+    if is_failed_sync(error) {
         tracing::error!(
             error = error as &dyn std::error::Error,
-            "a sync failed: aborting, to recover from the log at the next start"
+            "a sync failed: the process aborts and recovers from the log at the next start"
         );
         std::process::abort();
     }

@@ -1,4 +1,4 @@
-//! The connection that writes. The jobs that arrive during a commit form the next group; reads go before mutations.
+//! The connection that writes. Jobs that arrive during a commit form the next group; reads are committed before mutations.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,42 +9,42 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::append_state::HeadCache;
-use super::ballast::BallastFile;
+use super::ballast::{BallastFile, DISK_FULL};
 use super::convert::{execute, failed, is_full};
-use super::wal_checkpointer::{WalCheckpointer, abort_on_lost_sync};
+use super::wal_checkpointer::{WalCheckpointer, abort_on_failed_sync};
 use crate::backend::Statement;
 use crate::{Appended, Entry, LedgerError, Result};
 
 /// Maximum number of jobs in a group.
 const MAX_GROUP: usize = 512;
-/// Maximum number of mutations in a transaction while reads are frequent. Reads go between two transactions, and a mutation
-/// takes as long as about ten reads.
+/// Maximum number of mutations in a transaction while reads are frequent. Reads wait for the transaction, and a mutation takes
+/// as long as about ten reads.
 const MAX_MUTATIONS: usize = 16;
-/// Reads are frequent until so many groups in a row had none.
-const FREQUENT_GROUPS: u32 = 8;
-/// Up to so many mutations share a transaction with the reads that wait, because a commit of their own would take longer.
-const FEW_MUTATIONS: usize = 2;
+/// Reads are frequent until this number of consecutive groups had none.
+const MAX_GROUPS_WITHOUT_READ: u32 = 8;
+/// Maximum number of mutations that share a transaction with the queued reads, because a separate commit would take longer.
+const MAX_MUTATIONS_WITH_READS: usize = 2;
 
-const DISK_FULL: &str = "the disk of the database is full: only reads are accepted until there is free space";
-
-/// Something to write, with the channel for its result.
+/// A unit of work, with the sender for its result.
 pub(crate) enum Job {
     Append {
+        /// The statements that create the entries' run, if it is new.
+        creation: Vec<Statement>,
         entries: Vec<Entry>,
-        answer: oneshot::Sender<Result<Appended>>,
+        result: oneshot::Sender<Result<Appended>>,
     },
     Transact {
         /// The run whose row or head the statements may change.
         touched: Option<RunId>,
         statements: Vec<Statement>,
-        answer: oneshot::Sender<Result<u64>>,
+        result: oneshot::Sender<Result<u64>>,
     },
 }
 
-/// The result of a job, to be sent once its group is committed.
-enum Done {
+/// The result of a job, to be sent when its group is committed.
+enum JobResult {
     Appended(Result<Appended>),
-    Changed(Result<u64>),
+    Transacted(Result<u64>),
 }
 
 /// Why a group was rolled back.
@@ -60,15 +60,14 @@ pub(crate) struct Writer {
     ballast: BallastFile,
     checkpointer: WalCheckpointer,
     jobs: mpsc::Receiver<Job>,
-    /// Mutations that reads have overtaken, in order of arrival.
+    /// Mutations and other deferrable jobs, in order of arrival.
     deferred: VecDeque<Job>,
     newest: watch::Sender<i64>,
-    /// `None` after a failure, until it is loaded again.
+    /// `None` after a failed transaction, until they are loaded again.
     heads: Option<HeadCache>,
-    /// Number of groups since the last one with a read.
+    /// Number of consecutive groups without a read.
     groups_without_read: u32,
-    /// Whether the last commit failed.
-    fails: Arc<AtomicBool>,
+    last_commit_failed: Arc<AtomicBool>,
 }
 
 impl Writer {
@@ -89,48 +88,48 @@ impl Writer {
             deferred: VecDeque::new(),
             newest,
             heads: Some(heads),
-            groups_without_read: FREQUENT_GROUPS,
-            fails: Arc::default(),
+            groups_without_read: MAX_GROUPS_WITHOUT_READ,
+            last_commit_failed: Arc::default(),
         };
         Ok((writer, receiver))
     }
 
-    /// Returns a flag that tells whether the last commit failed.
-    pub(crate) fn fails(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.fails)
+    /// Returns a shared flag: whether the last commit failed.
+    pub(crate) fn last_commit_failed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.last_commit_failed)
     }
 
-    /// Commits jobs until all senders are gone. The jobs that arrive during a commit form the next group.
+    /// Commits jobs until the queue is closed.
     pub(crate) fn run(mut self) {
         loop {
-            // Deferred mutations do not wait for another job.
+            // Deferred jobs do not wait for further jobs.
             let first = if self.deferred.is_empty() { self.jobs.blocking_recv() } else { None };
             if first.is_none() && self.deferred.is_empty() {
                 break;
             }
-            self.write_waiting(first);
+            self.write_queued(first);
         }
         self.checkpointer.end();
     }
 
-    /// Commits `first` and the reads that wait, then mutations, and answers them.
-    fn write_waiting(&mut self, first: Option<Job>) {
+    /// Commits `first` and the queued reads, then deferred jobs, and sends their results.
+    fn write_queued(&mut self, first: Option<Job>) {
         let mut reads = Vec::new();
         let mut next = first.or_else(|| self.jobs.try_recv().ok());
         while let Some(job) = next {
-            if job.is_slow() {
+            if job.is_deferrable() {
                 self.deferred.push_back(job);
             } else {
                 reads.push(job);
             }
-            let has_space = reads.len() + self.deferred.len() < MAX_GROUP;
-            next = if has_space { self.jobs.try_recv().ok() } else { None };
+            let has_capacity = reads.len() + self.deferred.len() < MAX_GROUP;
+            next = if has_capacity { self.jobs.try_recv().ok() } else { None };
         }
         self.groups_without_read = if reads.is_empty() { self.groups_without_read.saturating_add(1) } else { 0 };
-        if !reads.is_empty() && self.deferred.len() > FEW_MUTATIONS {
+        if !reads.is_empty() && self.deferred.len() > MAX_MUTATIONS_WITH_READS {
             self.write(std::mem::take(&mut reads));
         }
-        let max = if self.groups_without_read < FREQUENT_GROUPS { MAX_MUTATIONS } else { MAX_GROUP };
+        let max = if self.groups_without_read < MAX_GROUPS_WITHOUT_READ { MAX_MUTATIONS } else { MAX_GROUP };
         let mut group = reads;
         group.extend(self.deferred.drain(..self.deferred.len().min(max)));
         if !group.is_empty() {
@@ -140,7 +139,7 @@ impl Writer {
         self.checkpointer.after_commit(&self.connection, is_disk_full);
     }
 
-    /// Commits a group and answers it. If a job fails, the group is rolled back and its jobs are committed one by one.
+    /// Commits a group and sends the results. If a job fails, the group is rolled back and its jobs are committed one by one.
     fn write(&mut self, mut group: Vec<Job>) {
         if !self.ballast.ensure() {
             group = reject_mutations(group, &LedgerError::Unavailable(DISK_FULL.into()));
@@ -149,27 +148,27 @@ impl Writer {
             return;
         }
         match self.commit(&group) {
-            Ok(done) => {
-                self.fails.store(false, Ordering::Release);
+            Ok(results) => {
+                self.last_commit_failed.store(false, Ordering::Release);
                 self.publish_position();
-                group.into_iter().zip(done).for_each(|(job, done)| job.answer(done));
+                group.into_iter().zip(results).for_each(|(job, result)| job.complete(result));
             }
             Err(Fault::Database(error)) if is_full(&error) && self.ballast.release() => {
-                // The space of the ballast file is for the records of reads.
+                // The space of the ballast file is reserved for the records of reads.
                 let reads = reject_mutations(group, &error);
                 self.write(reads);
             }
             Err(Fault::Database(error)) => {
-                self.fails.store(true, Ordering::Release);
+                self.last_commit_failed.store(true, Ordering::Release);
                 tracing::error!(error = &error as &dyn std::error::Error, jobs = group.len(), "a commit failed");
                 for job in group {
                     job.fail(error.duplicate());
                 }
             }
             Err(Fault::Job(error)) => {
-                let alone = group.len() == 1;
+                let is_alone = group.len() == 1;
                 for job in group {
-                    if alone { job.fail(error.duplicate()) } else { self.write(vec![job]) }
+                    if is_alone { job.fail(error.duplicate()) } else { self.write(vec![job]) }
                 }
             }
         }
@@ -180,23 +179,23 @@ impl Writer {
         self.newest.send_if_modified(|newest| std::mem::replace(newest, position.max(*newest)) < position);
     }
 
-    fn commit(&mut self, group: &[Job]) -> Result<Vec<Done>, Fault> {
+    fn commit(&mut self, group: &[Job]) -> Result<Vec<JobResult>, Fault> {
         let mut heads = match self.heads.take() {
             Some(heads) => heads,
             None => HeadCache::load(&self.connection).map_err(Fault::Database)?,
         };
         match run_transaction(&self.connection, &mut heads, group) {
-            Ok(done) => {
+            Ok(results) => {
                 heads.shrink();
                 self.heads = Some(heads);
-                Ok(done)
+                Ok(results)
             }
             Err(fault) => {
-                // SQLite itself rolls back after some errors, such as a full disk.
+                // SQLite has already rolled back after some errors, such as a full disk.
                 if !self.connection.is_autocommit()
                     && let Err(error) = self.connection.execute_batch("ROLLBACK")
                 {
-                    tracing::error!(error = &error as &dyn std::error::Error, "a transaction could not be rolled back");
+                    tracing::error!(error = &error as &dyn std::error::Error, "failed to roll back a transaction");
                 }
                 Err(fault)
             }
@@ -213,12 +212,12 @@ fn reject_mutations(group: Vec<Job>, error: &LedgerError) -> Vec<Job> {
     rest
 }
 
-fn run_transaction(connection: &Connection, heads: &mut HeadCache, group: &[Job]) -> Result<Vec<Done>, Fault> {
+fn run_transaction(connection: &Connection, heads: &mut HeadCache, group: &[Job]) -> Result<Vec<JobResult>, Fault> {
     let database = |error| Fault::Database(failed(error));
     connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut sql| sql.execute([])).map_err(database)?;
-    let mut done = Vec::with_capacity(group.len());
+    let mut results = Vec::with_capacity(group.len());
     for job in group {
-        done.push(job.run(connection, heads).map_err(|error| match error {
+        results.push(job.run(connection, heads).map_err(|error| match error {
             unavailable @ LedgerError::Unavailable(_) => Fault::Database(unavailable),
             error => Fault::Job(error),
         })?);
@@ -229,17 +228,23 @@ fn run_transaction(connection: &Connection, heads: &mut HeadCache, group: &[Job]
         failpoint::hit("ledger.written");
     }
     let committed = connection.prepare_cached("COMMIT").and_then(|mut sql| sql.execute([]));
-    committed.inspect_err(abort_on_lost_sync).map_err(database)?;
+    committed.inspect_err(abort_on_failed_sync).map_err(database)?;
     if mutates {
         failpoint::hit("ledger.committed");
     }
-    Ok(done)
+    Ok(results)
 }
 
 impl Job {
-    /// Returns whether reads should go before the job.
-    fn is_slow(&self) -> bool {
-        matches!(self, Self::Transact { .. }) || self.mutates()
+    /// Returns whether reads are committed before the job.
+    fn is_deferrable(&self) -> bool {
+        match self {
+            Self::Transact { .. } => true,
+            Self::Append { creation, entries, .. } => {
+                let is_deferrable = |entry: &Entry| !entry.steps.is_empty() || entry.run_change.is_some();
+                !creation.is_empty() || entries.iter().any(is_deferrable)
+            }
+        }
     }
 
     /// Returns whether the job changes the tree of a run.
@@ -248,36 +253,41 @@ impl Job {
     }
 
     /// Writes the job's rows. After an error, some of them may have been written.
-    fn run(&self, connection: &Connection, heads: &mut HeadCache) -> Result<Done> {
+    fn run(&self, connection: &Connection, heads: &mut HeadCache) -> Result<JobResult> {
         match self {
-            Self::Append { entries, .. } => match heads.append(connection, entries) {
-                Err(LedgerError::NoSuchRun) => Ok(Done::Appended(Err(LedgerError::NoSuchRun))),
-                appended => appended.map(|appended| Done::Appended(Ok(appended))),
-            },
+            Self::Append { creation, entries, .. } => {
+                if let Err(error) = transact(connection, creation)? {
+                    return Ok(JobResult::Appended(Err(error)));
+                }
+                match heads.append(connection, entries) {
+                    Err(LedgerError::NoSuchRun) => Ok(JobResult::Appended(Err(LedgerError::NoSuchRun))),
+                    appended => appended.map(|appended| JobResult::Appended(Ok(appended))),
+                }
+            }
             Self::Transact { touched, statements, .. } => {
                 if let Some(run) = touched {
                     heads.store(connection).map_err(failed)?;
                     heads.remove(run);
                 }
-                transact(connection, statements).map(Done::Changed)
+                transact(connection, statements).map(JobResult::Transacted)
             }
         }
     }
 
-    fn answer(self, done: Done) {
-        // A caller that was cancelled does not receive it.
+    fn complete(self, done: JobResult) {
+        // Sending fails if the caller was cancelled.
         match (self, done) {
-            (Self::Append { answer, .. }, Done::Appended(appended)) => drop(answer.send(appended)),
-            (Self::Transact { answer, .. }, Done::Changed(changed)) => drop(answer.send(changed)),
-            // Does not happen: the result of a job is of its kind.
-            (Self::Append { .. }, Done::Changed(_)) | (Self::Transact { .. }, Done::Appended(_)) => {}
+            (Self::Append { result, .. }, JobResult::Appended(appended)) => drop(result.send(appended)),
+            (Self::Transact { result, .. }, JobResult::Transacted(changed)) => drop(result.send(changed)),
+            // Unreachable: `run` returns the result of the job's kind.
+            (Self::Append { .. }, JobResult::Transacted(_)) | (Self::Transact { .. }, JobResult::Appended(_)) => {}
         }
     }
 
     fn fail(self, error: LedgerError) {
         match self {
-            Self::Append { answer, .. } => drop(answer.send(Err(error))),
-            Self::Transact { answer, .. } => drop(answer.send(Err(error))),
+            Self::Append { result, .. } => drop(result.send(Err(error))),
+            Self::Transact { result, .. } => drop(result.send(Err(error))),
         }
     }
 }
@@ -287,15 +297,12 @@ fn transact(connection: &Connection, statements: &[Statement]) -> Result<Result<
     for (index, statement) in statements.iter().enumerate() {
         let changed = match execute(connection, statement.sql, &statement.params).map_err(failed) {
             Ok(changed) => u64::try_from(changed).unwrap_or(0),
-            // SQLite undoes a statement that fails, so the job has written nothing and the group can go on.
+            // SQLite undoes a failed statement, so the job has written nothing and the group can continue.
             Err(LedgerError::AlreadyExists) if index == 0 => return Ok(Err(LedgerError::AlreadyExists)),
             Err(error) => return Err(error),
         };
         if index == 0 {
             first = changed;
-        }
-        if statement.required && changed == 0 {
-            break;
         }
     }
     Ok(Ok(first))

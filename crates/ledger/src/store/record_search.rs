@@ -1,11 +1,11 @@
-//! The search for records: which access path to take, and which positions to search.
+//! The search for records: chooses the access path and the ranges of positions.
 
 use super::Store;
 use crate::backend::{Backend, PageColumns, RowReader};
 use crate::filter::{self, AccessPath, MAX_SORTED, PATH_PART_BITS, PositionRange, Query, ZONE_POSITIONS};
 use crate::{Page, PageSize, RecordFilter, Result, StoredRecord, rows};
 
-/// The first zone that is not in the zone map, and the first and last zone that may contain times from `$1` to `$2`.
+/// Selects the first zone that is not in the zone map, and the first and last zone that may contain times from `$1` to `$2`.
 const ZONES: &str = "SELECT coalesce((SELECT zone + 1 FROM audit_zone ORDER BY zone DESC LIMIT 1), 0), \
     (SELECT zone FROM audit_zone WHERE max_timestamp >= $1 ORDER BY zone LIMIT 1), \
     (SELECT zone FROM audit_zone WHERE min_timestamp < $2 ORDER BY zone DESC LIMIT 1)";
@@ -39,7 +39,7 @@ impl<B: Backend> Store<B> {
         Ok(page)
     }
 
-    /// Adds the records of `range` to `page`, whose bounds are `size`.
+    /// Adds the records of `range` to `page`, whose limits are `size`.
     async fn add_records(
         &self,
         filter: &RecordFilter,
@@ -58,7 +58,7 @@ impl<B: Backend> Store<B> {
         Ok(())
     }
 
-    /// Returns the ranges that may contain times of the filter: those of the zone map, and the positions after the map.
+    /// Returns the ranges that may contain times of the filter: from the zone map, and the positions after its last zone.
     async fn ranges_of_times(&self, filter: &RecordFilter, all: PositionRange) -> Result<Vec<PositionRange>> {
         if filter.since.is_none() && filter.until.is_none() {
             return Ok(vec![all]);
@@ -72,12 +72,12 @@ impl<B: Backend> Store<B> {
         let sealed = first
             .zip(last)
             .map(|(first, last)| PositionRange { low: first * ZONE_POSITIONS, high: (last + 1) * ZONE_POSITIONS - 1 });
-        let rest = PositionRange { low: unsealed * ZONE_POSITIONS, high: i64::MAX };
-        Ok(sealed.into_iter().chain([rest]).filter_map(|range| range.intersection(all)).collect())
+        let unmapped = PositionRange { low: unsealed * ZONE_POSITIONS, high: i64::MAX };
+        Ok(sealed.into_iter().chain([unmapped]).filter_map(|range| range.intersection(all)).collect())
     }
 
-    /// Restricts `ranges` to the parts of the path index in which the filter's path has records, so that a scan skips millions
-    /// of records without it.
+    /// Restricts `ranges` to the parts of the path index in which the filter's path has records, so that a scan skips the other
+    /// parts.
     async fn ranges_of_path(
         &self,
         filter: &RecordFilter,
@@ -96,7 +96,7 @@ impl<B: Backend> Store<B> {
         Ok(ranges.iter().flat_map(|range| parts.iter().filter_map(|part| part.intersection(*range))).collect())
     }
 
-    /// Chooses the access path. Of a path, a tool and a run in one filter, it takes one that has few records.
+    /// Chooses the access path. If the filter has several of a path, a tool and a run, takes one with few records.
     async fn access_path(&self, filter: &RecordFilter, range: PositionRange) -> Result<AccessPath> {
         if filter.path.is_none() && (filter.run.is_none() || filter.tool.is_none()) {
             return Ok(filter::default_access_path(filter));
@@ -107,7 +107,7 @@ impl<B: Backend> Store<B> {
                 return Ok(AccessPath::Run);
             }
             if filter.path.is_none() {
-                // A long run may have no record of the tool, and a scan of the run would read all of it to find that out.
+                // A long run may have no record of the tool, and a scan would read all of the run.
                 let max = MAX_SORTED.min(length);
                 let Some(query) = Query::count_tool(filter, range, max) else { return Ok(AccessPath::Run) };
                 let count = self.0.fetch(query.sql, query.params, |row| row.int(0)).await?;

@@ -1,6 +1,6 @@
-//! The statements of the store, which both databases understand.
+//! The statements of the store, in the common dialect of both databases.
 
-use crate::rows::written_at;
+use crate::rows::{select_voters, written_at};
 
 pub(crate) const INSERT_RUN: &str = "INSERT INTO run (run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, \
     body, import_report, mount_paths) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
@@ -26,7 +26,7 @@ pub(crate) const RUN_IDS: &str = "SELECT run_no, run_id FROM run WHERE run_no > 
 pub(crate) const LIVE_RUNS: &str = "SELECT run_id FROM run WHERE state <> 'deleted' ORDER BY run_no";
 pub(crate) const EXPIRED_RUNS: &str = "SELECT run_id FROM run \
     WHERE expires_at IS NOT NULL AND closed_at IS NULL AND expires_at <= $1 ORDER BY expires_at";
-/// Steps from each run that has records to the next one, by the index.
+/// Finds the runs that have records one after the other, by the index.
 pub(crate) const ORPHANED_RUNS: &str = "WITH RECURSIVE owner (run_no) AS (SELECT min(run_no) FROM audit_record \
     UNION ALL SELECT (SELECT min(a.run_no) FROM audit_record a WHERE a.run_no > owner.run_no) FROM owner \
       WHERE owner.run_no IS NOT NULL) \
@@ -39,24 +39,44 @@ pub(crate) const TOKEN_HASHES: &str = "SELECT secret_sha256 FROM token WHERE sec
 pub(crate) const REVOKE_TOKEN: &str = "UPDATE token SET revoked = $3 \
     WHERE token_id = $2 AND run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 
+/// Selects what [`rows::operator`](crate::rows::operator) reads.
+macro_rules! select_operator {
+    ($rest:literal) => {
+        concat!(
+            "SELECT operator_no, name, secret_sha256, scopes, created_at, created_by, expires_at, revoked_at ",
+            "FROM operator_token ",
+            $rest
+        )
+    };
+}
+pub(crate) const INSERT_OPERATOR: &str = "INSERT INTO operator_token (name, secret_sha256, scopes, created_at, created_by, \
+    expires_at) VALUES ($1, $2, $3, $4, $5, $6)";
+pub(crate) const OPERATORS: &str = select_operator!("WHERE operator_no > $1 ORDER BY operator_no LIMIT $2");
+/// The newest of the name.
+pub(crate) const OPERATOR: &str = select_operator!("WHERE lower(name) = lower($1) ORDER BY operator_no DESC LIMIT 1");
+pub(crate) const REVOKE_OPERATOR: &str =
+    "UPDATE operator_token SET revoked_at = $2 WHERE lower(name) = lower($1) AND revoked_at IS NULL";
+
 pub(crate) const CALL: &str = "WITH earliest AS (\
       SELECT a.seq, a.tool, a.input_sha256, a.mutates, a.run_no, a.tool_call_id, a.body AS record FROM audit_record a \
       WHERE a.tool_call_id = $1 AND a.run_no = (SELECT run_no FROM run WHERE run_id = $2) ORDER BY a.seq LIMIT 1), \
-    answered AS (\
+    replied AS (\
       SELECT a.seq, a.body AS record, c.status, c.body FROM earliest JOIN audit_record a ON a.tool_call_id = earliest.tool_call_id \
       AND a.run_no = earliest.run_no AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 \
       JOIN call_reply c ON c.position = a.position WHERE earliest.mutates ORDER BY a.seq LIMIT 1) \
     SELECT (SELECT a.body FROM audit_record a WHERE a.tool_call_id = earliest.tool_call_id AND a.run_no = earliest.run_no \
       AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 ORDER BY a.seq DESC LIMIT 1), \
-    coalesce(answered.seq, earliest.seq), earliest.tool, earliest.input_sha256, answered.status, answered.body, \
-    coalesce(answered.record, earliest.record) \
-    FROM earliest LEFT JOIN answered ON 1 = 1";
+    coalesce(replied.seq, earliest.seq), earliest.tool, earliest.input_sha256, replied.status, replied.body, \
+    coalesce(replied.record, earliest.record) \
+    FROM earliest LEFT JOIN replied ON 1 = 1";
 pub(crate) const CHANGES: &str = "SELECT position, body FROM audit_record WHERE mutates AND outcome = 'ok' \
     AND run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq > $2 ORDER BY seq LIMIT $3";
 pub(crate) const RECORD: &str = "SELECT position, body FROM audit_record \
     WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2";
 pub(crate) const ARTIFACT: &str = "SELECT diff FROM artifact \
     WHERE artifact_id = $1 AND run_no = (SELECT run_no FROM run WHERE run_id = $2)";
+pub(crate) const UPLOAD: &str = "SELECT bytes FROM upload \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND sha256 = $2";
 /// Not a join: without statistics the planner would scan all contents.
 pub(crate) const CONTENT: &str = concat!(
     "WITH r AS (SELECT position FROM audit_record ",
@@ -72,21 +92,24 @@ pub(crate) const CHANGES_OF_PATH: &str = "SELECT r.position, r.body, r.seq FROM 
 pub(crate) const RUNS_WITH_STEPS: &str =
     "SELECT run_id FROM run WHERE run_no IN (SELECT run_no FROM step) ORDER BY run_no";
 pub(crate) const DELETE_STEPS: &str = "DELETE FROM step WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
-/// The next changes to purge in one transaction; few, because other jobs wait meanwhile.
+/// The next changes to purge in one transaction. Few, because other jobs wait for it.
 pub(crate) const NEXT_PURGED: &str = "SELECT seq, position FROM audit_record \
     WHERE mutates AND outcome = 'ok' AND run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq > $2 \
     ORDER BY seq LIMIT 32";
 pub(crate) const PURGE: &str = concat!("DELETE FROM content AS c WHERE ", written_at!("$1"));
 pub(crate) const SET_PURGED: &str = "UPDATE run SET purged_seq = $2 WHERE run_id = $1";
 pub(crate) const PURGED: &str = "SELECT purged_seq FROM run WHERE run_id = $1";
-/// A subquery for each run, which no planner turns into a join. Includes a change that was in flight when its run was deleted.
+/// A subquery for each run, because a join would scan all records. Includes a change that was in flight when its run was deleted.
 pub(crate) const UNPURGED: &str = "SELECT run_id FROM run WHERE state = 'deleted' AND purged_seq < coalesce((\
       SELECT r.seq FROM audit_record r WHERE r.mutates AND r.outcome = 'ok' AND r.run_no = run.run_no \
       ORDER BY r.seq DESC LIMIT 1), 0) ORDER BY run_no";
 
 pub(crate) const APPROVAL_INPUT: &str = "SELECT input FROM approval WHERE approval_id = $1";
-pub(crate) const EXPIRED_APPROVALS: &str = "SELECT approval_no, body, state, decision, expires_at FROM approval \
-    WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2";
+pub(crate) const EXPIRED_APPROVALS: &str = concat!(
+    "SELECT approval_no, body, state, decision, ",
+    select_voters!(),
+    ", expires_at FROM approval WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2"
+);
 
 pub(crate) const SETTING: &str = "SELECT value FROM setting WHERE name = $1";
 pub(crate) const SET_SETTING: &str = "INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";

@@ -1,44 +1,44 @@
-//! What mutations leave in files, and which record left it.
+//! The stored contents of written files, and the last change of a path.
 
 use ledger::{LedgerError, StoredRecord};
 use model::{Outcome, Record, RunState, Sha256, Step, StepBytes, StepContent};
 use rstest::rstest;
 
-use crate::harness::{Backend, World, path, read, run_id, write};
-use crate::steps::change;
+use crate::harness::{Backend, RunChanges as _, TestDatabase, path, read, run_id, write};
+use crate::journal::mutation;
 
-/// A step that leaves `bytes` in `file`.
-fn leaves(file: &str, bytes: &[u8]) -> Step {
+/// Returns a step that creates `file` with the content `bytes`.
+fn create(file: &str, bytes: &[u8]) -> Step {
     let bytes = bytes.to_vec();
     let after = StepContent { sha256: Sha256::of(&bytes), mode: 0o644, bytes: StepBytes::Inline(bytes) };
     Step { path: path(file), before: None, after: Some(after) }
 }
 
-async fn content(world: &World, run: &str, seq: u64, bytes: &[u8]) -> Option<Vec<u8>> {
-    world.ledger.content(&run_id(run), seq, &Sha256::of(bytes)).await.unwrap()
+async fn content(db: &TestDatabase, run: &str, seq: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+    db.ledger.content(&run_id(run), seq, &Sha256::of(bytes)).await.unwrap()
 }
 
 #[rstest]
 #[tokio::test]
-async fn what_a_change_left_outlives_its_steps(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let mut world = backend.open().await;
-    let (r1, _) = (world.run("r1").await, world.run("r2").await);
-    let mut one = change("r1", "one", "src/a");
-    one.steps.extend([leaves("b", b"same"), leaves("c", b"same"), leaves("d", b"")]);
+async fn contents_remain_after_the_journal_is_pruned(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut db = backend.open().await;
+    let (r1, _) = (db.run("r1").await, db.run("r2").await);
+    let mut one = mutation("r1", "one", "src/a");
+    one.steps.extend([create("b", b"same"), create("c", b"same"), create("d", b"")]);
     let steps = one.steps.clone();
-    world.append(one).await;
-    world.append(change("r2", "two", "src/a")).await;
-    world.reopen().await;
-    assert_eq!(world.ledger.pending_journal(Some(&r1)).await.unwrap()[0].steps, steps);
-    world.ledger.prune(&[(r1, 1), (run_id("r2"), 1)]).await.unwrap();
-    assert!(world.ledger.pending_journal(None).await.unwrap().is_empty());
-    for (bytes, kept) in [(&b"new\0"[..], true), (b"same", true), (b"", true), (b"large", false), (b"old", false)] {
-        assert_eq!(content(&world, "r1", 1, bytes).await, kept.then(|| bytes.to_vec()), "{bytes:?}");
+    db.append(one).await;
+    db.append(mutation("r2", "two", "src/a")).await;
+    db.reopen().await;
+    assert_eq!(db.ledger.pending_journal(Some(&r1)).await.unwrap()[0].steps, steps);
+    db.ledger.prune(&[(r1, 1), (run_id("r2"), 1)]).await.unwrap();
+    assert!(db.ledger.pending_journal(None).await.unwrap().is_empty());
+    for (bytes, stored) in [(&b"new\0"[..], true), (b"same", true), (b"", true), (b"large", false), (b"old", false)] {
+        assert_eq!(content(&db, "r1", 1, bytes).await, stored.then(|| bytes.to_vec()), "{bytes:?}");
     }
-    assert_eq!(content(&world, "r2", 1, b"new\0").await.as_deref(), Some(&b"new\0"[..]));
-    assert_eq!(content(&world, "r2", 1, b"same").await, None);
-    assert_eq!(content(&world, "r1", 2, b"same").await, None);
-    assert_eq!(content(&world, "r3", 1, b"same").await, None);
+    assert_eq!(content(&db, "r2", 1, b"new\0").await.as_deref(), Some(&b"new\0"[..]));
+    assert_eq!(content(&db, "r2", 1, b"same").await, None);
+    assert_eq!(content(&db, "r1", 2, b"same").await, None);
+    assert_eq!(content(&db, "r3", 1, b"same").await, None);
 }
 
 fn seq(found: Option<StoredRecord>) -> Option<u64> {
@@ -47,25 +47,25 @@ fn seq(found: Option<StoredRecord>) -> Option<u64> {
 
 #[rstest]
 #[tokio::test]
-async fn the_last_change_of_a_path_is_the_newest_that_wrote_it(
+async fn the_last_change_of_a_path_is_the_newest_record_that_wrote_it(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let world = backend.open().await;
-    let (r1, r2) = (world.run("r1").await, world.run("r2").await);
-    world.append(change("r1", "one", "src/a")).await;
-    world.append(change("r2", "one", "src/a")).await;
-    world.append(change("r1", "two", "src/a")).await;
+    let db = backend.open().await;
+    let (r1, r2) = (db.run("r1").await, db.run("r2").await);
+    db.append(mutation("r1", "one", "src/a")).await;
+    db.append(mutation("r2", "one", "src/a")).await;
+    db.append(mutation("r1", "two", "src/a")).await;
     for number in 0..20 {
         let mut dry = write("r1", &format!("dry-{number}"), "src/a");
         dry.draft.paths_read = std::mem::take(&mut dry.draft.paths_written);
-        world.append(dry).await;
+        db.append(dry).await;
     }
     let mut refused = write("r1", "refused", "src/a");
     refused.draft.outcome = Outcome::Refused;
-    world.append(refused).await;
-    world.append(read("r1", "src/a")).await;
-    world.append(change("r1", "three", "src/a/b")).await;
-    let last = async |run, file, at_seq| seq(world.ledger.last_change(run, &path(file), at_seq).await.unwrap());
+    db.append(refused).await;
+    db.append(read("r1", "src/a")).await;
+    db.append(mutation("r1", "three", "src/a/b")).await;
+    let last = async |run, file, at_seq| seq(db.ledger.last_change(run, &path(file), at_seq).await.unwrap());
     assert_eq!(last(&r1, "src/a", u64::MAX).await, Some(2));
     assert_eq!(last(&r1, "src/a", 25).await, Some(2));
     assert_eq!(last(&r1, "src/a", 2).await, Some(2));
@@ -74,70 +74,72 @@ async fn the_last_change_of_a_path_is_the_newest_that_wrote_it(
     assert_eq!(last(&r2, "src/a", 9).await, Some(1));
     assert_eq!(last(&r1, "src/a/b", 99).await, Some(25));
     assert_eq!(last(&r1, "src", 99).await, None);
-    assert_eq!(last(&run_id("nobody"), "src/a", 99).await, None);
+    assert_eq!(last(&run_id("unknown"), "src/a", 99).await, None);
 }
 
 #[rstest]
 #[tokio::test]
-async fn a_deleted_run_keeps_its_records_alone(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let mut world = backend.open().await;
-    let (r1, _) = (world.run("r1").await, world.run("r2").await);
-    for number in 0..150 {
-        let mut entry = change("r1", &format!("id-{number}"), "src/a");
-        entry.steps.push(leaves("b", number.to_string().as_bytes()));
-        world.append(entry).await;
-    }
-    world.append(change("r2", "one", "src/a")).await;
-
-    let early = world.ledger.purge_content(&r1).await;
-    assert!(matches!(early, Err(LedgerError::Internal(_))), "{early:?}");
-    let nobody = world.ledger.purge_content(&run_id("nobody")).await;
-    assert!(matches!(nobody, Err(LedgerError::NoSuchRun)), "{nobody:?}");
-    assert_eq!(content(&world, "r1", 8, b"7").await.as_deref(), Some(&b"7"[..]));
-    assert_eq!(unpurged(&world).await, Vec::<String>::new());
-
-    world.ledger.set_run_state(&r1, RunState::Deleted, None).await.unwrap();
-    world.reopen().await;
-    assert_eq!(unpurged(&world).await, ["r1"]);
-    world.ledger.purge_content(&r1).await.unwrap();
-    world.ledger.purge_content(&r1).await.unwrap();
-    assert_eq!(unpurged(&world).await, Vec::<String>::new());
-    // A change that was under way all the while.
-    world.append(change("r1", "late", "src/a")).await;
-    assert_eq!(unpurged(&world).await, ["r1"]);
-    world.ledger.purge_content(&r1).await.unwrap();
-    assert_eq!(unpurged(&world).await, Vec::<String>::new());
-    assert_eq!(content(&world, "r1", 151, b"new\0").await, None);
-    assert_eq!(content(&world, "r1", 1, b"0").await, None);
-    assert_eq!(content(&world, "r1", 150, b"149").await, None);
-    assert_eq!(content(&world, "r2", 1, b"new\0").await.as_deref(), Some(&b"new\0"[..]));
-    let open = world.ledger.pending_journal(None).await.unwrap();
-    assert_eq!(open.iter().map(|one| one.run_id.as_str()).collect::<Vec<_>>(), ["r2"]);
-    assert!(world.ledger.verify(&r1).await.unwrap().intact);
-}
-
-async fn unpurged(world: &World) -> Vec<String> {
-    world.ledger.unpurged_runs().await.unwrap().into_iter().map(String::from).collect()
-}
-
-#[rstest]
-#[tokio::test]
-async fn what_is_not_deleted_cannot_be_purged_past_the_ledger(
+async fn purging_a_deleted_run_removes_its_contents_and_keeps_its_records(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let world = backend.open().await;
-    let (r1, _) = (world.run("r1").await, world.run("r2").await);
-    world.append(change("r1", "one", "src/a")).await;
-    world.append(change("r2", "one", "src/a")).await;
-    world.ledger.set_run_state(&r1, RunState::Deleted, None).await.unwrap();
-    let error = world.raw("DELETE FROM content").await.unwrap_err();
-    assert!(error.contains("only grows until its run is deleted"), "{error}");
-    assert_eq!(content(&world, "r1", 1, b"new\0").await.as_deref(), Some(&b"new\0"[..]));
-    world.ledger.purge_content(&r1).await.unwrap();
-    assert_eq!(content(&world, "r1", 1, b"new\0").await, None);
+    let mut db = backend.open().await;
+    let (r1, _) = (db.run("r1").await, db.run("r2").await);
+    for number in 0..150 {
+        let mut entry = mutation("r1", &format!("id-{number}"), "src/a");
+        entry.steps.push(create("b", number.to_string().as_bytes()));
+        db.append(entry).await;
+    }
+    db.append(mutation("r2", "one", "src/a")).await;
+
+    let not_deleted = db.ledger.purge_content(&r1).await;
+    assert!(matches!(not_deleted, Err(LedgerError::Internal(_))), "{not_deleted:?}");
+    let unknown = db.ledger.purge_content(&run_id("unknown")).await;
+    assert!(matches!(unknown, Err(LedgerError::NoSuchRun)), "{unknown:?}");
+    assert_eq!(content(&db, "r1", 8, b"7").await.as_deref(), Some(&b"7"[..]));
+    assert_eq!(unpurged(&db).await, Vec::<String>::new());
+
+    db.ledger.set_run_state(&r1, RunState::Deleted, None).await.unwrap();
+    db.reopen().await;
+    assert_eq!(unpurged(&db).await, ["r1"]);
+    db.ledger.purge_content(&r1).await.unwrap();
+    db.ledger.purge_content(&r1).await.unwrap();
+    assert_eq!(unpurged(&db).await, Vec::<String>::new());
+    // A mutation that was in flight when the run was deleted.
+    db.append(mutation("r1", "late", "src/a")).await;
+    assert_eq!(unpurged(&db).await, ["r1"]);
+    db.ledger.purge_content(&r1).await.unwrap();
+    assert_eq!(unpurged(&db).await, Vec::<String>::new());
+    assert_eq!(content(&db, "r1", 151, b"new\0").await, None);
+    assert_eq!(content(&db, "r1", 1, b"0").await, None);
+    assert_eq!(content(&db, "r1", 150, b"149").await, None);
+    assert_eq!(content(&db, "r2", 1, b"new\0").await.as_deref(), Some(&b"new\0"[..]));
+    let pending = db.ledger.pending_journal(None).await.unwrap();
+    assert_eq!(pending.iter().map(|entry| entry.run_id.as_str()).collect::<Vec<_>>(), ["r2"]);
+    assert!(db.ledger.verify(&r1).await.unwrap().intact);
 }
 
-/// A database of the first version with a run, and three steps of it that were not done yet.
+async fn unpurged(db: &TestDatabase) -> Vec<String> {
+    db.ledger.unpurged_runs().await.unwrap().into_iter().map(String::from).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_database_rejects_deleting_contents_of_runs_that_are_not_deleted(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open().await;
+    let (r1, _) = (db.run("r1").await, db.run("r2").await);
+    db.append(mutation("r1", "one", "src/a")).await;
+    db.append(mutation("r2", "one", "src/a")).await;
+    db.ledger.set_run_state(&r1, RunState::Deleted, None).await.unwrap();
+    let error = db.execute("DELETE FROM content").await.unwrap_err();
+    assert!(error.contains("only grows until its run is deleted"), "{error}");
+    assert_eq!(content(&db, "r1", 1, b"new\0").await.as_deref(), Some(&b"new\0"[..]));
+    db.ledger.purge_content(&r1).await.unwrap();
+    assert_eq!(content(&db, "r1", 1, b"new\0").await, None);
+}
+
+/// Returns SQL that creates a database with the first version of the schema, three runs and pending steps.
 fn first_version(backend: Backend) -> String {
     let (migration, hash, flag, yes) = match backend {
         Backend::Sqlite => (include_str!("../../../../migrations/sqlite/0001_ledger.sql"), "x'", "0", "1"),
@@ -181,25 +183,27 @@ fn first_version(backend: Backend) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn steps_of_an_older_database_are_carried_over(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let world = backend.open_after(&first_version(backend)).await;
-    assert_eq!(unpurged(&world).await, ["r3"], "the other one has nothing left");
-    let open = world.ledger.pending_journal(Some(&run_id("r1"))).await.unwrap();
-    assert_eq!(open.iter().map(|one| one.seq).collect::<Vec<_>>(), [2, 3]);
-    let paths: Vec<_> = open[0].steps.iter().map(|step| step.path.as_str()).collect();
+async fn the_journal_of_the_first_schema_version_is_migrated(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open_after(&first_version(backend)).await;
+    assert_eq!(unpurged(&db).await, ["r3"], "the other deleted run has no contents or steps");
+    let pending = db.ledger.pending_journal(Some(&run_id("r1"))).await.unwrap();
+    assert_eq!(pending.iter().map(|entry| entry.seq).collect::<Vec<_>>(), [2, 3]);
+    let paths: Vec<_> = pending[0].steps.iter().map(|step| step.path.as_str()).collect();
     assert_eq!(paths, ["z", "b", "a", "large"]);
-    assert_eq!(open[0].steps[0].after, None);
-    assert_eq!(open[0].steps[1], leaves("b", b"text"));
-    let (left, staged) = (open[0].steps[2].after.clone().unwrap(), open[0].steps[3].after.clone().unwrap());
-    assert!(left.mode == 0o755 && left.bytes == StepBytes::Inline(b"text".to_vec()));
+    assert_eq!(pending[0].steps[0].after, None);
+    assert_eq!(pending[0].steps[1], create("b", b"text"));
+    let (inline, staged) = (pending[0].steps[2].after.clone().unwrap(), pending[0].steps[3].after.clone().unwrap());
+    assert!(inline.mode == 0o755 && inline.bytes == StepBytes::Inline(b"text".to_vec()));
     assert!(staged.bytes == StepBytes::Staged("staged-1".into()));
-    assert_eq!(open[1].steps, [Step { before: Some(Sha256::ZERO), ..leaves("empty", b"") }]);
-    assert_eq!(content(&world, "r1", 2, b"text").await.as_deref(), Some(&b"text"[..]));
-    assert_eq!(content(&world, "r1", 3, b"").await.as_deref(), Some(&b""[..]));
+    assert_eq!(pending[1].steps, [Step { before: Some(Sha256::ZERO), ..create("empty", b"") }]);
+    assert_eq!(content(&db, "r1", 2, b"text").await.as_deref(), Some(&b"text"[..]));
+    assert_eq!(content(&db, "r1", 3, b"").await.as_deref(), Some(&b""[..]));
     for (id, diff) in [("art-2", &b"large"[..]), ("art-3", b"text")] {
-        let found = world.ledger.artifact(&run_id("r1"), &model::ArtifactId::parse(id).unwrap()).await.unwrap();
+        let found = db.ledger.artifact(&run_id("r1"), &model::ArtifactId::parse(id).unwrap()).await.unwrap();
         assert_eq!(found.as_deref(), Some(Sha256::of(diff).as_bytes().as_slice()), "{id}");
     }
-    world.ledger.prune(&[(run_id("r1"), 2), (run_id("r1"), 3), (run_id("r3"), 1)]).await.unwrap();
-    assert!(world.ledger.pending_journal(None).await.unwrap().is_empty());
+    db.ledger.prune(&[(run_id("r1"), 2), (run_id("r1"), 3), (run_id("r3"), 1)]).await.unwrap();
+    assert!(db.ledger.pending_journal(None).await.unwrap().is_empty());
 }

@@ -1,4 +1,4 @@
-//! A database that is another instance's, that has lost what was acknowledged, or that does not say whether it has committed.
+//! Fencing: a database that another instance has taken over, or that has lost acknowledged commits; commits in doubt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,45 +8,45 @@ use model::{RunState, TokenId};
 use rstest::rstest;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
-use crate::harness::{Backend, World, new_run, new_token, read, run_id};
-use crate::steps::change;
+use crate::harness::{Backend, RunChanges as _, TestDatabase, new_run, new_token, read, run_id};
+use crate::journal::mutation;
 
-fn is_fenced<T: std::fmt::Debug>(done: &Result<T, LedgerError>, why: Fence) {
-    assert!(matches!(done, Err(LedgerError::Fenced(fence)) if *fence == why), "{done:?}");
+fn assert_fenced<T: std::fmt::Debug>(result: &Result<T, LedgerError>, expected: Fence) {
+    assert!(matches!(result, Err(LedgerError::Fenced(fence)) if *fence == expected), "{result:?}");
 }
 
 #[rstest]
 #[tokio::test]
-async fn an_instance_takes_over_from_the_one_that_it_knows(
+async fn an_instance_takes_over_only_from_the_current_one(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let world = backend.open().await;
-    assert!(world.ledger.take_over(None, "one").await.unwrap());
-    assert_eq!(world.ledger.setting(ledger::INSTANCE).await.unwrap().as_deref(), Some("one"));
+    let db = backend.open().await;
+    assert!(db.ledger.take_over(None, "one").await.unwrap());
+    assert_eq!(db.ledger.setting(ledger::INSTANCE).await.unwrap().as_deref(), Some("one"));
     for known in [None, Some("other")] {
-        assert!(!world.ledger.take_over(known, "two").await.unwrap(), "{known:?}");
+        assert!(!db.ledger.take_over(known, "two").await.unwrap(), "{known:?}");
     }
-    assert_eq!(world.ledger.setting(ledger::INSTANCE).await.unwrap().as_deref(), Some("one"));
-    assert!(world.ledger.take_over(Some("one"), "two").await.unwrap());
-    world.run("r1").await;
-    world.append(change("r1", "c", "a")).await;
+    assert_eq!(db.ledger.setting(ledger::INSTANCE).await.unwrap().as_deref(), Some("one"));
+    assert!(db.ledger.take_over(Some("one"), "two").await.unwrap());
+    db.run("r1").await;
+    db.append(mutation("r1", "c", "a")).await;
 }
 
 #[tokio::test]
-async fn nothing_is_committed_to_a_database_that_another_instance_has_taken_over() {
-    let world = Backend::Postgres.open().await;
-    let run = world.run("r1").await;
-    assert!(world.ledger.take_over(None, "one").await.unwrap());
-    world.append(change("r1", "mine", "a")).await;
-    world.ledger.ping().await.unwrap();
-    let other = ledger::open(world.url()).await.unwrap();
+async fn an_instance_cannot_commit_after_another_has_taken_over() {
+    let db = Backend::Postgres.open().await;
+    let run = db.run("r1").await;
+    assert!(db.ledger.take_over(None, "one").await.unwrap());
+    db.append(mutation("r1", "mine", "a")).await;
+    db.ledger.ping().await.unwrap();
+    let other = ledger::open(db.url()).await.unwrap();
     assert!(other.take_over(Some("one"), "two").await.unwrap());
 
-    let old = Arc::clone(&world.ledger);
-    is_fenced(&old.append(vec![read("r1", "a")]).await, Fence::TakenOver);
-    is_fenced(&old.set_needs_repair(&run, true).await, Fence::TakenOver);
-    is_fenced(&old.prune(&[(run.clone(), 1)]).await, Fence::TakenOver);
-    is_fenced(&old.ping().await, Fence::TakenOver);
+    let old = Arc::clone(&db.ledger);
+    assert_fenced(&old.append(vec![read("r1", "a")]).await, Fence::TakenOver);
+    assert_fenced(&old.set_needs_repair(&run, true).await, Fence::TakenOver);
+    assert_fenced(&old.prune(&[(run.clone(), 1)]).await, Fence::TakenOver);
+    assert_fenced(&old.ping().await, Fence::TakenOver);
     let stored = other.settled_run(&run).await.unwrap().unwrap();
     assert_eq!((stored.stored.run.head_seq, stored.stored.needs_repair, stored.journal.len()), (1, false, 1));
     other.append(vec![read("r1", "a")]).await.unwrap();
@@ -56,10 +56,11 @@ async fn nothing_is_committed_to_a_database_that_another_instance_has_taken_over
     other.close().await;
 }
 
-impl World {
-    async fn set_back(&self, sql: &str) {
-        self.unguard("audit_record").await;
-        self.raw(sql).await.unwrap();
+impl TestDatabase {
+    /// Removes committed records by `sql`, as a restored backup would.
+    async fn roll_back(&self, sql: &str) {
+        self.drop_triggers("audit_record").await;
+        self.execute(sql).await.unwrap();
     }
 }
 
@@ -68,71 +69,71 @@ impl World {
 #[case::one_run("DELETE FROM audit_record WHERE position = 3; UPDATE run_head SET head_seq = 2")]
 #[case::another_history("UPDATE run_head SET head_hash = sha256('other')")]
 #[tokio::test]
-async fn nothing_is_committed_to_a_database_that_has_lost_what_was_acknowledged(#[case] back: &str) {
-    let mut world = Backend::Postgres.open().await;
-    world.run("r1").await;
-    world.run("r2").await;
+async fn appends_to_a_database_that_lost_acknowledged_commits_are_rejected(#[case] sql: &str) {
+    let mut db = Backend::Postgres.open().await;
+    db.run("r1").await;
+    db.run("r2").await;
     for _ in 0..3 {
-        world.append(read("r1", "a")).await;
+        db.append(read("r1", "a")).await;
     }
-    world.append(read("r2", "a")).await;
-    let back = format!("{back} WHERE run_no = (SELECT run_no FROM run WHERE run_id = 'r1')");
-    world.set_back(&back).await;
+    db.append(read("r2", "a")).await;
+    let sql = format!("{sql} WHERE run_no = (SELECT run_no FROM run WHERE run_id = 'r1')");
+    db.roll_back(&sql).await;
     for _ in 0..2 {
-        is_fenced(&world.try_append(change("r1", "c", "a")).await, Fence::WentBackwards);
+        assert_fenced(&db.try_append(mutation("r1", "c", "a")).await, Fence::LostCommits);
     }
-    assert!(world.ledger.pending_journal(None).await.unwrap().is_empty());
-    // Whoever opens it next has acknowledged nothing.
-    world.reopen().await;
-    world.append(read("r2", "a")).await;
+    assert!(db.ledger.pending_journal(None).await.unwrap().is_empty());
+    // A new process has not acknowledged any commits.
+    db.reopen().await;
+    db.append(read("r2", "a")).await;
 }
 
 #[tokio::test]
-async fn whatever_writes_is_refused_where_the_database_has_lost_what_was_acknowledged() {
-    let world = Backend::Postgres.open().await;
-    let run = world.run("r1").await;
-    world.append(change("r1", "one", "a")).await;
-    world.append(read("r1", "a")).await;
-    world.set_back("DELETE FROM audit_record WHERE position > 1; UPDATE run_head SET head_seq = 1").await;
-    let ledger = &world.ledger;
+async fn every_write_to_a_database_that_lost_acknowledged_commits_is_rejected() {
+    let db = Backend::Postgres.open().await;
+    let run = db.run("r1").await;
+    db.append(mutation("r1", "one", "a")).await;
+    db.append(read("r1", "a")).await;
+    db.roll_back("DELETE FROM audit_record WHERE position > 1; UPDATE run_head SET head_seq = 1").await;
+    let ledger = &db.ledger;
     let token = TokenId::parse("tok-r1").unwrap();
-    let went_backwards = |done: Result<(), LedgerError>| is_fenced(&done, Fence::WentBackwards);
-    went_backwards(ledger.create_run(&new_run("r2"), &new_token("r2", "tok-r2")).await);
-    went_backwards(ledger.create_token(&new_token("r1", "tok-2")).await);
-    went_backwards(ledger.revoke_token(&run, &token).await.map(drop));
-    went_backwards(ledger.set_run_state(&run, RunState::Closed, None).await);
-    went_backwards(ledger.set_run_state(&run, RunState::Deleted, None).await);
-    went_backwards(ledger.set_needs_repair(&run, true).await);
-    went_backwards(ledger.set_disk_usage(&run, None).await);
-    went_backwards(ledger.prune(&[(run.clone(), 1)]).await);
-    went_backwards(ledger.set_setting_once("name", "value").await.map(drop));
+    let assert_lost = |result: Result<(), LedgerError>| assert_fenced(&result, Fence::LostCommits);
+    assert_lost(ledger.create_run(&new_run("r2"), &new_token("r2", "tok-r2"), vec![]).await.map(drop));
+    assert_lost(ledger.create_token(&new_token("r1", "tok-2")).await);
+    assert_lost(ledger.revoke_token(&run, &token).await.map(drop));
+    assert_lost(ledger.set_run_state(&run, RunState::Closed, None).await.map(drop));
+    assert_lost(ledger.set_run_state(&run, RunState::Deleted, None).await.map(drop));
+    assert_lost(ledger.set_needs_repair(&run, true).await);
+    assert_lost(ledger.set_disk_usage(&run, None).await);
+    assert_lost(ledger.prune(&[(run.clone(), 1)]).await);
+    assert_lost(ledger.set_setting_once("name", "value").await.map(drop));
     let checkpoint = StoredCheckpoint { size: 0, position: 2, note: "note".into() };
-    let round = NewCheckpoint { leaves: Vec::new(), nodes: Vec::new(), checkpoint };
-    went_backwards(ledger.append_checkpoint(round).await);
-    went_backwards(ledger.ping().await);
+    let new = NewCheckpoint { leaves: Vec::new(), nodes: Vec::new(), checkpoint };
+    assert_lost(ledger.append_checkpoint(new).await);
+    assert_lost(ledger.ping().await);
     let settled = ledger.settled_run(&run).await.unwrap().unwrap();
     assert_eq!((settled.stored.run.state, settled.journal.len()), (RunState::Open, 1));
     assert!(ledger.run(&run_id("r2")).await.unwrap().is_none() && ledger.latest_checkpoint().await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn a_read_that_settles_waits_for_the_commit_that_is_in_doubt() {
-    let world = Backend::Postgres.open().await;
-    let run = world.run("r1").await;
-    world.append(change("r1", "c", "a")).await;
-    let mut doubtful = PgConnection::connect(world.url()).await.unwrap();
+async fn a_settled_read_waits_for_a_commit_in_doubt() {
+    let db = Backend::Postgres.open().await;
+    let run = db.run("r1").await;
+    db.append(mutation("r1", "c", "a")).await;
+    let mut in_doubt = PgConnection::connect(db.url()).await.unwrap();
     for sql in ["BEGIN", "UPDATE run_head SET files_touched = 77", "DELETE FROM step"] {
-        doubtful.execute(sql).await.unwrap();
+        in_doubt.execute(sql).await.unwrap();
     }
-    // As long as the outcome is open, nothing is told.
-    let told = world.ledger.settled_run(&run).await;
-    assert!(matches!(told, Err(LedgerError::Unavailable(_))), "{told:?}");
-    let ledger = Arc::clone(&world.ledger);
+    // It fails while the outcome is unknown.
+    let result = db.ledger.settled_run(&run).await;
+    assert!(matches!(result, Err(LedgerError::Unavailable(_))), "{result:?}");
+    let ledger = Arc::clone(&db.ledger);
     let waiting = tokio::spawn(async move { ledger.settled_run(&run_id("r1")).await });
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!waiting.is_finished());
-    doubtful.execute("COMMIT").await.unwrap();
+    in_doubt.execute("COMMIT").await.unwrap();
     let settled = waiting.await.unwrap().unwrap().unwrap();
     assert_eq!((settled.stored.usage.files_touched, settled.journal.len()), (77, 0));
-    assert!(world.ledger.settled_run(&run_id("none")).await.unwrap().is_none());
+    assert!(db.ledger.settled_run(&run_id("none")).await.unwrap().is_none());
 }

@@ -1,32 +1,32 @@
-//! A ledger of its own for each test, and entries to append.
+//! A separate database for each test, and entries to append.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ledger::{Appended, Entry, Ledger, LedgerError, Preconditions, Reply, StoredRun};
+use ledger::{Appended, Entry, Ledger, LedgerError, Reply, RunChange, StoredRun};
 use model::{
-    Budget, Draft, ImportReport, LogicalPath, Mount, Outcome, Permission, Policy, Record, Run, RunCounts, RunId,
-    RunState, Sha256, Source, Token, TokenId, ToolCallId, Usage, Verdict,
+    Budget, Draft, ImportReport, LogicalPath, Mount, Permission, Policy, Record, Run, RunCounts, RunId, RunState,
+    Sha256, Source, Token, TokenId, ToolCallId, Usage, Verdict,
 };
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
-/// The databases that a test runs on.
+/// The database system that a test runs on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Backend {
     Sqlite,
     Postgres,
 }
 
-/// An open ledger in a database of its own, which goes with it.
-pub(crate) struct World {
+/// An open ledger in a separate database, which is deleted when this is dropped.
+pub(crate) struct TestDatabase {
     pub(crate) ledger: Arc<dyn Ledger>,
     url: String,
-    place: Place,
+    storage: Storage,
 }
 
-enum Place {
+enum Storage {
     Folder(tempfile::TempDir),
     Database { admin: String, name: String },
 }
@@ -34,111 +34,111 @@ enum Place {
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl Backend {
-    /// An empty ledger.
-    pub(crate) async fn open(self) -> World {
-        let (url, place) = self.place().await;
-        World { ledger: ledger::open(&url).await.unwrap(), url, place }
+    /// Opens an empty ledger.
+    pub(crate) async fn open(self) -> TestDatabase {
+        let (url, storage) = self.create().await;
+        TestDatabase { ledger: ledger::open(&url).await.unwrap(), url, storage }
     }
 
-    /// A ledger on a database that `sql` has made before.
-    pub(crate) async fn open_after(self, sql: &str) -> World {
-        let (url, place) = self.place().await;
-        place.raw(&url, sql).await.unwrap();
-        World { ledger: ledger::open(&url).await.unwrap(), url, place }
+    /// Opens a ledger on a database that `sql` created.
+    pub(crate) async fn open_after(self, sql: &str) -> TestDatabase {
+        let (url, storage) = self.create().await;
+        storage.execute(&url, sql).await.unwrap();
+        TestDatabase { ledger: ledger::open(&url).await.unwrap(), url, storage }
     }
 
-    /// A database of the test's own.
-    async fn place(self) -> (String, Place) {
+    /// Creates a database. Returns its URL and where it is stored.
+    async fn create(self) -> (String, Storage) {
         match self {
             Self::Sqlite => {
                 let folder = tempfile::tempdir().unwrap();
                 std::fs::create_dir(folder.path().join("data")).unwrap();
-                (format!("sqlite://{}/data/workspaced.db", folder.path().display()), Place::Folder(folder))
+                (format!("sqlite://{}/data/workspaced.db", folder.path().display()), Storage::Folder(folder))
             }
             Self::Postgres => {
                 let admin = postgres_url();
-                // Process ids come again, and a cluster may know many runs of the tests.
-                let chance = RandomState::new().build_hasher().finish();
-                let name = format!("ledger_{}_{chance:x}", NEXT.fetch_add(1, Ordering::Relaxed));
+                // Unique among concurrent and earlier runs of the tests.
+                let random = RandomState::new().build_hasher().finish();
+                let name = format!("ledger_{}_{random:x}", NEXT.fetch_add(1, Ordering::Relaxed));
                 let mut connection = PgConnection::connect(&admin).await.unwrap();
                 let create = format!("CREATE DATABASE {name}");
                 connection.execute(sqlx::AssertSqlSafe(create)).await.unwrap();
-                (with_database(&admin, &name), Place::Database { admin, name })
+                (with_database(&admin, &name), Storage::Database { admin, name })
             }
         }
     }
 }
 
-impl World {
-    /// Ends the ledger and opens it again, as a restart does.
+impl TestDatabase {
+    /// Closes the ledger and opens it again, as a restart does.
     pub(crate) async fn reopen(&mut self) {
         self.ledger.close().await;
         self.ledger = ledger::open(&self.url).await.unwrap();
     }
 
-    /// The same, as another role of PostgreSQL's.
+    /// Closes the ledger and opens it again as another PostgreSQL role.
     pub(crate) async fn reopen_as(&mut self, role: &str) {
         self.ledger.close().await;
         self.ledger = ledger::open(&format!("{}&options=-c%20role%3D{role}", self.url)).await.unwrap();
     }
 
-    /// The name of the database on PostgreSQL's server.
-    pub(crate) fn database(&self) -> &str {
-        match &self.place {
-            Place::Folder(_) => panic!("SQLite has no server"),
-            Place::Database { name, .. } => name,
+    /// Returns the name of the PostgreSQL database.
+    pub(crate) fn name(&self) -> &str {
+        match &self.storage {
+            Storage::Folder(_) => panic!("SQLite has no server"),
+            Storage::Database { name, .. } => name,
         }
     }
 
-    /// Carries out SQL on PostgreSQL's server, but in another database.
-    pub(crate) async fn elsewhere(&self, sql: &str) {
-        let Place::Database { admin, .. } = &self.place else { panic!("SQLite has no server") };
+    /// Executes SQL in the administration database of the PostgreSQL server.
+    pub(crate) async fn execute_as_admin(&self, sql: &str) {
+        let Storage::Database { admin, .. } = &self.storage else { panic!("SQLite has no server") };
         let mut connection = PgConnection::connect(admin).await.unwrap();
         connection.execute(sqlx::AssertSqlSafe(sql.to_owned())).await.unwrap();
     }
 
-    /// Where the ledger is.
+    /// Returns the URL of the ledger.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Carries out SQL past the ledger, as somebody with access to the database would.
-    pub(crate) async fn raw(&self, sql: &str) -> Result<(), String> {
-        self.place.raw(&self.url, sql).await
+    /// Executes SQL directly in the database, bypassing the ledger.
+    pub(crate) async fn execute(&self, sql: &str) -> Result<(), String> {
+        self.storage.execute(&self.url, sql).await
     }
 
-    /// Lets runs be removed, with whatever refers to them.
-    pub(crate) async fn unguard_runs(&self) {
-        let sql = match &self.place {
-            Place::Folder(_) => "DROP TRIGGER run_no_delete; DROP TRIGGER run_head_no_delete".to_owned(),
-            Place::Database { .. } => {
+    /// Drops the triggers and constraints that prevent the deletion of runs.
+    pub(crate) async fn drop_run_triggers(&self) {
+        let sql = match &self.storage {
+            Storage::Folder(_) => "DROP TRIGGER run_no_delete; DROP TRIGGER run_head_no_delete".to_owned(),
+            Storage::Database { .. } => {
                 "DROP TRIGGER run_no_delete ON run; DROP TRIGGER run_head_no_delete ON run_head; \
                 ALTER TABLE audit_record DROP CONSTRAINT audit_record_run_no_fkey"
                     .to_owned()
             }
         };
-        self.raw(&sql).await.unwrap();
+        self.execute(&sql).await.unwrap();
     }
 
-    /// Takes the guard off a table that only grows.
-    pub(crate) async fn unguard(&self, table: &str) {
-        let sql = match &self.place {
-            Place::Folder(_) => format!("DROP TRIGGER {table}_no_update; DROP TRIGGER {table}_no_delete"),
-            Place::Database { .. } => format!(
+    /// Drops the triggers and constraints that make a table append-only.
+    pub(crate) async fn drop_triggers(&self, table: &str) {
+        let sql = match &self.storage {
+            Storage::Folder(_) => format!("DROP TRIGGER {table}_no_update; DROP TRIGGER {table}_no_delete"),
+            Storage::Database { .. } => format!(
                 "DROP TRIGGER {table}_no_change ON {table}; ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {table}_from_one"
             ),
         };
-        self.raw(&sql).await.unwrap();
+        self.execute(&sql).await.unwrap();
     }
 }
 
-impl Place {
-    async fn raw(&self, url: &str, sql: &str) -> Result<(), String> {
+impl Storage {
+    async fn execute(&self, url: &str, sql: &str) -> Result<(), String> {
         match self {
             Self::Folder(folder) => {
                 let connection = rusqlite::Connection::open(folder.path().join("data/workspaced.db")).unwrap();
                 connection.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
-                // As in a shell.
+                // As in the SQLite shell.
                 connection.pragma_update(None, "foreign_keys", false).unwrap();
                 connection.execute_batch(sql).map_err(|error| error.to_string())
             }
@@ -151,9 +151,9 @@ impl Place {
     }
 }
 
-impl Drop for World {
+impl Drop for TestDatabase {
     fn drop(&mut self) {
-        let Place::Database { admin, name } = &self.place else { return };
+        let Storage::Database { admin, name } = &self.storage else { return };
         let (admin, sql) = (admin.clone(), format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
         let dropped = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -162,23 +162,23 @@ impl Drop for World {
                 connection.execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
             });
         });
-        // A second panic would hide the first.
+        // A second panic would abort the process and hide the first.
         let dropped = dropped.join().is_ok();
         assert!(dropped || std::thread::panicking(), "the test's database could not be dropped");
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "how the test command tells where PostgreSQL is")]
-#[expect(clippy::expect_used, reason = "a test that is left out unseen proves nothing")]
+#[expect(clippy::disallowed_methods, reason = "the test command passes the URL of PostgreSQL")]
+#[expect(clippy::expect_used, reason = "a test must not be skipped silently")]
 fn postgres_url() -> String {
     std::env::var("WORKSPACED_TEST_POSTGRES_URL")
-        .expect("WORKSPACED_TEST_POSTGRES_URL is not set: run `.ci/test`, which starts a PostgreSQL for the tests")
+        .expect("WORKSPACED_TEST_POSTGRES_URL is not set: run `.ci/test`, which starts PostgreSQL for the tests")
 }
 
-/// `url` with another database.
+/// Returns `url` with another database name.
 fn with_database(url: &str, name: &str) -> String {
-    let (place, options) = url.split_once('?').unwrap_or((url, ""));
-    let (server, _) = place.rsplit_once('/').unwrap();
+    let (address, options) = url.split_once('?').unwrap_or((url, ""));
+    let (server, _) = address.rsplit_once('/').unwrap();
     format!("{server}/{name}?{options}")
 }
 
@@ -208,17 +208,19 @@ pub(crate) fn policy() -> Policy {
         max_file_bytes: 1 << 20,
         max_transfer_bytes: 1 << 30,
         require_approval_if: BTreeSet::new(),
+        approval: model::ApprovalRule::default(),
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
     }
 }
 
-/// A run that has just been made, open.
+/// Returns a new open run.
 pub(crate) fn new_run(id: &str) -> StoredRun {
     let run = Run {
         run_id: run_id(id),
         state: RunState::Open,
         created_at: "2026-01-01T00:00:00.000000Z".into(),
+        created_by: Some(model::OperatorName::parse("ada").unwrap()),
         closed_at: None,
         expires_at: Some("2026-02-01T00:00:00.000000Z".into()),
         base_commit: Some("c0ffee".into()),
@@ -251,10 +253,62 @@ pub(crate) fn new_token(run: &str, id: &str) -> Token {
     }
 }
 
-impl World {
+/// Changes of runs, each with a record.
+pub(crate) trait RunChanges {
+    /// Opens a run. Returns whether it was being prepared.
+    async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<bool, LedgerError>;
+    /// Closes or deletes a run. Returns whether it was neither.
+    async fn set_run_state(&self, run: &RunId, state: RunState, at: Option<&str>) -> Result<bool, LedgerError>;
+    /// Stores another token.
+    async fn create_token(&self, token: &Token) -> Result<(), LedgerError>;
+    /// Revokes a token. Returns whether the run has it.
+    async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<bool, LedgerError>;
+}
+
+impl RunChanges for dyn Ledger {
+    async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<bool, LedgerError> {
+        let change = RunChange::Open { base_commit: base_commit.into(), import: import.clone() };
+        let appended = self.append(vec![change_of(run.as_str(), "run.import", change)]).await?;
+        Ok(matches!(appended, Appended::Recorded(_)))
+    }
+
+    async fn set_run_state(&self, run: &RunId, state: RunState, at: Option<&str>) -> Result<bool, LedgerError> {
+        let at = at.unwrap_or("2026-01-09T00:00:00Z").to_owned();
+        let (tool, change) = match state {
+            RunState::Closed => ("run.close", RunChange::Close { at }),
+            RunState::Deleted => ("run.delete", RunChange::Delete { at }),
+            other => panic!("{other:?}"),
+        };
+        let appended = self.append(vec![change_of(run.as_str(), tool, change)]).await?;
+        Ok(matches!(appended, Appended::Recorded(_)))
+    }
+
+    async fn create_token(&self, token: &Token) -> Result<(), LedgerError> {
+        let change = RunChange::IssueToken(token.clone());
+        self.append(vec![change_of(token.run_id.as_str(), "token.issue", change)]).await.map(drop)
+    }
+
+    async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<bool, LedgerError> {
+        let change = RunChange::RevokeToken(token.clone());
+        let appended = self.append(vec![change_of(run.as_str(), "token.revoke", change)]).await?;
+        Ok(!matches!(appended, Appended::NoSuchToken))
+    }
+}
+
+/// The entry of a change of a run.
+pub(crate) fn change_of(run: &str, tool: &str, change: RunChange) -> Entry {
+    let mut entry = read(run, "a");
+    entry.draft.tool = tool.into();
+    entry.draft.paths_read = vec![];
+    entry.draft.input = serde_json::json!({ "why": tool }).as_object().cloned();
+    entry.run_change = Some(change);
+    entry
+}
+
+impl TestDatabase {
     /// Stores an open run with a token.
     pub(crate) async fn run(&self, id: &str) -> RunId {
-        self.ledger.create_run(&new_run(id), &new_token(id, &format!("tok-{id}"))).await.unwrap();
+        self.ledger.create_run(&new_run(id), &new_token(id, &format!("tok-{id}")), vec![]).await.unwrap();
         run_id(id)
     }
 
@@ -277,44 +331,18 @@ pub(crate) fn only_record(appended: Appended) -> Record {
     }
 }
 
-/// A read of `file` under an ID of the server's.
+/// Returns a read of `file` under a generated ID.
 pub(crate) fn read(run: &str, file: &str) -> Entry {
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
-    Entry {
-        draft: Draft {
-            actor: "run-token:tok_1".into(),
-            artifact_uris: vec![],
-            code: None,
-            decision: Verdict::Allow,
-            diff_sha256: None,
-            duration_micros: 12,
-            files: vec![],
-            mutates: false,
-            outcome: Outcome::Ok,
-            paths_read: vec![path(file)],
-            paths_written: vec![],
-            reason: None,
-            reasons: vec![],
-            run_id: run_id(run),
-            step_id: None,
-            timestamp: "2026-01-01T00:00:01.000000Z".into(),
-            tool: "read_file".into(),
-            tool_call_id: call_id(&format!("tc_{id:06}")),
-        },
-        input_sha256: Sha256::ZERO,
-        client_supplied_id: false,
-        reply: None,
-        steps: vec![],
-        artifact: None,
-        approval: None,
-        approval_decision: None,
-        usage: Usage::default(),
-        disk: model::DiskChange::default(),
-        preconditions: Preconditions::default(),
-    }
+    let timestamp = "2026-01-01T00:00:01.000000Z".into();
+    let call = call_id(&format!("tc_{id:06}"));
+    let mut draft = Draft::new(run_id(run), "run-token:tok_1".into(), "read_file", call, timestamp);
+    draft.duration_micros = 12;
+    draft.paths_read = vec![path(file)];
+    Entry::new(draft, Sha256::ZERO)
 }
 
-/// A write of `file` under the caller's ID `id`.
+/// Returns a successful write of `file` under the client-supplied ID `id`. Without steps, as after a dry run.
 pub(crate) fn write(run: &str, id: &str, file: &str) -> Entry {
     let mut entry = read(run, file);
     entry.draft.tool = "write_file".into();

@@ -1,18 +1,21 @@
-//! Every method of the ledger, on both databases.
-#![cfg_attr(test, expect(clippy::unwrap_used, reason = "a test fails by panicking, and so does what it calls"))]
+//! Tests of every method of the ledger, on both databases.
+#![cfg_attr(test, expect(clippy::unwrap_used, reason = "tests and their fixtures fail by panicking"))]
 
-mod appending;
+mod append;
 mod approvals;
 mod checkpoints;
 mod contents;
 mod fencing;
 mod harness;
+mod journal;
+mod keyed_answers;
+mod lifecycle;
 mod listing;
-mod logs;
-mod needs;
+mod operators;
 mod outages;
 mod paging;
-mod rights;
+mod preconditions;
 mod runs;
-mod steps;
+mod service_role;
 mod tampering;
+mod write_ahead_log;

@@ -1,4 +1,4 @@
-//! A database that is away for a while.
+//! A database that is unavailable for a while.
 
 use std::time::Duration;
 
@@ -6,114 +6,104 @@ use ledger::{Appended, LedgerError};
 use model::Record;
 use rstest::rstest;
 
-use crate::harness::{Backend, World, only_record, read, run_id};
-use crate::steps::change;
+use crate::harness::{Backend, TestDatabase, only_record, read, run_id};
+use crate::journal::mutation;
 
-/// Cuts every connection but the one that says so.
-const CUT: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+/// Terminates every connection except the one that executes this.
+const TERMINATE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
     WHERE datname = current_database() AND pid <> pg_backend_pid()";
 
-/// Appends until the ledger takes the entry again; the answer is its record.
-async fn append_when_it_is_back(world: &World) -> Record {
-    let until = tokio::time::Instant::now() + Duration::from_secs(30);
-    let mut round = 0;
+/// Retries an append until the database is available again. Returns the record.
+async fn append_with_retries(db: &TestDatabase) -> Record {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    let mut attempt = 0;
     loop {
-        round += 1;
-        match world.try_append(change("r1", &format!("again-{round}"), "src/a")).await {
+        attempt += 1;
+        match db.try_append(mutation("r1", &format!("retry-{attempt}"), "src/a")).await {
             Ok(appended @ Appended::Recorded(_)) => return only_record(appended),
-            Err(LedgerError::Unavailable(_)) if tokio::time::Instant::now() < until => {}
+            Err(LedgerError::Unavailable(_)) if tokio::time::Instant::now() < deadline => {}
             other => panic!("{other:?}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// The run holds `records`, whole.
-async fn assert_sound(world: &World, records: u64) {
-    let report = world.ledger.verify(&run_id("r1")).await.unwrap();
+/// Asserts that the run's chain is intact and has `records` records.
+async fn assert_intact(db: &TestDatabase, records: u64) {
+    let report = db.ledger.verify(&run_id("r1")).await.unwrap();
     assert!(report.intact, "{report:?}");
     assert_eq!(report.records, records);
 }
 
 #[tokio::test]
-async fn a_connection_that_was_cut_is_made_anew() {
-    let world = Backend::Postgres.open().await;
-    world.run("r1").await;
-    world.append(change("r1", "one", "src/a")).await;
-    world.raw(CUT).await.unwrap();
-    // Nobody can tell whether what was under way came through; an append that is refused here did not begin.
-    let record = append_when_it_is_back(&world).await;
+async fn a_lost_connection_is_replaced() {
+    let db = Backend::Postgres.open().await;
+    db.run("r1").await;
+    db.append(mutation("r1", "one", "src/a")).await;
+    db.execute(TERMINATE).await.unwrap();
+    // The connection was idle: an append that fails had not sent its commit, so a retry cannot record it twice.
+    let record = append_with_retries(&db).await;
     assert_eq!(record.seq, 2);
-    assert_sound(&world, 2).await;
-    assert_eq!(world.ledger.pending_journal(None).await.unwrap().len(), 2);
+    assert_intact(&db, 2).await;
+    assert_eq!(db.ledger.pending_journal(None).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn a_database_that_is_away_takes_nothing_and_comes_back() {
-    let world = Backend::Postgres.open().await;
-    world.run("r1").await;
-    world.append(change("r1", "one", "src/a")).await;
-    let name = world.database();
-    world.elsewhere(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false")).await;
-    let cut = CUT.replace("current_database()", &format!("'{name}'"));
-    world.elsewhere(&cut).await;
+async fn requests_fail_while_the_database_is_unavailable_and_succeed_afterwards() {
+    let db = Backend::Postgres.open().await;
+    db.run("r1").await;
+    db.append(mutation("r1", "one", "src/a")).await;
+    let name = db.name();
+    db.execute_as_admin(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false")).await;
+    let terminate = TERMINATE.replace("current_database()", &format!("'{name}'"));
+    db.execute_as_admin(&terminate).await;
     for id in ["two", "three", "four"] {
-        let away = world.try_append(change("r1", id, "src/a")).await;
-        assert!(matches!(away, Err(LedgerError::Unavailable(_))), "{away:?}");
+        let failed = db.try_append(mutation("r1", id, "src/a")).await;
+        assert!(matches!(failed, Err(LedgerError::Unavailable(_))), "{failed:?}");
     }
-    let away = world.ledger.run(&run_id("r1")).await.map(drop);
-    assert!(matches!(away, Err(LedgerError::Unavailable(_))), "{away:?}");
-    let away = world.ledger.ping().await;
-    assert!(matches!(away, Err(LedgerError::Unavailable(_))), "{away:?}");
+    let failed = db.ledger.run(&run_id("r1")).await.map(drop);
+    assert!(matches!(failed, Err(LedgerError::Unavailable(_))), "{failed:?}");
+    let failed = db.ledger.ping().await;
+    assert!(matches!(failed, Err(LedgerError::Unavailable(_))), "{failed:?}");
 
-    world.elsewhere(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true")).await;
-    let record = append_when_it_is_back(&world).await;
+    db.execute_as_admin(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true")).await;
+    let record = append_with_retries(&db).await;
     assert_eq!(record.seq, 2);
-    assert_sound(&world, 2).await;
+    assert_intact(&db, 2).await;
 }
 
 #[rstest]
-#[case::sqlite(
-    Backend::Sqlite,
-    "ALTER TABLE record_path RENAME TO elsewhere",
-    "ALTER TABLE elsewhere RENAME TO record_path"
-)]
-#[case::postgres(
-    Backend::Postgres,
-    "ALTER TABLE record_path RENAME TO elsewhere",
-    "ALTER TABLE elsewhere RENAME TO record_path"
-)]
 #[tokio::test]
-async fn an_append_that_fails_halfway_leaves_nothing(#[case] backend: Backend, #[case] harm: &str, #[case] mend: &str) {
-    let world = backend.open().await;
-    let run = world.run("r1").await;
-    world.append(change("r1", "one", "src/a")).await;
-    world.raw(harm).await.unwrap();
-    let failed = world.try_append(change("r1", "two", "src/a")).await;
+async fn a_failed_append_is_rolled_back(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let db = backend.open().await;
+    let run = db.run("r1").await;
+    db.append(mutation("r1", "one", "src/a")).await;
+    db.execute("ALTER TABLE record_path RENAME TO renamed").await.unwrap();
+    let failed = db.try_append(mutation("r1", "two", "src/a")).await;
     assert!(matches!(failed, Err(LedgerError::Internal(_))), "{failed:?}");
-    world.raw(mend).await.unwrap();
-    assert_sound(&world, 1).await;
-    assert_eq!(world.ledger.pending_journal(None).await.unwrap().len(), 1);
-    assert_eq!(world.ledger.run(&run).await.unwrap().unwrap().run.counts.mutations, 1);
-    assert_eq!(world.append(read("r1", "a")).await.seq, 2);
-    assert_sound(&world, 2).await;
+    db.execute("ALTER TABLE renamed RENAME TO record_path").await.unwrap();
+    assert_intact(&db, 1).await;
+    assert_eq!(db.ledger.pending_journal(None).await.unwrap().len(), 1);
+    assert_eq!(db.ledger.run(&run).await.unwrap().unwrap().run.counts.mutations, 1);
+    assert_eq!(db.append(read("r1", "a")).await.seq, 2);
+    assert_intact(&db, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_of_sqlite_stays_short_under_load() {
-    let world = Backend::Sqlite.open().await;
-    world.run("r1").await;
+async fn the_write_ahead_log_is_checkpointed_under_load() {
+    let db = Backend::Sqlite.open().await;
+    db.run("r1").await;
     let mut written = 0;
     for round in 0..50 {
-        let mut entry = change("r1", &format!("id-{round}"), "src/a");
+        let mut entry = mutation("r1", &format!("id-{round}"), "src/a");
         let diff = vec![round; 4 << 20];
         written += diff.len();
         entry.draft.diff_sha256 = Some(model::Sha256::of(&diff));
         entry.artifact.as_mut().unwrap().diff = diff;
-        world.append(entry).await;
+        db.append(entry).await;
     }
-    let path = world.url().strip_prefix("sqlite://").unwrap();
+    let path = db.url().strip_prefix("sqlite://").unwrap();
     let log = usize::try_from(std::fs::metadata(format!("{path}-wal")).unwrap().len()).unwrap();
-    assert!(log < written / 4 * 3, "the log has {log} bytes after {written}");
-    assert_sound(&world, 50).await;
+    assert!(log < written / 4 * 3, "the log has {log} bytes after writing {written}");
+    assert_intact(&db, 50).await;
 }

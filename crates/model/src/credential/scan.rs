@@ -45,7 +45,7 @@ impl CredentialScan {
 
     /// Returns the capacity of the buffer in bytes.
     #[cfg(test)]
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn buffer_capacity(&self) -> usize {
         self.window.capacity()
     }
 

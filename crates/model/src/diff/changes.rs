@@ -107,7 +107,7 @@ impl DiffHook for Runs {
     }
 }
 
-/// The lines that stay. Lists too long for one search are split at lines that occur once on each side; parts for which the
+/// The unchanged lines. Lists too long for one search are split at lines that occur once on each side; parts for which the
 /// work does not suffice have no equal lines.
 fn equal_runs(old: &[u32], new: &[u32]) -> Vec<Run> {
     let mut runs = Runs(Vec::new());

@@ -1,12 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::test_support::Git;
-use crate::{LogicalPath, bytes_written};
-
-fn path(raw: &str) -> LogicalPath {
-    LogicalPath::parse(raw).unwrap()
-}
+use crate::bytes_written;
+use crate::test_support::{Git, path};
 
 /// The diff of one path's bytes, mode 644.
 fn diff(old: Option<&[u8]>, new: Option<&[u8]>) -> FileDiff {

@@ -1,5 +1,6 @@
 //! Writes the diff of a file as Git does: headers, quoted names, hunks.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::Range;
 
@@ -66,30 +67,30 @@ fn name_or_null(prefix: &str, side: Option<Side<'_>>) -> Vec<u8> {
     side.map_or_else(|| b"/dev/null".to_vec(), |side| name(prefix, side.path))
 }
 
-/// A name as Git writes it: in quotes and with escapes if it contains anything but plain ASCII.
 fn name(prefix: &str, path: &LogicalPath) -> Vec<u8> {
-    let plain = |byte: u8| (b' '..0x7f).contains(&byte) && byte != b'"' && byte != b'\\';
-    let mut out = Vec::with_capacity(path.as_str().len() + 4);
-    if path.as_str().bytes().all(plain) {
-        put(&mut out, &[prefix.as_bytes(), path.as_str().as_bytes()]);
-        return out;
+    quoted_name(prefix, path.as_str()).into_bytes()
+}
+
+/// Returns `prefix` and `path` as Git writes a name: in quotes and with escapes if the path contains anything but plain ASCII.
+pub fn quoted_name(prefix: &str, path: &str) -> String {
+    let is_plain = |byte: u8| (b' '..0x7f).contains(&byte) && byte != b'"' && byte != b'\\';
+    if path.bytes().all(is_plain) {
+        return format!("{prefix}{path}");
     }
-    put(&mut out, &[b"\"", prefix.as_bytes()]);
-    for byte in path.as_str().bytes() {
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            0x07 => out.extend_from_slice(b"\\a"),
-            0x08 => out.extend_from_slice(b"\\b"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            0x0b => out.extend_from_slice(b"\\v"),
-            0x0c => out.extend_from_slice(b"\\f"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            byte if plain(byte) => out.push(byte),
-            byte => out.extend_from_slice(&[b'\\', b'0' + (byte >> 6), b'0' + (byte >> 3 & 7), b'0' + (byte & 7)]),
+    let mut out = format!("\"{prefix}");
+    for byte in path.bytes() {
+        let escape = b"\x07\x08\t\n\x0b\x0c\r\"\\".iter().position(|escaped| *escaped == byte);
+        if let Some(at) = escape {
+            out.push('\\');
+            out.push(char::from(b"abtnvfr\"\\"[at]));
+        } else if is_plain(byte) {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(out, "\\{byte:03o}");
         }
     }
-    out.push(b'"');
+    out.push('"');
     out
 }
 

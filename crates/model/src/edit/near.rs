@@ -1,4 +1,12 @@
 //! Finds the passages of a text that are most similar to the text an edit searches for.
+//!
+//! First every passage gets a rough score from the pairs of characters that its lines share with the searched ones, in one
+//! pass over the text. Then the best of them are compared by edit distance.
+
+mod difference;
+mod similarity;
+
+use similarity::{Effort, Pairs, line_similarity};
 
 /// A passage that is similar to the text an edit searches for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,157 +21,114 @@ pub struct NearMatch {
 
 /// The most matches returned.
 const MAX_NEAR: usize = 3;
-/// The most lines of a difference.
-const MAX_LINES_SHOWN: usize = 20;
-/// The most characters of a line that are compared and shown.
-const MAX_LINE_CHARS: usize = 200;
-/// The most lines of each of the two texts that are compared.
+/// The most lines of the text that are compared.
 const MAX_LINES: usize = 100_000;
-/// The most bytes that the comparisons of one search may visit: some tenths of a second.
-const MAX_WORK: usize = 64 << 20;
-/// The fixed cost of a comparison, in bytes.
-const FIXED_COST: usize = 16;
+/// The most lines of the searched text that a rough score is made of: the longest ones among its first thousand.
+const MAX_ROUGH_LINES: usize = 64;
+const MAX_SEARCHED_LINES: usize = 1000;
+/// The most comparisons of two lines by their pairs of characters: some tenths of a second.
+const MAX_ROUGH_COMPARISONS: usize = 2_000_000;
+/// The most passages that are compared by edit distance.
+const MAX_CANDIDATES: usize = 32;
+/// The most lines of a passage that are compared by edit distance.
+const MAX_EXACT_LINES: usize = 40;
+/// The least similarity of a passage that is not the best one.
+const MIN_SIMILARITY: f32 = 0.5;
 
 /// A line to search for.
 struct Wanted<'a> {
+    /// Its index in the searched text.
+    offset: usize,
     line: &'a str,
-    squeezed: String,
-    words: Vec<&'a str>,
+    pairs: Pairs,
+    weight: f32,
 }
 
-/// Returns the passages of `text` that are most similar to `old`, best first. Both have LF only.
+/// A passage, by the index of its first line.
+#[derive(Clone, Copy)]
+struct Candidate {
+    at: usize,
+    score: f32,
+}
+
+/// Returns the passages of `text` that are most similar to `old`, best first, at most [`MAX_NEAR`], none of which overlap.
+/// Both texts have LF only. Where anything in the text is similar at all, the best passage is returned.
 ///
-/// Compares only the start of long lines. Of a long text or a long `old`, compares as many lines from the start as
-/// [`MAX_WORK`] allows.
+/// The work is bounded: of long lines only the start is compared, and of a long `old` only some lines.
 pub(crate) fn nearest(text: &str, old: &str) -> Vec<NearMatch> {
-    let wanted_count = old.lines().take(MAX_LINES).count();
-    let lines: Vec<&str> = text.lines().take(MAX_LINES).map(start_of).collect();
-    if wanted_count == 0 || lines.is_empty() {
+    let lines: Vec<&str> = text.lines().take(MAX_LINES).collect();
+    let searched: Vec<&str> = old.lines().take(MAX_SEARCHED_LINES).collect();
+    if lines.is_empty() || searched.is_empty() {
         return Vec::new();
     }
-    let window = wanted_count.min(lines.len());
-    let one_pass: usize = lines.iter().map(|line| line.len() + FIXED_COST).sum();
-    let mut wanted = Vec::new();
-    let mut cost_of_window = 0;
-    for line in old.lines().take(window).map(Wanted::of) {
-        cost_of_window += line.cost();
-        if !wanted.is_empty() && cost_of_window.saturating_mul(one_pass) > MAX_WORK {
-            break;
-        }
-        wanted.push(line);
+    let window = old.lines().take(MAX_LINES).count().min(lines.len());
+    let mut best = rough_candidates(&lines, &searched[..searched.len().min(window)], window);
+    let mut effort = Effort::default();
+    for candidate in &mut best {
+        candidate.score = similarity(&searched, &lines[candidate.at..], &mut effort).unwrap_or(candidate.score);
     }
-    let mut work = 0;
-    let mut scored: Vec<(usize, usize)> = Vec::new();
-    for at in 0..=lines.len() - window {
-        let mut score = 0;
-        for (want, line) in wanted.iter().zip(&lines[at..]) {
-            work += want.cost() * (line.len() + FIXED_COST);
-            score += want.similarity(line);
-        }
-        if score > wanted.len() * 4 / 10 {
-            scored.push((score, at));
-        }
-        if work > MAX_WORK {
-            break;
+    best.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.at.cmp(&b.at)));
+    let mut chosen: Vec<Candidate> = Vec::new();
+    for candidate in best {
+        let is_close = chosen.first().is_none_or(|first| candidate.score >= MIN_SIMILARITY.max(first.score * 0.6));
+        let overlaps = chosen.iter().any(|other| other.at.abs_diff(candidate.at) < window);
+        if is_close && !overlaps && chosen.len() < MAX_NEAR {
+            chosen.push(candidate);
         }
     }
-    scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
-    scored.truncate(MAX_NEAR);
-    scored.into_iter().map(|(_, at)| describe(old, text, at)).collect()
+    chosen.into_iter().map(|candidate| difference::describe(old, text, candidate.at)).collect()
 }
 
-impl<'a> Wanted<'a> {
-    fn of(line: &'a str) -> Self {
-        let line = start_of(line);
-        Self { line, squeezed: squeeze(line).collect(), words: line.split_whitespace().collect() }
-    }
-
-    /// How often a comparison visits each byte of the other line.
-    fn cost(&self) -> usize {
-        self.words.len() + 2
-    }
-
-    /// 10 for an equal line, 8 for one that differs in white space or quotes only, 0 to 6 for the share of common words.
-    fn similarity(&self, other: &str) -> usize {
-        if self.line == other {
-            return 10;
-        }
-        if !self.squeezed.is_empty() && self.squeezed.chars().eq(squeeze(other)) {
-            return 8;
-        }
-        if self.words.is_empty() {
-            return 0;
-        }
-        6 * self.words.iter().filter(|word| other.contains(**word)).count() / self.words.len()
-    }
-}
-
-/// The line without white space and with all quotes as `"`.
-fn squeeze(line: &str) -> impl Iterator<Item = char> {
-    let quote = |c: char| if matches!(c, '\'' | '“' | '”' | '‘' | '’' | '`') { '"' } else { c };
-    line.chars().filter(|c| !c.is_whitespace()).map(quote)
-}
-
-/// The part of a line that is compared and shown.
-fn start_of(line: &str) -> &str {
-    match line.char_indices().nth(MAX_LINE_CHARS) {
-        Some((end, _)) => &line[..end],
-        None => line,
-    }
-}
-
-/// Describes the passage that begins at line `at`, from 0.
-fn describe(old: &str, text: &str, at: usize) -> NearMatch {
-    let pairs = || old.lines().zip(text.lines().skip(at));
-    let mut difference = String::new();
-    for (want, have) in pairs().take(MAX_LINES_SHOWN) {
-        if want == have {
-            difference.extend(["  ", start_of(want), "\n"]);
-        } else {
-            difference.extend(["- ", start_of(want), "\n+ ", start_of(have), "\n"]);
-        }
-    }
-    let blank = |line: &'_ str| line.chars().filter(|c| !c.is_whitespace()).collect::<String>();
-    let lower = |line: &'_ str| line.to_lowercase();
-    let all = |same: &dyn Fn(&str, &str) -> bool| pairs().all(|(want, have)| want == have || same(want, have));
-    let only = if old.lines().count() > text.lines().skip(at).count() {
-        None
-    } else if all(&|want, have| blank(want) == blank(have)) {
-        Some("white space")
-    } else if all(&|want, have| squeeze(want).eq(squeeze(have))) {
-        Some("quotes")
-    } else if all(&|want, have| lower(want) == lower(have)) {
-        Some("letter case")
-    } else {
-        None
-    };
-    NearMatch { line: at as u64 + 1, difference, only }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_search_is_bounded_for_any_lines() {
-        let words = (0..100_000).map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ");
-        let line = "x ".repeat(500_000);
-        let short = "a\n".repeat(1 << 20);
-        for (text, old) in [(&line, &words), (&words, &line), (&short, &words), (&short, &"b\n".repeat(1 << 20))] {
-            for near in nearest(text, old) {
-                assert!(
-                    near.difference.len() <= MAX_LINES_SHOWN * (2 * MAX_LINE_CHARS + 6),
-                    "{}",
-                    near.difference.len()
-                );
+/// The passages with the best rough scores, in no order.
+fn rough_candidates(lines: &[&str], searched: &[&str], window: usize) -> Vec<Candidate> {
+    let wanted = rough_lines(searched, lines.len());
+    let mut scores = vec![0.0; lines.len() - window + 1];
+    for (index, line) in lines.iter().enumerate() {
+        let pairs = Pairs::of(line);
+        for want in &wanted {
+            if let Some(score) = index.checked_sub(want.offset).and_then(|at| scores.get_mut(at)) {
+                *score += want.weight * want.pairs.similarity(&pairs, want.line.trim() == line.trim());
             }
         }
     }
-
-    #[test]
-    fn a_passage_is_found_by_the_start_of_long_lines() {
-        let text = format!("first\n{}\nlast\n", "long line ".repeat(10_000));
-        let near = nearest(&text, &"long  line ".repeat(10_000));
-        assert_eq!(near[0].line, 2);
+    let total: f32 = wanted.iter().map(|want| want.weight).sum();
+    let scored = scores.into_iter().enumerate().filter(|(_, score)| *score > 0.0);
+    let mut best: Vec<_> = scored.map(|(at, score)| Candidate { at, score: score / total }).collect();
+    if best.len() > MAX_CANDIDATES {
+        best.select_nth_unstable_by(MAX_CANDIDATES, |a, b| b.score.total_cmp(&a.score).then(a.at.cmp(&b.at)));
+        best.truncate(MAX_CANDIDATES);
     }
+    best
 }
+
+/// The lines that the rough scores are made of.
+fn rough_lines<'a>(searched: &[&'a str], text_lines: usize) -> Vec<Wanted<'a>> {
+    let most = (MAX_ROUGH_COMPARISONS / text_lines).clamp(1, MAX_ROUGH_LINES);
+    let mut by_length: Vec<_> = searched.iter().copied().enumerate().collect();
+    by_length.sort_by_key(|(_, line)| std::cmp::Reverse(line.trim().len()));
+    by_length.truncate(most);
+    let wanted =
+        |(offset, line): (usize, &'a str)| Wanted { offset, line, pairs: Pairs::of(line), weight: weight(line) };
+    by_length.into_iter().map(wanted).collect()
+}
+
+/// The weight of a line. A long line identifies a passage better than a short one.
+fn weight(line: &str) -> f32 {
+    u8::try_from(line.trim().len() + 1).map_or(255.0, f32::from)
+}
+
+/// How similar the first of `lines` are to those of `searched`, from 0 to 1; `None` once the effort is used up.
+fn similarity(searched: &[&str], lines: &[&str], effort: &mut Effort) -> Option<f32> {
+    let (mut sum, mut total) = (0.0, 0.0);
+    for (index, want) in searched.iter().take(MAX_EXACT_LINES).enumerate() {
+        let weight = weight(want);
+        total += weight;
+        if let Some(line) = lines.get(index) {
+            sum += weight * line_similarity(want, line, effort)?;
+        }
+    }
+    Some(sum / total)
+}
+
+#[cfg(test)]
+mod tests;

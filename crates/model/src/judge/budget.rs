@@ -1,4 +1,4 @@
-//! Judging what a change uses up.
+//! Judges changes by the budgets of a call and of a run.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use super::facts::ChangeFacts;
 use crate::policy::BudgetOverrides;
 use crate::{Budget, Code, Effect, FileKind, LogicalPath, Refusal, Rules, Usage};
 
-/// One bound and what meets it.
-struct Meter {
+/// A limit and the value that it applies to.
+struct LimitCheck {
     reason: String,
     limit: u64,
     actual: u64,
@@ -15,30 +15,29 @@ struct Meter {
 
 pub(super) fn judge_budgets(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -> Option<Refusal> {
     let call = usage_of(changes, |_| true);
-    let mut meters = meters("budget", &limits(&rules.policy().budget), &call, &Usage::default());
+    let mut checks = limit_checks("budget", &limits(&rules.policy().budget), &call, &Usage::default());
     if let Some(run_budget) = &rules.policy().run_budget {
-        meters.extend(self::meters("runBudget", run_budget, &Usage::of(changes), usage));
+        checks.extend(limit_checks("runBudget", run_budget, &Usage::of(changes), usage));
     }
-    exceeded(meters)
+    exceeded(checks)
 }
 
-/// Refuses a call that names more files than its budget allows, before any of them is read. `named` are the paths that
-/// the call's input names.
+/// Refuses a call whose input names more files than its budget allows, before any of them is read.
 pub fn judge_file_count<'a>(rules: &Rules, named: impl IntoIterator<Item = &'a LogicalPath>) -> Option<Refusal> {
     let counts = |path: &&LogicalPath| FileKind::of_path(path) != FileKind::Lockfile;
     let files: BTreeSet<_> = named.into_iter().filter(counts).collect();
     let call = Usage { files_touched: files.len() as u64, ..Usage::default() };
-    exceeded(meters("budget", &limits(&rules.policy().budget), &call, &Usage::default()))
+    exceeded(limit_checks("budget", &limits(&rules.policy().budget), &call, &Usage::default()))
 }
 
-/// Refuses a call for which `bytes` of file contents, before and after its change together, would be in memory, if they are
-/// too many.
+/// Refuses a call that needs more memory for file contents than one call may use. `bytes` is the size of the contents before
+/// and after its change together.
 pub fn judge_call_bytes(rules: &Rules, bytes: u64) -> Option<Refusal> {
     let limit = rules.policy().max_call_bytes();
     (bytes > limit).then(|| {
         let message =
-            format!("the call needs {bytes} bytes of file contents, before and after the change; it may need {limit}");
-        let hint = "Split the change over several calls, each with fewer or smaller files.";
+            format!("the call needs {bytes} bytes of file contents, before and after the change; the limit is {limit}");
+        let hint = "Split the change into several calls with fewer or smaller files.";
         Refusal::new(Code::PatchBudgetExceeded, message, hint).with_details(|details| {
             details.reasons = vec!["call:contentBytes".to_owned()];
             (details.limit, details.actual) = (Some(limit), Some(bytes));
@@ -46,19 +45,19 @@ pub fn judge_call_bytes(rules: &Rules, bytes: u64) -> Option<Refusal> {
     })
 }
 
-/// The refusal of what is above its limit; of the first, with the reasons of all.
-fn exceeded(mut meters: Vec<Meter>) -> Option<Refusal> {
-    meters.retain(|meter| meter.actual > meter.limit);
-    let worst = meters.first()?;
-    let (limit, actual) = (worst.limit, worst.actual);
-    let (message, hint) = if worst.reason.starts_with("runBudget:") {
-        let message = format!("the run would have used up {actual} of {} with a limit of {limit}", worst.reason);
-        (message, "Finish with what there is, or ask the operator for a larger runBudget.")
+/// Returns the refusal for the first exceeded limit, with the reasons of all.
+fn exceeded(mut checks: Vec<LimitCheck>) -> Option<Refusal> {
+    checks.retain(|check| check.actual > check.limit);
+    let first = checks.first()?;
+    let (limit, actual) = (first.limit, first.actual);
+    let (message, hint) = if first.reason.starts_with("runBudget:") {
+        let message = format!("the call would raise {} to {actual}; the limit of the run is {limit}", first.reason);
+        (message, "Finish without this change, or ask the operator for a larger runBudget.")
     } else {
-        let message = format!("the change comes to {actual} for {}; the limit is {limit} a call", worst.reason);
-        (message, "Split the change over several calls, each complete in itself.")
+        let message = format!("{} of the change is {actual}; the limit of a call is {limit}", first.reason);
+        (message, "Split the change into several calls, each complete in itself.")
     };
-    let reasons = meters.iter().map(|meter| meter.reason.clone()).collect();
+    let reasons = checks.iter().map(|check| check.reason.clone()).collect();
     Some(Refusal::new(Code::PatchBudgetExceeded, message, hint).with_details(|details| {
         details.reasons = reasons;
         (details.limit, details.actual) = (Some(limit), Some(actual));
@@ -75,8 +74,8 @@ fn limits(budget: &Budget) -> BudgetOverrides {
     }
 }
 
-/// The bounds that `call` adds to; what it leaves alone is no reason to refuse it.
-fn meters(name: &str, limits: &BudgetOverrides, call: &Usage, before: &Usage) -> Vec<Meter> {
+/// Returns the limits to which `call` adds. A limit that it does not add to is no reason to refuse it.
+fn limit_checks(name: &str, limits: &BudgetOverrides, call: &Usage, before: &Usage) -> Vec<LimitCheck> {
     [
         ("maxFilesTouched", limits.max_files_touched, call.files_touched, before.files_touched),
         ("maxInsertions", limits.max_insertions, call.insertions, before.insertions),
@@ -87,15 +86,15 @@ fn meters(name: &str, limits: &BudgetOverrides, call: &Usage, before: &Usage) ->
     .into_iter()
     .filter(|(_, _, now, _)| *now > 0)
     .filter_map(|(member, limit, now, before)| {
-        Some(Meter { reason: format!("{name}:{member}"), limit: limit?, actual: now.saturating_add(before) })
+        Some(LimitCheck { reason: format!("{name}:{member}"), limit: limit?, actual: now.saturating_add(before) })
     })
     .collect()
 }
 
-/// What a change set uses up; a file counts as touched where `touches` says so.
+/// Returns the usage of a change set. `touches` decides whether a file counts as touched.
 fn usage_of(changes: &[ChangeFacts<'_>], touches: impl Fn(&ChangeFacts<'_>) -> bool) -> Usage {
     let mut usage = Usage::default();
-    // Calls that are judged together may change one file several times.
+    // The calls of a batch may change one file several times.
     let mut seen = BTreeSet::new();
     for facts in changes {
         if *facts.effect == Effect::Delete {
@@ -113,7 +112,7 @@ fn usage_of(changes: &[ChangeFacts<'_>], touches: impl Fn(&ChangeFacts<'_>) -> b
 }
 
 impl Usage {
-    /// What a change set adds to its run's usage, for the ledger to add up; see [`Usage`] for what counts.
+    /// Returns what a change set adds to the usage of its run.
     pub fn of(changes: &[ChangeFacts<'_>]) -> Self {
         usage_of(changes, |facts| !facts.touched_before)
     }

@@ -1,4 +1,4 @@
-//! Judging a whole change set by what it does.
+//! Judges change sets.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use crate::{
     Code, Effect, FileKind, LogicalPath, Refusal, Rules, ScannedContent, Trigger, Usage, Verdict, new_credential,
 };
 
-/// Judges a whole change set by what it does: credentials in new text, mode bits, budgets, triggers. Every path has been
-/// through [`judge_path`](crate::judge_path) with [`Access::Mutate`](crate::Access::Mutate) before.
+/// Judges a change set: credentials in new text, mode bits, kinds, budgets and triggers. The caller has already judged every
+/// path by [`judge_path`](crate::judge_path) with [`Access::Mutate`](crate::Access::Mutate).
 ///
-/// `usage` is what the run has used up before this call. Credentials deny only where the change brings them: a text that
-/// held one before may keep it, and a file that is moved with one may be moved. The refusal is the first in the order of
-/// refusal, for the first path; its reasons are all those with its code.
+/// `usage` is what the run has used before this call. Only credentials that the change adds are denied: a text may keep one,
+/// and a file that contains one may be moved. The refusal is the first in the order of [`Code`], for the first path; its
+/// reasons are all those with its code.
 pub fn judge_change(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -> Decision {
     let refusal = judge_secrets(changes)
         .or_else(|| judge_modes_and_kinds(rules, changes))
@@ -26,22 +26,22 @@ pub fn judge_change(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -
     if let Some(refusal) = refusal {
         return Decision::deny(refusal);
     }
-    let asking: BTreeSet<String> = changes.iter().flat_map(|facts| asking(rules, facts)).collect();
-    if asking.is_empty() {
-        let allowing: BTreeSet<_> = changes.iter().filter_map(|facts| rules.allowing(facts.path)).collect();
-        return Decision::allow(allowing.into_iter().map(|glob| format!("write:{glob}")).collect());
+    let reasons: BTreeSet<String> = changes.iter().flat_map(|facts| approval_reasons(rules, facts)).collect();
+    if reasons.is_empty() {
+        let globs: BTreeSet<_> = changes.iter().filter_map(|facts| rules.matching_write_glob(facts.path)).collect();
+        return Decision::allow(globs.into_iter().map(|glob| format!("write:{glob}")).collect());
     }
-    Decision { verdict: Verdict::RequireApproval, reasons: asking.into_iter().collect(), refusal: None }
+    Decision { verdict: Verdict::RequireApproval, reasons: reasons.into_iter().collect(), refusal: None }
 }
 
-/// Returns the decision for an access to one path, based on the path alone. The change itself may still exceed a
-/// budget, hold a credential, delete a file or change a public declaration.
+/// Returns the decision about an access to one path, based on the path alone. A change can still be refused or need approval
+/// because of a budget, a credential, a deletion or a public declaration.
 pub fn explain_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Decision {
     if let Err(refusal) = judge_path(rules, access, facts) {
         return Decision::deny(refusal);
     }
     if access != Access::Mutate {
-        let glob = rules.letting_read(facts.path);
+        let glob = rules.matching_read_glob(facts.path);
         return Decision::allow(glob.map(|glob| format!("read:{glob}")).into_iter().collect());
     }
     let change = ChangeFacts {
@@ -66,33 +66,33 @@ fn judge_secrets(changes: &[ChangeFacts<'_>]) -> Option<Refusal> {
     let secret = |facts: &ChangeFacts<'_>| {
         if matches!(facts.kind, FileKind::SecretLike | FileKind::GitInternal) {
             let reason = format!("kind:{}", facts.kind.as_str());
-            return Some(secret_refusal(facts.path, &reason, "is where secrets are kept"));
+            return Some(secret_refusal(facts.path, &reason, "is a secret file"));
         }
         judge_new_text(facts.path, facts.old_text, facts.new_text?)
     };
     changes.iter().find_map(secret)
 }
 
-/// Refuses a text for `path` that holds a credential which the text before it does not hold.
+/// Refuses a text for `path` that contains a credential that the old text does not contain.
 ///
-/// The content of a call is judged before the caller learns whether the file exists and its version.
+/// Content is judged before the caller receives the file's existence or version.
 pub fn judge_new_text(path: &LogicalPath, old: Option<&[u8]>, new: &[u8]) -> Option<Refusal> {
     new_credential(old, new).map(|what| credential_refusal(path, what))
 }
 
-/// As [`judge_new_text`], of contents that are not in memory.
+/// Like [`judge_new_text`], for contents that are not in memory.
 pub fn judge_scanned_content(path: &LogicalPath, old: &ScannedContent, new: &ScannedContent) -> Option<Refusal> {
     new.new_credential(old).map(|what| credential_refusal(path, what))
 }
 
 fn credential_refusal(path: &LogicalPath, what: &str) -> Refusal {
     let reason = format!("credential:{}", what.to_lowercase().replace(' ', "-"));
-    secret_refusal(path, &reason, &format!("would hold a credential that it did not hold before: {what}"))
+    secret_refusal(path, &reason, &format!("would contain a new credential: {what}"))
 }
 
 fn secret_refusal(path: &LogicalPath, reason: &str, what: &str) -> Refusal {
     let message = format!("`{path}` {what}");
-    let hint = "Leave the credential out: read it from the environment or from a secret store, and show a placeholder.";
+    let hint = "Remove the credential: read it from the environment or a secret store, and write a placeholder.";
     Refusal::new(Code::PolicyDeniedSecret, message, hint)
         .at(path)
         .with_details(|details| details.reasons = vec![reason.to_owned()])
@@ -115,10 +115,10 @@ fn judge_modes_and_kinds(rules: &Rules, changes: &[ChangeFacts<'_>]) -> Option<R
     let (path, reason) = first?;
     let (message, hint) = if reason == "modeChange" {
         let message = format!("the run's policy denies changing the executable bit of `{path}`");
-        (message, "Leave the `old mode` and `new mode` lines out of the patch.")
+        (message, "Remove the `old mode` and `new mode` lines from the patch.")
     } else {
         let message = format!("the run's policy denies changing `{path}` ({reason})");
-        (message, "Go on without it, or ask the operator for a policy that allows it.")
+        (message, "Continue without it, or ask the operator for a policy that allows it.")
     };
     Some(
         Refusal::new(Code::PolicyDenied, message, hint)
@@ -127,8 +127,8 @@ fn judge_modes_and_kinds(rules: &Rules, changes: &[ChangeFacts<'_>]) -> Option<R
     )
 }
 
-/// Returns the bytes that a change inserts: those of the new lines if both texts are known, else `whole`. See
-/// `Budget`.
+/// Returns the bytes that a change inserts: those of the new lines if both texts are known, otherwise `whole`. See
+/// [`Budget`](crate::Budget).
 pub fn bytes_written(old: Option<&[u8]>, new: Option<&[u8]>, whole: u64) -> u64 {
     let (Some(old), Some(new)) = (old, new) else { return whole };
     if old == new {
@@ -138,8 +138,8 @@ pub fn bytes_written(old: Option<&[u8]>, new: Option<&[u8]>, whole: u64) -> u64 
     inserted_bytes(lines(old), lines(new))
 }
 
-/// The rules that ask for a person to agree to a change.
-fn asking(rules: &Rules, facts: &ChangeFacts<'_>) -> Vec<String> {
+/// Returns the rules by which a change needs approval.
+fn approval_reasons(rules: &Rules, facts: &ChangeFacts<'_>) -> Vec<String> {
     let policy = rules.policy();
     let mut reasons = Vec::new();
     if rules.verdict_of(facts.kind) == Verdict::RequireApproval {
@@ -159,7 +159,7 @@ fn fires(trigger: Trigger, facts: &ChangeFacts<'_>) -> bool {
         Trigger::TouchesSecuritySensitivePath => is_security_sensitive(facts.path),
         Trigger::TouchesLockfile => facts.kind == FileKind::Lockfile,
         Trigger::DeletesFile => *facts.effect == Effect::Delete,
-        Trigger::ChangesPublicApi if facts.not_compared => public_api::may_hold_one(facts.path),
+        Trigger::ChangesPublicApi if facts.not_compared => public_api::may_have_declarations(facts.path),
         Trigger::ChangesPublicApi => public_api::changes_public_api(facts.path, facts.old_text, facts.new_text),
     }
 }

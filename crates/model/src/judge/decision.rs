@@ -1,11 +1,11 @@
-//! What policy decides.
+//! The decision about an access or a change.
 
 use crate::{Refusal, Verdict};
 
-/// What policy says, and which rules say so.
+/// The decision of a policy, with the rules that decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What it says.
+    /// The verdict.
     pub verdict: Verdict,
     /// The rules that decided, such as `kind:SECRET_LIKE`, `deny:secrets/**`, `budget:maxInsertions`.
     pub reasons: Vec<String>,

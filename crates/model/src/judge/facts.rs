@@ -1,57 +1,57 @@
-//! What is known of a path or a change when it is judged.
+//! The facts about a path or a change that decisions depend on.
 
 use crate::{Effect, FileKind, LogicalPath};
 
-/// What a call wants with a path.
+/// The kind of access to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum Access {
     Read,
     Search,
     Mutate,
 }
 
-/// What is known of a path before any of its content is returned.
+/// The facts about a path.
 #[derive(Clone, Debug)]
 pub struct PathFacts<'a> {
-    /// As the caller named it.
+    /// The path that the caller named.
     pub path: &'a LogicalPath,
-    /// Where it leads, if a symbolic link is on the way; judged too, and the stricter wins.
+    /// The target, if the path contains a symbolic link. It is judged too, and the stricter decision applies.
     pub real_path: Option<&'a LogicalPath>,
-    /// Its kind; for a symbolic link, the kind of its target.
+    /// The kind of the file; for a symbolic link, of its target.
     pub kind: FileKind,
-    /// Whether git ignores it and does not track it.
+    /// Whether Git ignores it and does not track it.
     pub ignored: bool,
-    /// Whether it has more than one hard link and may so be an alias.
+    /// Whether it has several hard links, so that it may be an alias of another file.
     pub hard_linked: bool,
 }
 
-/// What a change would do, as far as policy asks.
+/// The facts about a change of one path.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
+#[expect(clippy::struct_excessive_bools, reason = "the facts are independent")]
 pub struct ChangeFacts<'a> {
     /// The path.
     pub path: &'a LogicalPath,
     /// Its kind.
     pub kind: FileKind,
-    /// What happens to it.
+    /// The kind of change.
     pub effect: &'a Effect,
     /// Lines added.
     pub insertions: u64,
     /// Lines removed.
     pub deletions: u64,
-    /// Bytes that it inserts, see `bytes_written`.
+    /// Bytes that it inserts; see [`bytes_written`](crate::bytes_written).
     pub bytes: u64,
     /// Whether the executable bit changes.
     pub mode_change: bool,
-    /// Whether git ignores it and does not track it.
+    /// Whether Git ignores it and does not track it.
     pub ignored: bool,
-    /// Whether an earlier mutation of the run has touched the path, so that it counts no more as a file touched.
+    /// Whether an earlier mutation of the run touched the path, so that it does not count as touched again.
     pub touched_before: bool,
-    /// The old text, where there is one; for the target of a move, the text that moves.
+    /// The old text, if the file existed; for the target of a move, the moved text.
     pub old_text: Option<&'a [u8]>,
-    /// The new text, where there is one.
+    /// The new text, if the file is not deleted.
     pub new_text: Option<&'a [u8]>,
-    /// Whether a text is too large to be in memory. Anything that needs a comparison then counts as changed.
+    /// Whether a text is too large for memory. Everything that needs a comparison of the texts then counts as changed.
     pub not_compared: bool,
 }

@@ -1,22 +1,22 @@
-//! Judging one path by what it is.
+//! Judges an access to a path.
 
 use super::facts::{Access, PathFacts};
 use crate::{Code, FileKind, LogicalPath, Refusal, Rules, Verdict};
 
-/// Judges one path by what it is: the refusal is `POLICY_DENIED_SECRET` or `POLICY_DENIED` with its reasons, all of them.
+/// Judges an access to a path by the path alone.
 ///
-/// What asks for a person is not refused here: for a mutation [`judge_change`](crate::judge_change) finds it again in
-/// the facts of the change, and for a read it counts as a denial, since reads do not wait. A folder may be read regardless
-/// of the read globs, since a walk has to pass it; and that a folder is no file to change is for the tool to say.
+/// A mutation that needs approval is not refused here but decided by [`judge_change`](crate::judge_change). A read that would
+/// need approval is denied, because reads do not wait. Read globs do not apply to folders, because a walk has to enter them.
+/// The tool itself refuses to change a folder.
 ///
 /// # Errors
 ///
-/// The refusal, where policy denies.
+/// `POLICY_DENIED_SECRET` or `POLICY_DENIED` with all its reasons.
 pub fn judge_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Result<(), Refusal> {
     let kind = kind_of(rules, facts);
     match kind {
-        // No logical path can lie in git's own; if one ever does, it is as closed as a secret.
-        FileKind::SecretLike | FileKind::GitInternal => return Err(secret(facts.path, kind)),
+        // A logical path is never in `.git`. If one were, it would be denied like a secret.
+        FileKind::SecretLike | FileKind::GitInternal => return Err(secret_denied(facts.path, kind)),
         FileKind::TextSource
         | FileKind::TextConfig
         | FileKind::TextDoc
@@ -29,16 +29,16 @@ pub fn judge_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Resul
     }
     let mut reasons = Vec::new();
     if let Some(real_path) = facts.real_path.filter(|real_path| *real_path != facts.path) {
-        by_globs(rules, access, kind, real_path, &mut reasons);
+        add_glob_reasons(rules, access, kind, real_path, &mut reasons);
     }
-    by_globs(rules, access, kind, facts.path, &mut reasons);
-    by_state(rules, access, kind, facts, &mut reasons);
+    add_glob_reasons(rules, access, kind, facts.path, &mut reasons);
+    add_state_reasons(rules, access, kind, facts, &mut reasons);
     let mut seen = std::collections::BTreeSet::new();
     reasons.retain(|reason| seen.insert(reason.clone()));
     if reasons.is_empty() { Ok(()) } else { Err(denied(rules, access, facts.path, reasons)) }
 }
 
-/// The strictest kind of the names that lead there.
+/// Returns the strictest kind by the path, its target and the facts.
 fn kind_of(rules: &Rules, facts: &PathFacts<'_>) -> FileKind {
     let by_name = |path| match facts.kind {
         FileKind::Directory => rules.kind_of_dir(path),
@@ -50,15 +50,15 @@ fn kind_of(rules: &Rules, facts: &PathFacts<'_>) -> FileKind {
         },
     };
     match facts.real_path {
-        // The caller took the kind from this very path.
+        // The caller determined the kind from the same path.
         None if facts.kind != FileKind::Directory => facts.kind,
         None => by_name(facts.path),
         Some(real_path) => facts.kind.stricter(by_name(facts.path)).stricter(by_name(real_path)),
     }
 }
 
-fn by_globs(rules: &Rules, access: Access, kind: FileKind, path: &LogicalPath, reasons: &mut Vec<String>) {
-    reasons.extend(rules.denying(path).map(|glob| format!("deny:{glob}")));
+fn add_glob_reasons(rules: &Rules, access: Access, kind: FileKind, path: &LogicalPath, reasons: &mut Vec<String>) {
+    reasons.extend(rules.matching_deny_globs(path).map(|glob| format!("deny:{glob}")));
     if kind != FileKind::Directory && !rules.may_read(path) {
         reasons.push("read:no-match".to_owned());
     }
@@ -67,7 +67,7 @@ fn by_globs(rules: &Rules, access: Access, kind: FileKind, path: &LogicalPath, r
     }
 }
 
-fn by_state(rules: &Rules, access: Access, kind: FileKind, facts: &PathFacts<'_>, reasons: &mut Vec<String>) {
+fn add_state_reasons(rules: &Rules, access: Access, kind: FileKind, facts: &PathFacts<'_>, reasons: &mut Vec<String>) {
     if access == Access::Mutate && kind != FileKind::Directory && rules.verdict_of(kind) == Verdict::Deny {
         reasons.push(format!("kind:{}", kind.as_str()));
     }
@@ -76,17 +76,17 @@ fn by_state(rules: &Rules, access: Access, kind: FileKind, facts: &PathFacts<'_>
     {
         reasons.push("ignored".to_owned());
     }
-    // Every folder has several.
+    // Every folder has several hard links.
     if facts.hard_linked && facts.kind != FileKind::Directory {
         reasons.push("hardLink".to_owned());
     }
 }
 
-fn secret(path: &LogicalPath, kind: FileKind) -> Refusal {
+fn secret_denied(path: &LogicalPath, kind: FileKind) -> Refusal {
     Refusal::new(
         Code::PolicyDeniedSecret,
-        format!("`{path}` is where secrets are kept; no tool reads or changes it"),
-        "Go on without it. To show which settings it takes, write `.env.example` with placeholders, or ask the operator.",
+        format!("`{path}` is a secret file, which no tool can read or change"),
+        "Continue without it. To document its settings, write `.env.example` with placeholders, or ask the operator.",
     )
     .at(path)
     .with_details(|details| details.reasons = vec![format!("kind:{}", kind.as_str())])
@@ -105,19 +105,19 @@ fn denied(rules: &Rules, access: Access, path: &LogicalPath, reasons: Vec<String
 
 fn hint(rules: &Rules, reasons: &[String]) -> String {
     match reasons.first().map_or("", String::as_str) {
-        "kind:GENERATED" => "Change the source that it is generated from instead.".to_owned(),
-        "kind:VENDORED" => "Change the dependency's version, or wrap it in code of your own.".to_owned(),
+        "kind:GENERATED" => "Change the source that the file is generated from.".to_owned(),
+        "kind:VENDORED" => "Change the version of the dependency, or wrap it in your own code.".to_owned(),
         "ignored" => "Git ignores the file and does not track it. Work with tracked files.".to_owned(),
-        "hardLink" => "The file has several names and may be an alias. Work with another file.".to_owned(),
-        "write:no-match" if rules.policy().write.is_empty() => "The run may change nothing: only read.".to_owned(),
-        "write:no-match" => format!("The run may change: {}.", some_of(&rules.policy().write)),
-        "read:no-match" => format!("The run may read: {}.", some_of(&rules.policy().read)),
-        _ => "Go on without it, or ask the operator for a policy that allows it.".to_owned(),
+        "hardLink" => "The file has several hard links and may be an alias. Work with another file.".to_owned(),
+        "write:no-match" if rules.policy().write.is_empty() => "The run is read-only.".to_owned(),
+        "write:no-match" => format!("The run may change: {}.", first_globs(&rules.policy().write)),
+        "read:no-match" => format!("The run may read: {}.", first_globs(&rules.policy().read)),
+        _ => "Continue without it, or ask the operator for a policy that allows it.".to_owned(),
     }
 }
 
-/// The first globs of a list, as a hint shows them.
-fn some_of(globs: &[String]) -> String {
+/// Formats the first globs of a list for a hint.
+fn first_globs(globs: &[String]) -> String {
     const SHOWN: usize = 10;
     let shown: Vec<_> = globs.iter().take(SHOWN).map(|glob| format!("`{glob}`")).collect();
     let more = if globs.len() > SHOWN { " and others" } else { "" };

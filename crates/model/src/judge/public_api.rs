@@ -1,4 +1,4 @@
-//! What a source file offers to others, by language: enough to see that a change touches it, not a parser.
+//! Detects changes of public declarations, by language. Compares lines; this is not a parser.
 
 mod extent;
 mod scope;
@@ -6,11 +6,11 @@ mod scope;
 use std::collections::BTreeMap;
 
 use crate::LogicalPath;
-use crate::confusables::with_folded;
 use crate::credential::readable;
+use crate::path::confusables::with_folded;
 use scope::{Language, Scope};
 
-/// Whether a change from `old` to `new` adds, removes or changes a public declaration; never for other languages.
+/// Whether a change from `old` to `new` adds, removes or changes a public declaration. False for other languages.
 ///
 /// - Rust: items and fields that are `pub`, without `pub(…)`; the variants of public enums and the items of public
 ///   traits; exported macros.
@@ -19,21 +19,20 @@ use scope::{Language, Scope};
 /// - Python: top-level `def`, `class` and `__all__`, and the methods of such classes, without a leading underscore.
 /// - Go: top-level names with a capital, and their fields and methods.
 ///
-/// White space, comments and the order of declarations do not matter, nor does what is in a body. Members are distinguished from
-/// bodies by how far they are indented, so a text that is not formatted may be misread; a change that does not fire then
-/// still shows in its diff.
+/// Ignores white space, comments, bodies and the order of declarations. Members and bodies are distinguished by their
+/// indentation, so a text that is not formatted may be misread.
 pub(super) fn changes_public_api(path: &LogicalPath, old: Option<&[u8]>, new: Option<&[u8]>) -> bool {
     let Some(language) = language_of(path) else { return false };
     if old == new {
         return false;
     }
-    let offered =
+    let declared =
         |bytes: Option<&[u8]>| declarations(language, &String::from_utf8_lossy(&readable(bytes.unwrap_or_default())));
-    offered(old) != offered(new)
+    declared(old) != declared(new)
 }
 
-/// Whether a file of that name may have public declarations.
-pub(super) fn may_hold_one(path: &LogicalPath) -> bool {
+/// Whether a file of this name may have public declarations.
+pub(super) fn may_have_declarations(path: &LogicalPath) -> bool {
     language_of(path).is_some()
 }
 
@@ -48,23 +47,23 @@ fn language_of(path: &LogicalPath) -> Option<Language> {
     })
 }
 
-/// The public declarations of a text, without white space, and how often each occurs.
+/// The normalized public declarations of a text, with the number of their occurrences.
 fn declarations(language: Language, text: &str) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     let mut scope = Scope::default();
-    let mut taken_in = 0;
+    let mut done = 0;
     let mut next = 0;
     for line in text.split_inclusive('\n') {
         let at = next;
         next += line.len();
-        // What a declaration has taken in is not looked at again, so that the time stays linear.
-        if at < taken_in {
+        // Lines of a previous declaration are skipped, so that the time stays linear.
+        if at < done {
             continue;
         }
         let Some(extent) = scope.enter(language, line) else { continue };
         let declaration = extent::cut(&text[at..], extent);
-        taken_in = at + declaration.len();
-        *found.entry(extent::squeeze(declaration)).or_default() += 1;
+        done = at + declaration.len();
+        *found.entry(extent::normalize(declaration)).or_default() += 1;
     }
     found
 }

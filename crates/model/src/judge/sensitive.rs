@@ -1,9 +1,9 @@
-//! Which paths people look at twice: what machines, agents and editors act on, and what says how a project is built.
+//! Classifies paths that machines, agents and editors act on, and paths that define how a project is built.
 
 use crate::LogicalPath;
-use crate::confusables::with_folded;
+use crate::path::confusables::with_folded;
 
-/// Folders of CI, hooks, agents and editors, wherever they are.
+/// Folders of CI, hooks, agents and editors, at any depth.
 const SENSITIVE_FOLDERS: &[&str] = &[
     ".amazonq",
     ".augment",
@@ -44,7 +44,7 @@ const SENSITIVE_FOLDERS: &[&str] = &[
     ".zed",
 ];
 
-/// Files of CI, hooks, agents and editors, wherever they are.
+/// Files of CI, hooks, agents and editors, at any depth.
 const SENSITIVE_FILES: &[&str] = &[
     ".aider.conf.yml",
     ".appveyor.yml",
@@ -101,7 +101,7 @@ const SENSITIVE_FILES: &[&str] = &[
     "renovate.json5",
 ];
 
-/// Files that say how a project is built or what it depends on.
+/// Files that define how a project is built or what it depends on.
 const BUILD_FILES: &[&str] = &[
     "build",
     "build.bazel",
@@ -189,12 +189,12 @@ const BUILD_FILES: &[&str] = &[
 const BUILD_EXTENSIONS: &[&str] =
     &["bzl", "cabal", "cmake", "csproj", "fsproj", "gemspec", "mk", "podspec", "sln", "slnx", "vbproj", "vcxproj"];
 
-/// Tools whose `NAME.config.*` says how a project is built.
+/// Tools whose `NAME.config.*` defines how a project is built.
 const CONFIGURED_BUILDERS: &[&str] =
     &["babel", "esbuild", "metro", "next", "nuxt", "rollup", "rspack", "vite", "webpack"];
 
-/// Whether a person would look twice at a change of `path`: CI, hooks, agents' and editors' configuration, code owners, and
-/// what hides files or diffs from people.
+/// Whether `path` is security-sensitive: CI, hooks, configuration of agents and editors, code owners, and files that hide
+/// files or diffs from reviewers.
 pub(super) fn is_security_sensitive(path: &LogicalPath) -> bool {
     path.components().any(|name| {
         with_folded(name, |name| {
@@ -211,7 +211,7 @@ pub(super) fn is_security_sensitive(path: &LogicalPath) -> bool {
     })
 }
 
-/// Whether `path` says how a project is built or what it depends on.
+/// Whether `path` defines how a project is built or what it depends on.
 pub(super) fn is_build_file(path: &LogicalPath) -> bool {
     with_folded(path.file_name(), |name| {
         let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_that_are_searched_by_halves_are_sorted() {
+    fn tables_for_binary_search_are_sorted() {
         for table in [SENSITIVE_FOLDERS, SENSITIVE_FILES, BUILD_FILES, BUILD_EXTENSIONS, CONFIGURED_BUILDERS] {
             assert!(table.is_sorted_by(|a, b| a < b), "{table:?}");
         }

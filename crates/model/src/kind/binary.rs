@@ -1,7 +1,7 @@
-//! Whether a file is binary, by its first bytes.
+//! Detects binary files by their first bytes.
 
-/// Whether a file that begins with `head` is no text: it holds a NUL, more control characters than a text would, or the
-/// mark of a well-known format. UTF-16 with a byte order mark is text.
+/// Whether a file that begins with `head` is binary: it contains a NUL or many control characters, or begins with the mark of
+/// a well-known format. UTF-16 with a byte order mark is text.
 pub fn is_binary(head: &[u8]) -> bool {
     const MARKS: [&[u8]; 8] =
         [b"%PDF-", b"PK\x03\x04", b"\x1f\x8b", b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"\x7fELF", b"7z\xbc\xaf"];
@@ -12,20 +12,20 @@ pub fn is_binary(head: &[u8]) -> bool {
         _ if memchr::memchr(0, head).is_some() => true,
         _ => {
             let controls = odd_controls(head);
-            // Bytes that are no UTF-8 may be text of an older encoding; with controls among them, they are not.
+            // Bytes that are not UTF-8 may be text in an older encoding, which has hardly any control characters.
             let tolerated = if is_utf8_head(head) { 3 } else { 20 };
             controls * tolerated > head.len()
         }
     }
 }
 
-/// A control character that texts do not hold; tabs, line and page breaks, backspaces and escapes are in some.
+/// Whether `unit` is a control character that is unusual in text. Tabs, line and page breaks, backspaces and escapes are not.
 pub(super) fn is_odd_control(unit: u16) -> bool {
     matches!(unit, 0..=7 | 0x0b | 0x0e..=0x1a | 0x1c..=0x1f | 0x7f)
 }
 
-/// How many bytes of `head` are such characters. Every file that is read comes by here, so it is written for the
-/// compiler to take many bytes at a time: sums that fit a byte, of whole vectors, and comparisons that need no branch.
+/// Counts the bytes of `head` for which [`is_odd_control`] is true. Every file that is read passes through here, so the loop
+/// is written for vectorization: sums that fit in a byte, over whole vectors, and comparisons without branches.
 pub(super) fn odd_controls(head: &[u8]) -> usize {
     const SUMMED: usize = u8::MAX as usize & !31;
     let is_odd = |byte: u8| {
@@ -44,7 +44,7 @@ fn is_binary_utf16(units: &[u8], to_unit: fn([u8; 2]) -> u16) -> bool {
     units().any(|unit| unit == 0) || controls * 3 > units().count()
 }
 
-/// Whether `head` is UTF-8, but for a character that its end cuts.
+/// Whether `head` is UTF-8, except for a character that is cut at its end.
 fn is_utf8_head(head: &[u8]) -> bool {
     match std::str::from_utf8(head) {
         Ok(_) => true,

@@ -1,74 +1,41 @@
-//! The kinds of files, and which of them policy restricts most.
-
-use serde::{Deserialize, Serialize};
+//! The kinds of files, and how strictly policy restricts each.
 
 use super::binary::is_binary;
+use crate::named_enum::named_enum;
 
-/// What a file is to policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[expect(missing_docs, reason = "the contract's table of kinds says what each means")]
-pub enum FileKind {
-    TextSource,
-    TextConfig,
-    TextDoc,
-    Lockfile,
-    Generated,
-    Vendored,
-    SecretLike,
-    Binary,
-    Directory,
-    GitInternal,
-    Unknown,
+named_enum! {
+    /// The kind of a file, which determines the policy for it.
+    #[expect(missing_docs, reason = "the contract's table of kinds describes each kind")]
+    pub enum FileKind {
+        TextSource = "TEXT_SOURCE",
+        TextConfig = "TEXT_CONFIG",
+        TextDoc = "TEXT_DOC",
+        Lockfile = "LOCKFILE",
+        Generated = "GENERATED",
+        Vendored = "VENDORED",
+        SecretLike = "SECRET_LIKE",
+        Binary = "BINARY",
+        Directory = "DIRECTORY",
+        GitInternal = "GIT_INTERNAL",
+        Unknown = "UNKNOWN",
+    }
 }
 
 impl FileKind {
-    /// Every kind.
-    pub const ALL: [Self; 11] = [
-        Self::TextSource,
-        Self::TextConfig,
-        Self::TextDoc,
-        Self::Lockfile,
-        Self::Generated,
-        Self::Vendored,
-        Self::SecretLike,
-        Self::Binary,
-        Self::Directory,
-        Self::GitInternal,
-        Self::Unknown,
-    ];
-
-    /// The kind as callers see it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::TextSource => "TEXT_SOURCE",
-            Self::TextConfig => "TEXT_CONFIG",
-            Self::TextDoc => "TEXT_DOC",
-            Self::Lockfile => "LOCKFILE",
-            Self::Generated => "GENERATED",
-            Self::Vendored => "VENDORED",
-            Self::SecretLike => "SECRET_LIKE",
-            Self::Binary => "BINARY",
-            Self::Directory => "DIRECTORY",
-            Self::GitInternal => "GIT_INTERNAL",
-            Self::Unknown => "UNKNOWN",
-        }
-    }
-
-    /// The kind of a file whose name has this kind and whose first bytes are `head`.
+    /// Returns the kind of a file, given this kind of its name and its first bytes `head`.
     pub(crate) fn with_head(self, head: &[u8]) -> Self {
         match self {
             strict @ (Self::SecretLike | Self::GitInternal | Self::Generated | Self::Vendored | Self::Lockfile) => {
                 strict
             }
             _ if is_binary(head) => Self::Binary,
-            // The name says binary and the bytes do not: an empty file, a pointer to a large one.
+            // The name indicates a binary file and the bytes do not: an empty file, or a pointer to a large file.
             Self::Binary | Self::Directory | Self::Unknown => Self::Unknown,
             text @ (Self::TextSource | Self::TextConfig | Self::TextDoc) => text,
         }
     }
 
-    /// How strict policy is with the kind, for comparing two kinds of one file.
+    /// How strictly policy restricts the kind. Used to compare two kinds of one file.
     fn strictness(self) -> u8 {
         match self {
             Self::SecretLike => 9,
@@ -84,7 +51,7 @@ impl FileKind {
         }
     }
 
-    /// The kind that policy is stricter with; of equals the first.
+    /// Returns the kind that policy restricts more strictly; `self` if both are equally strict.
     #[must_use]
     pub fn stricter(self, other: Self) -> Self {
         if other.strictness() > self.strictness() { other } else { self }

@@ -1,4 +1,4 @@
-//! Which names are generated, vendored, locked, source, configuration or documents. All names here are folded.
+//! Kinds of files by name, except secrets. All names here are folded.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -7,10 +7,10 @@ use super::file_kind::FileKind::{
     self, Binary, Generated, Lockfile, TextConfig, TextDoc, TextSource, Unknown, Vendored,
 };
 
-/// Words, separated by white space, and their kind.
+/// Kinds with their words, which white space separates.
 type Table = &'static [(FileKind, &'static str)];
 
-/// Folders of what a build makes, and of what others wrote.
+/// Kinds of everything in a folder, by the folder's name.
 const FOLDERS: Table = &[
     (
         Generated,
@@ -78,7 +78,7 @@ const EXTENSIONS: Table = &[
     ),
 ];
 
-/// First words of files without a known extension that are for people to read.
+/// First words of the names of documents without a known extension.
 const DOCUMENTS: &[&str] = &[
     "authors",
     "changelog",
@@ -101,11 +101,11 @@ const DOCUMENTS: &[&str] = &[
     "unlicense",
 ];
 
-/// Words before the extension of what a generator writes: `x.pb.go`, `x.generated.java`, `x.min.js`, `x.Designer.cs`.
+/// Words before the extension of generated files: `x.pb.go`, `x.generated.java`, `x.min.js`, `x.Designer.cs`.
 const GENERATED_WORDS: &[&str] =
     &["designer", "freezed", "g", "gen", "generated", "gw", "min", "pb", "pbenum", "pbgrpc", "pbjson"];
 
-/// Ends of the stem of what a generator writes: `x_pb2.py`, `x_pb.d.ts`.
+/// Ends of the stems of generated files: `x_pb2.py`, `x_pb.d.ts`.
 const GENERATED_ENDS: &[&str] = &["_generated", "_pb", "_pb.d", "_pb2", "_pb2_grpc"];
 
 static BY_FOLDER: LazyLock<HashMap<&str, FileKind>> = LazyLock::new(|| words(FOLDERS).collect());
@@ -116,27 +116,27 @@ fn words(table: Table) -> impl Iterator<Item = (&'static str, FileKind)> {
     table.iter().flat_map(|(kind, words)| words.split_whitespace().map(|word| (word, *kind)))
 }
 
-/// The names of all folders that make something of what is in them; a further one is `*.egg-info`.
+/// Returns the names of all folders that determine the kind of their content, and the end of `*.egg-info`.
 pub(super) fn classified_folders() -> impl Iterator<Item = &'static str> {
     words(FOLDERS).map(|(name, _)| name).chain(["egg-info"])
 }
 
-/// What a folder called `name` makes of everything in it; `None` for a common folder.
+/// Returns the kind of everything in a folder called `name`; `None` if the folder does not determine it.
 pub(super) fn folder_kind(name: &str) -> Option<FileKind> {
     BY_FOLDER.get(name).copied().or_else(|| name.ends_with(".egg-info").then_some(Generated))
 }
 
-/// Whether a folder called `name` holds what a build makes, rather than what a generator writes and git keeps.
+/// Whether a folder called `name` is build output, rather than generated source that Git tracks.
 pub(super) fn is_build_output(name: &str) -> bool {
     folder_kind(name) == Some(Generated) && !name.contains("generated")
 }
 
-/// The kind of an extension; `Unknown` if it has none.
+/// Returns the kind of an extension, or `Unknown`.
 pub(super) fn extension_kind(extension: &str) -> FileKind {
     BY_EXTENSION.get(extension).copied().unwrap_or(Unknown)
 }
 
-/// The kind of a file called `name`, but for secrets; `Unknown` if the name does not decide.
+/// Returns the kind of a file called `name`, ignoring secrets; `Unknown` if the name does not decide.
 pub(super) fn file_kind(name: &str) -> FileKind {
     if let Some(kind) = BY_NAME.get(name) {
         return *kind;
@@ -144,7 +144,7 @@ pub(super) fn file_kind(name: &str) -> FileKind {
     let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
     match extension_kind(extension) {
         TextSource if is_generated(stem) => Generated,
-        // A source map, not a map of something else.
+        // A source map, not another kind of map.
         Unknown if extension == "map" && matches!(stem.rsplit('.').next(), Some("js" | "mjs" | "cjs" | "css")) => {
             Generated
         }
@@ -159,7 +159,7 @@ fn is_generated(stem: &str) -> bool {
     by_word || stem.starts_with("zz_generated.") || GENERATED_ENDS.iter().any(|end| stem.ends_with(end))
 }
 
-/// `.eslintrc`, `.gitignore`: names that begin with a dot and hold no other.
+/// Whether the only dot of a name is its first character, as in `.eslintrc` and `.gitignore`.
 fn is_dotfile(name: &str) -> bool {
     name.strip_prefix('.').is_some_and(|rest| !rest.is_empty() && !rest.contains('.'))
 }

@@ -1,4 +1,4 @@
-//! Which names are those of secrets: the contract's list with its backups, and the names that are as clear.
+//! Names of secret files: those of the contract's list, similarly unambiguous names, and backups of both.
 
 use super::file_kind::FileKind;
 use super::names::extension_kind;
@@ -21,7 +21,7 @@ const EXTENSIONS: &[&str] = &[
     "vault-token",
 ];
 
-/// Names that hold credentials and nothing else. A suffix after a dot, such as `.npmrc.local`, hides none of them.
+/// Files that contain only credentials. They may have a suffix after a dot, such as `.npmrc.local`.
 const DOTFILES: &[&str] = &[
     ".dockercfg",
     ".git-credentials",
@@ -41,13 +41,13 @@ const DOTFILES: &[&str] = &[
     "pgpass.conf",
 ];
 
-/// Private keys under their usual names; a comment may follow, such as `id_rsa_work`.
+/// Usual names of private keys. A comment may follow, as in `id_rsa_work`.
 const KEY_STEMS: &[&str] = &["id_dsa", "id_ecdsa", "id_ed25519", "id_rsa", "id_xmss"];
 
 /// Extensions of `secrets.…` and `credentials.…`.
 const DATA_EXTENSIONS: &[&str] = &["csv", "ini", "json", "properties", "toml", "yaml", "yml"];
 
-/// Stems of JSON files that cloud consoles hand out with a key in them.
+/// Stems of JSON key files that cloud consoles create.
 const JSON_STEMS: &[&str] = &[
     "application_default_credentials",
     "client_secret",
@@ -60,10 +60,10 @@ const JSON_STEMS: &[&str] = &[
     "serviceaccountkey",
 ];
 
-/// What the last word of a name says where the file only shows the form of a secret.
-const FORMS: &[&str] = &["default", "defaults", "dist", "example", "sample", "template"];
+/// Last words of the names of templates, which contain no secrets.
+const TEMPLATE_WORDS: &[&str] = &["default", "defaults", "dist", "example", "sample", "template"];
 
-/// Words that an extension or the end of a stem consists of where the name is that of a backup.
+/// Extensions, and last words of stems, of backups.
 const BACKUP_WORDS: &[&str] = &[
     "7z", "back", "backup", "bak", "bk", "bkp", "bup", "bz2", "copy", "disabled", "gz", "kate-swp", "last", "old",
     "orig", "original", "part", "prev", "previous", "rej", "rpmnew", "rpmsave", "save", "saved", "tar", "temp", "tgz",
@@ -73,7 +73,7 @@ const BACKUP_WORDS: &[&str] = &[
 /// Prefixes of the names of backups.
 const BACKUP_PREFIXES: &[&str] = &["#", ".#", "._", "backup", "bak", "copy of ", "copy_of_", "old", "orig", "~$"];
 
-/// What every name of a secret, or of a backup of one, has in it: at least one of these.
+/// Substrings of which every name of a secret or of its backup contains at least one.
 pub(super) const MARKS: &[&str] = &[
     ".aws",
     ".cnf",
@@ -110,7 +110,7 @@ pub(super) const MARKS: &[&str] = &[
     "vault-token",
 ];
 
-/// The folders whose meaning a file's name alone does not show.
+/// Folders in which more names are secret.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Parent {
     /// `.aws`.
@@ -125,7 +125,7 @@ pub(super) enum Parent {
 }
 
 impl Parent {
-    /// What the folder `name`, folded, means to the names in it.
+    /// Classifies the folder with the folded name `name`.
     pub(super) fn of(name: &str) -> Self {
         if !name.contains(['a', 'k', 'd']) || !name.contains('.') {
             return Self::Other;
@@ -139,22 +139,22 @@ impl Parent {
     }
 }
 
-/// Whether `name`, folded, in a folder such as `parent`, is that of a secret or of a backup of one.
+/// Whether the folded `name` in a folder `parent` is that of a secret or of its backup.
 pub(super) fn is_secret(name: &str, parent: Parent) -> bool {
-    // Other systems drop trailing dots and blanks, and take what follows a colon for a stream of the file before it.
+    // Other systems ignore trailing dots and blanks, and treat the text after a colon as a stream of the file.
     let trimmed = name.trim_end_matches(['.', ' ']).trim_start_matches(' ');
     let matches = |name: &str| {
         let core = without_backup(name);
         is_secret_core(core, parent)
-            // Editors put a dot before the name of their swap file.
+            // Editors prefix the names of swap files with a dot.
             || core.strip_prefix('.').is_some_and(|core| is_secret_core(core, parent))
-            // Terraform puts a name of its own between a state and the word for a backup.
+            // Terraform inserts a name between the state and the word for a backup.
             || (core.len() < name.len() && core.contains(".tfstate."))
     };
     matches(trimmed) || trimmed.split_once(':').is_some_and(|(file, _)| matches(file.trim_end_matches(['.', ' '])))
 }
 
-/// The name of what `name` is a backup of; `name` itself where it is none.
+/// Returns the name of the file that `name` is a backup of, or `name` itself if it is not a backup.
 fn without_backup(mut name: &str) -> &str {
     loop {
         let shorter = without_backup_prefix(without_backup_suffix(name));
@@ -190,7 +190,7 @@ fn without_backup_prefix(name: &str) -> &str {
         if !prefix.ends_with(|c: char| c.is_ascii_alphabetic()) {
             return rest;
         }
-        // A word is one only where it ends: `old-key.pem`, not `oldham.pem`.
+        // The prefix must be a whole word: `old-key.pem`, not `oldham.pem`.
         if let Some(rest) = rest.strip_prefix(['.', '-', '_', ' ']).filter(|rest| !rest.is_empty()) {
             return rest;
         }
@@ -207,8 +207,8 @@ fn is_secret_core(name: &str, parent: Parent) -> bool {
     }
     if let Some(rest) = name.strip_prefix(".env") {
         if let Some(word) = rest.strip_prefix(['.', '-', '_', ' ']) {
-            // Tools declare the types of the variables in `.env.d.ts`.
-            return !FORMS.contains(&word) && word != "d.ts";
+            // `.env.d.ts` declares the types of the variables.
+            return !TEMPLATE_WORDS.contains(&word) && word != "d.ts";
         }
         if rest.is_empty() {
             return true;
@@ -224,8 +224,8 @@ fn is_secret_core(name: &str, parent: Parent) -> bool {
         return is_kubeconfig(rest);
     }
     match name.rsplit_once('.') {
-        Some((stem, "env")) => !stem.rsplit(['.', '-', '_']).next().is_some_and(|word| FORMS.contains(&word)),
-        // A text about a key is none, but for a backup of one.
+        Some((stem, "env")) => !stem.rsplit(['.', '-', '_']).next().is_some_and(|word| TEMPLATE_WORDS.contains(&word)),
+        // A text file about a key is not secret, but a backup of a key is.
         Some((stem, "txt")) => {
             let core = without_backup(stem);
             (core.len() < stem.len() && is_secret_core(core, parent))
@@ -241,18 +241,18 @@ fn is_dotfile(name: &str) -> bool {
     let is = |dotfile: &str| {
         let Some(rest) = name.strip_prefix(dotfile) else { return false };
         let variant = rest.strip_prefix('.');
-        rest.is_empty() || variant.is_some_and(|word| !FORMS.contains(&word) && !is_document(word))
+        rest.is_empty() || variant.is_some_and(|word| !TEMPLATE_WORDS.contains(&word) && !is_document(word))
     };
     DOTFILES.iter().any(|dotfile| is(dotfile))
 }
 
-/// Whether `kubeconfig` with `rest` after it holds credentials: by itself, with a word for the cluster, as a data file.
+/// Whether `kubeconfig` followed by `rest` contains credentials: alone, with the name of a cluster, or as a data file.
 fn is_kubeconfig(rest: &str) -> bool {
     let extension = rest.rsplit_once('.').map_or("", |(_, extension)| extension);
     let is_about = match extension_kind(extension) {
         FileKind::TextSource => true,
         FileKind::TextDoc => extension != "txt",
-        _ => FORMS.contains(&extension),
+        _ => TEMPLATE_WORDS.contains(&extension),
     };
     !is_about && !rest.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
@@ -269,7 +269,7 @@ fn is_private_key(name: &str) -> bool {
     !is_about_keys && KEY_STEMS.iter().any(|stem| is(stem))
 }
 
-/// Whether `stem.extension` is a data file whose name says that it holds secrets.
+/// Whether `stem.extension` is a data file whose name indicates secrets.
 fn is_secret_data(stem: &str, extension: &str) -> bool {
     if !contains(DATA_EXTENSIONS, extension) {
         return false;
@@ -282,12 +282,12 @@ fn is_secret_data(stem: &str, extension: &str) -> bool {
     if extension == "json" && (contains(JSON_STEMS, stem) || stem.starts_with("client_secret_")) {
         return true;
     }
-    // `secrets.prod.yml` is one, `secrets.example.yml` and an encrypted `secrets.enc.yml` are not.
+    // `secrets.prod.yml` is secret; `secrets.example.yml` and an encrypted `secrets.enc.yml` are not.
     let (first, rest) = stem.split_once('.').unwrap_or((stem, ""));
     let last = rest.rsplit('.').next().unwrap_or_default();
     let is_named =
         matches!(first, "secrets" | "credentials") || (first == "secret" && matches!(extension, "yaml" | "yml"));
-    is_named && !FORMS.contains(&last) && !matches!(last, "enc" | "sops")
+    is_named && !TEMPLATE_WORDS.contains(&last) && !matches!(last, "enc" | "sops")
 }
 
 fn contains(table: &[&str], word: &str) -> bool {
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_that_are_searched_by_halves_are_sorted() {
+    fn tables_for_binary_search_are_sorted() {
         for table in [EXTENSIONS, DATA_EXTENSIONS, JSON_STEMS, BACKUP_WORDS] {
             assert!(table.is_sorted(), "{table:?}");
         }

@@ -5,11 +5,8 @@ use super::FileKind::{
 };
 use super::is_binary;
 use crate::LogicalPath;
-use crate::confusables::{fold_name, with_folded};
-
-fn path(raw: &str) -> LogicalPath {
-    LogicalPath::parse(raw).unwrap()
-}
+use crate::path::confusables::{fold_name, with_folded};
+use crate::test_support::path;
 
 fn check(want: FileKind, paths: &[&str]) {
     for raw in paths {
@@ -17,7 +14,7 @@ fn check(want: FileKind, paths: &[&str]) {
     }
 }
 
-/// One name for each rule of the contract's list of secrets, and some of those that are as clear.
+/// One name for each rule of the contract's list of secrets, and some similarly unambiguous names.
 const SECRETS: &[&str] = &[
     ".env",
     ".env.local",
@@ -49,7 +46,7 @@ const SECRETS: &[&str] = &[
 ];
 
 #[test]
-fn secrets_are_known_by_name() {
+fn secrets_are_detected_by_name() {
     check(SecretLike, SECRETS);
     for secret in SECRETS {
         check(SecretLike, &[&format!("a/b/{secret}")]);
@@ -115,10 +112,10 @@ fn backups_of_secrets_are_secrets() {
             check(SecretLike, &[&format!("{secret}{suffix}")]);
         }
         let (folder, name) = secret.rsplit_once('/').map_or((String::new(), *secret), |(f, n)| (format!("{f}/"), n));
-        for (before, behind) in
+        for (prefix, suffix) in
             [("#", "#"), (".#", ""), (".", ".swp"), ("._", ""), ("old-", ""), ("backup.", ""), ("copy of ", "")]
         {
-            check(SecretLike, &[&format!("{folder}{before}{name}{behind}")]);
+            check(SecretLike, &[&format!("{folder}{prefix}{name}{suffix}")]);
         }
     }
     check(
@@ -134,7 +131,7 @@ fn backups_of_secrets_are_secrets() {
 }
 
 #[test]
-fn what_lies_under_a_folder_called_like_a_secret_is_one() {
+fn everything_under_a_folder_named_like_a_secret_is_secret() {
     for secret in SECRETS {
         check(SecretLike, &[&format!("{secret}/a.txt"), &format!("{secret}/src/main.rs")]);
         assert_eq!(FileKind::of_dir(&path(secret)), SecretLike, "{secret:?}");
@@ -180,7 +177,7 @@ fn look_alikes_of_secrets_are_secrets() {
 }
 
 #[test]
-fn forms_of_secrets_are_none() {
+fn templates_and_similar_names_are_not_secret() {
     check(TextConfig, &[".env.example", ".env.sample", ".env.template", "a/.ENV.Example"]);
     check(TextConfig, &[".env.dist", ".env.default", ".env.defaults"]);
     check(TextSource, &[".env.d.ts", "kubeconfig.go"]);
@@ -215,7 +212,7 @@ fn forms_of_secrets_are_none() {
 }
 
 #[test]
-fn generated_and_vendored_are_known_by_folder_and_by_name() {
+fn generated_and_vendored_files_are_detected_by_folder_and_name() {
     check(
         Generated,
         &[
@@ -251,7 +248,7 @@ fn generated_and_vendored_are_known_by_folder_and_by_name() {
 }
 
 #[test]
-fn folders_tell_what_is_beneath_them() {
+fn a_folder_has_the_kind_of_everything_under_it() {
     let table = [
         (".", Directory),
         ("src", Directory),
@@ -268,7 +265,7 @@ fn folders_tell_what_is_beneath_them() {
 }
 
 #[test]
-fn the_rest_is_known_by_extension_and_name() {
+fn other_kinds_are_detected_by_extension_and_name() {
     check(
         Lockfile,
         &[
@@ -309,7 +306,7 @@ fn the_rest_is_known_by_extension_and_name() {
 }
 
 #[test]
-fn bytes_tell_binary_from_text() {
+fn bytes_distinguish_binary_from_text() {
     let binary: &[&[u8]] = &[
         b"a\0b",
         b"%PDF-1.7\n%abc",
@@ -347,13 +344,13 @@ fn bytes_tell_binary_from_text() {
 }
 
 #[test]
-fn names_of_kinds_are_those_of_json() {
+fn a_kind_has_the_same_name_in_json() {
     for kind in FileKind::ALL {
         assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
     }
 }
 
-/// Names of all kinds, and pieces of them put together.
+/// Names composed of parts of names of every kind.
 fn some_name() -> impl Strategy<Value = String> {
     let pieces: Vec<&str> = SECRETS
         .iter()
@@ -383,7 +380,7 @@ fn some_name() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn control_characters_are_counted_alike_one_by_one_and_many_at_a_time() {
+fn the_vectorized_count_of_control_characters_is_correct() {
     for byte in 0..=u8::MAX {
         let one = usize::from(super::binary::is_odd_control(u16::from(byte)));
         for length in [1, 254, 255, 256, 1000] {
@@ -394,18 +391,18 @@ fn control_characters_are_counted_alike_one_by_one_and_many_at_a_time() {
 
 proptest! {
     #[test]
-    fn folding_twice_is_folding_once(name in "\\PC{0,20}") {
+    fn folding_is_idempotent(name in "\\PC{0,20}") {
         let once = fold_name(&name);
         prop_assert_eq!(fold_name(&once), once);
     }
 
     #[test]
-    fn the_short_way_of_folding_is_the_long_one(name in "[ -~\\x00-\\x1f]{0,300}|\\PC{0,12}") {
+    fn the_fast_path_of_folding_has_the_same_result(name in "[ -~\\x00-\\x1f]{0,300}|\\PC{0,12}") {
         with_folded(&name, |folded| assert_eq!(folded, fold_name(&name)));
     }
 
     #[test]
-    fn every_path_has_a_kind_and_a_folder_is_never_less_strict_than_what_is_above(raw in "\\PC{1,40}") {
+    fn every_path_has_a_kind_and_a_folder_determines_that_of_its_files(raw in "\\PC{1,40}") {
         if let Ok(path) = LogicalPath::parse(&raw) {
             FileKind::of_path(&path);
             let below = path.child("a.rs").unwrap();
@@ -417,11 +414,11 @@ proptest! {
     }
 
     #[test]
-    fn the_short_way_to_a_kind_is_the_long_one(names in prop::collection::vec(some_name(), 1..4)) {
+    fn the_fast_path_to_a_kind_has_the_same_result(names in prop::collection::vec(some_name(), 1..4)) {
         let path = path(&names.join("/"));
         let (folders, file) = path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()));
         if !path.is_root() {
-            prop_assert_eq!(FileKind::of_path(&path), FileKind::of_names(folders, file, &super::NoExceptions, true), "{:?}", path);
+            prop_assert_eq!(FileKind::of_path(&path), FileKind::of_names(folders, file, &super::NoOverrides, true), "{:?}", path);
         }
     }
 
@@ -430,12 +427,12 @@ proptest! {
         at in 0..SECRETS.len(),
         flips in prop::collection::vec(any::<bool>(), 40),
         invisible in prop::sample::select(vec!['\u{200b}', '\u{ad}', '\u{feff}', '\u{2060}', '\u{e0041}']),
-        place in 0_usize..40,
+        position in 0_usize..40,
     ) {
         let mut name: String = SECRETS[at].chars().zip(flips)
             .map(|(c, flip)| if flip { c.to_ascii_uppercase() } else { c }).collect();
         prop_assert_eq!(FileKind::of_path(&path(&name)), SecretLike);
-        name.insert(place.min(name.len()), invisible);
+        name.insert(position.min(name.len()), invisible);
         prop_assert_eq!(FileKind::of_path(&path(&name)), SecretLike);
     }
 }

@@ -22,7 +22,7 @@ pub struct FilePatch {
 
 /// What a patch does with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum PatchOperation {
     Create,
     Modify,
@@ -48,7 +48,7 @@ pub struct Hunk {
 
 /// One line of a hunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum HunkLine {
     Context(Vec<u8>),
     Delete(Vec<u8>),

@@ -62,9 +62,14 @@ impl<'a> Lines<'a> {
         self.lines.iter().skip(self.at + ahead).all(|line| line.trim_ascii().is_empty())
     }
 
+    /// The number of empty lines before the next other line.
+    pub(crate) fn count_empty(&self) -> usize {
+        self.lines[self.at..].iter().take_while(|line| line.is_empty()).count()
+    }
+
     /// Whether one or more empty lines precede a line for which `ends` holds.
     pub(crate) fn is_blank_up_to(&self, ends: impl Fn(&[u8]) -> bool) -> bool {
-        let blank = self.lines[self.at..].iter().take_while(|line| line.is_empty()).count();
+        let blank = self.count_empty();
         blank > 0 && self.peek_at(blank).is_some_and(ends)
     }
 
@@ -77,6 +82,6 @@ impl<'a> Lines<'a> {
     /// Whether the patch has the format that begins with `*** Begin Patch`.
     pub(crate) fn is_begin_patch_format(&self) -> bool {
         let first = self.lines.iter().find(|line| !line.trim_ascii().is_empty());
-        first.is_some_and(|line| line.starts_with(b"*** Begin Patch"))
+        first.is_some_and(|line| line.trim_ascii_start().starts_with(b"*** Begin Patch"))
     }
 }

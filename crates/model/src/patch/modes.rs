@@ -60,11 +60,8 @@ fn mode(line: &[u8], marks: &[&str]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_support::path;
     use crate::{Side, diff_file};
-
-    fn path(raw: &str) -> LogicalPath {
-        LogicalPath::parse(raw).unwrap()
-    }
 
     #[test]
     fn every_kind_of_change_has_its_modes() {

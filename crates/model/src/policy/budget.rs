@@ -1,12 +1,12 @@
-//! What one call or a whole run may change.
+//! Limits of what one call or a whole run may change.
 
 use serde::{Deserialize, Serialize};
 
-/// What may be used up. Lockfiles count for nothing but `max_files_deleted`: a tool rewrites them whole.
+/// Limits of changes. Lockfiles count for `max_files_deleted` only, because package managers rewrite them as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Budget {
-    /// Different files. A move touches two.
+    /// Distinct files. A move touches two.
     pub max_files_touched: u64,
     /// Lines added.
     pub max_insertions: u64,
@@ -14,7 +14,7 @@ pub struct Budget {
     pub max_deletions: u64,
     /// Files deleted. A move deletes none.
     pub max_files_deleted: u64,
-    /// Bytes of new files and, where a text is replaced, of the lines that are new in it.
+    /// Bytes of new files and, for replaced texts, of the lines that are new.
     pub max_bytes: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct BudgetOverrides {
 }
 
 impl BudgetOverrides {
-    /// These members, and those of `base` where one is missing.
+    /// Returns `base` with these members replaced.
     pub(crate) fn over(&self, base: &Budget) -> Budget {
         Budget {
             max_files_touched: self.max_files_touched.unwrap_or(base.max_files_touched),
@@ -59,7 +59,7 @@ impl BudgetOverrides {
         }
     }
 
-    /// These members, and those of `base`, if it has them, where one is missing.
+    /// Returns these members, and those of `base` in place of missing ones.
     pub(super) fn or(&self, base: &Self) -> Self {
         Self {
             max_files_touched: self.max_files_touched.or(base.max_files_touched),

@@ -1,45 +1,46 @@
-//! Globs of a policy, compiled.
+//! Compiled globs of a policy.
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 
-use crate::confusables::fold_name;
+use crate::path::confusables::fold_name;
 use crate::{Code, LogicalPath, Refusal, excerpt};
 
-/// How many globs one list may hold.
+/// The maximum number of globs in a list.
 pub(super) const MAX_GLOBS: usize = 200;
-/// How long one glob may be, in bytes.
+/// The maximum length of a glob, in bytes.
 pub(super) const MAX_GLOB_BYTES: usize = 500;
 
-/// What a list of globs is for.
+/// The purpose of a list of globs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// It says what may be touched: each glob means what it says.
+    /// The list permits paths: each glob matches exactly.
     Allow,
-    /// It says what may not be: each glob also matches everything under it, at any depth, in any letter case.
+    /// The list denies paths: each glob also matches everything under it, in any letter case.
     Deny,
 }
 
 /// A compiled list of globs.
 #[derive(Debug)]
 pub(super) struct Globs {
-    /// As the policy writes them.
-    written: Vec<String>,
-    /// Compiled; one of `written` may be several of these.
+    /// The globs as the policy states them.
+    sources: Vec<String>,
+    /// The compiled patterns. A glob may have several.
     set: GlobSet,
-    /// For each of `set`, which of `written` it comes from.
+    /// For each pattern of `set`, the index of its glob in `sources`.
     origins: Vec<usize>,
     purpose: Purpose,
-    /// The first that matches everything. It is not compiled: most policies have no other, and a run shall be small.
+    /// The first glob that matches everything. It is not compiled, because most policies have no other, and it costs memory in
+    /// every run.
     everything: Option<usize>,
 }
 
-/// A glob that does not compile.
+/// An invalid glob.
 #[derive(Debug, thiserror::Error)]
-#[error("the glob `{glob}` is bad: {problem}")]
-pub(super) struct BadGlob {
+#[error("invalid glob `{glob}`: {problem}")]
+pub(super) struct InvalidGlob {
     glob: String,
     problem: String,
-    /// Which of the list it is.
+    /// Its index in the list.
     pub(super) index: usize,
 }
 
@@ -48,26 +49,26 @@ impl Globs {
     ///
     /// # Errors
     ///
-    /// The first bad one, or too many.
-    pub(super) fn compile(purpose: Purpose, globs: &[String]) -> Result<Self, BadGlob> {
+    /// The first invalid glob, or the first one beyond [`MAX_GLOBS`].
+    pub(super) fn compile(purpose: Purpose, globs: &[String]) -> Result<Self, InvalidGlob> {
         let mut builder = GlobSetBuilder::new();
         let mut origins = Vec::new();
         let mut everything = None;
         for (index, glob) in globs.iter().enumerate() {
-            let bad = |problem: String| BadGlob { glob: shorten(glob), problem, index };
+            let invalid = |problem: String| InvalidGlob { glob: shorten(glob), problem, index };
             if index == MAX_GLOBS {
-                return Err(bad(format!("it is one too many; a list holds at most {MAX_GLOBS}")));
+                return Err(invalid(format!("a list may have at most {MAX_GLOBS} globs")));
             }
-            check(glob).map_err(|problem| bad(problem.to_owned()))?;
+            check(glob).map_err(|problem| invalid(problem.to_owned()))?;
             if matches!(glob.as_str(), "**" | "**/*") {
                 everything = everything.or(Some(index));
                 continue;
             }
             for pattern in patterns(purpose, glob) {
-                builder.add(build(purpose, &pattern).map_err(|error| bad(error.kind().to_string()))?);
+                builder.add(build(purpose, &pattern).map_err(|error| invalid(error.kind().to_string()))?);
                 origins.push(index);
             }
-            // So that it also meets the paths that only look like those it names.
+            // Also matches paths that look like those that the glob names.
             if purpose == Purpose::Deny && !glob.is_ascii() {
                 for built in
                     patterns(purpose, &fold_name(glob)).iter().filter_map(|pattern| build(purpose, pattern).ok())
@@ -77,26 +78,22 @@ impl Globs {
                 }
             }
         }
-        let set = builder.build().map_err(|error| BadGlob {
+        let set = builder.build().map_err(|error| InvalidGlob {
             glob: shorten(globs.first().map_or("", String::as_str)),
-            problem: format!(
-                "it and the {} others of its list are too large together: {}",
-                globs.len() - 1,
-                error.kind()
-            ),
+            problem: format!("the {} globs of its list are too large together: {}", globs.len(), error.kind()),
             index: 0,
         })?;
-        Ok(Self { written: globs.to_vec(), set, origins, purpose, everything })
+        Ok(Self { sources: globs.to_vec(), set, origins, purpose, everything })
     }
 
-    /// Whether one of them matches.
+    /// Whether any glob matches.
     pub(super) fn matches(&self, path: &LogicalPath) -> bool {
         self.everything.is_some()
             || (!self.set.is_empty()
                 && (self.set.is_match(path.as_str()) || self.folded(path).is_some_and(|path| self.set.is_match(path))))
     }
 
-    /// Every one that matches, as the policy writes it, in its order.
+    /// Returns every glob that matches, as the policy states it and in its order.
     pub(super) fn matching(&self, path: &LogicalPath) -> Vec<&str> {
         let mut found = Vec::new();
         if !self.set.is_empty() {
@@ -106,21 +103,21 @@ impl Globs {
         let mut indices: Vec<_> = found.into_iter().map(|at| self.origins[at]).chain(self.everything).collect();
         indices.sort_unstable();
         indices.dedup();
-        indices.into_iter().map(|index| self.written[index].as_str()).collect()
+        indices.into_iter().map(|index| self.sources[index].as_str()).collect()
     }
 
-    /// What `path` looks like, where look-alikes are denied too.
+    /// Returns the form of `path` that its look-alikes share, if the list also matches look-alikes.
     fn folded(&self, path: &LogicalPath) -> Option<String> {
         let differs = self.purpose == Purpose::Deny && !path.as_str().is_ascii();
         differs.then(|| path.components().map(fold_name).collect::<Vec<_>>().join("/"))
     }
 }
 
-impl From<BadGlob> for Refusal {
-    fn from(bad: BadGlob) -> Self {
+impl From<InvalidGlob> for Refusal {
+    fn from(glob: InvalidGlob) -> Self {
         Self::new(
             Code::InvalidRequest,
-            bad.to_string(),
+            glob.to_string(),
             "Write globs relative to the root of the tree, such as `src/**` or `docs/*.md`.",
         )
     }
@@ -141,17 +138,17 @@ fn check(glob: &str) -> Result<(), &'static str> {
     } else if rest.is_empty() {
         Err("it is empty")
     } else if glob.contains(char::is_control) {
-        Err("it holds a control character")
+        Err("it contains a control character")
     } else if glob.starts_with('!') {
-        Err("there is no negation; use `deny`")
+        Err("globs have no negation; use `deny`")
     } else if rest.split('/').any(|name| name == ".." || name == ".") {
-        Err("a path has no `.` or `..`, so it would never match")
+        Err("it never matches, because paths do not contain `.` or `..`")
     } else {
         Ok(())
     }
 }
 
-/// Expands `glob` to patterns over a whole path.
+/// Returns the patterns of `glob`, which match whole paths.
 fn patterns(purpose: Purpose, glob: &str) -> Vec<String> {
     let anchored = glob.strip_prefix("./").unwrap_or(glob);
     let rest = anchored.trim_start_matches('/');
@@ -164,7 +161,7 @@ fn patterns(purpose: Purpose, glob: &str) -> Vec<String> {
             if !base.contains('/') && anchored == rest && !glob.starts_with("./") {
                 patterns.extend([format!("**/{base}"), format!("**/{base}/**")]);
             }
-            // `secrets/**` means the folder, and so the folder itself.
+            // `secrets/**` also denies the folder itself.
             if let Some(folder) = base.strip_suffix("/**") {
                 patterns.push(folder.to_owned());
             }

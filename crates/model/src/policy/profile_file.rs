@@ -1,10 +1,11 @@
-//! The operator's own profiles, from one TOML file.
+//! An operator's profiles in a TOML file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::approval_rule::ApprovalRuleOverrides;
 use super::budget::BudgetOverrides;
 use super::definition::{Policy, PolicyOverrides, Trigger};
 use super::globs::{Globs, Purpose};
@@ -12,7 +13,7 @@ use super::profiles::{MAX_FILE_BYTES, MAX_NUMBER, Profiles, with_overrides};
 use super::quota::QuotaOverrides;
 use crate::{FileKind, Verdict};
 
-/// What is wrong with a file of profiles, and where.
+/// An error in a file of profiles, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct ProfileFileError {
@@ -20,7 +21,7 @@ pub struct ProfileFileError {
     pub line: usize,
     /// The character in the line, from 1.
     pub column: usize,
-    /// One line: what is wrong.
+    /// What is wrong, in one line.
     pub message: String,
 }
 
@@ -46,18 +47,19 @@ struct Profile {
     max_file_bytes: Option<Spanned<u64>>,
     max_transfer_bytes: Option<Spanned<u64>>,
     require_approval_if: Option<BTreeSet<Trigger>>,
+    approval: Option<ApprovalRuleOverrides>,
     allow_mode_change: Option<bool>,
     ignored_files: Option<Verdict>,
 }
 
-/// What is wrong, and the byte at which.
-type Misplaced = (usize, String);
+/// The offset of an error in bytes, and what is wrong.
+type ErrorAt = (usize, String);
 
 impl Profiles {
-    /// The built-in profiles and those of an operator's file.
+    /// Returns the built-in profiles and those of an operator's file.
     ///
-    /// A profile is a table `[profiles.NAME]` with the members that `policy` has in `POST /v1/runs`, under the same names;
-    /// what is missing comes from the built-in profile that `extends` names, or from `SUPERVISED_PR`:
+    /// A profile is a table `[profiles.NAME]` with the members of `policy` in `POST /v1/runs`. Missing members have the values
+    /// of the built-in profile that `extends` names, by default `SUPERVISED_PR`:
     ///
     /// ```toml
     /// [profiles.DOCS]
@@ -70,10 +72,10 @@ impl Profiles {
     ///
     /// # Errors
     ///
-    /// Where it is no TOML, has an unknown key, a bad glob, a kind that may not be loosened, a number out of bounds, or a
-    /// name that is taken: what is wrong, with line and column.
+    /// The first error with its line and column: invalid TOML, an unknown key, an invalid glob, a kind that must be denied, a
+    /// number that is too large, or the name of a built-in profile.
     pub fn with_toml(text: &str) -> Result<Self, ProfileFileError> {
-        let at = |(byte, message): Misplaced| locate(text, byte, message);
+        let at = |(byte, message): ErrorAt| locate(text, byte, message);
         let file: File = toml::from_str(text).map_err(|error| {
             at((error.span().map_or(0, |span| span.start), error.message().lines().collect::<Vec<_>>().join(" ")))
         })?;
@@ -89,11 +91,14 @@ impl Profiles {
 }
 
 impl Profile {
-    fn resolve(self, built_in: &Profiles, name: String, start: usize) -> Result<Policy, Misplaced> {
+    fn resolve(self, built_in: &Profiles, name: String, start: usize) -> Result<Policy, ErrorAt> {
         let extends = self.extends.as_ref();
         let base = built_in.get(extends.map_or("SUPERVISED_PR", |extends| extends.get_ref())).ok_or_else(|| {
             let names: Vec<_> = built_in.names().collect();
-            (extends.map_or(start, |extends| extends.span().start), format!("`extends` is one of {}", names.join(", ")))
+            (
+                extends.map_or(start, |extends| extends.span().start),
+                format!("`extends` must be one of {}", names.join(", ")),
+            )
         })?;
         for (purpose, globs) in [
             (Purpose::Allow, &self.read),
@@ -124,11 +129,12 @@ impl Profile {
             max_file_bytes: self.max_file_bytes.map(Spanned::into_inner),
             max_transfer_bytes: self.max_transfer_bytes.map(Spanned::into_inner),
             require_approval_if: self.require_approval_if,
+            approval: self.approval,
             allow_mode_change: self.allow_mode_change,
             ignored_files: self.ignored_files,
         };
         let mut policy = with_overrides(base, &overrides).map_err(|refusal| {
-            // Only a number out of bounds has a limit; the other error here is a kind.
+            // Only a number that is too large has a limit; the other possible error is a kind.
             (if refusal.details.limit.is_some() { number_at } else { kinds_at }, refusal.message)
         })?;
         policy.profile = name;
@@ -136,24 +142,24 @@ impl Profile {
     }
 }
 
-fn check_name(built_in: &Profiles, name: &Spanned<String>) -> Result<(), Misplaced> {
+fn check_name(built_in: &Profiles, name: &Spanned<String>) -> Result<(), ErrorAt> {
     let text = name.get_ref();
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
     let problem = if built_in.get(text).is_some() {
-        format!("the profile `{text}` is built in; give yours another name, and say `extends`")
+        format!("the profile `{text}` is built in; choose another name, and name the built-in profile in `extends`")
     } else if text.is_empty() || text.len() > 64 || !plain {
-        "a profile's name is 1 to 64 letters, digits, `_` and `-`".to_owned()
+        "a profile name must have 1 to 64 letters, digits, `_` and `-`".to_owned()
     } else {
         return Ok(());
     };
     Err((name.span().start, problem))
 }
 
-fn check_globs(purpose: Purpose, globs: &[Spanned<String>]) -> Result<(), Misplaced> {
+fn check_globs(purpose: Purpose, globs: &[Spanned<String>]) -> Result<(), ErrorAt> {
     let texts: Vec<_> = globs.iter().map(|glob| glob.get_ref().clone()).collect();
     match Globs::compile(purpose, &texts) {
         Ok(_) => Ok(()),
-        Err(bad) => Err((globs.get(bad.index).map_or(0, |glob| glob.span().start), bad.to_string())),
+        Err(invalid) => Err((globs.get(invalid.index).map_or(0, |glob| glob.span().start), invalid.to_string())),
     }
 }
 

@@ -1,29 +1,30 @@
-//! Named profiles, and what overrides make of them.
+//! Named profiles, and how overrides change them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::approval_rule::{ApprovalRule, MAX_APPROVERS};
 use super::budget::{Budget, BudgetOverrides};
 use super::definition::{Policy, PolicyOverrides, Trigger};
 use super::quota::Quota;
 use super::rules::Rules;
 use crate::{Code, FileKind, Refusal, Result, Verdict};
 
-/// The profile that a run has where it names none.
+/// The profile of a run that names none.
 const DEFAULT_PROFILE: &str = "SUPERVISED_PR";
-/// The largest `maxFileBytes`: such files are held in memory, and ranged reads go up to 16 times that.
+/// The maximum of `maxFileBytes`. Such files are held in memory, and ranged reads permit up to 16 times this size.
 pub(super) const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
-/// The largest number of any other kind: JSON's readers keep no larger one exactly.
+/// The maximum of every other number. JSON parsers may round larger integers.
 pub(super) const MAX_NUMBER: u64 = (1 << 53) - 1;
 
-/// The profiles that an operator has: the three built-in ones and their own.
+/// The available profiles: the three built-in ones and those of the operator.
 #[derive(Clone, Debug)]
 pub struct Profiles(BTreeMap<String, Policy>);
 
 impl Profiles {
-    /// `READ_ONLY`, `SUPERVISED_PR` and `AUTONOMOUS`.
+    /// Returns the built-in profiles `READ_ONLY`, `SUPERVISED_PR` and `AUTONOMOUS`.
     ///
-    /// `READ_ONLY` denies every mutation, by its write globs and by every kind, so that no single override opens it.
-    /// `SUPERVISED_PR` asks a person for lockfiles and for security-sensitive paths, `AUTONOMOUS` for all five triggers.
+    /// `READ_ONLY` denies every mutation both by its write globs and by every kind, so that no single override permits one.
+    /// `SUPERVISED_PR` requires approval for lockfiles and security-sensitive paths, `AUTONOMOUS` for all five triggers.
     pub fn built_in() -> Self {
         let supervised = base_policy(DEFAULT_PROFILE);
         let read_only = Policy {
@@ -48,20 +49,20 @@ impl Profiles {
         self.0.get(name)
     }
 
-    /// The policy of a profile (`SUPERVISED_PR` where none is named) with `overrides` over it.
+    /// Returns the rules of a profile (by default `SUPERVISED_PR`) with `overrides` applied.
     ///
-    /// A list, `kinds` apart, replaces the profile's; `kinds`, `quota` and the budgets replace member by member.
+    /// Lists replace those of the profile. `kinds`, `quota`, `approval` and the budgets are replaced member by member.
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST` for an unknown profile, a bad glob, a number out of bounds, or a kind that no policy may loosen.
+    /// `INVALID_REQUEST` for an unknown profile, an invalid glob, a number that is too large, or a kind that must be denied.
     pub fn resolve(&self, overrides: &PolicyOverrides) -> Result<Rules> {
         let name = overrides.profile.as_deref().unwrap_or(DEFAULT_PROFILE);
         let Some(profile) = self.get(name) else {
             let known: Vec<_> = self.names().collect();
             let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
             return Err(invalid(
-                format!("there is no profile `{shown}`"),
+                format!("the profile `{shown}` does not exist"),
                 &format!("Choose from {}.", known.join(", ")),
             ));
         };
@@ -98,12 +99,13 @@ fn base_policy(name: &str) -> Policy {
         max_file_bytes: 1024 * 1024,
         max_transfer_bytes: 1024 * 1024 * 1024,
         require_approval_if: BTreeSet::from([Trigger::TouchesLockfile, Trigger::TouchesSecuritySensitivePath]),
+        approval: ApprovalRule::default(),
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
     }
 }
 
-/// `profile` with `overrides` over it; `overrides.profile` is not looked at.
+/// Returns `profile` with `overrides` applied; ignores `overrides.profile`.
 pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> Result<Policy> {
     check_numbers(overrides)?;
     let mut policy = profile.clone();
@@ -127,6 +129,9 @@ pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> R
     if let Some(quota) = &overrides.quota {
         policy.quota = quota.over(&profile.quota);
     }
+    if let Some(approval) = overrides.approval {
+        policy.approval = approval.over(profile.approval);
+    }
     policy.max_file_bytes = overrides.max_file_bytes.unwrap_or(profile.max_file_bytes);
     policy.max_transfer_bytes = overrides.max_transfer_bytes.unwrap_or(profile.max_transfer_bytes);
     policy.allow_mode_change = overrides.allow_mode_change.unwrap_or(profile.allow_mode_change);
@@ -134,15 +139,15 @@ pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> R
     Ok(policy)
 }
 
-/// Two members concern lockfiles, the kind and the trigger. An override of one applies to both: an allowed kind
-/// is not asked about, and a list of triggers without theirs asks for none.
+/// Applies an override of the kind or of the trigger of lockfiles to both: an allowed kind removes the trigger, and a list of
+/// triggers without that of lockfiles allows the kind.
 fn override_lockfiles(policy: &mut Policy, overrides: &PolicyOverrides) {
     let by_kind = overrides.kinds.as_ref().and_then(|kinds| kinds.get(&FileKind::Lockfile));
     match (&overrides.require_approval_if, by_kind) {
         (Some(triggers), by_kind) => {
             policy.require_approval_if.clone_from(triggers);
-            let asked = policy.kinds.get(&FileKind::Lockfile) == Some(&Verdict::RequireApproval);
-            if by_kind.is_none() && asked && !triggers.contains(&Trigger::TouchesLockfile) {
+            let requires_approval = policy.kinds.get(&FileKind::Lockfile) == Some(&Verdict::RequireApproval);
+            if by_kind.is_none() && requires_approval && !triggers.contains(&Trigger::TouchesLockfile) {
                 policy.kinds.insert(FileKind::Lockfile, Verdict::Allow);
             }
         }
@@ -155,8 +160,8 @@ fn check_kind(kind: FileKind, verdict: Verdict) -> Result<()> {
     let fixed = matches!(kind, FileKind::SecretLike | FileKind::GitInternal | FileKind::Directory);
     if fixed && verdict != Verdict::Deny {
         return Err(invalid(
-            format!("no policy may loosen the kind {}: it is always DENY", kind.as_str()),
-            "Leave it out of `kinds`.",
+            format!("the kind {} must be DENY in every policy", kind.as_str()),
+            "Remove it from `kinds`.",
         ));
     }
     Ok(())
@@ -184,11 +189,17 @@ fn check_numbers(overrides: &PolicyOverrides) -> Result<()> {
         ("quota.pendingApprovals".to_owned(), quota.pending_approvals, MAX_NUMBER),
     ];
     let budgets = of("budget", &overrides.budget).into_iter().chain(of("runBudget", &overrides.run_budget));
-    let numbers = budgets.chain(quota).chain(sizes);
+    let approvers = overrides.approval.and_then(|approval| approval.approvers);
+    if approvers == Some(0) {
+        return Err(invalid("`approval.approvers` is 0; it must be 1 at least".to_owned(), "Give 1 or more.")
+            .with_details(|details| (details.limit, details.actual) = (Some(1), Some(0))));
+    }
+    let approvers = [("approval.approvers".to_owned(), approvers, MAX_APPROVERS)];
+    let numbers = budgets.chain(quota).chain(sizes).chain(approvers);
     for (name, number, limit) in numbers {
         if let Some(actual) = number.filter(|number| *number > limit) {
-            let message = format!("`{name}` is {actual}; it may be {limit} at most");
-            return Err(invalid(message, "Give a smaller number.")
+            let message = format!("`{name}` is {actual}; the maximum is {limit}");
+            return Err(invalid(message, "Choose a smaller number.")
                 .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual))));
         }
     }

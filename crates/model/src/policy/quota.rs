@@ -1,17 +1,17 @@
-//! What a run may hold on disk.
+//! Limits of what a run may store at a time.
 
 use serde::{Deserialize, Serialize};
 
-/// What a run may hold at a time. Every file of its tree counts with its length, also binary and generated ones, and so do
-/// the bytes of uploads that are coming in. What goes is given back.
+/// Limits of what a run may store at a time. The length of every file of its tree counts, including binary and generated
+/// files, and the bytes of unfinished uploads. Deleting a file frees its share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Quota {
-    /// Bytes of all files of the tree, with what it started with.
+    /// Bytes of all files of the tree, including imported ones.
     pub max_tree_bytes: u64,
-    /// Files of the tree, with those that it started with.
+    /// Files of the tree, including imported ones.
     pub max_files: u64,
-    /// Calls that wait for a person; a batch counts as one.
+    /// Calls that wait for approval. A batch counts as one.
     pub pending_approvals: u64,
 }
 
@@ -35,7 +35,7 @@ pub struct QuotaOverrides {
 }
 
 impl QuotaOverrides {
-    /// These members, and those of `base` where one is missing.
+    /// Returns `base` with these members replaced.
     pub(crate) fn over(&self, base: &Quota) -> Quota {
         Quota {
             max_tree_bytes: self.max_tree_bytes.unwrap_or(base.max_tree_bytes),

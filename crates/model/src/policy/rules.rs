@@ -1,24 +1,24 @@
-//! A policy, ready to be asked.
+//! A policy with compiled globs.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::definition::Policy;
 use super::globs::{Globs, Purpose};
-use crate::kind::Exceptions;
+use crate::kind::KindOverrides;
 use crate::{FileKind, LogicalPath, Refusal, Result, Verdict};
 
-/// Which folders of a tree git tracks, of those whose names are those of build output.
+/// Distinguishes source folders from build output of the same name.
 pub trait SourceFolders: fmt::Debug + Send + Sync {
-    /// Whether the folder at `path` holds files that git tracks, and git ignores neither it nor a folder above it.
+    /// Whether Git tracks files in the folder at `path`, and ignores neither it nor a folder above it.
     fn is_source(&self, path: &str) -> bool;
 }
 
-/// A policy with its globs compiled. Cheap to share in an `Arc`.
+/// A policy with compiled globs. Shared in an `Arc`.
 #[derive(Debug)]
 pub struct Rules {
     policy: Policy,
-    /// The same for all rules of the same globs: some take megabytes.
+    /// Shared by all rules with the same globs, because some take megabytes.
     globs: Arc<AllGlobs>,
     source_folders: Option<Arc<dyn SourceFolders>>,
 }
@@ -29,7 +29,7 @@ struct AllGlobs {
     write: Globs,
     deny: Globs,
     not_secret: Globs,
-    /// Folders that a glob of `notSecret` names or goes through.
+    /// The folders above the paths that `notSecret` matches.
     not_secret_folders: Globs,
 }
 
@@ -38,7 +38,7 @@ impl Rules {
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST` with the glob that is bad.
+    /// `INVALID_REQUEST` with the first invalid glob.
     pub fn compile(policy: Policy) -> Result<Self> {
         let globs = |purpose, globs: &[String]| Globs::compile(purpose, globs).map_err(Refusal::from);
         let globs = AllGlobs {
@@ -51,11 +51,11 @@ impl Rules {
         Ok(Self { policy, globs: Arc::new(globs), source_folders: None })
     }
 
-    /// As [`compile`](Self::compile); where one of `others` has the same globs, what they are compiled to is shared with it.
+    /// Like [`compile`](Self::compile), but shares the compiled globs with one of `others` that has the same globs.
     ///
     /// # Errors
     ///
-    /// As for [`compile`](Self::compile).
+    /// As [`compile`](Self::compile).
     pub fn compile_among(policy: Policy, others: &[Arc<Self>]) -> Result<Self> {
         match others.iter().find(|other| globs_of(&other.policy) == globs_of(&policy)) {
             Some(other) => Ok(Self { policy, globs: Arc::clone(&other.globs), source_folders: None }),
@@ -68,27 +68,27 @@ impl Rules {
         Arc::ptr_eq(&self.globs, &other.globs)
     }
 
-    /// These rules for a tree of which `source_folders` knows what git tracks. Without it, every folder with the name of
-    /// build output is that.
+    /// Sets what distinguishes the tree's source folders from build output. Without it, every folder with a name of build
+    /// output is build output.
     #[must_use]
     pub fn with_source_folders(mut self, source_folders: Arc<dyn SourceFolders>) -> Self {
         self.source_folders = Some(source_folders);
         self
     }
 
-    /// The policy as callers see it.
+    /// The policy that these rules apply.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
     /// The kind of the file at `path`, based on its name; see [`FileKind::of_path`].
     pub fn kind_of_path(&self, path: &LogicalPath) -> FileKind {
-        FileKind::of_path_except(path, self)
+        FileKind::of_path_with(path, self)
     }
 
     /// The kind of the folder at `path`; see [`FileKind::of_dir`].
     pub fn kind_of_dir(&self, path: &LogicalPath) -> FileKind {
-        FileKind::of_dir_except(path, self)
+        FileKind::of_dir_with(path, self)
     }
 
     /// The kind of the file at `path` that begins with `head`; see [`FileKind::of_file`].
@@ -96,7 +96,7 @@ impl Rules {
         self.kind_of_path(path).with_head(head)
     }
 
-    /// What a mutation of a file of `kind` meets. Secrets and git's own are always denied.
+    /// Returns the verdict on a mutation of a file of `kind`. Secrets, Git's own files and folders are always denied.
     pub fn verdict_of(&self, kind: FileKind) -> Verdict {
         match kind {
             FileKind::SecretLike | FileKind::GitInternal | FileKind::Directory => Verdict::Deny,
@@ -121,23 +121,23 @@ impl Rules {
         self.globs.write.matches(path)
     }
 
-    /// The first read glob that matches, as the policy writes it.
-    pub(crate) fn letting_read(&self, path: &LogicalPath) -> Option<&str> {
+    /// The first read glob that matches, as the policy states it.
+    pub(crate) fn matching_read_glob(&self, path: &LogicalPath) -> Option<&str> {
         self.globs.read.matching(path).into_iter().next()
     }
 
-    /// The first write glob that matches, as the policy writes it.
-    pub(crate) fn allowing(&self, path: &LogicalPath) -> Option<&str> {
+    /// The first write glob that matches, as the policy states it.
+    pub(crate) fn matching_write_glob(&self, path: &LogicalPath) -> Option<&str> {
         self.globs.write.matching(path).into_iter().next()
     }
 
-    /// The deny globs that match, as the policy writes them.
-    pub(crate) fn denying(&self, path: &LogicalPath) -> impl Iterator<Item = &str> {
+    /// The deny globs that match, as the policy states them.
+    pub(crate) fn matching_deny_globs(&self, path: &LogicalPath) -> impl Iterator<Item = &str> {
         self.globs.deny.matching(path).into_iter()
     }
 }
 
-impl Exceptions for Rules {
+impl KindOverrides for Rules {
     fn is_not_secret(&self, path: &LogicalPath, is_folder: bool) -> bool {
         self.globs.not_secret.matches(path) || (is_folder && self.globs.not_secret_folders.matches(path))
     }
@@ -147,12 +147,12 @@ impl Exceptions for Rules {
     }
 }
 
-/// The lists that are compiled.
+/// The lists of globs that are compiled.
 fn globs_of(policy: &Policy) -> [&[String]; 4] {
     [&policy.read, &policy.write, &policy.deny, &policy.not_secret]
 }
 
-/// The folders that `globs` go through, so that a walk finds what they except. What follows `**` may be anywhere.
+/// Returns the folders above the paths that `globs` match, up to the first `**`, so that a walk enters them.
 fn folders_of(globs: &[String]) -> Vec<String> {
     let mut folders = Vec::new();
     for glob in globs {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::globs::{Globs, MAX_GLOB_BYTES, MAX_GLOBS, Purpose};
-use super::{Budget, BudgetOverrides, Policy, PolicyOverrides, Profiles, Quota, Trigger};
+use super::{ApprovalRule, Budget, BudgetOverrides, Policy, PolicyOverrides, Profiles, Quota, Trigger};
+use crate::test_support::path;
 use crate::{Code, FileKind, LogicalPath, Refusal, Rules, Verdict};
 
 fn resolve(json: &str) -> Result<Rules, Refusal> {
@@ -13,10 +14,6 @@ fn resolve(json: &str) -> Result<Rules, Refusal> {
 
 fn compile(purpose: Purpose, globs: &[&str]) -> Globs {
     Globs::compile(purpose, &globs.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap()
-}
-
-fn path(raw: &str) -> LogicalPath {
-    LogicalPath::parse(raw).unwrap()
 }
 
 #[test]
@@ -42,6 +39,7 @@ fn the_built_in_profiles_are_those_of_the_contract() {
     assert_eq!((policy.allow_mode_change, policy.ignored_files), (false, Verdict::Deny));
     assert_eq!(policy.run_budget, None);
     assert_eq!(policy.quota, Quota { max_tree_bytes: 4 << 30, max_files: 200_000, pending_approvals: 100 });
+    assert_eq!(policy.approval, ApprovalRule { approvers: 1, not_creator: false });
     assert_eq!(policy.kinds.len(), FileKind::ALL.len());
     assert_eq!(policy.kinds[&FileKind::Lockfile], Verdict::RequireApproval);
     let autonomous = resolve(r#"{"profile":"AUTONOMOUS"}"#).unwrap();
@@ -52,15 +50,16 @@ fn the_built_in_profiles_are_those_of_the_contract() {
 }
 
 #[test]
-fn overrides_replace_what_they_name_and_nothing_else() {
+fn overrides_replace_only_the_members_that_they_name() {
     let rules = resolve(
         r#"{"profile":"AUTONOMOUS","write":["src/**"],"kinds":{"LOCKFILE":"ALLOW"},"budget":{"maxFilesTouched":5},
             "runBudget":{"maxInsertions":100},"requireApprovalIf":["deletesFile"],"ignoredFiles":"ALLOW",
-            "quota":{"maxFiles":7}}"#,
+            "quota":{"maxFiles":7},"approval":{"approvers":2}}"#,
     )
     .unwrap();
     let policy = rules.policy();
     assert_eq!(policy.quota, Quota { max_files: 7, ..Quota::default() });
+    assert_eq!(policy.approval, ApprovalRule { approvers: 2, not_creator: false });
     assert_eq!((policy.profile.as_str(), policy.write.as_slice()), ("AUTONOMOUS", &["src/**".to_owned()][..]));
     assert_eq!(policy.read, ["**"]);
     assert_eq!(policy.kinds[&FileKind::Lockfile], Verdict::Allow);
@@ -73,7 +72,7 @@ fn overrides_replace_what_they_name_and_nothing_else() {
 }
 
 #[test]
-fn who_speaks_of_lockfiles_in_one_place_means_both() {
+fn an_override_of_lockfiles_applies_to_the_kind_and_the_trigger() {
     let table = [
         ("{}", Verdict::RequireApproval, true),
         (r#"{"kinds":{"LOCKFILE":"ALLOW"}}"#, Verdict::Allow, false),
@@ -92,7 +91,7 @@ fn who_speaks_of_lockfiles_in_one_place_means_both() {
 }
 
 #[test]
-fn what_is_wrong_with_a_policy_is_named() {
+fn an_invalid_policy_is_refused_with_the_invalid_value() {
     let too_many = format!(r#"{{"deny":[{}]}}"#, vec!["\"a\""; MAX_GLOBS + 1].join(","));
     let too_long = format!(r#"{{"read":["{}"]}}"#, "a".repeat(MAX_GLOB_BYTES + 1));
     let table = [
@@ -114,6 +113,8 @@ fn what_is_wrong_with_a_policy_is_named() {
         (r#"{"maxFileBytes":67108865}"#, "`maxFileBytes`"),
         (r#"{"runBudget":{"maxBytes":9007199254740992}}"#, "`runBudget.maxBytes`"),
         (r#"{"quota":{"maxTreeBytes":9007199254740992}}"#, "`quota.maxTreeBytes`"),
+        (r#"{"approval":{"approvers":0}}"#, "`approval.approvers` is 0"),
+        (r#"{"approval":{"approvers":17}}"#, "`approval.approvers` is 17"),
     ];
     for (json, named) in table {
         let refusal = resolve(json).unwrap_err();
@@ -125,7 +126,7 @@ fn what_is_wrong_with_a_policy_is_named() {
 }
 
 #[test]
-fn unknown_members_are_no_policy() {
+fn unknown_members_are_refused() {
     for json in [
         r#"{"wirte":[]}"#,
         r#"{"budget":{"maxFiles":1}}"#,
@@ -137,7 +138,7 @@ fn unknown_members_are_no_policy() {
 }
 
 #[test]
-fn a_policy_survives_json() {
+fn a_policy_is_unchanged_after_a_round_trip_through_json() {
     for name in Profiles::built_in().names() {
         let json = format!(r#"{{"profile":"{name}","deny":["a/"],"runBudget":{{"maxBytes":1}}}}"#);
         let rules = resolve(&json).unwrap();
@@ -147,7 +148,7 @@ fn a_policy_survives_json() {
 }
 
 #[test]
-fn an_allowing_glob_means_what_it_says() {
+fn an_allow_glob_matches_exactly() {
     let table: &[(&str, &[&str], &[&str])] = &[
         ("**", &["a", "a/b", ".x/y"], &[]),
         ("**/*", &["a", "a/b"], &[]),
@@ -175,7 +176,7 @@ fn an_allowing_glob_means_what_it_says() {
 }
 
 #[test]
-fn a_denying_glob_errs_to_the_strict_side() {
+fn a_deny_glob_matches_broadly() {
     let table: &[(&str, &[&str], &[&str])] = &[
         (
             "secrets",
@@ -205,10 +206,10 @@ fn a_denying_glob_errs_to_the_strict_side() {
 }
 
 #[test]
-fn the_operators_own_profiles_stand_beside_the_built_in_ones() {
+fn an_operators_profiles_extend_the_built_in_ones() {
     let profiles = Profiles::with_toml(
         r#"
-        # what documentation agents may do
+        # for agents that write documentation
         [profiles.DOCS]
         extends = "AUTONOMOUS"
         write = ["docs/**", "*.md"]
@@ -232,7 +233,7 @@ fn the_operators_own_profiles_stand_beside_the_built_in_ones() {
     let small = profiles.get("small").unwrap();
     assert_eq!(small.require_approval_if.len(), 2);
     assert_eq!(small.kinds[&FileKind::Generated], Verdict::Allow);
-    // A run's overrides go over the operator's profile, member by member.
+    // A run's overrides replace members of the operator's profile.
     let overrides = serde_json::from_str(r#"{"profile":"small","quota":{},"runBudget":{"maxInsertions":7}}"#).unwrap();
     let rules = profiles.resolve(&overrides).unwrap();
     let run_budget = rules.policy().run_budget.clone().unwrap();
@@ -242,14 +243,14 @@ fn the_operators_own_profiles_stand_beside_the_built_in_ones() {
 }
 
 #[test]
-fn a_policy_that_was_stored_before_there_were_quotas_has_the_default() {
+fn a_stored_policy_without_a_quota_has_the_default() {
     let mut stored = serde_json::to_value(resolve("{}").unwrap().policy()).unwrap();
     stored.as_object_mut().unwrap().remove("quota").unwrap();
     assert_eq!(serde_json::from_value::<Policy>(stored).unwrap().quota, Quota::default());
 }
 
 #[test]
-fn a_bad_profile_file_is_refused_with_its_place() {
+fn an_invalid_profile_file_is_refused_with_line_and_column() {
     let table = [
         ("[profiles.A]\nwirte = []\n", 2, 1, "wirte"),
         ("[profile.A]\n", 1, 2, "profile"),
@@ -287,16 +288,16 @@ fn some_path() -> impl Strategy<Value = LogicalPath> {
 
 proptest! {
     #[test]
-    fn any_glob_compiles_or_is_named(glob in "\\PC{0,20}") {
+    fn any_glob_compiles_or_is_refused_by_name(glob in "\\PC{0,20}") {
         for purpose in [Purpose::Allow, Purpose::Deny] {
-            if let Err(bad) = Globs::compile(purpose, std::slice::from_ref(&glob)) {
-                prop_assert!(Refusal::from(bad).message.contains(&*glob));
+            if let Err(invalid) = Globs::compile(purpose, std::slice::from_ref(&glob)) {
+                prop_assert!(Refusal::from(invalid).message.contains(&*glob));
             }
         }
     }
 
     #[test]
-    fn what_a_glob_allows_it_also_denies_with_all_that_is_beneath(glob in glob(), path in some_path()) {
+    fn a_deny_glob_matches_what_an_allow_glob_does_and_everything_under_it(glob in glob(), path in some_path()) {
         let globs = [glob];
         let (Ok(allow), Ok(deny)) = (Globs::compile(Purpose::Allow, &globs), Globs::compile(Purpose::Deny, &globs))
         else { return Ok(()) };
@@ -305,20 +306,20 @@ proptest! {
         }
         if deny.matches(&path) {
             prop_assert!(deny.matches(&path.child("x").unwrap()));
-            prop_assert!(deny.matches(&self::path(&path.as_str().to_uppercase())));
+            prop_assert!(deny.matches(&LogicalPath::parse(&path.as_str().to_uppercase()).unwrap()));
         }
         prop_assert_eq!(deny.matches(&path), !deny.matching(&path).is_empty());
     }
 }
 
 #[test]
-fn policies_of_the_same_globs_are_compiled_once() {
+fn policies_with_the_same_globs_share_their_compiled_form() {
     let rules = |json: &str| Arc::new(resolve(json).unwrap());
     let others = [rules("{}"), rules(r#"{"deny":["a"]}"#)];
     let among = |json: &str| Rules::compile_among(resolve(json).unwrap().policy().clone(), &others).unwrap();
     let same = among(r#"{"deny":["a"],"quota":{"maxFiles":7}}"#);
     assert!(same.shares_globs_with(&others[1]) && !same.shares_globs_with(&others[0]));
-    assert_eq!(same.policy().quota.max_files, 7, "all but the globs is its own");
+    assert_eq!(same.policy().quota.max_files, 7, "only the globs are shared");
     for json in [r#"{"deny":["b"]}"#, r#"{"deny":["a"],"read":["b"]}"#, r#"{"deny":["a"],"write":["b"]}"#] {
         let other = among(json);
         assert!(!others.iter().any(|one| other.shares_globs_with(one)), "{json}");

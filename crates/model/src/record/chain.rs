@@ -1,37 +1,37 @@
-//! Verification of a chain of records.
+//! Verifies the hash chain of a run's records.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{RunId, Sha256, canonical_json};
 
-/// The first record that does not belong where it stands.
+/// The first invalid record of a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChainBreak {
-    /// The place in the chain at which it was found.
+    /// The position in the chain.
     pub seq: u64,
-    /// What is wrong there.
+    /// What is invalid.
     pub problem: String,
 }
 
-/// What a check of one run's chain found.
+/// The result of verifying a run's chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChainReport {
     /// The run.
     pub run_id: RunId,
-    /// Whether every record stands where it belongs, up to the head that the run knows.
+    /// Whether every record is valid and the chain ends at the stored head.
     pub intact: bool,
-    /// How many records were checked.
+    /// The number of valid records before the first invalid one.
     pub records: u64,
-    /// The last record's `seq`; 0 for an empty chain.
+    /// `seq` of the last valid record; 0 for an empty chain.
     pub head_seq: u64,
-    /// The last record's hash.
+    /// The hash of that record.
     pub head_hash: Sha256,
-    /// Diffs that are not kept any more, of those that records tell the hash of: the chain holds without them.
+    /// Diffs that are no longer stored, of those whose hashes are in records. The chain is valid without them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing_diffs: u64,
-    /// The first bad record.
+    /// The first invalid record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_break: Option<ChainBreak>,
 }
@@ -41,7 +41,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Checks a chain link by link, so that it need not be in memory as a whole.
+/// Verifies a chain record by record, without having it in memory as a whole.
 #[derive(Clone, Debug)]
 pub struct ChainCheck(ChainReport);
 
@@ -71,9 +71,9 @@ impl ChainCheck {
         self.0.head_seq + 1
     }
 
-    /// Takes the next stored record, its JSON text with `hash`; false where the chain is broken, here or before.
+    /// Checks the next stored record: its JSON text, including `hash`. Returns false if this or an earlier record is invalid.
     ///
-    /// The text is parsed as plain JSON, so that a member that this version does not know is covered by the hash too.
+    /// The text is parsed without a schema, so that the hash also covers members that this version does not know.
     pub fn push(&mut self, text: &str) -> bool {
         if self.0.first_break.is_some() {
             return false;
@@ -92,18 +92,18 @@ impl ChainCheck {
         }
     }
 
-    /// Notes that the diff of the record that was taken last is not kept.
-    pub fn miss_diff(&mut self) {
+    /// Counts the diff of the last checked record as missing.
+    pub fn add_missing_diff(&mut self) {
         self.0.missing_diffs += 1;
     }
 
-    /// Notes that the next record is bad, unless one before it is.
+    /// Marks the next record as invalid, unless an earlier one is.
     pub fn fail(&mut self, problem: impl Into<String>) {
         let seq = self.next_seq();
         self.0.first_break.get_or_insert_with(|| ChainBreak { seq, problem: problem.into() });
     }
 
-    /// Ends the check against the head that the run knows.
+    /// Compares the end of the chain with the stored head and returns the result.
     pub fn finish(mut self, known_head: (u64, Sha256)) -> ChainReport {
         if (self.0.head_seq, self.0.head_hash) != known_head {
             let problem = format!("the chain ends at {} but the run's head is {}", self.0.head_seq, known_head.0);
@@ -112,14 +112,14 @@ impl ChainCheck {
         self.end()
     }
 
-    /// Ends the check where the run knows no head.
+    /// Returns the result if no head is stored.
     pub fn end(mut self) -> ChainReport {
         self.0.intact = self.0.first_break.is_none();
         self.0
     }
 }
 
-/// Checks stored records (each its JSON text, with `hash`) of `run_id` in order against the head that the run knows.
+/// Verifies the stored records of `run_id`, given in order as JSON texts including `hash`, against the stored head.
 pub fn verify_chain<S: AsRef<str>>(
     run_id: &RunId,
     texts: impl IntoIterator<Item = S>,
@@ -135,8 +135,8 @@ pub fn verify_chain<S: AsRef<str>>(
 }
 
 fn check_link(run_id: &RunId, text: &str, seq: u64, head: Sha256) -> Result<Sha256, String> {
-    let mut value: serde_json::Value = serde_json::from_str(text).map_err(|_| "the record is no JSON".to_owned())?;
-    let members = value.as_object_mut().ok_or("the record is no object")?;
+    let mut value: serde_json::Value = serde_json::from_str(text).map_err(|_| "the record is not JSON".to_owned())?;
+    let members = value.as_object_mut().ok_or("the record is not an object")?;
     let stated = members
         .remove("hash")
         .and_then(|hash| hash.as_str().and_then(|hash| Sha256::parse(hash).ok()))
@@ -145,14 +145,14 @@ fn check_link(run_id: &RunId, text: &str, seq: u64, head: Sha256) -> Result<Sha2
         return Err("the record belongs to another run".to_owned());
     }
     if members.get("seq").and_then(serde_json::Value::as_u64) != Some(seq) {
-        return Err(format!("expected seq {seq}: a record is missing, doubled or out of order"));
+        return Err(format!("expected seq {seq}: a record is missing, duplicated or out of order"));
     }
     let prev_hash = members.get("prevHash").and_then(serde_json::Value::as_str);
     if prev_hash != Some(head.to_string().as_str()) {
-        return Err("prevHash is not the hash of the record before".to_owned());
+        return Err("prevHash is not the hash of the previous record".to_owned());
     }
     if Sha256::of(canonical_json(members).as_bytes()) != stated {
-        return Err("the record's content does not have its hash".to_owned());
+        return Err("the hash does not match the record's content".to_owned());
     }
     Ok(stated)
 }

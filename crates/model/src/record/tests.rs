@@ -3,31 +3,23 @@ use super::*;
 use crate::canonical_json;
 
 fn draft(tool: &str) -> Draft {
-    Draft {
-        actor: "run-token:tok_1".into(),
-        code: Some(Code::NotFound),
-        decision: Verdict::Allow,
-        diff_sha256: None,
-        duration_micros: 12,
-        files: vec![RecordFile {
-            kind: FileKind::TextSource,
-            new_sha256: None,
-            old_sha256: Some(Sha256::ZERO),
-            path: LogicalPath::parse("a/ü.rs").unwrap(),
-        }],
-        mutates: true,
-        outcome: Outcome::Refused,
-        paths_read: vec![],
-        paths_written: vec![LogicalPath::root()],
-        reason: Some("because \"of\"\n\u{1}\u{7f}".into()),
-        reasons: vec![],
-        run_id: RunId::parse("r1").unwrap(),
-        step_id: Some("s".into()),
-        timestamp: "2026-01-01T00:00:00.000000Z".into(),
-        tool: tool.into(),
-        tool_call_id: ToolCallId::parse("tc").unwrap(),
-        artifact_uris: vec!["artifact://r1/a".into()],
-    }
+    let (run, call) = (RunId::parse("r1").unwrap(), ToolCallId::parse("tc").unwrap());
+    let mut draft = Draft::new(run, "run-token:tok_1".into(), tool, call, "2026-01-01T00:00:00.000000Z".into());
+    draft.code = Some(Code::NotFound);
+    draft.duration_micros = 12;
+    draft.files = vec![RecordFile {
+        kind: FileKind::TextSource,
+        new_sha256: None,
+        old_sha256: Some(Sha256::ZERO),
+        path: LogicalPath::parse("a/ü.rs").unwrap(),
+    }];
+    draft.mutates = true;
+    draft.outcome = Outcome::Refused;
+    draft.paths_written = vec![LogicalPath::root()];
+    draft.reason = Some("because \"of\"\n\u{1}\u{7f}".into());
+    draft.step_id = Some("s".into());
+    draft.artifact_uris = vec!["artifact://r1/a".into()];
+    draft
 }
 
 fn chain() -> Vec<Record> {
@@ -48,32 +40,32 @@ fn check(records: &[Record], head: (u64, Sha256)) -> ChainReport {
 }
 
 #[test]
-fn a_list_that_repeats_its_call_is_cut_and_says_so() {
+fn lists_that_repeat_the_input_are_cut_with_a_note() {
     let path = |number: usize| LogicalPath::parse(&format!("{}/{number:04}", "d".repeat(200))).unwrap();
     let file = |path| RecordFile { kind: FileKind::TextSource, new_sha256: None, old_sha256: None, path };
-    let long = Draft {
-        paths_read: (0..1000).map(path).collect(),
-        paths_written: (0..1000).map(path).collect(),
-        files: (0..1000).map(path).map(file).collect(),
-        reasons: (0..1000).map(|number| format!("{number}{}", "r".repeat(5000))).collect(),
-        ..draft("apply_patch")
-    };
+    let mut long = draft("apply_patch");
+    long.paths_read = (0..1000).map(path).collect();
+    long.paths_written = (0..1000).map(path).collect();
+    long.files = (0..1000).map(path).map(file).collect();
+    long.reasons = (0..1000).map(|number| format!("{number}{}", "r".repeat(5000))).collect();
     let refused = long.clone().bounded();
     let listed = (refused.paths_read.len(), refused.paths_written.len(), refused.files.len());
     assert_eq!(listed, (316, 316, 161));
-    let told = [
+    let notes = [
         "and 684 more in pathsRead",
         "and 684 more in pathsWritten",
         "and 839 more in files",
         "and 983 more in reasons",
     ];
-    assert_eq!(refused.reasons[refused.reasons.len() - 4..], told);
+    assert_eq!(refused.reasons[refused.reasons.len() - 4..], notes);
     assert!(refused.reasons[0].ends_with("rr…") && refused.reasons[0].chars().count() == 1001);
     let (_, text) = refused.link(0, Sha256::ZERO);
     assert!(text.len() < 4 * MAX_LISTED_BYTES, "{}", text.len());
 
-    let change = Draft { outcome: Outcome::Ok, ..long.clone() }.bounded();
-    assert_eq!((change.paths_written, change.files), (long.paths_written, long.files));
+    let mut change = long.clone();
+    change.outcome = Outcome::Ok;
+    let change = change.bounded();
+    assert_eq!((&change.paths_written, &change.files), (&long.paths_written, &long.files));
     assert_eq!((change.paths_read.len(), change.reasons.last().unwrap().as_str()), (316, "and 983 more in reasons"));
     assert_eq!(draft("read_file").bounded(), draft("read_file"));
 }
@@ -87,25 +79,36 @@ fn a_record_serialises_canonically() {
 }
 
 #[test]
-fn the_text_that_is_stored_is_the_record_s_own() {
-    let nasty = ",\"mutates\":true,\"hash\":\"x\",\\\",\"mutates\":";
-    let mut drafts = vec![draft("read_file"), draft(nasty), draft("list_dir")];
-    drafts[0].actor = nasty.into();
-    drafts[0].artifact_uris = vec![nasty.into(), ",".into()];
-    drafts[1].files[0].path = LogicalPath::parse(nasty).unwrap();
+fn the_stored_text_is_the_json_of_the_record() {
+    let hostile = ",\"mutates\":true,\"hash\":\"x\",\\\",\"mutates\":";
+    let mut drafts = vec![draft("read_file"), draft(hostile), draft("list_dir")];
+    drafts[0].actor = hostile.into();
+    drafts[0].artifact_uris = vec![hostile.into(), ",".into()];
+    drafts[1].files[0].path = LogicalPath::parse(hostile).unwrap();
     drafts[1].diff_sha256 = Some(Sha256::of(b"diff"));
     drafts[2].code = None;
     drafts[2].files.clear();
+    let input = serde_json::json!({ "z": [{ "y": 0.1, "hash": hostile, "b": {} }], "a": hostile, "n": -1e-7 });
+    drafts[2].input = input.as_object().cloned();
+    drafts[1].evidence = Some(Evidence {
+        command: Some(hostile.into()),
+        event_id: None,
+        exit_code: Some(0),
+        output_sha256: Some(Sha256::ZERO),
+    });
+    (drafts[0].request_id, drafts[0].trace_id) = (Some(hostile.into()), Some("0".repeat(32)));
     for draft in drafts {
         let (record, text) = draft.link(6, Sha256::of(b"head"));
         assert_eq!(text, serde_json::to_string(&record).unwrap());
         assert_eq!(record.hash, Some(Sha256::of(record.to_canonical().as_bytes())));
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+        let mut check = ChainCheck::after(&record.run_id, 6, Sha256::of(b"head"));
+        assert!(check.push(&text), "{:?}", check.end());
     }
 }
 
 #[test]
-fn a_record_s_hash_is_what_it_has_always_been() {
+fn the_hash_of_a_record_does_not_change_between_versions() {
     let hash = draft("read_file").link(0, Sha256::ZERO).0.hash.unwrap();
     assert_eq!(hash.to_string(), "26712310b3cc44ed75683fd439008920fdfdc96b356a652cadbb2e6d24a0fe0b");
 }

@@ -2,91 +2,53 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use crate::named_enum::named_enum;
 
-/// Every code that an answer can carry, in the order of refusal: where several apply, the first is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[expect(missing_docs, reason = "the contract's table of errors says what each means")]
-pub enum Code {
-    BodyTooLarge,
-    Unauthenticated,
-    Forbidden,
-    RateLimited,
-    RunNotFound,
-    ToolNotFound,
-    InvalidRequest,
-    PatchInvalid,
-    PreconditionRequired,
-    ToolCallIdReused,
-    PathRejected,
-    RunClosed,
-    RunNeedsRepair,
-    BaseCommitMismatch,
-    PolicyDeniedSecret,
-    PolicyDenied,
-    NotFound,
-    AlreadyExists,
-    NotADirectory,
-    NotAFile,
-    FileTooLarge,
-    UnsupportedBinary,
-    WriteConflict,
-    PatchConflict,
-    EditNotFound,
-    EditNotUnique,
-    RevertConflict,
-    PatchBudgetExceeded,
-    QuotaExceeded,
-    ApprovalRequired,
-    BatchNotDone,
-    Unavailable,
-    Internal,
+named_enum! {
+    /// The code of a refusal. The order is the order of precedence: if several apply, the answer has the first.
+    #[expect(missing_docs, reason = "the contract's table of errors describes each code")]
+    pub enum Code {
+        BodyTooLarge = "BODY_TOO_LARGE",
+        Unauthenticated = "UNAUTHENTICATED",
+        Forbidden = "FORBIDDEN",
+        RateLimited = "RATE_LIMITED",
+        RunNotFound = "RUN_NOT_FOUND",
+        ToolNotFound = "TOOL_NOT_FOUND",
+        InvalidRequest = "INVALID_REQUEST",
+        PatchInvalid = "PATCH_INVALID",
+        PreconditionRequired = "PRECONDITION_REQUIRED",
+        ToolCallIdReused = "TOOL_CALL_ID_REUSED",
+        IdempotencyKeyReused = "IDEMPOTENCY_KEY_REUSED",
+        PathRejected = "PATH_REJECTED",
+        RunClosed = "RUN_CLOSED",
+        RunNeedsRepair = "RUN_NEEDS_REPAIR",
+        BaseCommitMismatch = "BASE_COMMIT_MISMATCH",
+        PolicyDeniedSecret = "POLICY_DENIED_SECRET",
+        PolicyDenied = "POLICY_DENIED",
+        NotFound = "NOT_FOUND",
+        AlreadyExists = "ALREADY_EXISTS",
+        NotADirectory = "NOT_A_DIRECTORY",
+        NotAFile = "NOT_A_FILE",
+        FileTooLarge = "FILE_TOO_LARGE",
+        UnsupportedBinary = "UNSUPPORTED_BINARY",
+        WriteConflict = "WRITE_CONFLICT",
+        PatchConflict = "PATCH_CONFLICT",
+        EditNotFound = "EDIT_NOT_FOUND",
+        EditNotUnique = "EDIT_NOT_UNIQUE",
+        RevertConflict = "REVERT_CONFLICT",
+        PatchBudgetExceeded = "PATCH_BUDGET_EXCEEDED",
+        QuotaExceeded = "QUOTA_EXCEEDED",
+        ApprovalRequired = "APPROVAL_REQUIRED",
+        BatchNotDone = "BATCH_NOT_DONE",
+        Unavailable = "UNAVAILABLE",
+        Internal = "INTERNAL",
+    }
 }
 
 impl Code {
-    /// Whether the reason passes by itself or is mended by an operator: the same call may be tried again then.
+    /// Whether the cause is temporary or an operator can remove it, so that the same call may succeed later.
     pub fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::RunNeedsRepair)
-    }
-
-    /// The code as callers see it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::BodyTooLarge => "BODY_TOO_LARGE",
-            Self::Unauthenticated => "UNAUTHENTICATED",
-            Self::Forbidden => "FORBIDDEN",
-            Self::RateLimited => "RATE_LIMITED",
-            Self::RunNotFound => "RUN_NOT_FOUND",
-            Self::ToolNotFound => "TOOL_NOT_FOUND",
-            Self::InvalidRequest => "INVALID_REQUEST",
-            Self::PatchInvalid => "PATCH_INVALID",
-            Self::PreconditionRequired => "PRECONDITION_REQUIRED",
-            Self::ToolCallIdReused => "TOOL_CALL_ID_REUSED",
-            Self::PathRejected => "PATH_REJECTED",
-            Self::RunClosed => "RUN_CLOSED",
-            Self::RunNeedsRepair => "RUN_NEEDS_REPAIR",
-            Self::BaseCommitMismatch => "BASE_COMMIT_MISMATCH",
-            Self::PolicyDeniedSecret => "POLICY_DENIED_SECRET",
-            Self::PolicyDenied => "POLICY_DENIED",
-            Self::NotFound => "NOT_FOUND",
-            Self::AlreadyExists => "ALREADY_EXISTS",
-            Self::NotADirectory => "NOT_A_DIRECTORY",
-            Self::NotAFile => "NOT_A_FILE",
-            Self::FileTooLarge => "FILE_TOO_LARGE",
-            Self::UnsupportedBinary => "UNSUPPORTED_BINARY",
-            Self::WriteConflict => "WRITE_CONFLICT",
-            Self::PatchConflict => "PATCH_CONFLICT",
-            Self::EditNotFound => "EDIT_NOT_FOUND",
-            Self::EditNotUnique => "EDIT_NOT_UNIQUE",
-            Self::RevertConflict => "REVERT_CONFLICT",
-            Self::PatchBudgetExceeded => "PATCH_BUDGET_EXCEEDED",
-            Self::QuotaExceeded => "QUOTA_EXCEEDED",
-            Self::ApprovalRequired => "APPROVAL_REQUIRED",
-            Self::BatchNotDone => "BATCH_NOT_DONE",
-            Self::Unavailable => "UNAVAILABLE",
-            Self::Internal => "INTERNAL",
-        }
     }
 }
 

@@ -150,6 +150,8 @@ mod tests {
     use super::*;
     use crate::{count_changes, new_credential};
 
+    /// More bytes than a scan buffers before it searches.
+    const MORE_THAN_BUFFERED: usize = 80 * 1024;
     const KEY: &str = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END PRIVATE KEY-----\n";
 
     fn in_pieces(content: &[u8], pieces: &[usize]) -> ScannedContent {
@@ -194,7 +196,7 @@ mod tests {
         scan.feed(format!("-----{} PRIVATE KEY-----", "BEGIN").as_bytes());
         for _ in 0..200 {
             scan.feed(&b" ".repeat(65_536));
-            assert!(scan.credentials.held() < 256 * 1024, "{}", scan.credentials.held());
+            assert!(scan.credentials.buffer_capacity() < 256 * 1024, "{}", scan.credentials.buffer_capacity());
         }
     }
 
@@ -202,7 +204,7 @@ mod tests {
     fn a_credential_is_found_across_any_pieces() {
         let token = format!("ghp_{}", "a1".repeat(20));
         for secret in [KEY, &token] {
-            for before in [0, 1, 5, GATHERED_AND_MORE - 30, GATHERED_AND_MORE, 300_000] {
+            for before in [0, 1, 5, MORE_THAN_BUFFERED - 30, MORE_THAN_BUFFERED, 300_000] {
                 let text = format!("{}\n{secret}\n{}", "x".repeat(before), "y\n".repeat(50_000));
                 for bytes in [text.clone().into_bytes(), utf16(&text), utf16(&text)[2..].to_vec(), big_endian(&text)] {
                     for pieces in [&[1][..], &[3, 1000], &[65_536], &[1 << 20]] {
@@ -227,8 +229,6 @@ mod tests {
             }
         }
     }
-
-    const GATHERED_AND_MORE: usize = 80 * 1024;
 
     #[test]
     fn a_credential_of_the_old_content_is_not_new() {

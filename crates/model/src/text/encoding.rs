@@ -6,17 +6,18 @@ use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 
 use serde::{Deserialize, Serialize};
 
-/// The mark that UTF-8 text may begin with.
+/// The byte order mark of UTF-8.
 const UTF8_BOM: &[u8] = b"\xef\xbb\xbf";
 /// Bytes that are examined to distinguish the older encodings.
 const GUESS_BYTES: usize = 64 * 1024;
 
-/// How a text's bytes are its characters.
+/// The encoding of a text.
 ///
-/// Anything but UTF-8 and UTF-16 is a guess from the bytes, made only where the text can be written back bit by bit.
+/// All encodings except UTF-8 and UTF-16 are guessed from the bytes. They are reported only if encoding the text again
+/// results in the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum Encoding {
     #[serde(rename = "utf-8")]
     Utf8,
@@ -76,7 +77,7 @@ pub enum Encoding {
 pub struct Decoded {
     /// The text without a byte order mark, with its line endings unchanged.
     pub text: String,
-    /// For [`encode`].
+    /// The encoding, for [`encode`].
     pub encoding: Encoding,
 }
 
@@ -110,7 +111,7 @@ pub fn encode(text: &str, encoding: Encoding) -> Option<Vec<u8>> {
     }
 }
 
-/// The characters of a whole text, borrowed where its bytes are UTF-8 already.
+/// Returns the characters of a whole text, borrowed if its bytes are UTF-8.
 pub(crate) fn view(bytes: &[u8]) -> Option<(Cow<'_, str>, Encoding)> {
     if let Some(units) = bytes.strip_prefix(b"\xff\xfe") {
         return Some((Cow::Owned(utf16(units, u16::from_le_bytes)?), Encoding::Utf16Le));
@@ -137,20 +138,20 @@ fn utf16(bytes: &[u8], to_unit: fn([u8; 2]) -> u16) -> Option<String> {
     (rest.is_empty() && !text.contains('\0')).then_some(text)
 }
 
-/// Text in an encoding from before UTF-8: the most likely one that gives the bytes back.
+/// Decodes text in an older encoding: the most likely one that encodes the text to the same bytes.
 fn older(bytes: &[u8]) -> Option<(String, Encoding)> {
     let control = |byte: &u8| matches!(byte, 0..=8 | 0x0b | 0x0e..=0x1a | 0x1c..=0x1f | 0x7f);
     if bytes.iter().any(control) || crate::kind::is_binary(&bytes[..bytes.len().min(8192)]) {
         return None;
     }
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
-    // A file may begin with much ASCII, which every encoding shares.
+    // A file may begin with a long ASCII text, which does not distinguish the encodings.
     let first = encoding_rs::Encoding::ascii_valid_up_to(bytes);
     let sample = &bytes[first.saturating_sub(GUESS_BYTES / 4)..];
     detector.feed(&sample[..sample.len().min(GUESS_BYTES)], true);
     let guess = detector.guess(None, Utf8Detection::Deny);
     let likely = Encoding::OLDER.into_iter().find(|encoding| encoding.standard() == Some(guess));
-    // Every byte is a character of windows-1252, so that one always gives the bytes back.
+    // In windows-1252 every byte is a character, so encoding the text again always results in the same bytes.
     [likely, Some(Encoding::Windows1252)].into_iter().flatten().find_map(|encoding| {
         let text = encoding.standard()?.decode_without_bom_handling_and_without_replacement(bytes)?;
         (encode(&text, encoding)? == bytes).then(|| (text.into_owned(), encoding))
@@ -165,7 +166,7 @@ fn encode_older(text: &str, standard: &'static encoding_rs::Encoding) -> Option<
 }
 
 impl Encoding {
-    /// The most bytes that a text has in UTF-8, without a mark, if it has at most `bytes` in this encoding.
+    /// Returns the maximum length in UTF-8, without a byte order mark, of a text that has at most `bytes` in this encoding.
     pub fn max_text_bytes(self, bytes: u64) -> u64 {
         match self {
             Self::Utf8 | Self::Utf8Bom => bytes,
@@ -175,7 +176,7 @@ impl Encoding {
         }
     }
 
-    /// The fewest bytes in this encoding of a text that has `bytes` in UTF-8.
+    /// Returns the minimum length in this encoding of a text that has `bytes` in UTF-8.
     pub fn min_bytes_of(self, bytes: u64) -> u64 {
         match self {
             Self::Utf8 | Self::Utf8Bom => bytes,

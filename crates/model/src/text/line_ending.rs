@@ -1,26 +1,26 @@
-//! How the lines of a text end.
+//! Line endings of a text.
 
 use serde::{Deserialize, Serialize};
 
-/// How lines end.
+/// The line endings of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names are self-explanatory")]
 pub enum LineEnding {
     Lf,
     Crlf,
     Mixed,
-    /// No line ends.
+    /// The text has no line ending.
     None,
 }
 
 impl LineEnding {
-    /// How the lines of `text` end; a carriage return alone ends none.
+    /// Returns the line endings of `text`. A carriage return alone does not end a line.
     pub fn of(text: &str) -> Self {
         Self::with_lines(text.as_bytes(), memchr::memchr_iter(b'\n', text.as_bytes()).count())
     }
 
-    /// As [`of`](Self::of), with the number of `\n` in `text` given.
+    /// Like [`of`](Self::of), for a text with `ends` line feeds.
     pub(crate) fn with_lines(text: &[u8], ends: usize) -> Self {
         if ends == 0 {
             return Self::None;

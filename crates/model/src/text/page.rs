@@ -1,4 +1,4 @@
-//! Pages: the lines that one call returns. This is the most frequent operation of the service.
+//! Pages: ranges of lines that one call returns. Reading a page is the most frequent operation of the service.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub enum PageFormat {
     /// `%6d | line`, with long lines cut.
     #[default]
     Numbered,
-    /// As they are.
+    /// Unchanged lines.
     Raw,
 }
 
@@ -26,13 +26,13 @@ pub enum PageFormat {
 pub struct Page {
     /// Number of the first line shown, from 1.
     pub start_line: u64,
-    /// Number of the last line shown; `start_line - 1` where none is.
+    /// Number of the last line shown; `start_line - 1` if the page is empty.
     pub end_line: u64,
-    /// Lines in the whole text: its line ends, and what follows the last of them.
+    /// The number of lines in the whole text, including a last line without an ending.
     pub total_lines: u64,
     /// The lines in the requested format.
     pub content: String,
-    /// Whether lines follow, or the rest of a line that is longer than a page.
+    /// Whether more lines follow, or a line longer than the page was cut.
     pub truncated: bool,
     /// The line at which the next page starts, if lines follow.
     pub next_start_line: Option<u64>,
@@ -44,19 +44,33 @@ pub struct Page {
     pub line_ending: LineEnding,
 }
 
-/// Cuts lines `start_line` … of a text: at most `max_lines` lines (one at least) and `max_bytes` bytes of content.
+/// Returns lines of a text from `start_line` on: at most `max_lines` lines (at least one) and `max_bytes` bytes of content.
 ///
 /// `bytes` is the whole file; the result is `None` if it is not text. Numbered lines end in `\n` for any line ending and are
 /// cut at 2,000 characters. Raw lines are unchanged, in UTF-8 and without a byte order mark. A page ends with a
 /// whole line. Only a single raw line of more than `max_bytes` is cut, between two characters: then the page is
-/// `truncated`, counts it in `lines_cut`, and goes on with the line after it. A caller that continues at `next_start_line`
+/// `truncated`, counts it in `lines_cut`, and the next page starts at the line after it. A caller that continues at `next_start_line`
 /// until it is `None` reaches the end.
 pub fn page(bytes: &[u8], format: PageFormat, start_line: u64, max_lines: u64, max_bytes: usize) -> Option<Page> {
+    page_within(bytes, format, start_line, max_lines, PageSize { max_bytes, max_chars: None })
+}
+
+/// The maximum size of a page's content.
+#[derive(Clone, Copy, Debug)]
+pub struct PageSize {
+    /// In bytes.
+    pub max_bytes: usize,
+    /// In characters, where the caller has asked for less than the bytes allow.
+    pub max_chars: Option<usize>,
+}
+
+/// Does what [`page`] does, with a maximum in characters too. A first line of more characters is cut.
+pub fn page_within(bytes: &[u8], format: PageFormat, start_line: u64, max_lines: u64, size: PageSize) -> Option<Page> {
     let (text, encoding) = view(bytes)?;
     let ends = memchr::memchr_iter(b'\n', text.as_bytes()).count();
     let total_lines = ends as u64 + u64::from(!text.is_empty() && !text.ends_with('\n'));
     let start_line = start_line.max(1);
-    let mut writer = Writer { content: String::new(), max_bytes, lines_cut: 0, rest_cut: false };
+    let mut writer = Writer { content: String::new(), size, lines_cut: 0, rest_cut: false };
     let mut end_line = start_line - 1;
     if start_line <= total_lines {
         let last = start_line.saturating_add(max_lines.max(1) - 1).min(total_lines);
@@ -86,12 +100,12 @@ fn offset_of(text: &str, line: u64) -> usize {
     memchr::memchr_iter(b'\n', text.as_bytes()).nth(ends_before).map_or(text.len(), |end| end + 1)
 }
 
-/// A page's content as it grows.
+/// Builds the content of a page.
 struct Writer {
     content: String,
-    max_bytes: usize,
+    size: PageSize,
     lines_cut: u64,
-    /// Whether the rest of the last line is on no page.
+    /// Whether the last line was cut, so that no page contains the rest of it.
     rest_cut: bool,
 }
 
@@ -103,6 +117,8 @@ impl Writer {
         let mut ends = memchr::memchr_iter(b'\n', lines.as_bytes());
         let mut number = Number::of(first);
         let (mut start, mut line) = (0, first);
+        let max_line_chars = self.size.max_chars.map_or(MAX_LINE_CHARS, |most| most.min(MAX_LINE_CHARS));
+        let mut chars = 0;
         while line <= last {
             let (text, next) = match ends.next() {
                 Some(end) => (&lines[start..end], end + 1),
@@ -110,10 +126,16 @@ impl Writer {
             };
             let ended = &lines.as_bytes()[start + text.len()..next];
             let text = if ended.is_empty() { text } else { text.strip_suffix('\r').unwrap_or(text) };
-            let shown = first_chars(text);
+            let shown = first_chars(text, max_line_chars);
             let label = number.label();
-            if line > first && out.len() + label.len() + shown.len() + ended.len() > self.max_bytes {
+            if line > first && out.len() + label.len() + shown.len() + ended.len() > self.size.max_bytes {
                 break;
+            }
+            if let Some(most) = self.size.max_chars {
+                chars += label.len() + shown.chars().count() + 1;
+                if line > first && chars > most {
+                    break;
+                }
             }
             out.extend_from_slice(label);
             out.extend_from_slice(shown.as_bytes());
@@ -128,18 +150,27 @@ impl Writer {
 
     /// Writes the lines `first` to `last` unchanged. Returns the last line written.
     fn raw(&mut self, lines: &str, first: u64, last: u64) -> u64 {
-        let mut taken = 0;
+        let (mut taken, mut chars) = (0, 0);
         let mut at = first;
         while at <= last {
             let end = line_end(lines, taken);
-            if end > self.max_bytes {
+            if end > self.size.max_bytes {
                 break;
+            }
+            if let Some(most) = self.size.max_chars {
+                chars += lines[taken..end].chars().count();
+                if chars > most {
+                    break;
+                }
             }
             taken = end;
             at += 1;
         }
         if at == first {
-            taken = lines.floor_char_boundary(self.max_bytes);
+            taken = lines.floor_char_boundary(self.size.max_bytes);
+            if let Some(most) = self.size.max_chars {
+                taken = first_chars(&lines[..taken], most).len();
+            }
             self.rest_cut = true;
             self.lines_cut = 1;
             at += 1;
@@ -154,12 +185,12 @@ fn line_end(lines: &str, start: usize) -> usize {
     memchr::memchr(b'\n', &lines.as_bytes()[start..]).map_or(lines.len(), |at| start + at + 1)
 }
 
-/// The part of `line` that is shown.
-fn first_chars(line: &str) -> &str {
-    if line.len() <= MAX_LINE_CHARS {
+/// The first characters of `line`, at most `most`.
+fn first_chars(line: &str, most: usize) -> &str {
+    if line.len() <= most {
         return line;
     }
-    line.char_indices().nth(MAX_LINE_CHARS).map_or(line, |(at, _)| &line[..at])
+    line.char_indices().nth(most).map_or(line, |(at, _)| &line[..at])
 }
 
 /// A line label `%6d | ` that is incremented in place.

@@ -117,7 +117,7 @@ fn steps_create_replace_delete_and_move() {
         .map(|(path, (mode, bytes))| (path.to_str().unwrap(), *mode, std::str::from_utf8(bytes).unwrap()))
         .collect();
     assert_eq!(found, [("a", 0o755, "a2"), ("e/new", 0o644, "moved"), ("new/deep/c", 0o644, "c")]);
-    assert!(!rig.repo("r").join("d").exists(), "a folder that became empty goes");
+    assert!(!rig.repo("r").join("d").exists(), "a folder that became empty is removed");
     assert_eq!(tmp_names(&rig), 0);
 }
 

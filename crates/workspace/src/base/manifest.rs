@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use model::LogicalPath;
 
-pub(crate) use format::{read, read_commit, split, write};
+pub(crate) use format::{digest, read, read_commit, split, write};
 
 use crate::stamp::FileStamp;
 

@@ -389,7 +389,7 @@ impl Now {
     }
 }
 
-/// Returns the path of `name` in `folder`. `None` for names that no tool can use: not UTF-8, or git's own.
+/// Returns the path of `name` in `folder`. `None` for names that no tool can use: not UTF-8, or Git-internal.
 fn child_path(folder: &LogicalPath, name: &[u8]) -> Option<LogicalPath> {
     folder.child(std::str::from_utf8(name).ok()?).ok()
 }

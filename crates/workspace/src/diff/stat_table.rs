@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use model::quoted_name;
+
 use super::DiffFile;
 
 /// The maximum width of the table.
@@ -19,7 +21,7 @@ pub(super) fn format(rows: &[Row], files: usize, insertions: u64, deletions: u64
     if rows.is_empty() {
         return String::new();
     }
-    let names: Vec<_> = rows.iter().map(|row| quoted(&row.file.path)).collect();
+    let names: Vec<_> = rows.iter().map(|row| quoted_name("", &row.file.path)).collect();
     let changes = |row: &Row| if row.file.binary { 0 } else { row.file.insertions + row.file.deletions };
     let most = rows.iter().map(changes).max().unwrap_or(0);
     let columns = Columns::fit(rows, &names, most);
@@ -133,26 +135,4 @@ fn digits(number: u64) -> u64 {
 /// The number of columns that a name takes; quoted names are ASCII.
 fn width(name: &str) -> u64 {
     name.len() as u64
-}
-
-/// Returns a name as git prints it: quoted, with escapes, unless it is plain ASCII.
-fn quoted(path: &str) -> String {
-    let is_plain = |byte: u8| (b' '..0x7f).contains(&byte) && byte != b'"' && byte != b'\\';
-    if path.bytes().all(is_plain) {
-        return path.to_owned();
-    }
-    let mut out = String::from("\"");
-    for byte in path.bytes() {
-        let short = b"\x07\x08\t\n\x0b\x0c\r\"\\".iter().position(|escaped| *escaped == byte);
-        if let Some(at) = short {
-            out.push('\\');
-            out.push(char::from(b"abtnvfr\"\\"[at]));
-        } else if is_plain(byte) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "\\{byte:03o}");
-        }
-    }
-    out.push('"');
-    out
 }

@@ -180,7 +180,7 @@ fn write_commit_header(bundle: &Bundle, mark: &str, message: &str, to: &mut impl
 /// Writes a commit of the base's visible files and returns its mark.
 fn write_visible_base(bundle: &Bundle, files: &[BaseEntry], to: &mut impl Write) -> io::Result<String> {
     const MARK: &str = ":2";
-    write_commit_header(bundle, MARK, "What the run started with, as far as it may be seen", to)?;
+    write_commit_header(bundle, MARK, "Initial files of the run, without hidden files", to)?;
     for file in files {
         write!(to, "M {:o} {} ", file.mode, hex(&file.oid))?;
         write_quoted(to, &file.path)?;

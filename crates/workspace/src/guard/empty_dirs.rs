@@ -74,7 +74,6 @@ impl Root {
         rustix::fs::accessat(&folder, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty())?;
         for (name, file_type) in entries(&folder, MAX_ENTRIES)? {
             // A name that no logical path can have is not for the service to remove.
-            // A name that no path can have is nobody's to remove.
             let Some(path) = name.to_str().ok().and_then(|name| path.child(name).ok()) else { return Ok(false) };
             let (Some(fewer), Some(depth)) = (left.checked_sub(1), depth.checked_sub(1)) else { return Ok(false) };
             *left = fewer;

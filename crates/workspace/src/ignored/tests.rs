@@ -11,7 +11,7 @@ fn ignored(tree: &Tree, raw: &str) -> bool {
     assert_eq!(
         tree.is_ignored(&path(raw), None, Blocking::Forbidden).unwrap(),
         by_path,
-        "{raw}: what may not wait knows better"
+        "{raw}: the call that must not block has another answer"
     );
     by_path
 }

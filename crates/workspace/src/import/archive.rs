@@ -46,7 +46,7 @@ struct Copier<'a, 'b> {
     /// Files so far: only these may be replaced or linked to by a later entry. Each with its index in the writer's list of
     /// hard-linked files, if it has several names.
     files: HashMap<Vec<u8>, Option<usize>>,
-    /// Entries of the archive that are not in the tree, which a later entry may link to. Of git's own folders the topmost.
+    /// Entries of the archive that are not in the tree, which a later entry may link to. Of Git-internal folders, only the topmost.
     absent: HashSet<Vec<u8>>,
 }
 
@@ -67,7 +67,7 @@ impl Copier<'_, '_> {
         if let Some(own) = git_internal(&path) {
             self.writer.count_skipped(&path)?;
             if self.absent.insert(own.to_owned()) {
-                self.writer.skip(own, "git's own");
+                self.writer.skip(own, "a Git-internal path");
             }
             return Ok(());
         }
@@ -96,7 +96,7 @@ impl Copier<'_, '_> {
             }
             EntryType::Directory | EntryType::Link | EntryType::Symlink if member.size > 0 => {
                 // Programs differ in whether such bytes are read at all.
-                Err(WriteError::Unsupported("a folder or link with bytes of its own"))
+                Err(WriteError::Unsupported("a folder or link with content"))
             }
             EntryType::Directory => self.writer.folder(path),
             EntryType::Link => self.hard_link(member, path),
@@ -106,7 +106,7 @@ impl Copier<'_, '_> {
                 }
                 Ok(())
             }
-            _ => Err(WriteError::Unsupported("no file, folder or link")),
+            _ => Err(WriteError::Unsupported("not a file, folder or link")),
         }
     }
 
@@ -114,10 +114,10 @@ impl Copier<'_, '_> {
     fn hard_link(&mut self, member: &Member, path: &[u8]) -> Result<(), WriteError> {
         let original = clean(&member.link)?.unwrap_or_default();
         if git_internal(&original).is_some() || self.absent.contains(&original) {
-            return self.skip(path, "a hard link to what was left out");
+            return self.skip(path, "a hard link to a skipped entry");
         }
         let Some(linked) = self.files.get(&original).copied().filter(|_| original != path) else {
-            return Err(WriteError::Unsupported("a hard link to what is no file before it"));
+            return Err(WriteError::Unsupported("a hard link that is not to an earlier file"));
         };
         let index = linked.unwrap_or_else(|| self.writer.new_linked());
         self.writer.add_linked_name(index, &original, true);
@@ -150,7 +150,7 @@ impl Copier<'_, '_> {
     }
 }
 
-/// Returns the part of `path` up to the first name that is git's own.
+/// Returns the part of `path` up to the first Git-internal name.
 fn git_internal(path: &[u8]) -> Option<&[u8]> {
     let mut end = 0;
     for name in path.split(|byte| *byte == b'/') {

@@ -88,7 +88,7 @@ fn copy_entry(
     linked: &mut Linked,
 ) -> Result<Option<OwnedFd>, ImportError> {
     if is_git_internal(name.to_bytes()) {
-        writer.skip(path, "git's own");
+        writer.skip(path, "a Git-internal path");
         return Ok(None);
     }
     match write(level, name, file_type, path, writer, linked) {
@@ -120,7 +120,7 @@ fn write(
             let mut file = open_file(&level.fd, name).map_err(open_error)?;
             let stat = rustix::fs::fstat(&file)?;
             if !FileType::from_raw_mode(stat.st_mode).is_file() {
-                return Err(WriteError::Unsupported("no file, folder or symbolic link"));
+                return Err(WriteError::Unsupported("not a file, folder or symbolic link"));
             }
             let executable = stat.st_mode & 0o111 != 0;
             let size = u64::try_from(stat.st_size).unwrap_or(0);
@@ -136,14 +136,14 @@ fn write(
             writer.link(path, target.as_bytes())?;
             Ok(None)
         }
-        _ => Err(WriteError::Unsupported("no file, folder or symbolic link")),
+        _ => Err(WriteError::Unsupported("not a file, folder or symbolic link")),
     }
 }
 
 fn open_error(errno: Errno) -> WriteError {
     match errno {
-        Errno::ACCESS | Errno::PERM => WriteError::Unsupported("it may not be read"),
-        Errno::NOENT => WriteError::Unsupported("it went away during the import"),
+        Errno::ACCESS | Errno::PERM => WriteError::Unsupported("permission denied"),
+        Errno::NOENT => WriteError::Unsupported("it was removed during the import"),
         errno => errno.into(),
     }
 }

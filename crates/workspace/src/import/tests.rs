@@ -48,7 +48,7 @@ fn a_directory_is_copied_without_entries_that_a_tree_cannot_have() {
     let done = rig.import("r", ImportSource::Directory(source)).unwrap();
     let left_out: BTreeMap<_, _> = done.left_out.iter().map(|one| (one.path.as_str(), one.reason.as_str())).collect();
     assert_eq!(left_out.keys().copied().collect::<Vec<_>>(), [".git", "pipe", "src/.GIT"]);
-    assert_eq!(left_out[".git"], "git's own");
+    assert_eq!(left_out[".git"], "a Git-internal path");
     assert_eq!(done.files, 8);
     let repo = rig.repo("r");
     let mode = |name: &str| fs::symlink_metadata(repo.join(name)).unwrap().permissions().mode() & 0o7777;

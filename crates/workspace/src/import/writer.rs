@@ -73,7 +73,7 @@ impl From<Errno> for WriteError {
         match errno {
             Errno::NAMETOOLONG => Self::Unsupported("its name is too long"),
             Errno::EXIST | Errno::ISDIR | Errno::NOTDIR | Errno::LOOP => {
-                Self::Unsupported("something else has its name already")
+                Self::Unsupported("another entry has its name")
             }
             errno => Self::Fatal(errno.into()),
         }
@@ -164,7 +164,7 @@ impl<'a> ImportWriter<'a> {
     pub(crate) fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), WriteError> {
         self.count_entry(path)?;
         if target.is_empty() || target.contains(&0) {
-            self.skip(path, "a symbolic link that leads nowhere");
+            self.skip(path, "a symbolic link without a target");
             return Ok(());
         }
         let (folder, name) = split(path);
@@ -275,7 +275,7 @@ impl<'a> ImportWriter<'a> {
             return Err(WriteError::Unsupported("its path is too long"));
         }
         if path.split(|byte| *byte == b'/').count() > self.limits.max_depth {
-            return Err(WriteError::Unsupported("it lies too deep"));
+            return Err(WriteError::Unsupported("its path has too many names"));
         }
         Ok(())
     }

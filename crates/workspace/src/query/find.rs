@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
 use crate::query::globs::Globs;
-use crate::query::list::{is_machine_made, skip_missing};
+use crate::query::list::{MAX_COUNTED, is_machine_made, skip_missing};
 use crate::query::stat::Hashing;
 use crate::walk::{Candidate, Visitor, WalkRoot, walk};
 use crate::{EntryType, Tree, WorkspaceError};
@@ -49,6 +49,19 @@ pub struct FindQuery {
     pub max_results: usize,
     /// The order.
     pub sort: FindSort,
+    /// Find only files after this one in the order.
+    pub after: Option<FindPosition>,
+    /// Whether to count all matching files if some are missing.
+    pub counts_all: bool,
+}
+
+/// The position of a file in the order of the results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FindPosition {
+    /// Greater for what comes first.
+    pub rank: (i64, u64),
+    /// The path, which orders equals.
+    pub path: LogicalPath,
 }
 
 /// The files that were found.
@@ -56,8 +69,13 @@ pub struct FindQuery {
 pub struct FindReport {
     /// In the requested order, then by path, as far as they fit the maximum and an answer.
     pub entries: Vec<FoundFile>,
-    /// Whether files are missing.
+    /// The position of each entry.
+    pub positions: Vec<FindPosition>,
+    /// Whether files are missing at the end.
     pub truncated: bool,
+    /// The number of all matching files, those before [`FindQuery::after`] included. `None` if it was not requested, if
+    /// nothing is missing, or if there are more than 100,000.
+    pub total: Option<u64>,
 }
 
 /// A file that was found.
@@ -84,18 +102,13 @@ pub struct FoundFile {
     pub reason: Option<String>,
 }
 
-/// A file whose path matches.
-struct Hit {
-    /// Greater for what comes first.
-    rank: (i64, u64),
-    path: LogicalPath,
-}
-
 /// The best hits so far.
 #[derive(Default)]
 struct Hits {
-    list: Vec<Hit>,
+    list: Vec<FindPosition>,
     bytes: usize,
+    /// The number of all hits so far.
+    total: u64,
 }
 
 impl Tree {
@@ -116,11 +129,16 @@ impl Tree {
         let fit = finder.fitting(&hits.list);
         let truncated = hits.list.len() > fit;
         hits.list.truncate(fit);
-        let mut entries = Vec::with_capacity(fit);
+        let total = Some(hits.total)
+            .filter(|total| query.counts_all && *total <= MAX_COUNTED && (truncated || query.after.is_some()));
+        let (mut entries, mut positions) = (Vec::with_capacity(fit), Vec::with_capacity(fit));
         for hit in hits.list {
-            entries.extend(self.describe(rules, &hit.path, cancel)?);
+            if let Some(entry) = self.describe(rules, &hit.path, cancel)? {
+                entries.push(entry);
+                positions.push(hit);
+            }
         }
-        Ok(FindReport { entries, truncated })
+        Ok(FindReport { entries, positions, truncated, total })
     }
 
     /// Describes one file; `None` if it was removed meanwhile.
@@ -163,11 +181,11 @@ impl Finder<'_> {
         hits.list.sort_by_key(|hit| Reverse(hit.rank));
         // One surplus hit remains, which shows that some are missing.
         hits.list.truncate(self.fitting(&hits.list) + 1);
-        hits.bytes = hits.list.iter().map(Hit::bytes).sum();
+        hits.bytes = hits.list.iter().map(FindPosition::bytes).sum();
     }
 
     /// Returns how many of `hits` fit the answer.
-    fn fitting(&self, hits: &[Hit]) -> usize {
+    fn fitting(&self, hits: &[FindPosition]) -> usize {
         let mut bytes = 0;
         let fits = hits.iter().take(self.query.max_results).take_while(|hit| {
             bytes += hit.bytes();
@@ -177,9 +195,14 @@ impl Finder<'_> {
     }
 }
 
-impl Hit {
+impl FindPosition {
     fn bytes(&self) -> usize {
         entry_bytes(self.path.as_str(), ENTRY_OVERHEAD)
+    }
+
+    /// Whether it comes after `other` in the order.
+    fn is_after(&self, other: &Self) -> bool {
+        self.rank < other.rank || self.rank == other.rank && self.path > other.path
     }
 }
 
@@ -188,7 +211,7 @@ impl Visitor for Finder<'_> {
         = ()
     where
         Self: 'a;
-    type Finding = Option<Hit>;
+    type Finding = Option<FindPosition>;
     type Outcome = Hits;
 
     fn rules(&self) -> &Rules {
@@ -218,11 +241,11 @@ impl Visitor for Finder<'_> {
         (): &mut (),
         dir: Option<BorrowedFd<'_>>,
         candidate: Candidate,
-    ) -> Result<Option<Hit>, WorkspaceError> {
+    ) -> Result<Option<FindPosition>, WorkspaceError> {
         let path = candidate.at.shown;
         let Some(dir) = dir else { return Ok(None) };
         if self.query.sort == FindSort::Path {
-            return Ok(Some(Hit { rank: (0, 0), path }));
+            return Ok(Some(FindPosition { rank: (0, 0), path }));
         }
         let stat = match rustix::fs::statat(dir, &candidate.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
@@ -232,15 +255,26 @@ impl Visitor for Finder<'_> {
             FindSort::Modified => (stat.st_mtime, stat.st_mtime_nsec),
             FindSort::Size | FindSort::Path => (stat.st_size, 0),
         };
-        Ok(Some(Hit { rank, path }))
+        Ok(Some(FindPosition { rank, path }))
     }
 
-    fn collect(&self, hits: &mut Hits, hit: Option<Hit>) -> bool {
+    fn collect(&self, hits: &mut Hits, hit: Option<FindPosition>) -> bool {
         let Some(hit) = hit else { return false };
+        hits.total += 1;
+        let is_full = hits.list.len() > self.query.max_results || hits.bytes > MAX_ENTRIES_BYTES;
+        let by_path = self.query.sort == FindSort::Path;
+        if by_path && is_full {
+            // The rest is only counted.
+            return hits.total > MAX_COUNTED;
+        }
+        if self.query.after.as_ref().is_some_and(|after| !hit.is_after(after)) {
+            return false;
+        }
         hits.bytes += hit.bytes();
         hits.list.push(hit);
-        if self.query.sort == FindSort::Path {
-            return hits.list.len() > self.query.max_results || hits.bytes > MAX_ENTRIES_BYTES;
+        if by_path {
+            let is_full = hits.list.len() > self.query.max_results || hits.bytes > MAX_ENTRIES_BYTES;
+            return is_full && !self.query.counts_all;
         }
         let most = self.query.max_results.saturating_mul(2).saturating_add(SLACK);
         if hits.list.len() > most || hits.bytes > MAX_ENTRIES_BYTES + SLACK_BYTES {

@@ -17,7 +17,7 @@ use crate::walk::WalkPath;
 use crate::{Tree, WorkspaceError};
 pub(crate) use entry::skip_missing;
 use lister::Lister;
-pub(crate) use lister::is_machine_made;
+pub(crate) use lister::{has_contents_after, is_machine_made};
 
 /// A query. Every number is within its bounds already.
 #[derive(Clone, Debug)]
@@ -32,7 +32,14 @@ pub struct ListQuery {
     pub include_ignored: bool,
     /// The maximum number of entries.
     pub max_entries: usize,
+    /// List only entries after this path, in path order.
+    pub after: Option<String>,
+    /// Whether to count all entries if some are missing.
+    pub counts_all: bool,
 }
+
+/// The largest number of entries that a list counts.
+pub(crate) const MAX_COUNTED: u64 = 100_000;
 
 /// The JSON size of an entry besides its path.
 pub(crate) const ENTRY_OVERHEAD: usize = 128;
@@ -40,10 +47,13 @@ pub(crate) const ENTRY_OVERHEAD: usize = 128;
 /// The entries that were found.
 #[derive(Debug)]
 pub struct Listing {
-    /// Sorted by path, as far as they fit the maximum and an answer.
+    /// The first entries by path, limited by `max_entries` and by the size of an answer.
     pub entries: Vec<Entry>,
-    /// Whether entries are missing.
+    /// Whether entries are missing at the end.
     pub truncated: bool,
+    /// The number of all entries, those before [`ListQuery::after`] included. `None` if it was not requested, if nothing is
+    /// missing, or if there are more than 100,000.
+    pub total: Option<u64>,
 }
 
 /// One entry of a folder.
@@ -108,7 +118,8 @@ impl Tree {
         let at = WalkPath { shown: query.path.clone(), real: opened.real.clone() };
         let mut lister = Lister::new(self, rules, query, cancel, at.real())?;
         lister.enter(&opened.file, &at)?;
-        Ok(lister.finish())
+        let total = if lister.counts_all() { lister.count(&opened.file, &at)? } else { None };
+        Ok(lister.finish(total))
     }
 
     /// Opens the folder at `path`. Policy does not apply to a folder itself; for any other entry it is checked first.

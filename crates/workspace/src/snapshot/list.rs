@@ -12,7 +12,7 @@ use crate::error::{check_cancelled, not_a_directory};
 use crate::guard::Blocking;
 use crate::ignored::Scope;
 use crate::query::RANGED_READ_FACTOR;
-use crate::query::list::{ENTRY_OVERHEAD, is_machine_made};
+use crate::query::list::{ENTRY_OVERHEAD, MAX_COUNTED, is_machine_made};
 use crate::read::{HEAD_BYTES, is_binary, kind_of};
 use crate::{BoundedEntries, Entry, EntryType, ListQuery, Listing, Workspace, WorkspaceError};
 
@@ -26,6 +26,8 @@ struct Lister<'a> {
     shows_machine_made: bool,
     /// The rules in force in each folder; `None` if its contents are not shown.
     folders: HashMap<LogicalPath, Option<Scope>>,
+    /// The number of files within the maximum depth that are shown.
+    files: u64,
 }
 
 impl Workspace {
@@ -56,6 +58,7 @@ impl Workspace {
             lister.add(path, file, &mut found)?;
         }
         let (found, truncated) = found.finish();
+        let total = lister.total().filter(|_| truncated || query.after.is_some());
         let shown: Vec<_> = found.into_iter().collect();
         let heads = self.base_heads(rules, &shown, cancel)?;
         let mut entries = Vec::with_capacity(shown.len());
@@ -66,7 +69,7 @@ impl Workspace {
                 Some(file) => lister.file_entry(&path, file, heads.get(&path), contents)?,
             });
         }
-        Ok(Listing { entries, truncated })
+        Ok(Listing { entries, truncated, total })
     }
 
     /// Reads the first bytes of base files whose kind cannot be detected from their names.
@@ -107,7 +110,14 @@ impl<'a> Lister<'a> {
         let shows_ignored = query.include_ignored || scope.excludes_folder_itself();
         let shows_machine_made = query.include_ignored || is_machine_made(rules.kind_of_dir(&query.path));
         let folders = HashMap::from([(query.path.clone(), Some(scope))]);
-        Ok(Self { workspace, rules, query, shows_ignored, shows_machine_made, folders })
+        Ok(Self { workspace, rules, query, shows_ignored, shows_machine_made, folders, files: 0 })
+    }
+
+    /// The number of all entries, if the query asks for it. The requested folder itself is none.
+    fn total(&self) -> Option<u64> {
+        let folders = self.folders.values().filter(|scope| scope.is_some()).count() as u64;
+        let total = self.files + folders.saturating_sub(1);
+        (self.query.counts_all && total <= MAX_COUNTED).then_some(total)
     }
 
     /// Adds the file and the folders above it, down to the maximum depth.
@@ -133,7 +143,10 @@ impl<'a> Lister<'a> {
             if !self.shows(&folder, &entry, is_folder)? {
                 return Ok(());
             }
-            found.insert(entry.clone(), (!is_folder).then_some(file));
+            self.files += u64::from(!is_folder);
+            if self.query.after.as_deref().is_none_or(|after| entry.as_str() > after) {
+                found.insert(entry.clone(), (!is_folder).then_some(file));
+            }
             folder = entry;
         }
         Ok(())

@@ -93,6 +93,8 @@ fn no_listing_gets_out() {
         include_hidden: true,
         include_ignored: true,
         max_entries: 100,
+        after: None,
+        counts_all: false,
     });
     race(&fixture, 5_000, |tree, round| match tree.list(&rules, &queries[round % queries.len()], &not_cancelled()) {
         Ok(listing) => {
@@ -119,6 +121,7 @@ fn no_search_gets_out() {
         max_matches: 100,
         context_lines: 1,
         paths_only: false,
+        after: None,
         max_time: Duration::from_mins(1),
     };
     let text = format!("{CANARY}|inside");

@@ -93,7 +93,7 @@ impl<'a, V: Visitor> FolderReader<'a, V> {
         name: CString,
         file_type: FileType,
     ) -> Result<Option<Item>, WorkspaceError> {
-        // A name that is not UTF-8 or git's own cannot be shown.
+        // A name that is not UTF-8 or is Git-internal cannot be shown.
         let Ok(text) = name.to_str() else { return Ok(None) };
         let Ok(at) = folder.child(text) else { return Ok(None) };
         let is_folder = file_type == FileType::Directory;

@@ -138,7 +138,7 @@ async fn absence_of(run: &OfflineRun, record: &Record) -> Result<Absence, StartE
         size_bytes: u64,
     }
 
-    if record.tool == repair::TOOL {
+    if repair::TOOLS.contains(&record.tool.as_str()) {
         return Ok(Absence::Unknown);
     }
     if record.tool != PUT.name {

@@ -15,7 +15,7 @@ use crate::admin::output::{print, print_drift};
 use crate::bootstrap::error::StartError;
 use crate::config::{Accept, RepairConfig};
 
-pub(super) use record::TOOL;
+pub(super) use record::TOOLS;
 
 /// Prints where the workspace of a run that needs repair differs from its ledger, or accepts one side. Without a run, lists
 /// everything that needs an operator. Returns whether nothing is left to do.

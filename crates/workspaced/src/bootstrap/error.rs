@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 
+use engine::admission::operators::LoadError;
 use ledger::LedgerError;
 
 use crate::config::ConfigError;
@@ -41,6 +42,15 @@ impl StartError {
 impl From<LedgerError> for StartError {
     fn from(error: LedgerError) -> Self {
         Self::failed("the database", &error)
+    }
+}
+
+impl From<LoadError> for StartError {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Ledger(error) => error.into(),
+            LoadError::DuplicateName(_) => ConfigError(error.to_string()).into(),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! How far the checkpoints cover a run's chain.
 
+use engine::audit::report::ReportVerification;
 use ledger::{Ledger, StoredLeaf};
 use model::{ChainReport, RunId};
 use serde::Serialize;
@@ -39,6 +40,19 @@ pub(crate) struct AuditVerification {
     report: ChainReport,
     /// The last record that a signed checkpoint covers, or 0.
     checkpointed_seq: u64,
+}
+
+impl AuditVerification {
+    /// Returns the result as a report has it.
+    pub(crate) fn summary(self) -> ReportVerification {
+        let Self { report, checkpointed_seq } = self;
+        ReportVerification {
+            intact: report.intact,
+            verified_seq: report.head_seq,
+            checkpointed_seq,
+            problem: report.first_break.map(|found| found.problem),
+        }
+    }
 }
 
 impl Checkpoints {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use crate::config::Config;
 use crate::config::error::ConfigError;
 use crate::config::offline::{RepairArgs, ReplayArgs, VerifyArgs};
+use crate::config::operators::OperatorArgs;
 use crate::config::settings::Settings;
 
 /// The command line.
@@ -39,6 +40,8 @@ pub enum Command {
     /// Repair a run that answers `RUN_NEEDS_REPAIR`. Without `--accept`, show the differences, with exit code 1; without
     /// `--run`, list the runs that need repair and the folders in lost+found.
     Repair(RepairArgs),
+    /// Create, list or revoke operators. The service must not run on the same data; while it runs, use `/v1/operators`.
+    Operator(OperatorArgs),
 }
 
 /// Arguments of `serve`.

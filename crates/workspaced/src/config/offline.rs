@@ -14,7 +14,7 @@ use crate::config::settings::Settings;
 
 /// The data to work on.
 #[derive(Debug, clap::Args)]
-struct DataArgs {
+pub(crate) struct DataArgs {
     /// TOML file of settings, as for `serve`.
     #[arg(long, env = "WORKSPACED_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -162,7 +162,7 @@ impl RepairArgs {
 
 impl DataArgs {
     /// Returns these settings and those `given` otherwise, completed by the file.
-    fn merge(self, given: Settings) -> Result<Settings, ConfigError> {
+    pub(crate) fn merge(self, given: Settings) -> Result<Settings, ConfigError> {
         let given = Settings { data_dir: self.data_dir, database_url: self.database_url, ..given };
         Ok(match &self.config {
             Some(file) => given.or(Settings::read(file)?),

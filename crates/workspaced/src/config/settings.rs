@@ -8,6 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
+use model::Scope;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
@@ -52,6 +53,17 @@ const RENAMED: [Renamed; 5] = [
     Renamed { old: "import-threads", new: "import-concurrency", value: |settings| &mut settings.import_concurrency },
 ];
 
+/// One `[[operator]]` of the file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OperatorSetting {
+    pub(crate) name: String,
+    /// SHA-256 of the token, in hexadecimal.
+    #[serde(alias = "token-sha256")]
+    pub(crate) token_sha256: String,
+    pub(crate) scopes: Vec<Scope>,
+}
+
 /// Settings as written. A missing one has a default.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -78,9 +90,22 @@ pub(crate) struct Settings {
     #[arg(long = "git-allow-host", value_name = "HOST")]
     #[serde(alias = "git-allow-host")]
     pub(crate) git_allow_hosts: Option<Vec<String>>,
+    /// Origin of web pages whose scripts may call the service, such as `https://console.example`; may be repeated
+    /// [default: none]
+    ///
+    /// [env: `WORKSPACED_CORS_ORIGINS`, with `,` between origins]
+    #[arg(long = "cors-origin", value_name = "ORIGIN")]
+    #[serde(alias = "cors-origin")]
+    pub(crate) cors_origins: Option<Vec<String>>,
     /// TOML file of policy profiles, in addition to the built-in ones [default: none]
     #[arg(long, env = "WORKSPACED_PROFILES", value_name = "FILE")]
     pub(crate) profiles: Option<PathBuf>,
+    /// Whether `/metrics` requires an operator token with the scope `metrics` [default: false]
+    #[arg(long, env = "WORKSPACED_PROTECT_METRICS", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) protect_metrics: Option<bool>,
+    /// Operators, only in the file: `[[operator]]` with `name`, `token_sha256` and `scopes`.
+    #[arg(skip)]
+    pub(crate) operator: Option<Vec<OperatorSetting>>,
     /// Format of the log on standard error [default: text]
     #[arg(long, env = "WORKSPACED_LOG_FORMAT", value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
@@ -221,10 +246,9 @@ impl Settings {
             let roots = env("WORKSPACED_IMPORT_ROOTS")?;
             Some(roots.split(':').map(PathBuf::from).collect())
         });
-        self.git_allow_hosts = self.git_allow_hosts.or_else(|| {
-            let hosts = env("WORKSPACED_GIT_ALLOW_HOSTS")?;
-            Some(hosts.split(',').map(|host| host.trim().to_owned()).collect())
-        });
+        let list = |name: &str| Some(env(name)?.split(',').map(|item| item.trim().to_owned()).collect());
+        self.git_allow_hosts = self.git_allow_hosts.or_else(|| list("WORKSPACED_GIT_ALLOW_HOSTS"));
+        self.cors_origins = self.cors_origins.or_else(|| list("WORKSPACED_CORS_ORIGINS"));
         for renamed in RENAMED {
             let name = format!("WORKSPACED_{}", renamed.old.replace('-', "_").to_uppercase());
             let value = (renamed.value)(&mut self);
@@ -248,7 +272,8 @@ impl Settings {
             };
         }
         or! {
-            listen data_dir database_url import_roots git_allow_hosts profiles log_format log sandbox max_connections
+            listen data_dir database_url import_roots git_allow_hosts cors_origins profiles protect_metrics operator
+            log_format log sandbox max_connections
             header_timeout_seconds body_timeout_seconds min_bytes_per_second idle_timeout_seconds
             request_timeout_seconds max_body_bytes max_body_memory_bytes max_answer_memory_bytes max_archive_bytes
             rate_limit_per_second rate_limit_burst auth_failures_per_minute token_concurrency read_concurrency

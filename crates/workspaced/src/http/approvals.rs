@@ -3,11 +3,11 @@
 use axum::extract::State;
 use model::{Approval, ApprovalId};
 
-use crate::http::auth::{Auditor, Operator};
+use crate::http::auth::{Decider, Reviewer};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
-use engine::approvals::decide::ApprovalResult;
+use engine::approvals::decide::{self, ApprovalResult};
 use engine::approvals::{ApprovalDecision, ApprovalFilter};
 use engine::page::{List, Page, Paging};
 
@@ -20,7 +20,7 @@ use engine::page::{List, Page, Paging};
 )]
 pub(crate) async fn list_approvals(
     State(service): State<Service>,
-    _auditor: Auditor,
+    _reviewer: Reviewer,
     Query((filter, paging)): Query<(ApprovalFilter, Paging)>,
 ) -> Result<Json<Page<Approval>>, Problem> {
     let (limit, after) = paging.check(List::Approvals)?;
@@ -35,7 +35,7 @@ pub(crate) async fn list_approvals(
 )]
 pub(crate) async fn get_approval(
     State(service): State<Service>,
-    _auditor: Auditor,
+    _reviewer: Reviewer,
     Path(id): Path<ApprovalId>,
     Query(()): Query<()>,
 ) -> Result<Json<Approval>, Problem> {
@@ -45,7 +45,9 @@ pub(crate) async fn get_approval(
 /// Approve a pending call
 ///
 /// The call is planned and judged again against the current files, and then applied. The approval becomes `approved`, or
-/// `failed` if the files have changed since.
+/// `failed` if the files have changed since. If the run's policy requires several approvers, the approval stays `pending`
+/// with the operator in `approvedBy` until the last of them approves; an operator who approves again changes nothing. With
+/// `notCreator`, the operator who created the run, and the one who made the call, get 403 `FORBIDDEN`.
 #[utoipa::path(
     post, path = "/v1/approvals/{approvalId}/approve", tag = "approvals", operation_id = "approveCall",
     params(("approvalId" = ApprovalId, Path)), request_body = ApprovalDecision,
@@ -57,15 +59,18 @@ pub(crate) async fn get_approval(
 )]
 pub(crate) async fn approve(
     State(service): State<Service>,
-    _operator: Operator,
+    Decider { operator, request, .. }: Decider,
     Path(id): Path<ApprovalId>,
     Query(()): Query<()>,
     Json(decision): Json<ApprovalDecision>,
 ) -> Result<Json<ApprovalResult>, Problem> {
-    Ok(Json(service.approve(&id, decision.check()?).await?))
+    let decider = decide::Decider { request: Some(request), ..decision.check(operator)? };
+    Ok(Json(service.approve(&id, decider).await?))
 }
 
 /// Deny a pending call
+///
+/// One denial ends the approval, regardless of how many operators have approved.
 #[utoipa::path(
     post, path = "/v1/approvals/{approvalId}/deny", tag = "approvals", operation_id = "denyCall",
     params(("approvalId" = ApprovalId, Path)), request_body = ApprovalDecision,
@@ -77,10 +82,11 @@ pub(crate) async fn approve(
 )]
 pub(crate) async fn deny(
     State(service): State<Service>,
-    _operator: Operator,
+    Decider { operator, request, .. }: Decider,
     Path(id): Path<ApprovalId>,
     Query(()): Query<()>,
     Json(decision): Json<ApprovalDecision>,
 ) -> Result<Json<ApprovalResult>, Problem> {
-    Ok(Json(service.deny(&id, decision.check()?).await?))
+    let decider = decide::Decider { request: Some(request), ..decision.check(operator)? };
+    Ok(Json(service.deny(&id, decider).await?))
 }

@@ -4,6 +4,7 @@ pub(crate) mod artifacts;
 pub(crate) mod changes;
 pub(crate) mod checkpoints;
 mod event_stream;
+pub(crate) mod report;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -14,11 +15,11 @@ use ledger::RecordFilter;
 use model::{Record, RunId, ToolCallId};
 
 use crate::checkpoints::AuditVerification;
-use crate::http::auth::{Auditor, RunAuditor};
+use crate::http::auth::{Auditor, RunAuditor, RunReviewer};
 use crate::http::extract::{Json, Path, Query, json_text};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::audit::{Filters, RunFilter, ToolCall, Wait};
+use engine::audit::{Filters, RunFilter, ToolCall, WaitQuery};
 use engine::page::{Cursor, List, Page, Paging};
 
 /// List the records of all runs
@@ -88,7 +89,7 @@ async fn page_of(
 )]
 pub(crate) async fn stream_audit(
     State(service): State<Service>,
-    Auditor { permit }: Auditor,
+    Auditor { permit, .. }: Auditor,
     Query((run, filters)): Query<(RunFilter, Filters)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -99,7 +100,7 @@ pub(crate) async fn stream_audit(
         None if filter.since.is_some() => 0,
         None => service.newest_position(),
     };
-    let state = (service.follow(filter, after), permit.into_stream()?);
+    let state = (service.follow_records(filter, after), permit.into_stream()?);
     let records = stream::unfold(state, async |(mut follow, open)| {
         let record = follow.next().await.transpose()?;
         Some((record, (follow, open)))
@@ -134,17 +135,17 @@ pub(crate) async fn verify_run(
 /// for a call that waits for an approval is sent when the call is decided or the time is over.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/tool-calls/{toolCallId}", tag = "audit", operation_id = "getToolCall",
-    params(("run" = RunId, Path), ("toolCallId" = ToolCallId, Path), Wait),
+    params(("run" = RunId, Path), ("toolCallId" = ToolCallId, Path), WaitQuery),
     responses((status = 200, description = "The call's record.", body = ToolCall)),
 )]
 pub(crate) async fn get_tool_call(
     State(service): State<Service>,
-    RunAuditor { run, may_read, permit }: RunAuditor,
+    RunReviewer { run, may_read, permit, .. }: RunReviewer,
     Path((_run, id)): Path<(String, ToolCallId)>,
-    Query((wait,)): Query<(Wait,)>,
+    Query((wait,)): Query<(WaitQuery,)>,
 ) -> Result<Json<ToolCall>, Problem> {
     let call = tokio::select! {
-        call = service.tool_call_once_decided(&run, &id, wait.patience()) => call?,
+        call = service.tool_call_once_decided(&run, &id, wait.timeout()) => call?,
         () = service.token_ended(permit.token()) => return Err(Problem::unauthenticated()),
     };
     Ok(Json(if may_read { call } else { call.without_content() }))

@@ -1,44 +1,87 @@
 //! Authentication and authorisation, as extractors: a handler that takes one of them cannot skip the check.
 
-use std::net::{IpAddr, Ipv4Addr};
+pub(crate) mod bearer;
+pub(crate) mod scopes;
+
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
-use model::{Permission, Refusal, RunId, Sha256};
-
-use crate::http::problem::Problem;
-use crate::http::token_body::VerifiedToken;
-use crate::service::{Caller, Service};
+use engine::admission::operators::OperatorIdentity;
 use engine::admission::rate_limit::RequestPermit;
-use engine::admission::tokens::{Identity, Scope};
+use engine::admission::tokens::Identity;
 use engine::call_error::refusals::forbidden;
+use engine::tool::Tool;
 use engine::tools;
+use model::{Code, Permission, Refusal, RunId, Scope, Token};
 
-/// An operator with the scope `orchestrate`.
-#[derive(Debug)]
-pub(crate) struct Operator {
-    _permit: RequestPermit,
-}
+use crate::http::auth::bearer::{Bearer, parse_run, run_in_path};
+use crate::http::auth::scopes::{Accepts, Auditors, Deciders, MetricsReaders, Orchestrators, Reviewers};
+use crate::http::conventions::request_ids;
+use crate::http::problem::Problem;
+use crate::service::{Caller, RequestIds, Service};
 
-/// An operator with the scope `orchestrate` or `audit`.
+/// An operator with a scope that `S` accepts.
 #[derive(Debug)]
-pub(crate) struct Auditor {
+pub(crate) struct OperatorWith<S> {
+    /// The operator.
+    pub(crate) operator: Arc<OperatorIdentity>,
+    /// The IDs of the request.
+    pub(crate) request: Arc<RequestIds>,
     /// The rate-limit permit of the request.
     pub(crate) permit: RequestPermit,
+    scopes: PhantomData<S>,
 }
 
-/// A caller that may use tools: an operator with the scope `orchestrate`, or any run token.
+impl<S> OperatorWith<S> {
+    /// Returns the operator as the caller of this request.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller::of_operator(&self.operator).in_request(Some(Arc::clone(&self.request)))
+    }
+}
+
+/// An operator that may do everything.
+pub(crate) type Operator = OperatorWith<Orchestrators>;
+/// An operator that may decide about calls.
+pub(crate) type Decider = OperatorWith<Deciders>;
+/// An operator that may read the audit.
+pub(crate) type Auditor = OperatorWith<Auditors>;
+/// An operator that may read runs and approvals.
+pub(crate) type Reviewer = OperatorWith<Reviewers>;
+
+/// A caller that may use tools: an operator that may do everything, or any run token.
 #[derive(Debug)]
 pub(crate) struct ToolUser {
     /// The run of a run token.
     pub(crate) run: Option<RunId>,
+    /// What the caller may do.
+    pub(crate) permissions: BTreeSet<Permission>,
     _permit: RequestPermit,
 }
 
-/// A caller that may use tools on the run in the path: one of its run tokens, or an operator with the scope `orchestrate`.
+/// A caller on the run in the path: one of its run tokens, or an operator with a scope that `S` accepts.
 #[derive(Debug)]
-pub(crate) struct RunCaller {
+pub(crate) struct RunCallerWith<S> {
+    /// The run.
+    pub(crate) run: RunId,
+    /// The caller.
+    pub(crate) caller: Caller,
+    _permit: RequestPermit,
+    scopes: PhantomData<S>,
+}
+
+/// A caller that may change the run.
+pub(crate) type RunCaller = RunCallerWith<Orchestrators>;
+/// A caller that may read the run's files.
+pub(crate) type RunReader = RunCallerWith<Auditors>;
+/// A caller that may read the run's diff.
+pub(crate) type DiffReader = RunCallerWith<Reviewers>;
+
+/// A caller with a run token, for routes that name no run: the token says which.
+#[derive(Debug)]
+pub(crate) struct RunTokenCaller {
     /// The run.
     pub(crate) run: RunId,
     /// The caller.
@@ -46,106 +89,78 @@ pub(crate) struct RunCaller {
     _permit: RequestPermit,
 }
 
-/// A caller that may read the audit of the run in the path: an operator, or one of its run tokens with the permission
-/// `audit:read`.
+/// A caller of the tool in the path, on the run in the path: see [`scopes_for`].
 #[derive(Debug)]
-pub(crate) struct RunAuditor {
+pub(crate) struct ToolCaller(pub(crate) RunCaller);
+
+/// A caller that may read about the run in the path: an operator with a scope that `S` accepts, or one of the run's tokens
+/// with the permission `audit:read`.
+#[derive(Debug)]
+pub(crate) struct RunAuditorWith<S> {
     /// The run.
     pub(crate) run: RunId,
     /// Whether the caller may see file content: operators may, run tokens need `file:read`.
     pub(crate) may_read: bool,
     /// The rate-limit permit of the request.
     pub(crate) permit: RequestPermit,
+    scopes: PhantomData<S>,
 }
 
-/// Maximum length of a token.
-const MAX_TOKEN_BYTES: usize = 512;
+/// A caller that may read the run's audit.
+pub(crate) type RunAuditor = RunAuditorWith<Auditors>;
+/// A caller that may read a call of the run and its diff.
+pub(crate) type RunReviewer = RunAuditorWith<Reviewers>;
 
-/// The peer address of the connection: the caller's, or that of a proxy in front of the service.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerAddr(pub(crate) IpAddr);
-
-/// A verified token.
-struct Bearer {
-    hash: Sha256,
-    identity: Identity,
+/// A caller that may see the run in the path: an operator that may read runs, or any of the run's tokens.
+#[derive(Debug)]
+pub(crate) struct RunViewer {
+    /// The token, if it is one of the run.
+    pub(crate) token: Option<Arc<Token>>,
+    _permit: RequestPermit,
 }
 
-impl Bearer {
-    async fn of(parts: &Parts, service: &Service) -> Result<Self, Problem> {
-        // Requests of tests that call the router directly have no peer.
-        let peer = parts.extensions.get::<PeerAddr>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
-        let Some(token) = bearer_token(&parts.headers) else {
-            service.tokens.fail(peer)?;
-            return Err(Problem::unauthenticated());
-        };
-        let hash = Sha256::of(token.as_bytes());
-        let identity = service.identify(token, &hash, peer).await?.ok_or_else(Problem::unauthenticated)?;
-        if let Some(verified) = parts.extensions.get::<VerifiedToken>() {
-            verified.set(hash);
-        }
-        Ok(Self { hash, identity })
-    }
+/// A caller that may read the metrics: anyone, unless the settings protect them.
+#[derive(Debug)]
+pub(crate) struct MetricsReader {
+    _permit: Option<RequestPermit>,
+}
 
-    /// Takes the request's rate-limit permit.
-    fn permit(&self, service: &Service) -> Result<RequestPermit, Refusal> {
-        service.rate_limiter.acquire(self.hash)
+/// Returns the scopes of operators that may call a tool. A tool that does not exist is not disclosed to others.
+pub(crate) fn scopes_for(tool: Option<&Tool>) -> &'static [Scope] {
+    match tool {
+        Some(tool) if tool.mutates() => Orchestrators::SCOPES,
+        Some(tool) if tool.name == "diff_workspace" => Reviewers::SCOPES,
+        Some(_) | None => Auditors::SCOPES,
     }
 }
 
-/// Returns the bearer token of a request with exactly one `Authorization` header.
-fn bearer_token(headers: &HeaderMap) -> Option<&str> {
-    let mut all = headers.get_all(header::AUTHORIZATION).iter();
-    let (Some(only), None) = (all.next(), all.next()) else { return None };
-    let (scheme, token) = only.to_str().ok()?.split_once(' ')?;
-    let token = token.trim_matches(' ');
-    let fits = scheme.eq_ignore_ascii_case("bearer")
-        && (1..=MAX_TOKEN_BYTES).contains(&token.len())
-        && token.bytes().all(|byte| byte.is_ascii_graphic());
-    fits.then_some(token)
-}
-
-/// Returns the `{run}` of the path, unparsed.
-async fn run_in_path(parts: &mut Parts, service: &Service) -> Result<String, Problem> {
-    let members = RawPathParams::from_request_parts(parts, service).await;
-    let members = members.map_err(|_| Refusal::invalid("the path is not UTF-8", "Encode the path as UTF-8."))?;
-    let run = members.iter().find(|(name, _)| *name == "run").map(|(_, run)| run.to_owned());
-    run.ok_or_else(Problem::no_route)
+/// Returns the `{tool}` of the path.
+async fn tool_in_path(parts: &mut Parts, service: &Service) -> Option<&'static Tool> {
+    let members = RawPathParams::from_request_parts(parts, service).await.ok()?;
+    let (_, name) = members.iter().find(|(name, _)| *name == "tool")?;
+    tools::find(name)
 }
 
 /// Returns the refusal of a caller that lacks the permission for the `{tool}` of the path.
 async fn missing_permission(caller: &Caller, parts: &mut Parts, service: &Service) -> Option<Refusal> {
-    let members = RawPathParams::from_request_parts(parts, service).await.ok()?;
-    let (_, name) = members.iter().find(|(name, _)| *name == "tool")?;
-    let tool = tools::find(name)?;
+    let tool = tool_in_path(parts, service).await?;
     let may = tool.permissions.iter().any(|permission| caller.permissions.contains(permission));
     (!may).then(|| forbidden(tool.permissions))
 }
 
-fn parse_run(raw: &str) -> Result<RunId, Refusal> {
-    RunId::parse(raw).map_err(|error| Refusal::invalid(error.to_string(), "Name a run as GET /v1/runs lists it."))
-}
-
-impl FromRequestParts<Service> for Operator {
+impl<S: Accepts> FromRequestParts<Service> for OperatorWith<S> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let bearer = Bearer::of(parts, service).await?;
-        match bearer.identity {
-            Identity::Operator(Scope::Orchestrate) => Ok(Self { _permit: bearer.permit(service)? }),
-            Identity::Operator(Scope::Audit) | Identity::Run(_) => Err(Problem::forbidden()),
-        }
-    }
-}
-
-impl FromRequestParts<Service> for Auditor {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        let bearer = Bearer::of(parts, service).await?;
-        match bearer.identity {
-            Identity::Operator(Scope::Orchestrate | Scope::Audit) => Ok(Self { permit: bearer.permit(service)? }),
-            Identity::Run(_) => Err(Problem::forbidden()),
+        match &bearer.identity {
+            Identity::Operator(operator) if operator.has_any(S::SCOPES) => Ok(Self {
+                operator: Arc::clone(operator),
+                request: request_ids::of(&parts.extensions),
+                permit: bearer.permit(parts, service)?,
+                scopes: PhantomData,
+            }),
+            Identity::Operator(_) | Identity::Run(_) => Err(Problem::forbidden()),
         }
     }
 }
@@ -155,53 +170,119 @@ impl FromRequestParts<Service> for ToolUser {
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let bearer = Bearer::of(parts, service).await?;
-        let run = match &bearer.identity {
-            Identity::Operator(Scope::Orchestrate) => None,
-            Identity::Run(token) => Some(token.run_id.clone()),
-            Identity::Operator(Scope::Audit) => return Err(Problem::forbidden()),
+        let (run, caller) = match &bearer.identity {
+            Identity::Operator(operator) if operator.has_any(Orchestrators::SCOPES) => {
+                (None, Caller::of_operator(operator))
+            }
+            Identity::Operator(_) => return Err(Problem::forbidden()),
+            Identity::Run(token) => (Some(token.run_id.clone()), Caller::of(token)),
         };
-        Ok(Self { run, _permit: bearer.permit(service)? })
+        Ok(Self { run, permissions: caller.permissions, _permit: bearer.permit(parts, service)? })
     }
 }
 
-impl FromRequestParts<Service> for RunCaller {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+impl<S: Accepts> RunCallerWith<S> {
+    async fn with_scopes(parts: &mut Parts, service: &Service, scopes: &[Scope]) -> Result<Self, Problem> {
         let bearer = Bearer::of(parts, service).await?;
         let raw_run = run_in_path(parts, service).await?;
         let caller = match &bearer.identity {
-            Identity::Operator(Scope::Orchestrate) => Caller::operator(),
+            Identity::Operator(operator) if operator.has_any(scopes) => Caller::of_operator(operator),
             // Decided without looking up the run in the path: the answer must not reveal whether it exists.
             Identity::Run(token) if token.run_id.as_str() == raw_run => Caller::of(token),
-            Identity::Operator(Scope::Audit) | Identity::Run(_) => return Err(Problem::forbidden()),
+            Identity::Operator(_) | Identity::Run(_) => return Err(Problem::forbidden()),
         };
-        let permit = match bearer.permit(service) {
+        let permit = match bearer.permit(parts, service) {
             Ok(permit) => permit,
             // `FORBIDDEN` comes before `RATE_LIMITED` if it needs no lookup of the run.
             Err(limited) => return Err(missing_permission(&caller, parts, service).await.unwrap_or(limited).into()),
         };
         tracing::Span::current().record("run.id", &raw_run);
-        Ok(Self { run: parse_run(&raw_run)?, caller, _permit: permit })
+        let caller = caller.in_request(Some(request_ids::of(&parts.extensions)));
+        Ok(Self { run: parse_run(&raw_run)?, caller, _permit: permit, scopes: PhantomData })
     }
 }
 
-impl FromRequestParts<Service> for RunAuditor {
+impl<S: Accepts> FromRequestParts<Service> for RunCallerWith<S> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        Self::with_scopes(parts, service, S::SCOPES).await
+    }
+}
+
+impl FromRequestParts<Service> for ToolCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        let scopes = scopes_for(tool_in_path(parts, service).await);
+        RunCaller::with_scopes(parts, service, scopes).await.map(Self)
+    }
+}
+
+impl FromRequestParts<Service> for RunTokenCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        let bearer = Bearer::of(parts, service).await?;
+        let Identity::Run(token) = &bearer.identity else {
+            return Err(forbidden_operator().into());
+        };
+        let caller = Caller::of(token).in_request(Some(request_ids::of(&parts.extensions)));
+        let run = token.run_id.clone();
+        tracing::Span::current().record("run.id", run.as_str());
+        Ok(Self { run, caller, _permit: bearer.permit(parts, service)? })
+    }
+}
+
+/// Refuses an operator where only the token of a run says which run is meant.
+fn forbidden_operator() -> Refusal {
+    let message = "this route takes the token of a run, which says which run is meant";
+    Refusal::new(Code::Forbidden, message, "Create a run, or issue a token for one, and use that token.")
+}
+
+impl<S: Accepts> FromRequestParts<Service> for RunAuditorWith<S> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
         let bearer = Bearer::of(parts, service).await?;
         let raw_run = run_in_path(parts, service).await?;
         let may_read = match &bearer.identity {
-            Identity::Operator(Scope::Orchestrate | Scope::Audit) => true,
+            Identity::Operator(operator) if operator.has_any(S::SCOPES) => true,
             Identity::Run(token)
                 if token.run_id.as_str() == raw_run && token.permissions.contains(&Permission::AuditRead) =>
             {
                 Caller::of(token).may_read()
             }
-            Identity::Run(_) => return Err(Problem::forbidden()),
+            Identity::Operator(_) | Identity::Run(_) => return Err(Problem::forbidden()),
         };
-        let permit = bearer.permit(service)?;
-        Ok(Self { run: parse_run(&raw_run)?, may_read, permit })
+        let permit = bearer.permit(parts, service)?;
+        Ok(Self { run: parse_run(&raw_run)?, may_read, permit, scopes: PhantomData })
+    }
+}
+
+impl FromRequestParts<Service> for RunViewer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        let bearer = Bearer::of(parts, service).await?;
+        let raw_run = run_in_path(parts, service).await?;
+        let token = match &bearer.identity {
+            Identity::Operator(operator) if operator.has_any(Reviewers::SCOPES) => None,
+            Identity::Run(token) if token.run_id.as_str() == raw_run => Some(Arc::clone(token)),
+            Identity::Operator(_) | Identity::Run(_) => return Err(Problem::forbidden()),
+        };
+        Ok(Self { token, _permit: bearer.permit(parts, service)? })
+    }
+}
+
+impl FromRequestParts<Service> for MetricsReader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
+        if !service.state.protect_metrics {
+            return Ok(Self { _permit: None });
+        }
+        let reader = OperatorWith::<MetricsReaders>::from_request_parts(parts, service).await?;
+        Ok(Self { _permit: Some(reader.permit) })
     }
 }

@@ -2,6 +2,7 @@
 
 mod conditional;
 pub(crate) mod drift;
+mod reason;
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use workspace::Transfer;
 
-use crate::http::auth::RunCaller;
+use crate::http::auth::{RunCaller, RunReader};
 use crate::http::extract::body::{BodyError, BodyReader};
 use crate::http::extract::{Path, Query, json_text};
 use crate::http::files::conditional::{
@@ -27,11 +28,15 @@ use crate::http::transfer::MinRate;
 use crate::service::Service;
 use engine::CallError;
 use engine::call::{Answer, Failed};
-use engine::dispatch::file_transfers::{FileCallOptions, Pieces, Upload};
+use engine::dispatch::file_transfers::{Chunks, FileCallOptions, Upload};
 use engine::tools::files::StoredFile;
 
 /// Chunks of an upload that may wait for the disk.
 const MAX_WAITING_CHUNKS: usize = 16;
+
+/// Describes the header in the API document.
+const REASON_FORMAT: &str =
+    "The reason, 1 to 2,000 characters: UTF-8, or `utf-8''` and percent-encoded UTF-8 (RFC 8187).";
 
 static REASON: HeaderName = HeaderName::from_static("x-reason");
 static TOOL_CALL_ID: HeaderName = HeaderName::from_static("x-tool-call-id");
@@ -65,7 +70,7 @@ pub(crate) struct FileQuery {
 )]
 pub(crate) async fn get_file(
     State(service): State<Service>,
-    RunCaller { run, caller, .. }: RunCaller,
+    RunReader { run, caller, .. }: RunReader,
     Path((_run, path)): Path<(String, String)>,
     Query((query,)): Query<(FileQuery,)>,
     method: Method,
@@ -95,7 +100,7 @@ pub(crate) async fn get_file(
         ("run" = RunId, Path), ("path" = String, Path, description = "The path, with unescaped slashes."),
         ("If-Match" = Option<String>, Header, description = "The ETag of the version to replace."),
         ("If-None-Match" = Option<String>, Header, description = "`*`: the file must not exist."),
-        ("X-Reason" = String, Header, description = "The reason, 1 to 2,000 characters."),
+        ("X-Reason" = String, Header, description = REASON_FORMAT),
         ("X-Tool-Call-Id" = Option<String>, Header, description = "The ID of the call.")
     ),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
@@ -121,7 +126,7 @@ pub(crate) async fn put_file(
     let (expected, options) = with_precondition(precondition, call_options(&headers));
     let announced = body.size_hint().exact();
     let min_rate = MinRate::of(&service.limits);
-    let upload = Upload { expected, announced, begin: move || receive(body, min_rate) };
+    let upload = Upload { expected, announced, receive: move || receive(body, min_rate) };
     let answer = service.put_file(&run, caller, &path, &options, upload).await.map_err(failed_precondition)?;
     let status = if expected.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok(stored(status, answer))
@@ -133,7 +138,7 @@ pub(crate) async fn put_file(
     params(
         ("run" = RunId, Path), ("path" = String, Path, description = "The path, with unescaped slashes."),
         ("If-Match" = String, Header, description = "The ETag of the version to delete."),
-        ("X-Reason" = String, Header, description = "The reason, 1 to 2,000 characters."),
+        ("X-Reason" = String, Header, description = REASON_FORMAT),
         ("X-Tool-Call-Id" = Option<String>, Header, description = "The ID of the call.")
     ),
     responses((status = 200, description = "The file was deleted.", body = StoredFile)),
@@ -156,11 +161,13 @@ fn call_options(headers: &HeaderMap) -> FileCallOptions {
     let mut options = FileCallOptions::default();
     for (name, option) in [(&REASON, &mut options.reason), (&TOOL_CALL_ID, &mut options.tool_call_id)] {
         let Some(value) = headers.get(name) else { continue };
-        if let Ok(text) = std::str::from_utf8(value.as_bytes()) {
-            *option = Some(text.to_owned());
-        } else {
+        let text = std::str::from_utf8(value.as_bytes()).map_err(|_| {
             let message = format!("the header {name} is not UTF-8");
-            options.refusal = Some(Refusal::invalid(message, "Encode the header as UTF-8."));
+            Refusal::invalid(message, "Encode the header as UTF-8.")
+        });
+        match text.and_then(|text| if *name == REASON { reason::decode(text) } else { Ok(text.to_owned()) }) {
+            Ok(text) => *option = Some(text),
+            Err(refusal) => options.refusal = Some(refusal),
         }
     }
     options
@@ -242,7 +249,7 @@ fn file_body(transfer: Transfer, from: u64, to: u64) -> Body {
 }
 
 /// Starts receiving a body. If it ends early or is too slow the last item is an error.
-fn receive(body: Body, min_rate: MinRate) -> Pieces {
+fn receive(body: Body, min_rate: MinRate) -> Chunks {
     let (sender, receiver) = mpsc::channel(MAX_WAITING_CHUNKS);
     let mut body = BodyReader::new(body, min_rate);
     tokio::spawn(async move {

@@ -9,6 +9,7 @@ use tower::ServiceBuilder;
 use tower_http::set_header::SetResponseHeaderLayer;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
+use crate::http::auth::MetricsReader;
 use crate::http::extract::Json;
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
@@ -53,12 +54,12 @@ pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<Health
 
 /// Get the metrics of the service
 ///
-/// In Prometheus text format.
+/// In Prometheus text format. If the service is configured to protect them, an operator token is required.
 #[utoipa::path(
-    get, path = "/metrics", tag = "open", operation_id = "getMetrics", security(()),
+    get, path = "/metrics", tag = "open", operation_id = "getMetrics", security((), ("bearer" = [])),
     responses((status = 200, description = "The metrics.", body = String, content_type = "text/plain")),
 )]
-pub(crate) async fn metrics(State(service): State<Service>) -> Response {
+pub(crate) async fn metrics(State(service): State<Service>, _reader: MetricsReader) -> Response {
     service.record_gauges();
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], telemetry::render_metrics()).into_response()
 }

@@ -1,6 +1,7 @@
 //! What happens around every request: tracing, limits, metrics, and a problem document for every failure.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
@@ -8,12 +9,16 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::Body as _;
-use model::Refusal;
+use model::{MAX_UPLOAD_BYTES, Refusal};
 use tracing::Span;
 use tracing::field::Empty;
 
+use crate::http::conventions::compression::Verbatim;
+use crate::http::conventions::rate_limit::ObservedRate;
+use crate::http::conventions::request_ids;
 use crate::http::problem::{PROBLEM_JSON, Problem};
 use crate::http::token_body::{VerifiedToken, end_with_token};
+use crate::http::tools::{self, text_view};
 use crate::service::Service;
 use crate::telemetry;
 use engine::admission::body_memory::RequestMemory;
@@ -27,6 +32,7 @@ const TOOL_CALL: &str = "/v1/runs/{run}/tool-calls/{toolCallId}";
 const CHANGES: &str = "/v1/runs/{run}/changes";
 const ARCHIVE: &str = "/v1/runs/{run}/archive";
 const FILES: &str = "/v1/runs/{run}/files/{*path}";
+const UPLOADS: &str = "/v1/runs/{run}/artifacts/sha256/{digest}";
 
 /// Returns the pattern of the request's route. The path itself holds IDs and file names, so it is never logged or counted.
 fn route_of(request: &Request) -> Option<&str> {
@@ -36,6 +42,7 @@ fn route_of(request: &Request) -> Option<&str> {
 /// Makes the span of a request.
 pub(crate) fn request_span(request: &Request) -> Span {
     let (method, route) = (request.method(), route_of(request).unwrap_or("unmatched"));
+    let ids = request_ids::of(request.extensions());
     match route {
         // Polled every few seconds: nothing about them is logged at the default level.
         "/healthz" | "/readyz" | "/metrics" => {
@@ -45,6 +52,8 @@ pub(crate) fn request_span(request: &Request) -> Span {
             "request",
             http.method = %method,
             http.route = route,
+            request.id = ids.request_id,
+            trace.id = ids.trace_id,
             run.id = Empty,
             tool.name = Empty,
             tool_call.id = Empty,
@@ -68,20 +77,40 @@ pub(crate) fn panic_response(panic: Box<dyn Any + Send>) -> Response {
 }
 
 /// Checks the limits of a request, answers it, and bounds the memory and the lifetime of the response.
-pub(crate) async fn answer(State(service): State<Service>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn answer(State(service): State<Service>, request: Request, next: Next) -> Response {
+    let ids = request_ids::of(request.extensions());
+    let mut response = request_ids::scope(Arc::clone(&ids), answer_within_limits(service, request, next)).await;
+    request_ids::add_to(&mut response, &ids);
+    response
+}
+
+async fn answer_within_limits(service: Service, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
     let method = request.method().clone();
+    let prefers_text = route == tools::PATH && text_view::prefers_text(request.headers());
+    let as_preferred = |response| if prefers_text { text_view::refusal(response) } else { response };
     let token = VerifiedToken::default();
     request.extensions_mut().insert(token.clone());
+    // Nothing is observed without a rate limit.
+    let rate = service.limits.rate.map(|limit| (ObservedRate::default(), limit));
+    if let Some((observed, _)) = &rate {
+        request.extensions_mut().insert(observed.clone());
+    }
     let response = RequestMemory::scope(answer_in_time(&service, request, next, route)).await;
-    let response = end_with_token(&service, &token, into_problem(response));
+    let response = end_with_token(&service, &token, as_preferred(into_problem(response)));
     // Responses to callers without a token have memory of their own: they cannot use up that of other callers.
     let token = token.hash();
     let memory = if token.is_some() { &service.state.answer_memory } else { &service.state.open_answer_memory };
     let held = memory.hold(response, token, service.limits.body_timeout).await;
-    let response = held.unwrap_or_else(|error| Problem::from(error).into_response());
+    let mut response = held.unwrap_or_else(|error| as_preferred(Problem::from(error).into_response()));
+    if let Some((observed, limit)) = rate {
+        observed.add_to(&mut response, limit);
+    }
+    if route == FILES {
+        response.extensions_mut().insert(Verbatim);
+    }
     telemetry::request_answered(route, &method, response.status().as_u16(), started.elapsed());
     response
 }
@@ -91,6 +120,7 @@ async fn answer_in_time(service: &Service, request: Request, next: Next, route: 
     let limits = &service.limits;
     let max_body_bytes = match (request.method(), route) {
         (&Method::PUT, ARCHIVE) => limits.max_archive_bytes,
+        (&Method::PUT, UPLOADS) => MAX_UPLOAD_BYTES,
         // The run's policy limits it, which is known once the caller is.
         (&Method::PUT, FILES) => u64::MAX,
         _ => limits.max_body_bytes,

@@ -1,5 +1,8 @@
 //! The OpenAPI document: the documented routes, one path per tool from the catalogue, and the responses common to all.
 
+mod callers;
+mod conventions;
+
 use model::{ApprovalId, ArtifactId, RunId, TokenId, ToolCallId};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -20,17 +23,28 @@ Every request except those tagged `open` requires `Authorization: Bearer TOKEN`.
 `application/problem+json` document with a `code` for programs to match on and a `hint` that says what to do next. If \
 several refusals apply, the first in this order is returned: limits of transport, `UNAUTHENTICATED`, `FORBIDDEN`, \
 `RATE_LIMITED`, `INVALID_REQUEST`, `PATH_REJECTED`, `RUN_CLOSED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, existence, \
-content, expected state, budget, approval.";
+content, expected state, budget, approval. `type` is the path of a page that explains the code.
+
+`X-Request-Id` names each request in responses, logs and records; `traceparent` is recorded. Responses of text and JSON from \
+1 KiB on, other than the bytes of files, are compressed by gzip or zstd if `Accept-Encoding` permits. With a rate limit, \
+`RateLimit` and `RateLimit-Policy` are part of every response to a token.
+
+A tool call with `Accept: text/plain` is answered as text for a model: content without escapes, and no IDs, hashes or \
+sequence numbers, which are in the headers `Workspaced-Call`, `Workspaced-Seq` and `Workspaced-Sha256`. A refusal has the \
+same status, and its text is `CODE: message`, the hint, and what helps with it. Where a tool takes an array, a single value \
+is taken as an array of one.";
 
 /// The tags with their descriptions.
-const TAGS: [(&str, &str); 6] = [
+const TAGS: [(&str, &str); 8] = [
     (
         "tools",
         "Tool calls of an agent. A repeated `toolCallId` is the same call: a mutation returns its first response again.",
     ),
     ("runs", "Runs and their tokens, for orchestrators."),
     ("approvals", "Calls that wait for an approval."),
+    ("operators", "People and programs with a token of their own, and what they may do."),
     ("audit", "What was done, by whom and why, in a hash chain."),
+    ("events", "What happened outside of the tools, in the same hash chain."),
     ("files", "Files and trees as bytes, for programs."),
     ("open", "Routes that require no token."),
 ];
@@ -40,6 +54,7 @@ pub(crate) fn document(routes: OpenApi) -> Value {
     let mut document = serde_json::to_value(routes).unwrap_or_default();
     add_head(&mut document);
     add_schemas(&mut document);
+    conventions::add_components(&mut document);
     for tool in TOOLS {
         document["paths"][TOOL_PATH.replace("{tool}", tool.name)] = json!({ "post": tool_operation(tool) });
     }
@@ -59,6 +74,8 @@ pub(crate) fn document(routes: OpenApi) -> Value {
         for (path, item) in paths {
             for (_, operation) in item.as_object_mut().into_iter().flatten() {
                 add_common_responses(path, operation);
+                callers::add(operation);
+                conventions::add_to(operation);
             }
         }
     }
@@ -77,10 +94,14 @@ fn add_head(document: &mut Value) {
     document["tags"] =
         TAGS.iter().map(|(name, description)| json!({"name": name, "description": description})).collect();
     document["security"] = json!([{"bearer": []}]);
+    for (name, description, schema) in text_headers() {
+        document["components"]["headers"][name] = json!({"description": description, "schema": schema});
+    }
     document["components"]["securitySchemes"] = json!({"bearer": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An operator token or a run token. Never in a query string.",
+        "description": "An operator token or a run token; each operation says which in `x-scopes` and `x-run-token`. Never in \
+                        a query string.",
     }});
 }
 
@@ -109,7 +130,10 @@ fn tool_operation(tool: &Tool) -> Value {
     let schema = |name: String| json!({"schema": {"$ref": format!("#/components/schemas/{name}")}});
     let permissions: Vec<_> = tool.permissions.iter().map(|one| format!("`{}`", one.as_str())).collect();
     let mut responses = json!({
-        "200": {"description": "The call's result.", "content": {"application/json": schema((tool.output)().name)}},
+        "200": {"description": "The call's result.", "headers": text_header_references(), "content": {
+            "application/json": schema((tool.output)().name),
+            "text/plain": {"schema": {"type": "string"}},
+        }},
         "409": problem("The file or the run is not in the expected state.", "RUN_CLOSED"),
         "413": problem("A file or the body is too large.", "FILE_TOO_LARGE"),
         "415": problem("The file is binary, or the body has a `Content-Encoding`.", "UNSUPPORTED_BINARY"),
@@ -117,7 +141,8 @@ fn tool_operation(tool: &Tool) -> Value {
     if tool.mutates() {
         responses["202"] = json!({
             "description": "`APPROVAL_REQUIRED`: the call waits for an approval; nothing has changed yet.",
-            "content": {"application/json": schema("Problem".to_owned())},
+            "headers": text_header_references(),
+            "content": {"application/json": schema("Problem".to_owned()), "text/plain": {"schema": {"type": "string"}}},
         });
         responses["422"] = problem("The call exceeds a budget of the run's policy.", "PATCH_BUDGET_EXCEEDED");
         responses["507"] = problem("The call would exceed a quota of the run or of the service.", "QUOTA_EXCEEDED");
@@ -132,6 +157,31 @@ fn tool_operation(tool: &Tool) -> Value {
         "requestBody": {"required": tool.mutates(), "content": {"application/json": schema((tool.input)().name)}},
         "responses": responses,
     })
+}
+
+/// The headers of an answer as text, each with its description and schema.
+fn text_headers() -> [(&'static str, &'static str, Value); 3] {
+    [
+        ("Workspaced-Call", "With `text/plain`: the ID of the call.", json!({"type": "string"})),
+        (
+            "Workspaced-Seq",
+            "With `text/plain`: the number of the call's record.",
+            json!({"type": "integer", "minimum": 1}),
+        ),
+        (
+            "Workspaced-Sha256",
+            "With `text/plain`, in answers about a single file: its hash, after the call's change.",
+            json!({"type": "string", "pattern": "^[0-9a-f]{64}$"}),
+        ),
+    ]
+}
+
+/// References to [`text_headers`].
+fn text_header_references() -> Value {
+    let reference = |(name, ..): &(&str, &str, Value)| {
+        ((*name).to_owned(), json!({"$ref": format!("#/components/headers/{name}")}))
+    };
+    Value::Object(text_headers().iter().map(reference).collect())
 }
 
 /// Adds the responses that every operation of its kind has.

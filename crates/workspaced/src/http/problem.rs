@@ -1,10 +1,17 @@
 //! Error responses as `application/problem+json`, and the only table of status codes.
 
+pub(crate) mod pages;
+
+use std::sync::Arc;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::{Code, ProblemDetails, Refusal, ToolCallId};
 use serde::Serialize;
+use serde_json::Value;
 
+use crate::http::conventions::request_ids;
+use crate::service::RequestIds;
 use engine::CallError;
 
 /// The media type of error responses.
@@ -24,9 +31,9 @@ pub(crate) struct Problem {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Problem)]
 pub(crate) struct ProblemBody<'a> {
-    /// Identifies the code. Not a URL to fetch.
+    /// The URL path, at this service, of a page that explains the code.
     #[serde(rename = "type")]
-    #[schema(value_type = String, example = "urn:workspaced:problem:RUN_NOT_FOUND")]
+    #[schema(value_type = String, format = "uri-reference", example = "/problems/RUN_NOT_FOUND")]
     problem_type: String,
     /// The code as words.
     #[schema(value_type = String, example = "Run not found")]
@@ -40,7 +47,14 @@ pub(crate) struct ProblemBody<'a> {
     /// What programs should match on.
     code: Code,
     /// What is wrong, in one sentence.
-    #[schema(example = "there is no such run")]
+    #[schema(example = "the run does not exist")]
+    detail: &'a str,
+    /// The request, as `urn:workspaced:request:{requestId}`, for the operator of the service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = "uri", example = "urn:workspaced:request:019ab2c4-5e7f-7a31-8c2d-4b6f8e0a1c3d")]
+    instance: Option<String>,
+    /// The same as `detail`.
+    #[schema(example = "the run does not exist")]
     message: &'a str,
     /// What to do next, in one sentence.
     #[schema(example = "List the runs with GET /v1/runs.")]
@@ -63,6 +77,17 @@ impl Problem {
     /// Returns the HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// Returns the refusal.
+    pub(crate) fn refusal(&self) -> &Refusal {
+        &self.refusal
+    }
+
+    /// Returns the body as a JSON value, for protocols that carry it inside of their own answers.
+    pub(crate) fn document(&self) -> Value {
+        // The text is JSON by construction.
+        serde_json::from_str(&self.text().0).unwrap_or_default()
     }
 
     /// Replaces the status, for requests to which HTTP assigns another one.
@@ -131,14 +156,16 @@ impl Problem {
         Self::from(body_too_large(limit)).with_header(header::CONNECTION, HeaderValue::from_static("close"))
     }
 
-    /// Returns the body and its media type.
+    /// Returns the body and its media type. Within a request, the body names it.
     pub(crate) fn text(&self) -> (String, &'static str) {
         let body = ProblemBody {
-            problem_type: format!("urn:workspaced:problem:{}", self.refusal.code),
+            problem_type: format!("/problems/{}", self.refusal.code),
             title: title(self.refusal.code),
             status: self.status.as_u16(),
             ok: false,
             code: self.refusal.code,
+            detail: &self.refusal.message,
+            instance: request_ids::instance(),
             message: &self.refusal.message,
             hint: &self.refusal.hint,
             tool_call_id: self.tool_call_id.as_ref(),
@@ -187,15 +214,25 @@ impl IntoResponse for Problem {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response.headers_mut().extend(self.headers);
+        // A caller of a tool may prefer text.
+        response.extensions_mut().insert(Refused(Arc::new((self.refusal, self.tool_call_id))));
         response
     }
 }
+
+/// The refusal and the call that a response was made from; in its extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused(pub(crate) Arc<(Refusal, Option<ToolCallId>)>);
+/// The request of examples.
+const EXAMPLE_ID: &str = "019ab2c4-5e7f-7a31-8c2d-4b6f8e0a1c3d";
 
 /// Returns an example of a response with `code`, for the API document.
 pub(crate) fn example_of(code: &str) -> serde_json::Value {
     let code: Code = serde_json::from_value(serde_json::Value::from(code)).unwrap_or(Code::Internal);
     let refusal = Refusal::new(code, "what is wrong, in one sentence", "what to do next, in one sentence");
-    serde_json::from_str(&Problem::from(refusal).text().0).unwrap_or_default()
+    let ids = RequestIds { request_id: EXAMPLE_ID.to_owned(), trace_id: None };
+    let (text, _) = request_ids::sync_scope(ids.into(), || Problem::from(refusal).text());
+    serde_json::from_str(&text).unwrap_or_default()
 }
 
 fn retry_after(status: StatusCode, details: &ProblemDetails) -> Option<u64> {
@@ -207,7 +244,7 @@ fn retry_after(status: StatusCode, details: &ProblemDetails) -> Option<u64> {
 }
 
 /// Returns the code as words: `RUN_NOT_FOUND` → `Run not found`.
-fn title(code: Code) -> String {
+pub(crate) fn title(code: Code) -> String {
     let mut words = code.as_str().replace('_', " ").to_lowercase();
     if let Some(first) = words.get_mut(..1) {
         first.make_ascii_uppercase();
@@ -232,6 +269,7 @@ pub(crate) fn status(code: Code) -> StatusCode {
         | Code::EditNotFound
         | Code::EditNotUnique
         | Code::ToolCallIdReused
+        | Code::IdempotencyKeyReused
         | Code::RunClosed
         | Code::RevertConflict => StatusCode::CONFLICT,
         Code::FileTooLarge | Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,

@@ -3,18 +3,27 @@
 pub(crate) mod archive;
 pub(crate) mod exports;
 
-use axum::extract::State;
-use axum::http::StatusCode;
-use model::{Run, RunId, RunState, TokenId};
-use serde::Deserialize;
+use std::sync::Arc;
 
-use crate::http::auth::{Auditor, Operator};
-use crate::http::extract::{Json, Path, Query};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use model::{Run, RunId, RunState, TokenId, json};
+use serde::{Deserialize, Serialize};
+
+use crate::http::auth::{Operator, Reviewer, RunViewer};
+use crate::http::conventions::idempotency_key::{created_at, keyed_request};
+use crate::http::extract::{Json, JsonBytes, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 use engine::admission::tokens::{IssueTokenRequest, IssuedToken};
 use engine::page::{List, Page, Paging};
+use engine::runs::own_view::OwnRun;
 use engine::runs::{CreateRunRequest, CreatedRun};
+
+/// Describes the header in the API document.
+const IDEMPOTENCY_KEY: &str = "1 to 128 visible ASCII characters. The same key with the same body returns the first response \
+                               again, for 24 hours.";
 
 /// Filters of the list of runs.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -29,23 +38,31 @@ pub(crate) struct StateFilter {
 ///
 /// The response is sent once the run is `open`; until then lists show it as `preparing`, with the progress of its import.
 /// If the import fails there is no run. A run with an `archive` source is returned at once and stays `preparing` until the
-/// archive is uploaded. The token's secret is returned only here.
+/// archive is uploaded. The token's secret is returned only here, and to repetitions under the same `Idempotency-Key`.
 #[utoipa::path(
     post, path = "/v1/runs", tag = "runs", operation_id = "createRun", request_body = CreateRunRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = IDEMPOTENCY_KEY, max_length = 128)),
     responses(
-        (status = 201, description = "The run and its first token.", body = CreatedRun),
-        (status = 409, description = "`ALREADY_EXISTS`: a run with this ID exists.", body = ProblemBody,
+        (status = 201, description = "The run and its first token.", body = CreatedRun,
+            headers(("Location" = String, description = "The URL path of the run."))),
+        (status = 409, description = "`ALREADY_EXISTS`: a run with this ID exists; `IDEMPOTENCY_KEY_REUSED`.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
 )]
 pub(crate) async fn create_run(
     State(service): State<Service>,
-    _operator: Operator,
+    operator: Operator,
     Query(()): Query<()>,
-    Json(request): Json<CreateRunRequest>,
-) -> Result<(StatusCode, Json<CreatedRun>), Problem> {
-    let created = service.create_run(request).await?;
-    Ok((StatusCode::CREATED, Json(created)))
+    headers: HeaderMap,
+    JsonBytes(body): JsonBytes,
+) -> Result<Response, Problem> {
+    let request = json::parse_into(&body)?;
+    let (caller, creator) = (operator.caller(), Arc::clone(&operator.operator));
+    let created = match keyed_request(&caller.actor, &headers, "run.create", &body)? {
+        None => service.create_run(request, creator, &caller).await?,
+        Some(keyed) => service.create_run_once(request, creator, &caller, keyed).await?,
+    };
+    Ok(created_at(&format!("/v1/runs/{}", created.run.run_id), created))
 }
 
 /// List runs
@@ -57,25 +74,41 @@ pub(crate) async fn create_run(
 )]
 pub(crate) async fn list_runs(
     State(service): State<Service>,
-    _auditor: Auditor,
+    _reviewer: Reviewer,
     Query((filter, paging)): Query<(StateFilter, Paging)>,
 ) -> Result<Json<Page<Run>>, Problem> {
     let (limit, after) = paging.check(List::Runs)?;
     Ok(Json(service.runs(filter.state, after, limit).await?))
 }
 
+/// A run as its caller may see it.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
+pub(crate) enum RunView {
+    /// For operators.
+    Run(Box<Run>),
+    /// For the run's tokens.
+    OwnRun(Box<OwnRun>),
+}
+
 /// Get a run
+///
+/// A token of the run, with any permissions, sees its own view: state, policy, what is used of the budgets and what remains,
+/// mounts, and the top level of the tree.
 #[utoipa::path(
     get, path = "/v1/runs/{run}", tag = "runs", operation_id = "getRun", params(("run" = RunId, Path)),
-    responses((status = 200, description = "The run.", body = Run)),
+    responses((status = 200, description = "The run.", body = RunView)),
 )]
 pub(crate) async fn get_run(
     State(service): State<Service>,
-    _auditor: Auditor,
+    viewer: RunViewer,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
-) -> Result<Json<Run>, Problem> {
-    Ok(Json(service.run(&run).await?))
+) -> Result<Json<RunView>, Problem> {
+    Ok(Json(match &viewer.token {
+        None => RunView::Run(Box::new(service.run(&run).await?)),
+        Some(token) => RunView::OwnRun(Box::new(service.own_run(token).await?)),
+    }))
 }
 
 /// Close a run
@@ -92,11 +125,11 @@ pub(crate) async fn get_run(
 )]
 pub(crate) async fn close_run(
     State(service): State<Service>,
-    _operator: Operator,
+    operator: Operator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
 ) -> Result<Json<Run>, Problem> {
-    Ok(Json(service.close_run(&run).await?))
+    Ok(Json(service.close_run(&run, &operator.caller()).await?))
 }
 
 /// Delete a run's files
@@ -113,34 +146,46 @@ pub(crate) async fn close_run(
 )]
 pub(crate) async fn delete_run(
     State(service): State<Service>,
-    _operator: Operator,
+    operator: Operator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
 ) -> Result<Json<Run>, Problem> {
-    Ok(Json(service.delete_run(&run).await?))
+    Ok(Json(service.delete_run(&run, &operator.caller()).await?))
 }
 
 /// Issue a token for a run
 ///
-/// The secret is returned only here.
+/// The secret is returned only here, and to repetitions under the same `Idempotency-Key`.
 #[utoipa::path(
-    post, path = "/v1/runs/{run}/tokens", tag = "runs", operation_id = "issueToken", params(("run" = RunId, Path)),
+    post, path = "/v1/runs/{run}/tokens", tag = "runs", operation_id = "issueToken",
+    params(
+        ("run" = RunId, Path),
+        ("Idempotency-Key" = Option<String>, Header, description = IDEMPOTENCY_KEY, max_length = 128)
+    ),
     request_body = IssueTokenRequest,
     responses(
-        (status = 201, description = "The token with its secret.", body = IssuedToken),
-        (status = 409, description = "`RUN_CLOSED`: the run is deleted, or still being imported.",
+        (status = 201, description = "The token with its secret.", body = IssuedToken,
+            headers(("Location" = String, description = "The URL path of the token, for its revocation."))),
+        (status = 409, description = "`RUN_CLOSED`: the run is deleted, or still being imported; `IDEMPOTENCY_KEY_REUSED`.",
             body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
 pub(crate) async fn issue_token(
     State(service): State<Service>,
-    _operator: Operator,
+    operator: Operator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
-    Json(request): Json<IssueTokenRequest>,
-) -> Result<(StatusCode, Json<IssuedToken>), Problem> {
-    let issued = service.issue_token(&run, request).await?;
-    Ok((StatusCode::CREATED, Json(issued)))
+    headers: HeaderMap,
+    JsonBytes(body): JsonBytes,
+) -> Result<Response, Problem> {
+    let request = json::parse_into(&body)?;
+    let operation = format!("token.issue {run}");
+    let caller = operator.caller();
+    let issued: IssuedToken = match keyed_request(&caller.actor, &headers, &operation, &body)? {
+        None => service.issue_token(&run, &caller, request).await?,
+        Some(keyed) => service.issue_token_once(&run, &caller, request, keyed).await?,
+    };
+    Ok(created_at(&format!("/v1/runs/{run}/tokens/{}", issued.token_id), issued))
 }
 
 /// Revoke a token
@@ -154,10 +199,10 @@ pub(crate) async fn issue_token(
 )]
 pub(crate) async fn revoke_token(
     State(service): State<Service>,
-    _operator: Operator,
+    operator: Operator,
     Path((run, token)): Path<(RunId, TokenId)>,
     Query(()): Query<()>,
 ) -> Result<StatusCode, Problem> {
-    service.revoke_token(&run, &token).await?;
+    service.revoke_token(&run, &operator.caller(), &token).await?;
     Ok(StatusCode::NO_CONTENT)
 }

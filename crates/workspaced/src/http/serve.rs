@@ -24,7 +24,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
-use crate::http::auth::PeerAddr;
+use crate::http::auth::bearer::PeerAddr;
+use crate::http::conventions::request_ids;
 use crate::http::problem::Problem;
 use crate::http::serve::request_body::BodyTracker;
 use crate::http::serve::timeout_stream::{NotifyOnDropBody, Phase, TimeoutStream, Timeouts};
@@ -183,10 +184,12 @@ fn too_many_connections() -> String {
         "too many connections",
         "Try again after a moment, and reuse connections for several requests.",
     );
-    let (body, media_type) = Problem::from(refusal).text();
+    let ids = request_ids::new_ids();
+    let (body, media_type) = request_ids::sync_scope(Arc::clone(&ids), || Problem::from(refusal).text());
     format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: {media_type}\r\nretry-after: 1\r\nconnection: close\r\n\
-         content-length: {}\r\n\r\n{body}",
+         x-request-id: {}\r\ncontent-length: {}\r\n\r\n{body}",
+        ids.request_id,
         body.len()
     )
 }

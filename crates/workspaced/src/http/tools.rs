@@ -2,27 +2,49 @@
 
 pub(crate) mod batch;
 pub(crate) mod explain;
+pub(crate) mod text_view;
 
 use axum::extract::State;
-use axum::response::IntoResponse;
-use model::{Code, Mount, Refusal};
-use serde::Serialize;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use model::{Code, Mount, Refusal, Sha256};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::http::auth::{RunCaller, ToolUser};
-use crate::http::extract::{Json, JsonBytes, Path, Query, json_text};
+use crate::http::auth::{RunCaller, ToolCaller, ToolUser};
+use crate::http::extract::{JsonBytes, Path, Query, json_text};
 use crate::http::problem::Problem;
+use crate::http::tools::text_view::PrefersText;
 use crate::service::Service;
-use engine::tools::{self, CATALOGUE, ToolInfo};
+use engine::CallError;
+use engine::tools::{self, Audience, CatalogueFormat, CatalogueView, ToolInfo};
 
 /// The route of all tools.
 pub(crate) const PATH: &str = "/v1/runs/{run}/tools/{tool}";
+
+/// Which form of the catalogue to return.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase")]
+#[into_params(parameter_in = Query)]
+pub(crate) struct CatalogueQuery {
+    /// The form of a tool's declaration: as function-calling interfaces of models take it, or as MCP does.
+    #[serde(default)]
+    #[param(inline)]
+    format: CatalogueFormat,
+    /// `model` leaves out what a model does not decide, and the schemas of the outputs.
+    #[serde(default)]
+    #[param(inline)]
+    audience: Audience,
+}
 
 /// The tools.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ToolList {
-    /// The tools, in the order of the catalogue.
-    items: &'static [ToolInfo],
+    /// The tools that the caller may use, in the order of the catalogue and in the form of `format`.
+    #[schema(value_type = Vec<ToolInfo>)]
+    items: Vec<Value>,
     /// The mounts of the token's run, for `mount` of the reading tools; missing if it has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
@@ -31,36 +53,61 @@ pub(crate) struct ToolList {
 
 /// List the tools
 ///
-/// With name, description and JSON Schemas, as a function-calling model needs them. With a run token, also the run's mounts.
+/// With name, description and JSON Schemas, as a function-calling model needs them. With a run token, only the tools that its
+/// permissions and the run's policy allow, and the run's mounts.
 #[utoipa::path(
     get, path = "/v1/tools", tag = "tools", operation_id = "listTools",
-    responses((status = 200, description = "The tools.", body = ToolList)),
+    params(CatalogueQuery, ("If-None-Match" = Option<String>, Header, description = "The `ETag` of an earlier answer.")),
+    responses(
+        (status = 200, description = "The tools.", body = ToolList,
+            headers(("ETag" = String, description = "Changes with the answer."))),
+        (status = 304, description = "The answer is the one that `If-None-Match` names."),
+    ),
 )]
 pub(crate) async fn list_tools(
     State(service): State<Service>,
     user: ToolUser,
-    Query(()): Query<()>,
-) -> Result<Json<ToolList>, Problem> {
-    let mounts = match &user.run {
-        Some(run) => service.run(run).await?.mounts,
-        None => Vec::new(),
+    Query((query,)): Query<(CatalogueQuery,)>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let run = match &user.run {
+        Some(run) => Some(service.run(run).await?),
+        None => None,
     };
-    Ok(Json(ToolList { items: CATALOGUE.as_slice(), mounts }))
+    let mounts = run.as_ref().map_or_else(Vec::new, |run| run.mounts.clone());
+    let view = CatalogueView {
+        format: query.format,
+        audience: query.audience,
+        permissions: &user.permissions,
+        policy: run.as_ref().map(|run| &run.policy),
+        has_mounts: !mounts.is_empty(),
+    };
+    let list = ToolList { items: view.items(), mounts };
+    let body = serde_json::to_vec(&list).map_err(|error| Problem::from(CallError::Internal(Box::new(error))))?;
+    let etag = format!("\"{}\"", Sha256::of(&body));
+    let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| known.as_bytes() == etag.as_bytes());
+    let mut response =
+        if is_known { StatusCode::NOT_MODIFIED.into_response() } else { json_text(Bytes::from(body)).into_response() };
+    response.headers_mut().extend(HeaderValue::from_str(&etag).ok().map(|etag| (header::ETAG, etag)));
+    Ok(response)
 }
 
-/// Calls one tool. The API document has a path for each tool.
+/// Calls one tool, and answers in the form that `Accept` prefers. The API document has a path for each tool.
 pub(crate) async fn call_tool(
     State(service): State<Service>,
-    RunCaller { run, caller, .. }: RunCaller,
+    ToolCaller(RunCaller { run, caller, .. }): ToolCaller,
     Path((_, tool)): Path<(String, String)>,
     Query(()): Query<()>,
+    PrefersText(prefers_text): PrefersText,
     JsonBytes(body): JsonBytes,
-) -> Result<impl IntoResponse, Problem> {
+) -> Result<Response, Problem> {
     let tool = tools::find(&tool).ok_or_else(tool_not_found)?;
-    match service.call_tool(&run, caller, tool, body).await {
-        Ok(answer) => Ok(json_text(answer.body)),
-        Err(failed) => Err(Problem::from(failed.error).of_call(failed.tool_call_id)),
-    }
+    let answer = if prefers_text {
+        service.call_tool_as_text(&run, caller, tool, body).await.map(text_view::answer)
+    } else {
+        service.call_tool(&run, caller, tool, body).await.map(|answer| json_text(answer.body).into_response())
+    };
+    answer.map_err(|failed| Problem::from(failed.error).of_call(failed.tool_call_id))
 }
 
 /// Refuses a tool that does not exist.

@@ -2,5 +2,8 @@
 
 mod checkpoint_vectors;
 pub(crate) mod checkpoints;
+mod events;
+mod lifecycle;
 mod records;
+mod report;
 mod tampering;

@@ -11,13 +11,14 @@ mod disk;
 mod load;
 mod mounts;
 mod mutation;
+mod operators;
 mod peak;
 mod proxy;
 mod run;
 mod server;
 mod strace;
 
-pub(crate) use answer::Answer;
+pub(crate) use answer::{Answer, without_instances};
 pub(crate) use chain::{assert_chain, canonical, sha256};
 pub(crate) use client::Client;
 pub(crate) use concurrent_writers::{
@@ -31,6 +32,7 @@ pub(crate) use disk::{
 pub(crate) use load::LoadedRun;
 pub(crate) use mounts::Disk;
 pub(crate) use mutation::{Kind, Mutation};
+pub(crate) use operators::{members, status_of_call};
 pub(crate) use peak::assert_growth;
 pub(crate) use proxy::{Proxy, ProxyMode};
 pub(crate) use run::{Run, Snapshot, commit_all, git, gzip, items, put, tar_of};

@@ -1,12 +1,15 @@
 //! The HTTP interface: tokens, errors, the API document, and limits on what a caller can use.
 
 mod connections;
+mod conventions;
 mod errors;
 mod fairness;
 pub(crate) mod load_limits;
 mod malformed_parameters;
+mod mcp;
 mod memory_limits;
 mod openapi;
+mod operators;
 mod page_limits;
 mod request_limits;
 mod route_memory;

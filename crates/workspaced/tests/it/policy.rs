@@ -8,3 +8,4 @@ mod policy_equivalence;
 mod redaction;
 mod rules;
 mod secret_leaks;
+mod several_approvers;

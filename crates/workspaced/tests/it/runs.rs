@@ -6,5 +6,6 @@ mod git_remotes;
 mod history;
 mod in_flight_calls;
 mod lifecycle;
+mod own_view;
 mod run_queries;
 mod sources;

@@ -4,35 +4,51 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ledger::RequiredToken;
-use model::{Code, Permission, Refusal, RunId, RunState, Sha256, Token, TokenId};
+use ledger::{Appended, FailedPrecondition, LedgerError, RequiredToken, TokenHolder};
+use model::{Code, Permission, Refusal, RunId, Scope, Sha256, Token, TokenId};
 
 use crate::CallError;
+use crate::admission::idempotency::KeyedRequest;
+use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::form::TokenForm;
-use crate::admission::tokens::{
-    Identity, IssueTokenRequest, IssuedToken, Scope, TOKEN_TICK, has_expired, hash_prefix, same,
-};
-use crate::call_error::refusals::run_not_found;
+use crate::admission::tokens::{Identity, IssueTokenRequest, IssuedToken, TOKEN_TICK, has_expired, hash_prefix, same};
+use crate::call_error::refusals::{run_not_found, run_not_open};
 use crate::clock::latest;
 use crate::engine::{Caller, Engine};
+use crate::runs::lifecycle;
+
+/// What a caller with the scope `audit` may do in a run.
+const AUDIT_PERMISSIONS: [Permission; 5] =
+    [Permission::FileList, Permission::FileRead, Permission::FileSearch, Permission::FileDiff, Permission::AuditRead];
+/// What a caller with the scope `approve` may do in a run. Its routes show diffs only.
+const APPROVE_PERMISSIONS: [Permission; 2] = [Permission::FileRead, Permission::FileDiff];
 
 impl Caller {
-    /// The operator, with every permission in every run.
-    pub fn operator() -> Self {
-        let actor = Scope::Orchestrate.actor().to_owned();
-        Self { actor, permissions: BTreeSet::from(Permission::ALL), token: None }
+    /// An operator, in any run.
+    pub fn of_operator(operator: &OperatorIdentity) -> Self {
+        let mut permissions = BTreeSet::new();
+        for scope in &operator.scopes {
+            match scope {
+                Scope::Orchestrate => permissions.extend(Permission::ALL),
+                Scope::Approve => permissions.extend(APPROVE_PERMISSIONS),
+                Scope::Audit => permissions.extend(AUDIT_PERMISSIONS),
+                Scope::Metrics => {}
+            }
+        }
+        Self { actor: operator.actor(), permissions, token: operator.required_token(), request: None }
     }
 
-    /// The agent that holds `token`.
+    /// Returns the agent that holds `token`.
     pub fn of(token: &Token) -> Self {
         Self {
             actor: format!("run-token:{}", token.token_id),
             permissions: token.permissions.iter().copied().collect(),
             token: Some(RequiredToken {
-                token_id: token.token_id.clone(),
+                holder: TokenHolder::Run(token.token_id.clone()),
                 expires_at: token.expires_at.clone(),
                 now: latest,
             }),
+            request: None,
         }
     }
 }
@@ -45,11 +61,11 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// `RATE_LIMITED`; fails if the ledger fails.
+    /// `RATE_LIMITED`; if the ledger fails.
     pub async fn identify(&self, token: &str, hash: &Sha256, peer: IpAddr) -> Result<Option<Identity>, CallError> {
         let tokens = &self.tokens;
-        if let Some(scope) = tokens.operator(hash) {
-            return Ok(Some(Identity::Operator(scope)));
+        if let Some(operator) = tokens.operators.find(hash) {
+            return Ok(Some(Identity::Operator(operator)));
         }
         let cached = tokens.cache.lock().get(hash).cloned();
         let is_known = || tokens.known.lock().contains(&hash_prefix(hash));
@@ -97,26 +113,56 @@ impl Engine {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `RUN_CLOSED` for a deleted run, `INVALID_REQUEST`.
-    pub async fn issue_token(&self, run: &RunId, request: IssueTokenRequest) -> Result<IssuedToken, CallError> {
-        let stored = self.ledger.run(run).await?.ok_or_else(run_not_found)?;
-        let (token, issued) = request.issue(run)?;
-        if stored.run.state == RunState::Deleted {
-            return Err(Refusal::new(Code::RunClosed, "the run is deleted", "Its audit is still available.").into());
-        }
+    pub async fn issue_token(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        request: IssueTokenRequest,
+    ) -> Result<IssuedToken, CallError> {
+        self.create_token(run, caller, request, None).await
+    }
+
+    /// As [`issue_token`](Self::issue_token), for a request that may be a keyed one.
+    pub(crate) async fn create_token(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        request: IssueTokenRequest,
+        keyed: Option<&KeyedRequest>,
+    ) -> Result<IssuedToken, CallError> {
+        self.ledger.run(run).await?.ok_or_else(run_not_found)?;
+        let (token, issued) = request.issue(run, |id| self.tokens.secret(keyed, id))?;
         self.tokens.note(&token);
-        self.ledger.create_token(&token).await?;
+        let mut entry = lifecycle::token_issued(&token, caller);
+        entry.keyed_answer = keyed.map(|keyed| (keyed.answer(&issued.with_secret(String::new())), latest()));
+        match self.append(vec![entry]).await {
+            Ok(Appended::Recorded(_)) => {}
+            Ok(Appended::PreconditionFailed(FailedPrecondition::Run(state))) => return Err(run_not_open(state).into()),
+            Ok(other) => {
+                return Err(CallError::Internal(format!("the ledger rejected a token as {other:?}").into()));
+            }
+            Err(LedgerError::AlreadyExists) if keyed.is_some() => return Err(key_taken().into()),
+            Err(error) => return Err(error.into()),
+        }
         tracing::info!(run.id = %run, token.id = %token.token_id, "token issued");
         Ok(issued)
     }
 
-    /// Waits until the token with this hash is revoked or has expired. An operator's token never ends.
+    /// Waits until the token with this hash is revoked or has expired.
     pub async fn token_ended(&self, hash: &Sha256) {
         let tokens = &self.tokens;
-        if tokens.operator(hash).is_some() {
-            return std::future::pending().await;
-        }
         let mut revocations = tokens.revocations.subscribe();
+        let is_operator = tokens.operators.find(hash).is_some();
         loop {
+            if is_operator {
+                match tokens.operators.find(hash) {
+                    None => return,
+                    Some(operator) if !operator.may_end() => return std::future::pending().await,
+                    Some(_) => {}
+                }
+                drop(tokio::time::timeout(TOKEN_TICK, revocations.changed()).await);
+                continue;
+            }
             let cached = tokens.cache.lock().get(hash).cloned();
             let found = if cached.is_some() { Ok(cached) } else { self.look_up(hash).await };
             match found {
@@ -137,9 +183,8 @@ impl Engine {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
-    pub async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<(), CallError> {
-        if !self.ledger.revoke_token(run, token).await? {
-            self.ledger.run(run).await?.ok_or_else(run_not_found)?;
+    pub async fn revoke_token(&self, run: &RunId, caller: &Caller, token: &TokenId) -> Result<(), CallError> {
+        if let Appended::NoSuchToken = self.append(vec![lifecycle::token_revoked(run, caller, token)]).await? {
             let message = format!("the run has no token `{token}`");
             return Err(
                 Refusal::new(Code::NotFound, message, "Use the tokenId that was returned with the token.").into()
@@ -152,9 +197,37 @@ impl Engine {
             cache.pop(&hash);
         }
         // Under the lock, so that a lookup that began before does not cache the token.
-        tokens.revocations.send_modify(|count| *count += 1);
+        tokens.announce_revocation();
         drop(cache);
         tracing::info!(run.id = %run, token.id = %token, "token revoked");
         Ok(())
+    }
+}
+
+/// Another request has stored its answer under the same key meanwhile.
+fn key_taken() -> Refusal {
+    Refusal::new(Code::AlreadyExists, "another request under the same key has created its token", "Repeat the request.")
+}
+
+#[cfg(test)]
+mod tests {
+    use model::OperatorName;
+
+    use super::*;
+
+    fn operator(scopes: &[Scope]) -> OperatorIdentity {
+        let name = OperatorName::parse("ada").unwrap();
+        OperatorIdentity::configured(name, scopes.iter().copied(), Sha256::of(b"x"))
+    }
+
+    #[test]
+    fn scopes_add_up_and_only_one_changes_files() {
+        let changes = [Permission::FileWriteCreate, Permission::FilePatchApply, Permission::FileDelete];
+        let of = |scopes: &[Scope]| Caller::of_operator(&operator(scopes)).permissions;
+        assert_eq!(of(&[Scope::Orchestrate]), BTreeSet::from(Permission::ALL));
+        assert_eq!(of(&[Scope::Metrics]), BTreeSet::new());
+        let both = of(&[Scope::Approve, Scope::Audit]);
+        assert_eq!(both, of(&[Scope::Approve]).union(&of(&[Scope::Audit])).copied().collect());
+        assert!(changes.iter().all(|change| !both.contains(change)));
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn new_token(prefix: &str) -> String {
 }
 
 /// Generates a token with the given prefix from `random` bytes.
-fn token_of(prefix: &str, mut random: impl FnMut() -> u8) -> String {
+pub(crate) fn token_of(prefix: &str, mut random: impl FnMut() -> u8) -> String {
     let mut token = format!("{prefix}_");
     let digit = |number: u8| char::from(BASE_62[usize::from(number) % BASE_62.len()]);
     while token.len() < prefix.len() + 1 + SECRET_CHARS {
@@ -64,7 +64,7 @@ fn token_of(prefix: &str, mut random: impl FnMut() -> u8) -> String {
     token + &check
 }
 
-/// The CRC-32 of `text` in base 62.
+/// Returns the CRC-32 of `text` in base 62.
 fn checksum(text: &str) -> String {
     let mut rest = crc32fast::hash(text.as_bytes());
     let mut digits = [b'0'; CHECK_CHARS];

@@ -98,7 +98,7 @@ impl<'a> RevertedFiles<'a> {
         self.files.get(path)?.as_ref()
     }
 
-    /// The file at `path` before `call`.
+    /// Returns the file at `path` before `call`.
     fn before(&self, call: &EarlierCall, path: &LogicalPath, sha256: Sha256) -> File {
         let modes_of_path =
             |moved: bool| call.modes.iter().find(|modes| modes.from == *path && (modes.path != *path) == moved);
@@ -108,7 +108,7 @@ impl<'a> RevertedFiles<'a> {
         File { sha256, bytes: self.stored(sha256).or_else(|| self.reverse_diff(call, path, sha256)), mode }
     }
 
-    /// The bytes with this hash, from another file or from the stored contents.
+    /// Returns the bytes with this hash, from another file or from the stored contents.
     fn stored(&self, sha256: Sha256) -> Option<Rc<Vec<u8>>> {
         let equal = self.files.values().flatten().find(|file| file.sha256 == sha256 && file.bytes.is_some());
         if let Some(file) = equal {
@@ -120,7 +120,7 @@ impl<'a> RevertedFiles<'a> {
         })
     }
 
-    /// The bytes before `call`, by applying its diff in reverse: for contents that were written from outside.
+    /// Returns the bytes before `call`, by applying its diff in reverse: for contents that were written from outside.
     fn reverse_diff(&self, call: &EarlierCall, path: &LogicalPath, sha256: Sha256) -> Option<Rc<Vec<u8>>> {
         let sections = Patch::parse_bytes(&call.diff).ok()?.files.into_iter();
         let mut sections = sections.filter_map(|section| FilePatch { mode: None, ..section }.reversed());
@@ -157,7 +157,7 @@ fn detect_moves(desired: &mut [DesiredFile], mut deleted: BTreeMap<LogicalPath, 
     }
 }
 
-/// `mode` with the executable bits of `git_mode`.
+/// Returns `mode` with the executable bits of `git_mode`.
 fn with_executable_bits(mode: u32, git_mode: u32) -> u32 {
     let mode = mode & 0o7777;
     // As in git, everyone who may read an executable file may run it.

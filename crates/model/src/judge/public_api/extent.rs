@@ -1,18 +1,18 @@
-//! Where a declaration ends, and what of it counts.
+//! The extent of a declaration, and its normalized form.
 
-/// How far the declaration that a line begins goes.
+/// The part of a declaration that is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// To its body or its end: the first of these characters outside brackets.
+    /// Up to its body or its end: the first of these characters outside brackets.
     Head(&'static str),
-    /// To the end of its body, since all that is in it is offered too.
+    /// Up to the end of its body, because everything in the body is public too.
     Whole,
 }
 
-/// How far a declaration goes at most, in bytes.
+/// The maximum length of a declaration, in bytes.
 const MAX_BYTES: usize = 8 * 1024;
 
-/// The declaration at the start of `text`.
+/// Returns the declaration at the start of `text`.
 pub(super) fn cut(text: &str, extent: Extent) -> &str {
     let mut depth = 0_usize;
     let mut in_braces = false;
@@ -44,26 +44,25 @@ pub(super) fn cut(text: &str, extent: Extent) -> &str {
     text
 }
 
-/// Whether a new statement follows: what ends a declaration where no semicolon does.
+/// Whether a new statement follows, which ends a declaration that has no semicolon.
 fn begins_statement(rest: &str) -> bool {
     let line = rest.lines().next().unwrap_or_default();
     line.trim().is_empty() || (line.starts_with(char::is_alphabetic) && !line.starts_with("where"))
 }
 
-/// A declaration without comments at the ends of lines, without a comma before a closing bracket, and without white
-/// space but where two words would run together.
-pub(super) fn squeeze(declaration: &str) -> String {
+/// Removes comments at the ends of lines, commas before closing brackets, and white space except between two words.
+pub(super) fn normalize(declaration: &str) -> String {
     let joins = |c: char| c.is_alphanumeric() || c == '_';
-    let mut squeezed = String::with_capacity(declaration.len());
+    let mut normalized = String::with_capacity(declaration.len());
     for word in declaration.lines().flat_map(|line| line.split("//").next().unwrap_or(line).split_whitespace()) {
-        if squeezed.ends_with(',') && word.starts_with([')', ']', '}', '>']) {
-            squeezed.pop();
+        if normalized.ends_with(',') && word.starts_with([')', ']', '}', '>']) {
+            normalized.pop();
         }
-        if squeezed.ends_with(joins) && word.starts_with(joins) {
-            squeezed.push(' ');
+        if normalized.ends_with(joins) && word.starts_with(joins) {
+            normalized.push(' ');
         }
-        squeezed.push_str(word);
+        normalized.push_str(word);
     }
-    squeezed.truncate(squeezed.trim_end_matches(',').len());
-    squeezed
+    normalized.truncate(normalized.trim_end_matches(',').len());
+    normalized
 }

@@ -1,4 +1,4 @@
-//! Which lines begin a public declaration, by language and enclosing declaration.
+//! Finds the lines at which public declarations begin, by language and enclosing declaration.
 
 use super::extent::Extent;
 
@@ -11,23 +11,23 @@ pub(super) enum Language {
     Go,
 }
 
-/// What the lines before make of a line.
+/// The declaration that encloses a line.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
-    /// The public declaration whose members are public too, while its lines last.
+    /// The enclosing public declaration whose members are public too.
     owner: Option<Owner>,
 }
 
 #[derive(Debug)]
 struct Owner {
     kind: Members,
-    /// How far its own line is indented; it ends at the next line that is not further.
+    /// The indentation of its own line. It ends at the next line that is not indented further.
     indent: usize,
-    /// How far its members are indented: as its first line. What is further in is their bodies.
+    /// The indentation of its members: that of the first one. Lines indented further belong to their bodies.
     members: Option<usize>,
 }
 
-/// Which lines of an owner are its public members.
+/// The public members of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Members {
     /// Functions, types and constants of a trait.
@@ -36,16 +36,16 @@ enum Members {
     Interface,
     /// Constants of an enum.
     Constants,
-    /// What is not private in an exported class.
+    /// Members of an exported class that are not private.
     ExportedClass,
     /// Methods whose names do not begin with an underscore.
     Methods,
-    /// Names with a capital.
+    /// Names that begin with a capital.
     Capitals,
 }
 
 impl Scope {
-    /// How far the public declaration goes that `line` begins, if it begins one.
+    /// Returns the extent of the public declaration that begins at `line`, if any.
     pub(super) fn enter(&mut self, language: Language, line: &str) -> Option<Extent> {
         let code = line.trim();
         let comment = match language {
@@ -74,10 +74,10 @@ impl Scope {
     }
 
     fn leave(&mut self, indent: usize, code: &str) {
-        // A brace or bracket of its own line's level opens the body or ends the head: the owner goes on.
-        let goes_on =
+        // A brace or bracket at the owner's indentation opens its body or ends its head.
+        let continues =
             |owner: &Owner| indent > owner.indent || (owner.members.is_none() && code.starts_with(['{', ')']));
-        if self.owner.as_ref().is_some_and(|owner| !goes_on(owner)) {
+        if self.owner.as_ref().is_some_and(|owner| !continues(owner)) {
             self.owner = None;
         }
     }
@@ -107,7 +107,7 @@ impl Scope {
     }
 }
 
-/// What the declaration that `code` begins makes of its members.
+/// Returns which members of the declaration that begins with `code` are public.
 fn owner_kind(language: Language, indent: usize, code: &str) -> Option<Members> {
     let has = |word: &str| code.split_whitespace().any(|part| part == word);
     match language {
@@ -200,7 +200,7 @@ fn go(indent: usize, code: &str) -> Option<Extent> {
     }
 }
 
-/// `code` without the annotations at its start, such as `@Override` or `@Named("x")`.
+/// Removes annotations such as `@Override` or `@Named("x")` from the start of `code`.
 fn without_annotations(code: &str) -> &str {
     let mut rest = code;
     while let Some(annotation) = rest.strip_prefix('@').filter(|annotation| !annotation.starts_with("interface")) {

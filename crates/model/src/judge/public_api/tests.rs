@@ -7,7 +7,7 @@ fn changes(path: &str, old: &str, new: &str) -> bool {
     changes_public_api(&LogicalPath::parse(path).unwrap(), Some(old.as_bytes()), Some(new.as_bytes()))
 }
 
-/// For each language a text, and edits of it: what is replaced, by what, and whether that changes what is offered.
+/// A text in one language, and edits of it: the old text, the new text, and whether the edit changes a public declaration.
 struct Case {
     path: &'static str,
     text: &'static str,
@@ -290,7 +290,7 @@ func inner(x int) {}
 };
 
 #[test]
-fn an_edit_fires_where_it_touches_what_a_file_offers() {
+fn an_edit_of_a_public_declaration_is_detected() {
     for case in [RUST, JAVA, TYPESCRIPT, PYTHON, GO] {
         for (from, to, want) in case.edits {
             assert_eq!(case.text.matches(from).count(), 1, "{}: {from}", case.path);
@@ -298,7 +298,7 @@ fn an_edit_fires_where_it_touches_what_a_file_offers() {
             assert_eq!(changes(case.path, case.text, &edited), *want, "{}: {from} → {to}", case.path);
             assert_eq!(changes(case.path, &edited, case.text), *want, "{}: {to} → {from}", case.path);
         }
-        // Files come and go with what they offer.
+        // Creating or deleting a file adds or removes its declarations.
         let path = LogicalPath::parse(case.path).unwrap();
         assert!(changes_public_api(&path, None, Some(case.text.as_bytes())));
         assert!(changes_public_api(&path, Some(case.text.as_bytes()), None));
@@ -308,14 +308,14 @@ fn an_edit_fires_where_it_touches_what_a_file_offers() {
 }
 
 #[test]
-fn order_does_not_matter_and_number_does() {
+fn the_order_of_declarations_is_ignored_and_their_number_is_not() {
     assert!(!changes("a.rs", "pub fn a() {}\npub fn b() {}\n", "pub fn b() {}\npub fn a() {}\n"));
     assert!(changes("a.rs", "pub fn a() {}\n", "pub fn a() {}\n#[cfg(x)]\npub fn a() {}\n"));
 }
 
 proptest! {
     #[test]
-    fn any_text_is_looked_through(text in "\\PC{0,40}(\n[ \t]{0,4}(pub |export |def |func |public )?\\PC{0,20}){0,6}") {
+    fn any_text_is_accepted(text in "\\PC{0,40}(\n[ \t]{0,4}(pub |export |def |func |public )?\\PC{0,20}){0,6}") {
         for path in ["a.rs", "a.java", "a.ts", "a.py", "a.go"] {
             prop_assert!(!changes(path, &text, &text));
             changes(path, &text, "");

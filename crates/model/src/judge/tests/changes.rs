@@ -9,7 +9,7 @@ fn rules(json: &str) -> Rules {
     Profiles::built_in().resolve(&serde_json::from_str::<PolicyOverrides>(json).unwrap()).unwrap()
 }
 
-/// An edit of a test: owned, so that a table can hold it.
+/// A change in a test. Owns its texts, so that tables can contain it.
 #[derive(Clone)]
 struct Edit {
     path: LogicalPath,
@@ -110,7 +110,7 @@ fn a_plain_change_is_allowed_by_the_write_globs_that_match() {
 }
 
 #[test]
-fn each_trigger_asks_for_a_person() {
+fn each_trigger_requires_approval() {
     let table = [
         ("touchesLockfile", Edit::replace("web/yarn.lock", "a\n", "b\n"), true),
         ("touchesLockfile", Edit::create("src/lock.rs", "a\n"), false),
@@ -158,7 +158,7 @@ fn each_trigger_asks_for_a_person() {
 }
 
 #[test]
-fn the_default_policy_asks_for_lockfiles_and_security_sensitive_paths_only() {
+fn the_default_policy_requires_approval_for_lockfiles_and_security_sensitive_paths_only() {
     let lockfile = [Edit::replace("Cargo.lock", "a\n", "b\n")];
     let want = vec!["kind:LOCKFILE".to_owned(), "requireApprovalIf:touchesLockfile".to_owned()];
     assert_eq!(outcome("{}", &lockfile), (Verdict::RequireApproval, None, want));
@@ -172,7 +172,7 @@ fn the_default_policy_asks_for_lockfiles_and_security_sensitive_paths_only() {
 }
 
 #[test]
-fn a_kind_that_asks_and_an_ignored_file_ask_too() {
+fn kinds_and_ignored_files_can_require_approval() {
     let json = r#"{"kinds":{"TEXT_DOC":"REQUIRE_APPROVAL"},"ignoredFiles":"REQUIRE_APPROVAL"}"#;
     let mut change = Edit::create("a.md", "a\n");
     assert_eq!(outcome(json, &[change.clone()]), (Verdict::RequireApproval, None, vec!["kind:TEXT_DOC".to_owned()]));
@@ -191,13 +191,13 @@ fn new_credentials_are_denied_and_old_ones_may_stay() {
     assert_eq!(outcome("{}", &[Edit::delete("a.rs", &key())]).0, Verdict::Allow);
     assert_eq!(outcome("{}", &Edit::moved("a.rs", "b.rs", &key())).0, Verdict::Allow);
     let decision = judge(&rules("{}"), &[Edit::create("a.rs", &key())], &Usage::default());
-    let told = format!("{decision:?}");
-    assert!(!told.contains("IOSFODNN7"), "{told}");
+    let shown = format!("{decision:?}");
+    assert!(!shown.contains("IOSFODNN7"), "{shown}");
     assert_eq!(decision.refusal.unwrap().details.path.as_deref(), Some("a.rs"));
 }
 
 #[test]
-fn the_executable_bit_stays_unless_policy_lets_it_change() {
+fn a_mode_change_is_denied_unless_the_policy_allows_it() {
     let mut change = Edit::replace("a.sh", "a\n", "b\n");
     change.mode_change = true;
     let got = outcome("{}", &[change.clone()]);
@@ -206,7 +206,7 @@ fn the_executable_bit_stays_unless_policy_lets_it_change() {
 }
 
 #[test]
-fn refusals_come_in_their_order() {
+fn refusals_have_their_order() {
     let mut mode = Edit::replace(".github/x", "a\n", "b\n");
     mode.mode_change = true;
     let secret = Edit::create("b.rs", &key());
@@ -220,7 +220,7 @@ fn refusals_come_in_their_order() {
 }
 
 #[test]
-fn each_budget_refuses_one_too_many() {
+fn each_budget_refuses_more_than_its_limit() {
     let many = |count: usize| -> Vec<Edit> { (0..count).map(|at| Edit::create(&format!("{at}.md"), "")).collect() };
     let deletions = |count: usize| -> Vec<Edit> { (0..count).map(|at| Edit::delete(&format!("{at}"), "")).collect() };
     let table = [
@@ -252,7 +252,7 @@ fn each_budget_refuses_one_too_many() {
         assert_eq!(refusal.code, Code::PatchBudgetExceeded, "{member}");
         assert_eq!(refusal.details.reasons, [format!("budget:{member}")]);
         assert_eq!((refusal.details.limit, refusal.details.actual), (Some(limit), Some(limit + 1)), "{member}");
-        // The whole run is bounded alike, by what it has used up and what the call adds.
+        // The limits of the run apply to its usage together with the call's.
         let json = format!(r#"{{"runBudget":{{"{member}":{limit}}}}}"#);
         let used = Usage { files_touched: 1, insertions: 1, deletions: 1, files_deleted: 1, bytes: 1 };
         let decision = judge(&rules(&json), &within, &used);
@@ -264,7 +264,7 @@ fn each_budget_refuses_one_too_many() {
 }
 
 #[test]
-fn a_budget_that_is_used_up_stops_only_what_adds_to_it() {
+fn an_exhausted_budget_refuses_only_calls_that_add_to_it() {
     let rules = rules(r#"{"runBudget":{"maxFilesDeleted":1,"maxFilesTouched":3}}"#);
     let used = Usage { files_touched: 3, files_deleted: 1, ..Usage::default() };
     let mut again = Edit::replace("a.md", "a\n", "b\n");
@@ -274,7 +274,7 @@ fn a_budget_that_is_used_up_stops_only_what_adds_to_it() {
 }
 
 #[test]
-fn lockfiles_and_moves_have_their_own_count() {
+fn lockfiles_and_moves_are_counted_separately() {
     let usage = |changes: &[Edit]| Usage::of(&changes.iter().map(Edit::facts).collect::<Vec<_>>());
     let lines = "x\n".repeat(5000);
     let lockfile = Edit::create("Cargo.lock", &lines);
@@ -301,12 +301,12 @@ fn only_new_lines_of_a_large_file_count_as_bytes() {
 
 proptest! {
     #[test]
-    fn lines_that_were_not_there_are_counted_wherever_they_stand(old in "[ab\n]{0,12}", new in "[ab\n]{0,12}") {
-        let mut there: Vec<&str> = old.split_inclusive('\n').collect();
+    fn new_lines_are_counted_at_any_position(old in "[ab\n]{0,12}", new in "[ab\n]{0,12}") {
+        let mut remaining: Vec<&str> = old.split_inclusive('\n').collect();
         let mut bytes = 0;
         for line in new.split_inclusive('\n') {
-            match there.iter().position(|known| *known == line) {
-                Some(place) => drop(there.swap_remove(place)),
+            match remaining.iter().position(|known| *known == line) {
+                Some(at) => drop(remaining.swap_remove(at)),
                 None => bytes += line.len() as u64,
             }
         }
@@ -316,7 +316,7 @@ proptest! {
 }
 
 #[test]
-fn a_path_alone_can_be_explained() {
+fn a_path_is_explained_without_a_change() {
     let rules = rules(r#"{"read":["**"],"write":["src/**",".github/**"],"deny":["plans/"]}"#);
     let explain = |access, raw: &str| {
         let path = LogicalPath::parse(raw).unwrap();

@@ -1,6 +1,5 @@
-use crate::{
-    Access, Code, FileKind, LogicalPath, PathFacts, PolicyOverrides, Profiles, Refusal, Rules, Verdict, judge_path,
-};
+use crate::test_support::path;
+use crate::{Access, Code, FileKind, PathFacts, PolicyOverrides, Profiles, Refusal, Rules, Verdict, judge_path};
 
 fn rules(overrides: &PolicyOverrides) -> Rules {
     Profiles::built_in().resolve(overrides).unwrap()
@@ -8,10 +7,6 @@ fn rules(overrides: &PolicyOverrides) -> Rules {
 
 fn globs(list: &[&str]) -> Vec<String> {
     list.iter().map(ToString::to_string).collect()
-}
-
-fn path(raw: &str) -> LogicalPath {
-    LogicalPath::parse(raw).unwrap()
 }
 
 fn judge(rules: &Rules, access: Access, raw: &str) -> Result<(), Refusal> {
@@ -25,7 +20,7 @@ fn reasons(result: Result<(), Refusal>) -> Vec<String> {
 }
 
 #[test]
-fn the_default_policy_does_what_the_contract_says_for_each_kind() {
+fn the_default_policy_decides_each_kind_as_in_the_contract() {
     let rules = rules(&PolicyOverrides::default());
     let secret = Some(Code::PolicyDeniedSecret);
     let denied = Some(Code::PolicyDenied);
@@ -50,7 +45,7 @@ fn the_default_policy_does_what_the_contract_says_for_each_kind() {
 }
 
 #[test]
-fn a_refusal_names_every_rule_and_the_path_as_the_caller_wrote_it() {
+fn a_refusal_has_every_rule_and_the_path_that_the_caller_named() {
     let overrides = PolicyOverrides {
         write: Some(globs(&["src/**"])),
         deny: Some(globs(&["secret-plans/**", "*.plan"])),
@@ -69,11 +64,11 @@ fn a_refusal_names_every_rule_and_the_path_as_the_caller_wrote_it() {
 }
 
 #[test]
-fn a_link_is_judged_by_both_names_and_the_stricter_wins() {
+fn a_link_is_judged_by_both_names_and_the_stricter_decision_applies() {
     let rules = rules(&PolicyOverrides { deny: Some(globs(&["hidden"])), ..PolicyOverrides::default() });
     let table = [
         ("notes.txt", ".env", FileKind::SecretLike, Some(Code::PolicyDeniedSecret)),
-        // A caller that forgot to ask the kind of what is there.
+        // The facts have the kind of the link instead of its target.
         ("notes.txt", ".env", FileKind::TextDoc, Some(Code::PolicyDeniedSecret)),
         (".env", "notes.txt", FileKind::TextDoc, Some(Code::PolicyDeniedSecret)),
         ("notes.txt", "hidden/a.txt", FileKind::TextDoc, Some(Code::PolicyDenied)),
@@ -116,7 +111,7 @@ fn ignored_and_hard_linked_files_are_denied() {
 }
 
 #[test]
-fn read_globs_bind_files_and_let_walks_through_folders() {
+fn read_globs_apply_to_files_and_not_to_folders() {
     let rules = rules(&PolicyOverrides { read: Some(globs(&["src/**"])), ..PolicyOverrides::default() });
     assert_eq!(judge(&rules, Access::Read, "src/a.rs"), Ok(()));
     assert_eq!(reasons(judge(&rules, Access::Read, "docs/a.md")), ["read:no-match"]);
@@ -128,7 +123,7 @@ fn read_globs_bind_files_and_let_walks_through_folders() {
 }
 
 #[test]
-fn a_folder_called_like_a_secret_is_closed() {
+fn a_folder_named_like_a_secret_is_denied() {
     let rules = rules(&PolicyOverrides::default());
     let folder = path("a/.ssh");
     let facts =

@@ -37,7 +37,7 @@ fn globs() -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec(glob.prop_map(str::to_owned), 0..4)
 }
 
-/// Kinds that a policy may set as it likes.
+/// Verdicts on kinds that a policy may set.
 fn kinds() -> impl Strategy<Value = BTreeMap<FileKind, Verdict>> {
     let fixed = [FileKind::SecretLike, FileKind::GitInternal, FileKind::Directory];
     let free: Vec<_> = FileKind::ALL.into_iter().filter(|kind| !fixed.contains(kind)).collect();
@@ -82,7 +82,7 @@ fn resolve(overrides: &PolicyOverrides) -> Rules {
     Profiles::built_in().resolve(overrides).unwrap()
 }
 
-/// A call on one path, through both judges, as the service asks them.
+/// A call on one path, which is judged by its path and then by its change, as in the service.
 #[derive(Clone, Debug)]
 struct Call {
     path: LogicalPath,
@@ -141,7 +141,7 @@ fn judge(rules: &Rules, access: Access, call: &Call) -> (Verdict, Option<Code>) 
     };
     let decision = judge_change(rules, &[facts], &Usage::default());
     assert_eq!(decision.refusal.is_some(), decision.verdict == Verdict::Deny);
-    assert!(!decision.reasons.is_empty(), "every decision names its rules");
+    assert!(!decision.reasons.is_empty(), "every decision has its rules");
     (decision.verdict, decision.refusal.map(|refusal| refusal.code))
 }
 
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn no_policy_opens_a_secret(overrides in overrides(), call in call(), upper in any::<bool>()) {
+    fn no_policy_allows_access_to_a_secret(overrides in overrides(), call in call(), upper in any::<bool>()) {
         let rules = resolve(&overrides);
         let secret = |path: &LogicalPath| FileKind::of_path(path) == FileKind::SecretLike;
         if secret(&call.path) || call.real_path.as_ref().is_some_and(secret) {
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn read_only_changes_nothing_whatever_single_rule_is_loosened(call in call(), write in globs(), kinds in kinds()) {
+    fn read_only_denies_every_change_after_any_single_override(call in call(), write in globs(), kinds in kinds()) {
         let read_only = PolicyOverrides { profile: Some("READ_ONLY".to_owned()), ..PolicyOverrides::default() };
         for overrides in [
             read_only.clone(),
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_denied_by_one_of_its_names_is_denied(overrides in overrides(), call in call()) {
+    fn a_link_is_denied_if_either_name_is(overrides in overrides(), call in call()) {
         let rules = resolve(&overrides);
         let Some(real_path) = call.real_path.clone() else { return Ok(()) };
         let both = judge(&rules, Access::Read, &call).0;

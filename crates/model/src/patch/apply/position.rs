@@ -75,6 +75,9 @@ impl<'a> Target<'a> {
         let free_from = taken.last().map_or(0, |range| range.end);
         let block = self.block_under_anchors(finder, lines, free_from..lines.len())?;
         let first = block.start;
+        if self.old.is_empty() && !self.ends_file && !self.anchors.is_empty() {
+            return Ok(first);
+        }
         let matches = |finder: &Finder<'_>, at: usize| {
             let fits = (!self.begins_file || at == 0) && (!self.ends_file || at + self.old.len() == lines.len());
             at >= first && fits && finder.matches_at(&self.old, self.matching, at)

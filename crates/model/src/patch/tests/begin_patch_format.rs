@@ -107,7 +107,6 @@ fn text_outside_the_format_is_refused_with_its_line() {
         (whole("*** Update File: f\n"), "line 2 of the patch: the file's section changes nothing"),
         (whole("*** Update File: f\n@@\n x\n"), "line 3 of the patch: the hunk changes nothing"),
         (whole("*** Update File: f\n@@\n"), "line 3 of the patch: the hunk changes nothing"),
-        (whole("*** Update File: f\n@@\n+x\n"), "line 3 of the patch: the hunk has no line of the old file"),
         (whole("*** Update File: f\n@@\n-x\nyes\n"), "line 5 of the patch: `yes` is not a line of a hunk"),
         (whole("*** Add File: f\n+x\nyes\n"), "line 4 of the patch: `yes` does not begin with `+`"),
         (whole("*** Delete File: f\n-x\n"), "line 3 of the patch: `-x` is not valid"),
@@ -123,4 +122,49 @@ fn text_outside_the_format_is_refused_with_its_line() {
     assert_eq!(Patch::parse(&outside).expect_err(&outside).code, Code::PathRejected);
     let nameless = whole("*** Delete File: \n");
     assert_eq!(Patch::parse(&nameless).expect_err(&nameless).code, Code::PathRejected);
+}
+
+#[test]
+fn headers_may_have_blanks_around_them() {
+    let patch = "\n  *** Begin Patch  \n\t*** Add File: a \n+one\n *** Update File:  f\n@@\n-x\n+y\n\t*** Delete File: gone\n  \n\
+                 *** Update File: g\n-x\n+z\n   *** End Patch \n \n";
+    let patch = Patch::parse(patch).unwrap();
+    let paths: Vec<_> = patch.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, ["a", "f", "gone", "g"]);
+    assert_eq!(patch.files[1].apply(b"x\n").unwrap().bytes, b"y\n");
+    assert_eq!(patch.files[3].apply(b"x\n").unwrap().bytes, b"z\n");
+}
+
+#[test]
+fn a_header_with_a_space_before_it_is_a_line_of_its_hunk() {
+    let text = "*** Begin Patch\n*** Update File: f\n@@\n-x\n+y\n *** Update File: g\n-x\n+z\n*** End Patch\n";
+    let patch = Patch::parse(text).unwrap();
+    assert_eq!(patch.files.len(), 1);
+    assert_eq!(patch.files[0].apply(b"x\n*** Update File: g\nx\n").unwrap().bytes, b"y\n*** Update File: g\nz\n");
+    // Where the file has no such line, the refusal names the header.
+    patch.files[0].apply(b"x\n").unwrap_err();
+    let refusal = Patch::padded_header(text, &patch.files[0]).unwrap();
+    assert_eq!(refusal.code, Code::PatchInvalid);
+    assert!(refusal.message.starts_with("line 6 of the patch: `*** Update File: g` begins with a blank"), "{refusal}");
+    let other = update("@@\n x\n-y\n");
+    assert_eq!(Patch::padded_header(&other, &Patch::parse(&other).unwrap().files[0]), None);
+}
+
+#[test]
+fn lines_without_context_belong_under_their_anchor_or_at_the_end() {
+    assert_eq!(applied("@@\n+z\n", "x\ny\n").unwrap(), "x\ny\nz\n");
+    assert_eq!(applied("+z\n+w\n", "x\ny").unwrap(), "x\ny\nz\nw");
+    assert_eq!(applied("+z\n", "").unwrap(), "z\n");
+    assert_eq!(applied("@@\n+z\n", "x\r\n").unwrap(), "x\r\nz\r\n");
+    let before = "class A:\n    x = 1\nclass B:\n    y = 2\n";
+    assert_eq!(
+        applied("@@ class A:\n+    z = 3\n", before).unwrap(),
+        "class A:\n    z = 3\n    x = 1\nclass B:\n    y = 2\n"
+    );
+    assert_eq!(
+        applied("@@ class A:\n+    z = 3\n@@ class B:\n-    y = 2\n+    y = 4\n@@\n+end\n", before).unwrap(),
+        "class A:\n    z = 3\n    x = 1\nclass B:\n    y = 4\nend\n"
+    );
+    let conflicts = applied("@@ class C:\n+    z = 3\n", before).unwrap_err();
+    assert!(conflicts[0].reason.contains("class C:"), "{}", conflicts[0].reason);
 }

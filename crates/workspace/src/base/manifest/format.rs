@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 
 use flate2::Crc;
+use model::Sha256;
+use sha2::Digest as _;
 
 use super::{File, Folder, FolderIndex, Head, Manifest, Row};
 use crate::stamp::FileStamp;
@@ -47,6 +49,19 @@ pub(crate) fn write(head: &Head, mut rows: Vec<Row>, mut folders: Vec<(Vec<u8>, 
     crc.update(&out);
     out.extend_from_slice(&crc.sum().to_le_bytes());
     out
+}
+
+/// Returns the hash of the files, which does not depend on where or when they were imported: see
+/// [`ImportedRun::manifest_sha256`](crate::ImportedRun::manifest_sha256).
+pub(crate) fn digest(rows: &[Row]) -> Sha256 {
+    let mut sorted: Vec<_> = rows.iter().collect();
+    sorted.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    let mut hash = sha2::Sha256::new();
+    for row in sorted {
+        hash.update(&row.path);
+        hash.update(format!("\0{:o}\0{}\n", row.mode, Sha256::from_bytes(row.sha256)));
+    }
+    Sha256::from_bytes(hash.finalize().into())
 }
 
 /// Splits a path into its folder (empty for the root) and its name.

@@ -20,6 +20,15 @@ fn sample() -> Vec<u8> {
 }
 
 #[test]
+fn the_digest_covers_path_mode_and_content_in_the_order_of_paths() {
+    let rows = [row("b", 2), Row { mode: MODE_LINK, ..row("a/z", 1) }, row("a.b", 3)];
+    let line = |path: &str, mode: &str, byte: &str| format!("{path}\0{mode}\0{}\n", byte.repeat(32));
+    let text = line("a.b", "100644", "03") + &line("a/z", "120000", "01") + &line("b", "100644", "02");
+    assert_eq!(digest(&rows), model::Sha256::of(text.as_bytes()));
+    assert_eq!(digest(&[]), model::Sha256::of(b""));
+}
+
+#[test]
 fn what_is_written_is_read() {
     let bytes = sample();
     let (head, manifest) = read(&bytes, 10).unwrap();

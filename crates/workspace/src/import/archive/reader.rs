@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
                 b"linkpath" => found.link = Some(self.pax_value(value)?),
                 b"size" => {
                     let digits = self.pax_value(value)?;
-                    found.size = Some(decimal(&digits).ok_or_else(|| damaged_pax("its `size` is no number"))?);
+                    found.size = Some(decimal(&digits).ok_or_else(|| damaged_pax("its `size` is not a number"))?);
                 }
                 key => {
                     found.is_pax_sparse |= key.starts_with(b"GNU.sparse.");

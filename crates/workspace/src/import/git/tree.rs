@@ -106,11 +106,11 @@ fn keep(listed: Listed, last_skipped: &mut Vec<u8>, writer: &mut ImportWriter<'_
         if is_git_internal(name) {
             last_skipped.clear();
             last_skipped.extend_from_slice(&path[..end]);
-            writer.skip(&path[..end], "git's own");
+            writer.skip(&path[..end], "a Git-internal path");
             return None;
         }
         if matches!(name, b"" | b"." | b"..") {
-            writer.skip(&path, "no name that a file can have");
+            writer.skip(&path, "not a valid file name");
             return None;
         }
         end += 1;
@@ -131,7 +131,7 @@ fn keep(listed: Listed, last_skipped: &mut Vec<u8>, writer: &mut ImportWriter<'_
             }
         }
         _ => {
-            writer.skip(&path, "no file, folder or symbolic link");
+            writer.skip(&path, "not a file, folder or symbolic link");
             return None;
         }
     };

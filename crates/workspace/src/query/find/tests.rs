@@ -10,7 +10,7 @@ use crate::{Tree, WorkspaceError};
 
 fn query(globs: &[&str]) -> FindQuery {
     let globs = globs.iter().map(|glob| (*glob).to_owned()).collect();
-    FindQuery { path: path("."), globs, max_results: 200, sort: FindSort::Path }
+    FindQuery { path: path("."), globs, max_results: 200, sort: FindSort::Path, after: None, counts_all: false }
 }
 
 fn find(tree: &Tree, query: &FindQuery) -> FindReport {

@@ -12,7 +12,15 @@ use crate::test_support::{TestBase, TestTree, code, not_cancelled, path, rules, 
 use crate::{Tree, WorkspaceError};
 
 fn query(raw: &str) -> ListQuery {
-    ListQuery { path: path(raw), max_depth: 2, include_hidden: false, include_ignored: false, max_entries: 300 }
+    ListQuery {
+        path: path(raw),
+        max_depth: 2,
+        include_hidden: false,
+        include_ignored: false,
+        max_entries: 300,
+        after: None,
+        counts_all: false,
+    }
 }
 
 fn all(raw: &str) -> ListQuery {

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use grep_matcher::Matcher;
 use grep_searcher::{BinaryDetection, MmapChoice, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use memchr::memchr;
-use model::{FileKind, Rules};
+use model::{FileKind, LogicalPath, Rules};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
@@ -47,6 +47,8 @@ pub(super) struct Scanner<'a> {
     context_lines: usize,
     max_matches: usize,
     max_bytes: u64,
+    /// Only matches after this line of this file are returned.
+    after: Option<&'a (LogicalPath, u64)>,
     buffer: Vec<u8>,
 }
 
@@ -58,6 +60,7 @@ impl<'a> Scanner<'a> {
         context_lines: usize,
         max_matches: usize,
         max_bytes: u64,
+        after: Option<&'a (LogicalPath, u64)>,
     ) -> Self {
         let searcher = SearcherBuilder::new()
             .line_terminator(pattern.pattern().line_terminator())
@@ -69,7 +72,12 @@ impl<'a> Scanner<'a> {
             .heap_limit(Some(MAX_STREAM_LINE_BYTES))
             .bom_sniffing(true)
             .build();
-        Self { rules, pattern, searcher, context_lines, max_matches, max_bytes, buffer: Vec::new() }
+        Self { rules, pattern, searcher, context_lines, max_matches, max_bytes, after, buffer: Vec::new() }
+    }
+
+    /// The last line of the file whose matches are left out; 0 if none is.
+    fn skipped_lines(&self, at: &WalkPath) -> u64 {
+        self.after.filter(|(path, _)| *path == at.shown).map_or(0, |(_, line)| *line)
     }
 
     /// Searches one open file.
@@ -121,7 +129,9 @@ impl<'a> Scanner<'a> {
             FileKind::Unknown => kind_of(self.rules, at.real(), &self.buffer),
             known => known,
         };
-        let mut sink = MatchCollector::new(&self.pattern, at, kind, self.context_lines, self.max_matches);
+        let skipped_lines = self.skipped_lines(at);
+        let mut sink =
+            MatchCollector::new(&self.pattern, at, kind, self.context_lines, self.max_matches, skipped_lines);
         let searched = self.searcher.search_slice(&self.pattern, &self.buffer, &mut sink);
         sink.finish(&searched)
     }
@@ -165,7 +175,9 @@ impl<'a> Scanner<'a> {
 
     /// Searches a file that is too large to hold, with bounded memory.
     fn stream(&mut self, file: &OwnedFd, at: &WalkPath, kind: FileKind) -> Result<Scanned, WorkspaceError> {
-        let mut sink = MatchCollector::new(&self.pattern, at, kind, self.context_lines, self.max_matches);
+        let skipped_lines = self.skipped_lines(at);
+        let mut sink =
+            MatchCollector::new(&self.pattern, at, kind, self.context_lines, self.max_matches, skipped_lines);
         let file = File::from(file.try_clone()?);
         let searched = self.searcher.search_file(&self.pattern, &file, &mut sink);
         sink.finish(&searched)
@@ -205,6 +217,8 @@ struct MatchCollector<'a> {
     kind: FileKind,
     context_lines: usize,
     max_matches: usize,
+    /// Matches up to this line are left out.
+    skipped_lines: u64,
     matches: Vec<Match>,
     /// The last lines, for the context before the next match.
     recent: VecDeque<(u64, String)>,
@@ -218,9 +232,10 @@ impl<'a> MatchCollector<'a> {
         kind: FileKind,
         context_lines: usize,
         max_matches: usize,
+        skipped_lines: u64,
     ) -> Self {
         let (matches, recent) = (Vec::new(), VecDeque::new());
-        Self { pattern, at, kind, context_lines, max_matches, matches, recent, binary: false }
+        Self { pattern, at, kind, context_lines, max_matches, skipped_lines, matches, recent, binary: false }
     }
 
     fn finish(self, searched: &io::Result<()>) -> Result<Scanned, WorkspaceError> {
@@ -263,6 +278,10 @@ impl Sink for MatchCollector<'_> {
         }
         let number = found.line_number().unwrap_or(0);
         let line = snippet::without_ending(found.bytes());
+        if number <= self.skipped_lines {
+            self.add_context(number, line);
+            return Ok(true);
+        }
         let span = self.pattern.find(line).map_err(io::Error::other)?.map_or(0..0, |found| found.start()..found.end());
         let context = self.context_lines as u64;
         let before = self.recent.iter().filter(|(earlier, _)| earlier + context >= number);

@@ -10,6 +10,7 @@ use super::{Match, SearchQuery, SearchReport};
 use crate::error::{file_too_large, unsupported_binary};
 use crate::guard::{GuardError, Opened};
 use crate::query::globs::Globs;
+use crate::query::list::has_contents_after;
 use crate::query::stat::RANGED_READ_FACTOR;
 use crate::read::head_of;
 use crate::walk::{Candidate, Visitor, WalkPath};
@@ -91,11 +92,16 @@ impl Visitor for SearchVisitor<'_> {
         // One surplus match shows that some are missing.
         let max_matches = if self.query.paths_only { 1 } else { self.query.max_matches + 1 };
         let pattern = BoundedPattern::new(self.pattern, self.limits);
-        Scanner::new(self.rules, pattern, self.query.context_lines, max_matches, self.max_bytes())
+        let after = self.query.after.as_ref();
+        Scanner::new(self.rules, pattern, self.query.context_lines, max_matches, self.max_bytes(), after)
     }
 
     fn is_requested(&self, path: &LogicalPath, is_folder: bool) -> bool {
-        !self.globs.is_excluded(path, is_folder)
+        let is_after =
+            self.query.after.as_ref().is_none_or(|(after, _)| {
+                path >= after || is_folder && has_contents_after(path.as_str(), after.as_str())
+            });
+        is_after && !self.globs.is_excluded(path, is_folder)
     }
 
     fn admits(&self, candidate: &Candidate) -> bool {

@@ -3,10 +3,8 @@
 use std::io;
 
 use engine::clock::{new_artifact_id, new_tool_call_id, now};
-use ledger::{Appended, Artifact, Entry, Preconditions};
-use model::{
-    DiskChange, Draft, FileKind, LogicalPath, Outcome, RecordFile, Sha256, Step, StepBytes, StepContent, Usage, Verdict,
-};
+use ledger::{Appended, Artifact, Entry};
+use model::{Draft, FileKind, LogicalPath, RecordFile, Sha256, Step, StepBytes, StepContent};
 use workspace::{ContentLocation, Drift, DriftEntry, EntryState, Snapshot};
 
 use crate::admin::offline_run::{OfflineRun, database};
@@ -15,7 +13,9 @@ use crate::bootstrap::error::StartError;
 use crate::config::RepairConfig;
 
 /// The tool in the record of a repair.
-pub(in crate::admin) const TOOL: &str = "repair";
+const TOOL: &str = "run.repair";
+/// The tools in the records of repairs; older versions wrote the second.
+pub(in crate::admin) const TOOLS: [&str; 2] = [TOOL, "repair"];
 /// The actor in the record of a repair: an operator with access to the data, without a token.
 const ACTOR: &str = "operator:repair";
 /// The default reason of a repair that accepts the tree.
@@ -53,10 +53,10 @@ pub(super) fn restore_entry(run: &OfflineRun, config: &RepairConfig, expected: &
         old_sha256: entry.found.sha256(),
         path: entry.path.clone(),
     });
-    let mut draft = new_draft(run, config, "repair:acceptLedger", LEDGER_REASON);
+    let mut draft = new_draft(run, config, "repair:acceptLedger", "ledger", LEDGER_REASON);
     draft.files = files.collect();
     draft.paths_read = known.iter().map(|entry| entry.path.clone()).collect();
-    new_entry(draft)
+    Entry::new(draft, Sha256::ZERO)
 }
 
 /// Returns the entry of files that stay as they were found.
@@ -71,7 +71,9 @@ pub(super) fn drift_entry(run: &OfflineRun, config: &RepairConfig, found: Vec<Dr
         old_sha256: entry.old.sha256(),
         path: entry.path.clone(),
     };
-    let mut draft = new_draft(run, config, "repair:acceptTree", TREE_REASON);
+    let mut draft = new_draft(run, config, "repair:acceptTree", "tree", TREE_REASON);
+    // The history of the files goes on with what was found, as after a mutation.
+    draft.mutates = true;
     draft.files = found.iter().map(file).collect();
     draft.paths_written = found.iter().map(|entry| entry.path.clone()).collect();
     let mut artifact = None;
@@ -82,47 +84,16 @@ pub(super) fn drift_entry(run: &OfflineRun, config: &RepairConfig, found: Vec<Dr
         draft.diff_sha256 = Some(Sha256::of(&diff));
         artifact = Some(Artifact { artifact_id, diff });
     }
-    Entry { steps: found.into_iter().filter_map(step_of).collect(), artifact, ..new_entry(draft) }
+    Entry { steps: found.into_iter().filter_map(step_of).collect(), artifact, ..Entry::new(draft, Sha256::ZERO) }
 }
 
-fn new_draft(run: &OfflineRun, config: &RepairConfig, rule: &str, default_reason: &str) -> Draft {
+fn new_draft(run: &OfflineRun, config: &RepairConfig, rule: &str, accept: &str, default_reason: &str) -> Draft {
     let reason = config.reason.as_deref().map(|reason| model::redact(reason).into_owned());
-    Draft {
-        actor: ACTOR.to_owned(),
-        artifact_uris: Vec::new(),
-        code: None,
-        decision: Verdict::Allow,
-        diff_sha256: None,
-        duration_micros: 0,
-        files: Vec::new(),
-        mutates: true,
-        outcome: Outcome::Ok,
-        paths_read: Vec::new(),
-        paths_written: Vec::new(),
-        reason: Some(reason.unwrap_or_else(|| default_reason.to_owned())),
-        reasons: vec![rule.to_owned()],
-        run_id: run.id().clone(),
-        step_id: None,
-        timestamp: now(),
-        tool: TOOL.to_owned(),
-        tool_call_id: new_tool_call_id(),
-    }
-}
-
-fn new_entry(draft: Draft) -> Entry {
-    Entry {
-        draft,
-        input_sha256: Sha256::ZERO,
-        client_supplied_id: false,
-        reply: None,
-        steps: Vec::new(),
-        artifact: None,
-        approval: None,
-        approval_decision: None,
-        usage: Usage::default(),
-        disk: DiskChange::default(),
-        preconditions: Preconditions::default(),
-    }
+    let mut draft = Draft::new(run.id().clone(), ACTOR.to_owned(), TOOL, new_tool_call_id(), now());
+    draft.input = serde_json::json!({ "accept": accept }).as_object().cloned();
+    draft.reason = Some(reason.unwrap_or_else(|| default_reason.to_owned()));
+    draft.reasons = vec![rule.to_owned()];
+    draft
 }
 
 /// Returns the step that would have made the change, so that the ledger stores the content. Content that is too large has

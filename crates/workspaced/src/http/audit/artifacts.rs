@@ -5,7 +5,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use model::{ArtifactId, Permission, RunId};
 
-use crate::http::auth::RunAuditor;
+use crate::http::auth::RunReviewer;
 use crate::http::extract::{Path, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
@@ -22,7 +22,7 @@ use engine::call_error::refusals::forbidden;
 )]
 pub(crate) async fn get_artifact(
     State(service): State<Service>,
-    RunAuditor { run, may_read, .. }: RunAuditor,
+    RunReviewer { run, may_read, .. }: RunReviewer,
     Path((_run, id)): Path<(String, ArtifactId)>,
     Query(()): Query<()>,
 ) -> Result<Response, Problem> {

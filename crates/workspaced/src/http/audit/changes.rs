@@ -12,7 +12,7 @@ use crate::http::auth::RunAuditor;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::history::change_feed::{ChangeList, Since};
+use engine::history::change_feed::{ChangeList, ChangesQuery};
 
 /// List a run's changes
 ///
@@ -22,7 +22,7 @@ use engine::history::change_feed::{ChangeList, Since};
 #[utoipa::path(
     get, path = "/v1/runs/{run}/changes", tag = "audit", operation_id = "listChanges",
     params(
-        ("run" = RunId, Path), Since,
+        ("run" = RunId, Path), ChangesQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last received event."),
     ),
     responses((status = 200, description = "One page of changes.", body = ChangeList)),
@@ -30,7 +30,7 @@ use engine::history::change_feed::{ChangeList, Since};
 pub(crate) async fn list_changes(
     State(service): State<Service>,
     RunAuditor { run, permit, .. }: RunAuditor,
-    Query((since,)): Query<(Since,)>,
+    Query((since,)): Query<(ChangesQuery,)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let (since, limit) = since.check()?;

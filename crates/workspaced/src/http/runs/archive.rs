@@ -1,6 +1,7 @@
 //! The upload of the archive that a run is made from, streamed to the blocking thread that imports it.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -32,7 +33,7 @@ const MAX_WAITING_CHUNKS: usize = 4;
 )]
 pub(crate) async fn put_archive(
     State(service): State<Service>,
-    _operator: Operator,
+    operator: Operator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
     body: Body,
@@ -40,7 +41,9 @@ pub(crate) async fn put_archive(
     let (sender, receiver) = mpsc::channel(MAX_WAITING_CHUNKS);
     let limits = &service.limits;
     let send = send_chunks(body, sender, limits.max_archive_bytes, MinRate::of(limits));
-    let import = service.import_archive(&run, ChunkReader { receiver, chunk: Bytes::new(), is_complete: false });
+    let reader = ChunkReader { receiver, chunk: Bytes::new(), is_complete: false };
+    let caller = operator.caller();
+    let import = service.import_archive(&run, &caller, reader, Arc::clone(&operator.operator));
     tokio::pin!(send);
     tokio::pin!(import);
     let (imported, sent) = tokio::select! {

@@ -13,7 +13,7 @@ use model::RunId;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::http::auth::RunCaller;
+use crate::http::auth::{DiffReader, RunCaller};
 use crate::http::extract::Query;
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
@@ -55,7 +55,7 @@ pub(crate) async fn get_archive(
 )]
 pub(crate) async fn get_patch(
     State(service): State<Service>,
-    RunCaller { run, caller, .. }: RunCaller,
+    DiffReader { run, caller, .. }: DiffReader,
     Query(()): Query<()>,
 ) -> Result<Response, Problem> {
     let export = service.begin_export(&run, caller, ExportFormat::Patch).await?;

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
-use model::{CheckpointLeaf, Draft, FileKind, LogicalPath, Outcome, Record, RecordFile, Verdict};
+use model::{CheckpointLeaf, Draft, FileKind, LogicalPath, Record, RecordFile};
 use model::{RunId, Sha256, ToolCallId};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -22,31 +22,21 @@ fn repository(path: &str) -> PathBuf {
 }
 
 fn record(seq: u64, head: Sha256) -> Record {
-    let draft = Draft {
-        actor: "run-token:tok_1".into(),
-        artifact_uris: vec!["artifact://issue-4711/art_1".into()],
-        code: None,
-        decision: Verdict::Allow,
-        diff_sha256: Some(Sha256::of(b"diff")),
-        duration_micros: 1234,
-        files: vec![RecordFile {
-            kind: FileKind::TextSource,
-            new_sha256: Some(Sha256::of(b"new")),
-            old_sha256: None,
-            path: LogicalPath::parse("src/ü.rs").unwrap(),
-        }],
-        mutates: true,
-        outcome: Outcome::Ok,
-        paths_read: vec![],
-        paths_written: vec![LogicalPath::parse("src/ü.rs").unwrap()],
-        reason: Some("quotes \" and \\, a tab \t, a line\nfeed, \u{1} and \u{7f}, 漢字 and 🦀".into()),
-        reasons: vec![],
-        run_id: RunId::parse("issue-4711").unwrap(),
-        step_id: None,
-        timestamp: "2026-01-01T00:00:00.000000Z".into(),
-        tool: "write_file".into(),
-        tool_call_id: ToolCallId::parse("tc_1").unwrap(),
-    };
+    let (run_id, call_id) = (RunId::parse("issue-4711").unwrap(), ToolCallId::parse("tc_1").unwrap());
+    let timestamp = "2026-01-01T00:00:00.000000Z".into();
+    let mut draft = Draft::new(run_id, "run-token:tok_1".into(), "write_file", call_id, timestamp);
+    draft.artifact_uris = vec!["artifact://issue-4711/art_1".into()];
+    draft.diff_sha256 = Some(Sha256::of(b"diff"));
+    draft.duration_micros = 1234;
+    draft.files = vec![RecordFile {
+        kind: FileKind::TextSource,
+        new_sha256: Some(Sha256::of(b"new")),
+        old_sha256: None,
+        path: LogicalPath::parse("src/ü.rs").unwrap(),
+    }];
+    draft.mutates = true;
+    draft.paths_written = vec![LogicalPath::parse("src/ü.rs").unwrap()];
+    draft.reason = Some("quotes \" and \\, a tab \t, a line\nfeed, \u{1} and \u{7f}, 漢字 and 🦀".into());
     draft.link(seq - 1, head).0
 }
 
@@ -211,7 +201,7 @@ async fn an_independent_verifier_accepts_the_proofs_of_a_server(
     let log = server.data_dir().join("checkpoints.log");
     assert_good(&python(&["log", key.trim(), log.to_str().unwrap()]));
     let path = server.home.join("proof.json");
-    for seq in [1, 5, 6, 15] {
+    for seq in [1, 2, 6, 7, 16] {
         let mut proof = server.auditor().get(&format!("/v1/runs/{}/audit/inclusion?seq={seq}", run.id)).await.ok();
         std::fs::write(&path, proof.to_string()).unwrap();
         assert_good(&python(&["inclusion", key.trim(), path.to_str().unwrap()]));

@@ -57,8 +57,8 @@ async fn every_record_is_proved_by_a_signed_checkpoint(#[values(Backend::Sqlite,
             run.create(&format!("{round}-{number}.txt"), "x\n").await;
         }
         other.create(&format!("{round}.txt"), "x\n").await;
-        until_covered(&run, 2 * round + 2).await;
-        until_covered(&other, round + 1).await;
+        until_covered(&run, 2 * round + 3).await;
+        until_covered(&other, round + 2).await;
         let note = auditor.get("/v1/checkpoint").await;
         assert!(note.header("content-type").starts_with("text/plain"));
         signed.push(verifier.verify(&note.text()).unwrap());
@@ -127,14 +127,14 @@ async fn a_proof_of_an_uncovered_record_is_refused_with_a_hint(
     let run = server.reconnect(&run);
     run.create("b.txt", "x\n").await;
     inclusion(&run, "?seq=1").await.ok();
-    let early = inclusion(&run, "?seq=2").await.refused("NOT_FOUND");
+    let early = inclusion(&run, "?seq=3").await.refused("NOT_FOUND");
     assert!(early["message"].as_str().unwrap().contains("covers") && early["retryAfterSeconds"].is_u64(), "{early:#}");
-    assert!(inclusion(&run, "?seq=3").await.refused("NOT_FOUND")["message"].as_str().unwrap().contains("no record"));
+    assert!(inclusion(&run, "?seq=4").await.refused("NOT_FOUND")["message"].as_str().unwrap().contains("no record"));
     for query in ["", "?seq=0", "?seq=-1", "?seq=x", "?seq=1&seq=2", "?to=1"] {
         inclusion(&run, query).await.refused("INVALID_REQUEST");
     }
     let report = run.verify().await;
-    assert_eq!((&report["headSeq"], &report["checkpointedSeq"]), (&json!(2), &json!(1)), "{report:#}");
+    assert_eq!((&report["headSeq"], &report["checkpointedSeq"]), (&json!(3), &json!(2)), "{report:#}");
     run.operator.get("/v1/runs/none-such/audit/inclusion?seq=1").await.refused("RUN_NOT_FOUND");
 }
 

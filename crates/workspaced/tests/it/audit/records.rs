@@ -40,9 +40,9 @@ async fn every_call_leaves_one_record_in_an_intact_chain(
         let answer = run.call(tool, input.clone()).await;
         assert_eq!(answer.status, *status, "{}: {}", answer.what, answer.text());
     }
-    let records = run.audit().await;
+    assert_chain(&run.id, &run.audit().await);
+    let records = run.calls().await;
     assert_eq!(records.len(), calls.len());
-    assert_chain(&run.id, &records);
     let actor = format!("run-token:{}", run.created["token"]["tokenId"].as_str().unwrap());
     for (record, (tool, input, status, decision, outcome)) in records.iter().zip(&calls) {
         let context = || format!("{tool} {input}: {record:#}");
@@ -74,8 +74,8 @@ async fn every_call_leaves_one_record_in_an_intact_chain(
     assert!(records[0]["timestamp"].as_str() <= records[14]["timestamp"].as_str());
 
     let report = run.verify().await;
-    assert_eq!((&report["intact"], &report["records"]), (&json!(true), &json!(15)));
-    assert_eq!((&report["headSeq"], &report["headHash"]), (&json!(15), &records[14]["hash"]));
+    assert_eq!((&report["intact"], &report["records"]), (&json!(true), &json!(16)));
+    assert_eq!((&report["headSeq"], &report["headHash"]), (&json!(16), &records[14]["hash"]));
 }
 
 #[rstest]
@@ -92,10 +92,10 @@ async fn a_refusal_is_recorded_only_for_an_authenticated_caller(
     reader.post(&tool, json!({})).await.refused("FORBIDDEN");
     other.agent.post(&tool, json!({})).await.refused("FORBIDDEN");
     server.nobody().post(&tool, json!({})).await.refused("UNAUTHENTICATED");
-    let records = run.audit().await;
+    let records = run.calls().await;
     assert_eq!(records.len(), 1, "{records:#?}");
     assert_eq!((&records[0]["code"], &records[0]["decision"]), (&json!("FORBIDDEN"), &json!("DENY")));
-    assert_eq!(other.audit().await.len(), 0);
+    assert_eq!(other.calls().await.len(), 0);
 }
 
 #[rstest]
@@ -179,11 +179,12 @@ async fn filters_and_pages_of_all_runs(#[values(Backend::Sqlite, Backend::Postgr
     run.replace("a.txt", "c\n", &sha256("a\n")).await.ok();
     let count = async |query: &str| items(&auditor, &format!("/v1/audit?run={}&limit=2{query}", run.id)).await.len();
     for (query, want) in [
-        ("", 6),
+        ("", 7),
+        ("&tool=run.create", 1),
         ("&tool=read_file", 4),
         ("&tool=write_file", 2),
         ("&decision=DENY", 1),
-        ("&decision=ALLOW", 5),
+        ("&decision=ALLOW", 6),
         ("&outcome=refused", 2),
         ("&outcome=ok&tool=read_file", 2),
         ("&path=a.txt", 2),
@@ -194,7 +195,7 @@ async fn filters_and_pages_of_all_runs(#[values(Backend::Sqlite, Backend::Postgr
     ] {
         assert_eq!(count(query).await, want, "{query}");
     }
-    assert_eq!((count(&format!("&since={middle}")).await, count(&format!("&until={middle}")).await), (1, 5));
+    assert_eq!((count(&format!("&since={middle}")).await, count(&format!("&until={middle}")).await), (1, 6));
     let plus = middle.replace('Z', "%2B00:00");
     assert_eq!(count(&format!("&since={plus}")).await, 1, "the same time in another notation");
     for bad in [
@@ -267,7 +268,7 @@ async fn the_stream_sends_each_record_once_and_resumes_without_a_gap(
     write(5, 10).await;
     let (resumed, ()) = tokio::join!(events(&auditor, &run.id, Some(&live[2].0), 9), write(10, 12));
     let streamed: Vec<Value> = live[..3].iter().chain(&resumed).map(|(_, record)| record.clone()).collect();
-    assert_eq!(streamed, run.audit().await);
+    assert_eq!(streamed, run.calls().await, "the stream began after the run was created");
     run.agent.get(&format!("/v1/audit/stream?run={}", run.id)).await.refused("FORBIDDEN");
     let bad = auditor.request(reqwest::Method::GET, "/v1/audit/stream").header("last-event-id", "none such");
     auditor.send(bad).await.refused("INVALID_REQUEST");
@@ -292,7 +293,7 @@ async fn concurrent_calls_leave_no_gap(#[values(Backend::Sqlite, Backend::Postgr
     });
     let answers = futures_util::future::join_all(calls).await;
     let records = run.audit().await;
-    assert_eq!(records.len(), 60);
+    assert_eq!(records.len(), 61);
     assert_chain(&run.id, &records);
     for answer in answers.iter().filter(|answer| answer.what.contains("write_file")) {
         let body = answer.ok();
@@ -301,8 +302,8 @@ async fn concurrent_calls_leave_no_gap(#[values(Backend::Sqlite, Backend::Postgr
     }
 }
 
-/// Returns a stopped server whose run has six records.
-async fn stopped_with_six_records(backend: Backend) -> (Server, Run) {
+/// Returns a stopped server whose run has seven records.
+async fn stopped_with_seven_records(backend: Backend) -> (Server, Run) {
     let mut server = Server::start(backend).await;
     let run = server.run(json!({})).await;
     for number in 0..6 {
@@ -316,7 +317,7 @@ async fn stopped_with_six_records(backend: Backend) -> (Server, Run) {
 #[rstest]
 #[tokio::test]
 async fn the_verify_command_succeeds_on_an_intact_log(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let (server, run) = stopped_with_six_records(backend).await;
+    let (server, run) = stopped_with_seven_records(backend).await;
     for args in [vec![], vec!["--run", run.id.as_str()]] {
         let done = server.verify(&args);
         assert_eq!(done.status.code(), Some(0), "{done:?}");
@@ -331,7 +332,7 @@ async fn the_verify_command_succeeds_on_an_intact_log(#[values(Backend::Sqlite, 
     "update audit_record set body = replace(body, 'write_file', 'read_file!') where seq = 3 and run_no = (select run_no from run where run_id = '{run}')"
 )]
 #[case::removed("delete from audit_record where seq = 4 and run_no = (select run_no from run where run_id = '{run}')")]
-#[case::cut_off("delete from audit_record where seq = 6 and run_no = (select run_no from run where run_id = '{run}')")]
+#[case::cut_off("delete from audit_record where seq = 7 and run_no = (select run_no from run where run_id = '{run}')")]
 #[case::relabelled(
     "update audit_record set tool = 'read_file' where seq = 2 and run_no = (select run_no from run where run_id = '{run}')"
 )]
@@ -340,7 +341,7 @@ async fn verify_detects_changed_and_missing_records(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[case] sql: &str,
 ) {
-    let (mut server, run) = stopped_with_six_records(backend).await;
+    let (mut server, run) = stopped_with_seven_records(backend).await;
     let sql = sql.replace("{run}", &run.id);
     let refused = server.database.tamper(&sql).await;
     assert!(refused.is_err(), "a trigger of the database rejects changes of records");
@@ -379,7 +380,7 @@ async fn refused_calls_are_found_by_path(#[values(Backend::Sqlite, Backend::Post
     for (path, refusal) in asked.into_iter().zip(refusals) {
         let found = items(&run.agent, &format!("/v1/runs/{}/audit?path={path}", run.id)).await;
         let seqs: Vec<_> = found.iter().map(|record| record["seq"].as_u64().unwrap()).collect();
-        let seq = asked.iter().position(|one| *one == path).unwrap() as u64 + 1;
+        let seq = asked.iter().position(|one| *one == path).unwrap() as u64 + 2;
         assert!(seqs.contains(&seq), "{path} ({refusal}): {seqs:?}");
     }
     assert_eq!(run.verify().await["intact"], true);

@@ -11,8 +11,8 @@ use crate::harness::{Backend, Run, Server, canonical, sha256};
 use crate::operation::instances::refused;
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
-/// Returns a stopped server and its run of six records. One checkpoint covers the first three records, another all six.
-/// The server has a second run with two records. The triggers that protect the tables are dropped.
+/// Returns a stopped server and its run of seven records. One checkpoint covers the first four records, another all seven.
+/// The server has a second run with three records. The triggers that protect the tables are dropped.
 async fn signed(backend: Backend) -> (Server, Run, Vec<Value>) {
     let mut server = signing_at_shutdown(backend).await;
     let (mut run, mut other) = (server.run(json!({})).await, server.run(json!({})).await);
@@ -101,9 +101,9 @@ impl Server {
 #[tokio::test]
 async fn a_changed_record_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (mut server, run, _) = signed(backend).await;
-    let change = "update audit_record set body = replace(body, '0-1.txt', '0-9.txt') where seq = 2 and run_no = {run}";
+    let change = "update audit_record set body = replace(body, '0-1.txt', '0-9.txt') where seq = 3 and run_no = {run}";
     server.rewrite(&run, &[change]).await;
-    server.assert_break_at(&run, 2, "").await;
+    server.assert_break_at(&run, 3, "").await;
 }
 
 #[rstest]
@@ -122,9 +122,9 @@ async fn checkpoints_detect_truncated_records_with_a_matching_head(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (mut server, run, records) = signed(backend).await;
-    server.rewrite(&run, &["delete from audit_record where seq > 4 and run_no = {run}"]).await;
-    server.set_head(&run, &records[3]).await;
-    server.assert_break_at(&run, 5, "cut off").await;
+    server.rewrite(&run, &["delete from audit_record where seq > 5 and run_no = {run}"]).await;
+    server.set_head(&run, &records[4]).await;
+    server.assert_break_at(&run, 6, "cut off").await;
     // New records with the same numbers do not hide it.
     server.restart();
     let again = server.reconnect(&run);
@@ -132,7 +132,7 @@ async fn checkpoints_detect_truncated_records_with_a_matching_head(
         again.create(&format!("again-{number}.txt"), "x\n").await;
     }
     assert!(server.stop().success());
-    server.assert_break_at(&run, 4, "rewritten").await;
+    server.assert_break_at(&run, 5, "rewritten").await;
 }
 
 #[rstest]
@@ -141,10 +141,10 @@ async fn checkpoints_detect_a_completely_rewritten_chain(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (mut server, run, records) = signed(backend).await;
-    server.fork(&run, &records, 4).await;
-    server.assert_break_at(&run, 4, "rewritten").await;
+    server.fork(&run, &records, 5).await;
+    server.assert_break_at(&run, 5, "rewritten").await;
     let to = server.home.join("rebuilt").display().to_string();
-    let broken = format!("{}: BROKEN at seq 4: ", run.id);
+    let broken = format!("{}: BROKEN at seq 5: ", run.id);
     assert_ends(&offline(&server, "replay", &["--run", &run.id, "--to", &to]), 1, &[&broken, "the workspace is equal"]);
     server.fork(&run, &records, 1).await;
     server.assert_break_at(&run, 1, "rewritten").await;
@@ -157,22 +157,22 @@ async fn checkpoints_detect_a_completely_rewritten_chain(
 #[tokio::test]
 async fn signatures_detect_a_fork_with_matching_leaves(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (mut server, run, records) = signed(backend).await;
-    let forked = server.fork(&run, &records, 4).await;
-    let hash = server.bytes(forked[5]["hash"].as_str().unwrap());
-    let leaf = format!("update checkpoint_leaf set head_hash = {hash} where head_seq = 6 and run_no = {{run}}");
+    let forked = server.fork(&run, &records, 5).await;
+    let hash = server.bytes(forked[6]["hash"].as_str().unwrap());
+    let leaf = format!("update checkpoint_leaf set head_hash = {hash} where head_seq = 7 and run_no = {{run}}");
     server.rewrite(&run, &[&leaf]).await;
     let (code, text) = exit_and_stdout(&server.verify(&[]));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("checkpoints: BROKEN") && text.contains("forked"), "{text}");
-    assert!(text.contains(&format!("run {}, seq 6", run.id)), "{text}");
-    assert!(text.contains(&format!("{}: BROKEN at seq 4: ", run.id)), "{text}");
+    assert!(text.contains(&format!("run {}, seq 7", run.id)), "{text}");
+    assert!(text.contains(&format!("{}: BROKEN at seq 5: ", run.id)), "{text}");
     // The nodes match the signature and the leaves do not, so the service returns no proof.
     server.restart();
     let again = server.reconnect(&run);
     let report = again.verify().await;
-    assert_eq!((&report["intact"], &report["firstBreak"]["seq"]), (&json!(false), &json!(4)), "{report:#}");
-    assert_eq!(report["checkpointedSeq"], 3, "{report:#}");
-    again.operator.get(&format!("/v1/runs/{}/audit/inclusion?seq=5", run.id)).await.refused("UNAVAILABLE");
+    assert_eq!((&report["intact"], &report["firstBreak"]["seq"]), (&json!(false), &json!(5)), "{report:#}");
+    assert_eq!(report["checkpointedSeq"], 4, "{report:#}");
+    again.operator.get(&format!("/v1/runs/{}/audit/inclusion?seq=6", run.id)).await.refused("UNAVAILABLE");
     assert!(server.stop().success());
     // The leaves give another root than the signed one, so the service signs no further checkpoint.
     server.rewrite(&run, &["delete from checkpoint_node"]).await;
@@ -205,15 +205,15 @@ async fn no_checkpoint_is_signed_that_contradicts_an_earlier_leaf(
     let (mut server, run, records) = signed(backend).await;
     let log = server.data_dir().join("checkpoints.log");
     let before = std::fs::read(&log).unwrap();
-    server.rewrite(&run, &["delete from audit_record where seq = 6 and run_no = {run}"]).await;
-    server.set_head(&run, &records[4]).await;
+    server.rewrite(&run, &["delete from audit_record where seq = 7 and run_no = {run}"]).await;
+    server.set_head(&run, &records[5]).await;
     server.restart();
     server.reconnect(&run).create("more.txt", "x\n").await;
     server.reconnect(&run).create("again.txt", "x\n").await;
     assert!(server.stop().success());
     assert!(server.log().contains("does not contain what was signed of it before"), "{}", server.log());
     assert_eq!(std::fs::read(&log).unwrap(), before);
-    server.assert_break_at(&run, 4, "rewritten").await;
+    server.assert_break_at(&run, 5, "rewritten").await;
 }
 
 /// A run that is removed from every list is still reported.
@@ -224,7 +224,7 @@ async fn a_hidden_run_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] 
     server.rewrite(&run, &["delete from run_head where run_no = {run}"]).await;
     let (code, text) = exit_and_stdout(&server.verify(&[]));
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains(&format!("{}: BROKEN at seq 7: the run's head is gone", run.id)), "{text}");
+    assert!(text.contains(&format!("{}: BROKEN at seq 8: the run's head is missing", run.id)), "{text}");
     assert!(text.contains("2 runs, 1 broken"), "{text}");
     server.rewrite(&run, &["delete from audit_record where run_no = {run}"]).await;
     let (code, text) = exit_and_stdout(&server.verify(&[]));
@@ -284,13 +284,13 @@ async fn the_checkpoint_file_detects_a_rolled_back_database(
 ) {
     let (mut server, run, records) = signed(backend).await;
     let back = [
-        "delete from audit_record where seq > 3 and run_no = {run}",
+        "delete from audit_record where seq > 4 and run_no = {run}",
         "delete from checkpoint_leaf where leaf_no >= 2",
         "delete from checkpoint where size > 2",
         "delete from checkpoint_node where place > 2",
     ];
     server.rewrite(&run, &back).await;
-    server.set_head(&run, &records[2]).await;
+    server.set_head(&run, &records[3]).await;
     let (code, text) = exit_and_stdout(&server.verify(&["--run", &run.id]));
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("a tree of 4 leaves was signed, and the database has 2"), "{text}");
@@ -339,8 +339,8 @@ async fn a_changed_checkpoint_file_is_reported(#[values(Backend::Sqlite, Backend
         (format!("{}{}{changed}", parts[0], parts[1]), "the signature is invalid"),
         (whole.replacen("\n4\n", "\n3\n", 1), "the signature is invalid"),
         (format!("{whole}{}", parts[2]), "follows one over 5"),
-        ("my notes\n\n".repeat(2000), "no checkpoint of this origin"),
-        (format!("{whole}my notes\n"), "no checkpoint of this origin"),
+        ("my notes\n\n".repeat(2000), "not a checkpoint of this origin"),
+        (format!("{whole}my notes\n"), "not a checkpoint of this origin"),
     ] {
         std::fs::write(&path, &text).unwrap();
         let (code, line) = exit_and_stdout(&server.verify(&[]));

@@ -105,7 +105,7 @@ async fn a_missing_or_invalid_precondition_is_recorded(#[values(Backend::Sqlite,
     ];
     let delete = [(vec![why], 428, "PRECONDITION_REQUIRED"), (vec![why, ("if-match", "*")], 400, "INVALID_REQUEST")];
     let calls = put.iter().map(|call| (Method::PUT, call)).chain(delete.iter().map(|call| (Method::DELETE, call)));
-    for (seq, (method, (headers, status, code))) in (1..).zip(calls) {
+    for (seq, (method, (headers, status, code))) in (2..).zip(calls) {
         let answer = send(&run, method.clone(), "a.txt", headers, Some(b"two")).await.is(*status);
         let record = run.last_record().await;
         assert_eq!((&record["seq"], &record["outcome"]), (&json!(seq), &json!("refused")), "{headers:?}: {record:#}");
@@ -126,7 +126,7 @@ async fn a_missing_or_invalid_precondition_is_recorded(#[values(Backend::Sqlite,
     let path = format!("/v1/runs/{}/files/a.txt", run.id);
     let stranger = run.agent.with_token(Some("nobody"));
     stranger.put(&path, "two").await.refused("UNAUTHENTICATED");
-    assert_eq!(run.audit().await.len(), 11);
+    assert_eq!(run.calls().await.len(), 11);
     assert_eq!(run.verify().await["intact"], true);
 }
 
@@ -157,4 +157,28 @@ async fn the_path_guard_and_the_policy_apply(#[values(Backend::Sqlite, Backend::
         assert_eq!(answer.status, write, "PUT {path}: {}", answer.text());
     }
     assert_eq!(run.snapshot(), tree);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_reason_may_be_percent_encoded(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let put = async |path: &str, reason: &str| {
+        let request = run.agent.request(reqwest::Method::PUT, &format!("/v1/runs/{}/files/{path}", run.id));
+        let request = request.header("if-none-match", "*").header("x-reason", reason).body("x");
+        run.agent.send(request).await
+    };
+    for (path, sent, recorded) in [
+        ("a.txt", "utf-8''100%25%20of%20the%20%e2%82%ac", "100% of the \u{20ac}"),
+        ("b.txt", "UTF-8'en'plain", "plain"),
+        ("c.txt", "it's 100%", "it's 100%"),
+    ] {
+        put(path, sent).await.is(201);
+        assert_eq!(run.last_record().await["reason"], recorded);
+    }
+    for invalid in ["utf-8''%", "utf-8''%e2%82", "utf-8''"] {
+        let problem = put("d.txt", invalid).await.refused("INVALID_REQUEST");
+        assert!(problem["message"].as_str().unwrap().contains("reason"), "{problem:#}");
+    }
+    assert_eq!(run.files().len(), 3);
 }

@@ -38,7 +38,7 @@ async fn a_mount_is_read_by_name(#[values(Backend::Sqlite, Backend::Postgres)] b
     run.call("read_file", json!({"mount": "docs", "path": "../x"})).await.refused("PATH_REJECTED");
     run.call("read_file", json!({"mount": "docs", "path": ".env"})).await.refused("POLICY_DENIED_SECRET");
     run.call("read_file", json!({"mount": "none", "path": "guide.md"})).await.refused("NOT_FOUND");
-    assert_eq!(run.audit().await.len(), 7);
+    assert_eq!(run.calls().await.len(), 7);
 }
 
 #[rstest]

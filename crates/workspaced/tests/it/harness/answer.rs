@@ -27,6 +27,7 @@ fn status_of(code: &str) -> u16 {
         | "EDIT_NOT_FOUND"
         | "EDIT_NOT_UNIQUE"
         | "TOOL_CALL_ID_REUSED"
+        | "IDEMPOTENCY_KEY_REUSED"
         | "RUN_CLOSED"
         | "REVERT_CONFLICT" => 409,
         "FILE_TOO_LARGE" | "BODY_TOO_LARGE" => 413,
@@ -37,6 +38,18 @@ fn status_of(code: &str) -> u16 {
         "QUOTA_EXCEEDED" => 507,
         "UNAVAILABLE" | "RUN_NEEDS_REPAIR" => 503,
         other => panic!("the contract has no code {other}"),
+    }
+}
+
+/// Returns a body without the members `instance` of the refusals in it, in which the answers to two requests differ.
+pub(crate) fn without_instances(body: &Value) -> Value {
+    match body {
+        Value::Object(members) => {
+            let members = members.iter().filter(|(name, _)| *name != "instance");
+            members.map(|(name, value)| (name.clone(), without_instances(value))).collect()
+        }
+        Value::Array(items) => items.iter().map(without_instances).collect(),
+        other => other.clone(),
     }
 }
 
@@ -71,11 +84,13 @@ impl Answer {
         self.is(200)
     }
 
-    /// Asserts a refusal with `code` and the status and members that the contract requires. Returns its body.
+    /// Asserts a refusal with `code` and the status and members that the contract requires. Returns its body without
+    /// `instance`, in which the same refusals of two requests differ.
     #[track_caller]
     pub(crate) fn refused(&self, code: &str) -> Value {
-        let body = self.is(status_of(code));
+        let mut body = self.is(status_of(code));
         self.assert_refusal(&body, code);
+        body.as_object_mut().unwrap().remove("instance");
         body
     }
 
@@ -100,10 +115,13 @@ impl Answer {
         }
         assert!(self.header("content-type").starts_with("application/problem+json"), "{}", context());
         assert_eq!(body["status"], self.status, "{}", context());
-        for member in ["type", "title", "message", "hint"] {
+        for member in ["type", "title", "detail", "message", "hint"] {
             assert!(body[member].as_str().is_some_and(|text| !text.is_empty()), "{member} is missing. {}", context());
         }
-        if code == "RATE_LIMITED" {
+        let instance = self.header("x-request-id").replace('"', "%22");
+        assert_eq!(body["instance"], format!("urn:workspaced:request:{instance}"), "{}", context());
+        assert_eq!((&body["type"], &body["detail"]), (&format!("/problems/{code}").into(), &body["message"]));
+        if [429, 503].contains(&self.status) {
             assert!(self.header("retry-after").parse::<u64>().is_ok(), "{}", context());
         }
     }

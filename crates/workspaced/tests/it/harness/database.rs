@@ -77,6 +77,37 @@ impl Database {
     }
 }
 
+impl Database {
+    /// Returns whether a value of any table contains `needle`. No server may have the database open.
+    pub(crate) async fn contains(&self, needle: &str) -> bool {
+        match self.backend {
+            Backend::Sqlite => {
+                let path = self.url.strip_prefix("sqlite://").unwrap();
+                // `vacuum into` includes the content of the write-ahead log.
+                let copy = format!("{path}.searched");
+                let connection = rusqlite::Connection::open(path).unwrap();
+                connection.execute("vacuum into ?1", [&copy]).unwrap();
+                let bytes = std::fs::read(&copy).unwrap();
+                std::fs::remove_file(&copy).unwrap();
+                bytes.windows(needle.len()).any(|window| window == needle.as_bytes())
+            }
+            Backend::Postgres => {
+                let mut connection = PgConnection::connect(&self.url).await.unwrap();
+                let tables = "select table_name::text from information_schema.tables where table_schema = 'public'";
+                for table in connection.fetch_all(tables).await.unwrap() {
+                    let table: String = sqlx::Row::get(&table, 0);
+                    let sql = format!("select count(*) from {table} t where position('{needle}' in t::text) > 0");
+                    let found: i64 = sqlx::Row::get(&connection.fetch_one(AssertSqlSafe(sql)).await.unwrap(), 0);
+                    if found > 0 {
+                        return true;
+                    }
+                }
+                false
+            }
+        }
+    }
+}
+
 /// SQLite's write lock, released on drop.
 pub(crate) struct WriteLock(#[expect(dead_code, reason = "the drop releases the lock")] rusqlite::Connection);
 

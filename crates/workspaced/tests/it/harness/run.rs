@@ -168,6 +168,13 @@ impl Run {
         self.agent.post(&format!("/v1/runs/{}/tools/{tool}", self.id), input).await
     }
 
+    /// Calls a tool as the agent, for the model's view.
+    pub(crate) async fn text(&self, tool: &str, input: Value) -> Answer {
+        let path = format!("/v1/runs/{}/tools/{tool}", self.id);
+        let request = self.agent.request(reqwest::Method::POST, &path).header("accept", "text/plain");
+        self.agent.send(request.json(&input)).await
+    }
+
     /// Calls a tool as the agent and asserts success.
     pub(crate) async fn ok(&self, tool: &str, input: Value) -> Value {
         let answer = self.call(tool, input).await;
@@ -213,6 +220,16 @@ impl Run {
     pub(crate) async fn audit(&self) -> Vec<Value> {
         let path = format!("/v1/runs/{}/audit?limit=1000", self.id);
         items(&self.operator, &path).await
+    }
+
+    /// Returns the records of the run's calls: all but those of operations on the run and its tokens, such as `run.create`,
+    /// which is the first record of every run.
+    pub(crate) async fn calls(&self) -> Vec<Value> {
+        let is_call = |record: &Value| {
+            let tool = record["tool"].as_str().unwrap();
+            !tool.starts_with("run.") && !tool.starts_with("token.")
+        };
+        self.audit().await.into_iter().filter(is_call).collect()
     }
 
     /// Returns the newest record.

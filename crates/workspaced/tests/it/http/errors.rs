@@ -87,7 +87,7 @@ async fn an_existing_and_a_missing_secret_get_the_same_answer(
     let (_server, run) = Run::shared(backend, &[("a/.env", "A=1\n"), ("target/a", "x\n")]).await;
     let problem_of = async |tool: &str, input: Value| {
         let mut problem = run.call(tool, input).await.json();
-        for member in ["toolCallId", "seq", "headHash"] {
+        for member in ["toolCallId", "seq", "headHash", "instance"] {
             problem.as_object_mut().unwrap().remove(member);
         }
         problem

@@ -152,8 +152,8 @@ async fn historical_listings_do_not_delay_quick_reads(#[values(Backend::Sqlite, 
     listings.join_next().await.unwrap().unwrap();
     for input in [
         json!({"path": "large.txt", "startLine": 99_000}),
-        json!({"path": "large.txt", "atSeq": 2, "maxLines": 1}),
-        json!({"path": "new.txt", "atSeq": 1}),
+        json!({"path": "large.txt", "atSeq": 3, "maxLines": 1}),
+        json!({"path": "new.txt", "atSeq": 2}),
     ] {
         run.ok("read_file", input).await;
     }
@@ -181,17 +181,18 @@ async fn a_path_at_a_record_has_its_content_of_that_time(
     };
     for (path, seq, want) in [
         ("a.txt", 0, "base\n"),
-        ("a.txt", 1, "one\n"),
-        ("a.txt", 2, "two\n"),
-        ("a.txt", 3, "NOT_FOUND"),
-        ("a.txt", 4, "three\n"),
-        ("e.txt", 2, "NOT_FOUND"),
-        ("e.txt", 3, "two\n"),
-        ("gone.txt", 4, "g\n"),
-        ("gone.txt", 5, "NOT_FOUND"),
-        ("d/b.txt", 5, "b\n"),
-        ("d", 5, "NOT_A_FILE"),
-        ("none.txt", 5, "NOT_FOUND"),
+        ("a.txt", 1, "base\n"),
+        ("a.txt", 2, "one\n"),
+        ("a.txt", 3, "two\n"),
+        ("a.txt", 4, "NOT_FOUND"),
+        ("a.txt", 5, "three\n"),
+        ("e.txt", 3, "NOT_FOUND"),
+        ("e.txt", 4, "two\n"),
+        ("gone.txt", 5, "g\n"),
+        ("gone.txt", 6, "NOT_FOUND"),
+        ("d/b.txt", 6, "b\n"),
+        ("d", 6, "NOT_A_FILE"),
+        ("none.txt", 6, "NOT_FOUND"),
     ] {
         assert_eq!(read(path, seq).await, want, "{path} at {seq}");
     }

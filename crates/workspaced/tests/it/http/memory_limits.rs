@@ -394,7 +394,7 @@ async fn a_revert_loads_no_more_content_than_the_limit_of_a_call(#[values(Backen
         "{refused}"
     );
     assert_growth("a revert of 40 MiB", growth, 96);
-    run.ok("revert_calls", json!({"toSeq": 20, "reason": "r", "dryRun": true})).await;
+    run.ok("revert_calls", json!({"toSeq": 21, "reason": "r", "dryRun": true})).await;
 }
 
 #[rstest]

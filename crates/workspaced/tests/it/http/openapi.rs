@@ -45,10 +45,12 @@ const REQUIRED: [(&str, &str); 32] = [
 ];
 
 /// Routes that need no token.
-const OPEN: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"];
+const OPEN: [&str; 6] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/problems"];
 
 /// The `GET` routes that an auditor may call.
-const AUDITORS: [&str; 15] = [
+const AUDITORS: [&str; 19] = [
+    "/v1/runs/{run}/patch",
+    "/v1/runs/{run}/files/{path}",
     "/v1/checkpoint",
     "/v1/checkpoint/key",
     "/v1/checkpoint/consistency",
@@ -59,12 +61,18 @@ const AUDITORS: [&str; 15] = [
     "/v1/runs/{run}/audit",
     "/v1/runs/{run}/audit/verify",
     "/v1/runs/{run}/artifacts/{artifactId}",
+    "/v1/runs/{run}/artifacts/sha256/{digest}",
+    "/v1/runs/{run}/report",
     "/v1/runs/{run}/tool-calls/{toolCallId}",
     "/v1/approvals",
     "/v1/approvals/{id}",
     "/v1/audit",
     "/v1/audit/stream",
 ];
+
+/// The tools that an auditor may call.
+const READING_TOOLS: [&str; 8] =
+    ["list_dir", "read_file", "read_files", "stat_path", "find_files", "search_text", "tree_stats", "diff_workspace"];
 
 fn committed() -> Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/workspaced.json");
@@ -195,7 +203,8 @@ async fn each_operation_refuses_unauthorized_callers(#[values(Backend::Sqlite, B
         let route = format!("{method} {path}");
         call(&server.nobody(), &method, &path, &run).await.refused("UNAUTHENTICATED");
         let stream = path.ends_with("/stream") || path.ends_with("/changes");
-        let allowed = method == "get" && AUDITORS.iter().any(|allowed| shape(allowed) == shape(&path));
+        let reads = READING_TOOLS.iter().any(|tool| path.ends_with(&format!("/tools/{tool}")));
+        let allowed = reads || method == "get" && AUDITORS.iter().any(|allowed| shape(allowed) == shape(&path));
         if !(stream && allowed) {
             let status = call(&server.auditor(), &method, &path, &run).await.status;
             assert_eq!(status == 403, !allowed, "an auditor on {route}: {status}");
@@ -289,7 +298,7 @@ async fn the_tool_catalogue_is_complete(#[values(Backend::Sqlite)] backend: Back
         (
             "write_file",
             true,
-            vec!["path", "content", "mode", "expectedSha256", "reason", "dryRun"],
+            vec!["path", "content", "mode", "expectedSha256", "onConflict", "reason", "dryRun"],
             vec![
                 "path",
                 "created",

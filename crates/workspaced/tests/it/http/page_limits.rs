@@ -108,16 +108,19 @@ async fn a_page_is_limited_in_bytes_and_the_next_page_continues(
 ) {
     let (server, changed, asking) = padded(backend).await;
     let operator = server.operator();
-    let all: Vec<_> = (1..=ROWS as u64).collect();
+    let all: Vec<_> = (1..=ROWS as u64 + 1).collect();
     for path in [
         format!("/v1/runs/{}/audit?limit=1000", changed.id),
         format!("/v1/audit?limit=1000&run={}&since=2020-01-01T00:00:00Z", changed.id),
         format!("/v1/approvals?limit=1000&run={}&state=pending", asking.id),
     ] {
         let ((lengths, seqs), growth) = server.peak_growth(pages(&server, &path)).await;
-        assert_eq!(lengths, [2; ROWS / 2], "{path}");
         if path.contains("audit") {
+            // `run.create` is small, and shares the first page with two others.
+            assert_eq!((lengths[0], &lengths[1..]), (3, &[2; ROWS / 2 - 1][..]), "{path}");
             assert_eq!(seqs.into_iter().flatten().collect::<Vec<_>>(), all, "{path}");
+        } else {
+            assert_eq!(lengths, [2; ROWS / 2], "{path}");
         }
         assert_growth(&path, growth, 96);
     }
@@ -131,7 +134,7 @@ async fn a_page_is_limited_in_bytes_and_the_next_page_continues(
             break;
         }
     }
-    assert_eq!(found, all);
+    assert_eq!(found, all[1..]);
 }
 
 #[rstest]
@@ -177,7 +180,7 @@ async fn a_revert_of_many_calls_loads_no_diffs(#[values(Backend::Sqlite, Backend
         }
         known = run.ok("write_file", input).await["newSha256"].as_str().map(str::to_owned);
     }
-    let undo = |dry_run: bool| run.ok("revert_calls", json!({"toSeq": 1, "reason": "test", "dryRun": dry_run}));
+    let undo = |dry_run: bool| run.ok("revert_calls", json!({"toSeq": 2, "reason": "test", "dryRun": dry_run}));
     undo(true).await;
     let (undone, growth) = server.peak_growth(undo(true)).await;
     assert_eq!(undone["reverted"].as_array().unwrap().len(), calls - 1);

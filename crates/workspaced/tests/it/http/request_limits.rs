@@ -292,8 +292,8 @@ async fn a_disconnected_call_is_applied_completely_or_not_at_all(
         drop(stream);
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let records = run.audit().await;
-    crate::harness::assert_chain(&run.id, &records);
+    crate::harness::assert_chain(&run.id, &run.audit().await);
+    let records = run.calls().await;
     let mut written: Vec<_> =
         records.iter().map(|record| record["pathsWritten"][0].as_str().unwrap().to_owned()).collect();
     written.sort();

@@ -90,6 +90,8 @@ fn tool_calls(run: &Run) -> Vec<MeasuredRequest> {
         format!("--- /dev/null\n+++ b/patched.txt\n@@ -0,0 +1,45000 @@\n{}", "+a line of a new text\n".repeat(45_000));
     let edit = json!({"toolCallId": "edit", "path": changed(2), "oldString": "changed", "newString": "altered",
         "replaceAll": true, "reason": "r"});
+    let range = json!({"path": "w.txt", "startLine": 1, "endLine": 1, "content": "y".repeat(MIB - 2), "expectedSha256": "seen",
+        "reason": "r"});
     let paths: Vec<_> = (0..50).map(|number| changed(number % 8)).collect();
     let calls = [
         ("post /v1/runs/{run}/tools/list_dir", json!({"path": ".", "maxDepth": most, "maxEntries": most}), 48),
@@ -117,6 +119,7 @@ fn tool_calls(run: &Run) -> Vec<MeasuredRequest> {
             json!({"from": changed(0), "to": "moved.txt", "expectedSha256": hash, "reason": "r"}),
             64,
         ),
+        ("post /v1/runs/{run}/tools/replace_range", range, 64),
         (
             "post /v1/runs/{run}/tools/delete_file",
             json!({"path": changed(1), "expectedSha256": hash, "reason": "r"}),
@@ -168,6 +171,9 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
         worst
     };
     let size = |query: &str| run.operator.request(Method::GET, query);
+    let event = json!({"kind": "test", "summary": "s".repeat(500), "data": {"log": "l".repeat(60_000)}});
+    let upload = vec![b'u'; 16 * MIB];
+    let uploaded = format!("/v1/runs/{}/artifacts/sha256/{}", run.id, sha256(&upload));
     let mut all = vec![
         MeasuredRequest {
             status: 201,
@@ -217,6 +223,26 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
             ..of_run(run, "get /v1/runs/{run}/audit/inclusion", &none, 64)
         },
         archive,
+        MeasuredRequest { status: 201, ..of_run(run, "post /v1/runs/{run}/events", &event, 32) },
+        MeasuredRequest {
+            status: 201,
+            ..of_run(run, "post /v1/runs/{run}/events/batch", &json!({"events": vec![event.clone(); 50]}), 192)
+        },
+        MeasuredRequest {
+            status: 201,
+            request: run.operator.request(Method::PUT, &uploaded).body(upload.clone()),
+            ..of_run(run, "put /v1/runs/{run}/artifacts/sha256/{digest}", &none, 96)
+        },
+        MeasuredRequest {
+            request: size(&uploaded),
+            ..of_run(run, "get /v1/runs/{run}/artifacts/sha256/{digest}", &none, 96)
+        },
+        MeasuredRequest {
+            status: 201,
+            ..of_run(run, "post /v1/operators", &json!({"name": "measured", "scopes": ["audit"]}), 32)
+        },
+        with("delete /v1/operators/{name}", "{name}", "measured", &none),
+        with("get /problems/{code}", "{code}", "WRITE_CONFLICT", &none),
         of_run(&doomed, "delete /v1/runs/{run}", &none, 32),
         of_run(&closing, "post /v1/runs/{run}/close", &none, 32),
     ];
@@ -225,6 +251,9 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
         "get /v1/runs/{run}/archive",
         "get /v1/runs/{run}/bundle",
         "get /v1/runs/{run}/drift",
+        "get /v1/runs/{run}/report",
+        "get /v1/operators",
+        "get /problems",
         "get /v1/checkpoint",
         "get /v1/checkpoint/key",
         "get /v1/limits",

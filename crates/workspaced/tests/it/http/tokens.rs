@@ -85,7 +85,7 @@ async fn a_run_token_is_refused_elsewhere_and_does_not_disclose_which_runs_exist
         assert_eq!(there, run.agent.post(&call("none-such"), json!({"path": "../x"})).await.refused("FORBIDDEN"));
         assert_eq!(there, run.agent.post(&call("a%2fb"), json!([])).await.refused("FORBIDDEN"), "an invalid ID");
     }
-    assert_eq!(other.audit().await, Vec::<Value>::new());
+    assert_eq!(other.calls().await, Vec::<Value>::new());
 }
 
 #[rstest]
@@ -113,7 +113,7 @@ async fn a_run_token_may_not_call_operator_routes(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn an_auditor_reads_runs_records_artifacts_and_approvals_only(
+async fn an_auditor_reads_runs_records_artifacts_approvals_and_files_only(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = Run::shared(backend, &[("a.txt", "x\n")]).await;
@@ -133,7 +133,7 @@ async fn an_auditor_reads_runs_records_artifacts_and_approvals_only(
         assert_eq!(auditor.get(&path).await.status, 200, "{path}");
     }
     auditor.get(&format!("/v1/runs/{id}/archive")).await.refused("FORBIDDEN");
-    for tool in ["list_dir", "read_file", "search_text", "write_file", "apply_patch", "diff_workspace"] {
+    for tool in ["write_file", "edit_file", "apply_patch", "delete_file", "move_file", "revert_calls"] {
         auditor.post(&format!("/v1/runs/{id}/tools/{tool}"), json!({"path": "a.txt"})).await.refused("FORBIDDEN");
     }
     for path in [

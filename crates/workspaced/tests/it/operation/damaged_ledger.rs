@@ -49,12 +49,12 @@ async fn a_changed_ledger_is_reported_by_the_chain(#[values(Backend::Sqlite, Bac
     assert_ends(
         &replay(&server, &run, &server.home.join("whole")),
         0,
-        &["intact, 3 records", "the workspace is equal"],
+        &["intact, 4 records", "the workspace is equal"],
     );
     // Record, content and file are consistent. Only the chain reveals the change.
     let (old, new) = (sha256("b\n"), sha256("forged\n"));
     let record =
-        format!("update audit_record set body = replace(body, '{old}', '{new}') where seq = 3 and run_no = {{run}}");
+        format!("update audit_record set body = replace(body, '{old}', '{new}') where seq = 4 and run_no = {{run}}");
     let content = format!(
         "update content set bytes = {}, sha256 = {} where run_no = {{run}} and sha256 = {}",
         server.bytes(&hex("forged\n")),
@@ -63,7 +63,7 @@ async fn a_changed_ledger_is_reported_by_the_chain(#[values(Backend::Sqlite, Bac
     );
     server.rewrite(&run, &[&record, &content]).await;
     run.put("b.txt", "forged\n");
-    let broken = format!("{}: BROKEN at seq 3: ", run.id);
+    let broken = format!("{}: BROKEN at seq 4: ", run.id);
     let done = replay(&server, &run, &server.home.join("forged"));
     assert_ends(&done, 1, &[&broken, "proves nothing", "rebuilt 3 files", "the workspace is equal"]);
     assert!(output_of(&done).starts_with(&broken), "the first line is not about the chain: {}", output_of(&done));
@@ -97,7 +97,7 @@ async fn missing_content_is_distinguished_from_content_that_was_never_stored(
         "not rebuilt, because it was too large to be stored: large.bin",
         "not rebuilt, because its content is missing from the ledger: a.txt",
         "not rebuilt, because its content is missing from the ledger: b.txt",
-        "record 1: the content is missing from the ledger: a.txt",
+        "record 2: the content is missing from the ledger: a.txt",
     ];
     assert_ends(&done, 1, &lines);
 }
@@ -108,7 +108,7 @@ async fn every_stored_version_is_checked(#[values(Backend::Sqlite, Backend::Post
     let (server, run) = written(backend).await;
     server.tamper_content(&run, "first\n", "forged\n").await;
     let done = replay(&server, &run, &server.home.join("earlier"));
-    let changed = "record 1: the content in the ledger was changed: a.txt";
+    let changed = "record 2: the content in the ledger was changed: a.txt";
     assert_ends(&done, 1, &["every hash matches the ledger", changed, "the workspace is equal"]);
     server.tamper_content(&run, "second\n", "forged\n").await;
     let done = replay(&server, &run, &server.home.join("newest"));
@@ -128,7 +128,7 @@ async fn missing_parts_of_a_run_are_reported(
     let done = replay(&server, &run, &to);
     if ["repo", "tmp"].contains(&part) {
         let missing = format!("the workspace is MISSING: `{part}` is missing from the run's folder");
-        assert_ends(&done, 1, &["intact, 3 records", "every hash matches the ledger", &missing]);
+        assert_ends(&done, 1, &["intact, 4 records", "every hash matches the ledger", &missing]);
         assert_eq!(files_in(&to), tree);
     } else {
         let gone = if part == "." {
@@ -136,7 +136,7 @@ async fn missing_parts_of_a_run_are_reported(
         } else {
             format!("`{part}` is missing from the run's folder")
         };
-        assert_ends(&done, 1, &["intact, 3 records", "the base is MISSING", &gone]);
+        assert_ends(&done, 1, &["intact, 4 records", "the base is MISSING", &gone]);
         assert!(!to.exists());
     }
 }
@@ -164,16 +164,16 @@ async fn changed_content_of_the_ledger_is_not_returned(#[values(Backend::Sqlite,
     server.restart();
     let run = server.reconnect(&run);
     let records = run.audit().await;
-    let undo = json!({"toolCallIds": [records[1]["toolCallId"]], "reason": "r", "toolCallId": "undo"});
+    let undo = json!({"toolCallIds": [records[2]["toolCallId"]], "reason": "r", "toolCallId": "undo"});
     run.call("revert_calls", undo).await.refused("INTERNAL");
-    run.call("read_file", json!({"path": "a.txt", "atSeq": 1})).await.refused("INTERNAL");
+    run.call("read_file", json!({"path": "a.txt", "atSeq": 2})).await.refused("INTERNAL");
     assert_eq!(run.on_disk("a.txt"), "second\n");
     let newer = &run.audit().await[records.len()..];
     assert_eq!(newer.len(), 2);
     for record in newer {
         assert_eq!((&record["outcome"], &record["code"]), (&json!("failed"), &json!("INTERNAL")), "{record:#}");
     }
-    assert!(server.log().contains(&format!("other bytes than record 1 of {}", run.id)), "{}", server.log());
+    assert!(server.log().contains(&format!("record 2 of {} does not match its hash", run.id)), "{}", server.log());
 }
 
 #[rstest]
@@ -197,12 +197,12 @@ async fn a_pending_change_with_changed_content_is_not_applied(
     assert_eq!(run.on_disk("a.txt"), "a\n");
     run.replace("c.txt", "C\n", &sha256("c\n")).await.refused("RUN_NEEDS_REPAIR");
     assert_eq!(run.ok("read_file", json!({"path": "a.txt"})).await["sha256"], sha256("a\n"));
-    assert!(server.log().contains(&format!("other bytes than record 1 of {}", run.id)), "{}", server.log());
+    assert!(server.log().contains(&format!("record 2 of {} does not match its hash", run.id)), "{}", server.log());
     server.reconnect(&other).get().await;
     assert!(server.stop().success());
     let repair = ["--run", run.id.as_str(), "--yes", "--accept"];
     let forged = offline(&server, "repair", &[&repair[..], &["ledger"]].concat());
-    assert_ends(&forged, 1, if are_gone { &[] } else { &["other bytes than record 1"] });
+    assert_ends(&forged, 1, if are_gone { &[] } else { &["does not match its hash"] });
     assert_eq!(run.on_disk("a.txt"), "a\n");
     assert_ends(&offline(&server, "repair", &[&repair[..], &["tree"]].concat()), 0, &["accepts mutations again"]);
 }
@@ -210,7 +210,7 @@ async fn a_pending_change_with_changed_content_is_not_applied(
 #[rstest]
 #[case::of_another_file("update step set path = 'c.txt', before_sha256 = {c} where run_no = {run}")]
 #[case::with_other_bytes("update step set after_sha256 = {forged} where run_no = {run}")]
-#[case::of_another_record("update step set seq = 1 where run_no = {run}")]
+#[case::of_another_record("update step set seq = 2 where run_no = {run}")]
 #[case::of_no_record("update step set seq = 9 where run_no = {run}")]
 #[tokio::test]
 async fn a_pending_change_that_contradicts_its_record_is_not_applied(
@@ -240,5 +240,5 @@ async fn a_pending_change_that_contradicts_its_record_is_not_applied(
     run.call("read_file", json!({"path": "a.txt"})).await;
     assert_eq!((run.on_disk("a.txt"), run.on_disk("c.txt")), ("a\n".into(), "c\n".into()));
     run.replace("c.txt", "C\n", &sha256("c\n")).await.refused("RUN_NEEDS_REPAIR");
-    assert!(server.log().contains("what no record of its chain says"), "{}", server.log());
+    assert!(server.log().contains("does not match record"), "{}", server.log());
 }

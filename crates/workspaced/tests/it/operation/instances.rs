@@ -175,7 +175,7 @@ async fn a_database_that_was_replaced_by_a_backup_is_not_written_to() {
         assert!(Instant::now() < deadline, "{refusal:#}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(run.audit().await.is_empty());
+    assert!(run.calls().await.is_empty());
     // Other routes that would change the database or remove files are refused too.
     let operator = server.operator();
     for (path, body) in [

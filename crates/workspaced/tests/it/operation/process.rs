@@ -198,7 +198,7 @@ async fn a_signal_completes_calls_in_flight_and_exits_with_zero(
     while let Ok(Some(_)) = stream.chunk().await {}
     server.restart();
     let run = server.reconnect(&run);
-    let written: Vec<_> = run.audit().await.iter().map(|record| record["pathsWritten"][0].clone()).collect();
+    let written: Vec<_> = run.calls().await.iter().map(|record| record["pathsWritten"][0].clone()).collect();
     for number in done {
         assert!(run.repo.join(format!("{number}.txt")).exists(), "{number} was acknowledged and is lost");
         assert!(written.contains(&json!(format!("{number}.txt"))));

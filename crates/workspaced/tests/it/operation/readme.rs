@@ -93,13 +93,13 @@ async fn the_python_loop_offers_every_tool_to_a_model_and_survives_a_refusal(
     assert_eq!(output, expected);
 
     assert_eq!(agent_run.on_disk("CHANGES.md"), "# Changes\n");
-    let records = agent_run.audit().await;
+    let records = agent_run.calls().await;
     let calls: Vec<_> = records.iter().map(|record| record["toolCallId"].as_str().unwrap()).collect();
     assert_eq!(calls, ["call-list_dir-.", "call-write_file-.env", "call-write_file-CHANGES.md"]);
 }
 
 /// Members that differ in each run: only their type is compared.
-const VARIABLE: [&str; 4] = ["durationMicros", "hash", "headHash", "timestamp"];
+const VARIABLE: [&str; 5] = ["durationMicros", "hash", "headHash", "prevHash", "timestamp"];
 
 /// Compares an example with a real value. A string that ends in `…` is compared up to there.
 fn assert_same(path: &str, example: &Value, real: &Value) {
@@ -133,17 +133,19 @@ fn assert_same(path: &str, example: &Value, real: &Value) {
 
 #[rstest]
 #[tokio::test]
-async fn the_record_and_the_refusal_are_those_of_a_server(
+async fn the_record_the_refusal_and_the_event_are_those_of_a_server(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, agent_run) = crate::harness::Run::shared(backend, &[]).await;
-    let [record, refusal] = &blocks("json")[..] else { panic!("README has not exactly two JSON examples") };
+    let [record, refusal, event] = &blocks("json")[..] else { panic!("README has not exactly three JSON examples") };
     let input = json!({"path": "src/greet.sh", "content": "name=$1\necho hello $name\n", "reason": "start the tour"});
     agent_run.ok("write_file", input).await;
     assert_same("record", &serde_json::from_str(record).unwrap(), &agent_run.last_record().await);
     let input = json!({"path": ".env", "content": "PASSWORD=x\n", "reason": "store the password"});
-    let refused = agent_run.call("write_file", input).await.refused("POLICY_DENIED_SECRET");
+    let refused = agent_run.call("write_file", input).await.is(403);
     assert_same("refusal", &serde_json::from_str(refusal).unwrap(), &refused);
+    let event = serde_json::from_str(event).unwrap();
+    agent_run.operator.post(&format!("/v1/runs/{}/events", agent_run.id), event).await.is(201);
 }
 
 #[test]

@@ -180,9 +180,10 @@ async fn an_operator_repairs_a_run(
     assert_eq!(run.verify().await["intact"], true);
     let records = run.audit().await;
     assert_chain(&run.id, &records);
-    let repair = records.iter().find(|record| record["tool"] == "repair").unwrap();
+    let repair = records.iter().find(|record| record["tool"] == "run.repair").unwrap();
     assert_eq!((&repair["actor"], &repair["outcome"]), (&json!("operator:repair"), &json!("ok")), "{repair:#}");
-    assert_eq!(repair["reason"], "reviewed");
+    assert_eq!((&repair["reason"], &repair["input"]), (&json!("reviewed"), &json!({"accept": accept})), "{repair:#}");
+    assert_eq!(repair["mutates"], accept == "tree", "{repair:#}");
     let (a, b) = (sha256("A\n"), sha256("from outside\n"));
     let hashes = if accept == "ledger" { (&b, &a) } else { (&a, &b) };
     assert_eq!(
@@ -203,7 +204,7 @@ async fn an_operator_repairs_a_run(
         );
         run.call("revert_calls", undo).await.refused("NOT_FOUND");
         // The restored change can be reverted by its original call.
-        run.ok("revert_calls", json!({"toolCallIds": [records[0]["toolCallId"]], "reason": "r"})).await;
+        run.ok("revert_calls", json!({"toolCallIds": [records[1]["toolCallId"]], "reason": "r"})).await;
         assert_eq!(run.on_disk("a.txt"), "a\n");
         assert!(!run.repo.join("new/b.txt").exists());
     } else {
@@ -237,7 +238,7 @@ async fn repair_unblocks_a_run_without_differences(
     server.restart();
     let run = server.reconnect(&run);
     let repair = run.last_record().await;
-    assert_eq!((&repair["tool"], &repair["files"]), (&json!("repair"), &json!([])), "{repair:#}");
+    assert_eq!((&repair["tool"], &repair["files"]), (&json!("run.repair"), &json!([])), "{repair:#}");
     assert!(repair["reason"].as_str().unwrap().contains("from outside"), "{repair:#}");
     run.replace("c.txt", "C\n", &sha256("c\n")).await.ok();
 }

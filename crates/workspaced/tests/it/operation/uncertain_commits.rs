@@ -51,7 +51,7 @@ async fn the_next_call_of_a_run_waits_for_an_uncertain_commit(#[values(true, fal
     let first = json!({"toolCallId": "first", "path": "doubt.txt", "content": "x\n", "reason": "r"});
     proxy.set(ProxyMode::HoldCommit);
     let refusal = run.call("write_file", first.clone()).await.refused("UNAVAILABLE");
-    assert!(refusal["message"].as_str().unwrap().contains("as a whole or not at all"), "{refusal:#}");
+    assert!(refusal["message"].as_str().unwrap().contains("completely or not at all"), "{refusal:#}");
 
     let second = tokio::spawn({
         let run = run.clone();
@@ -60,15 +60,15 @@ async fn the_next_call_of_a_run_waits_for_an_uncertain_commit(#[values(true, fal
     decide(&server.database, &proxy, lands).await;
     second.await.unwrap().ok();
     let records = assert_consistent(&run, &start).await;
-    assert_eq!(records.len(), 2 + usize::from(lands), "{records:#?}");
+    assert_eq!(records.len(), 3 + usize::from(lands), "{records:#?}");
     assert_eq!(run.repo.join("doubt.txt").exists(), lands);
 
     let again = run.ok("write_file", first).await;
     let record = run.audit().await.into_iter().find(|record| record["toolCallId"] == "first").unwrap();
     assert_eq!(again["seq"], record["seq"]);
-    assert_eq!(again["seq"], if lands { 2 } else { 3 });
+    assert_eq!(again["seq"], if lands { 3 } else { 4 });
     assert_eq!(run.on_disk("doubt.txt"), "x\n");
-    assert_eq!(assert_consistent(&run, &start).await.len(), 3);
+    assert_eq!(assert_consistent(&run, &start).await.len(), 4);
     assert_tmp_is_empty(&server, &run).await;
 }
 

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, Server, assert_chain, sha256};
+use crate::harness::{Answer, Backend, Run, Server, assert_chain, members, sha256};
 
 /// Creates a run with a pending change of its lockfile.
 async fn run_with_pending_approval(backend: Backend) -> (Run, String) {
@@ -40,8 +40,12 @@ async fn an_approved_change_is_applied_as_shown(#[values(Backend::Sqlite, Backen
     assert_eq!((&newest["outcome"], &decided["state"]), (&json!("ok"), &json!("approved")));
     let approval = state(&run, &id).await;
     assert_eq!(
-        (&approval["state"], &approval["decidedBy"], &approval["note"]),
-        (&json!("approved"), &json!("ada"), &json!("seen"))
+        members(&approval, &["state", "decidedBy", "onBehalfOf", "note", "approvedBy"]),
+        json!({"state": "approved", "decidedBy": "operator", "onBehalfOf": "ada", "note": "seen", "approvedBy": ["operator"]})
+    );
+    assert_eq!(
+        (&newest["actor"], newest["reasons"].as_array().unwrap().last()),
+        (&json!("operator:orchestrate"), Some(&json!("onBehalfOf:ada")))
     );
     assert_eq!(run.get().await["state"], "open");
     let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/ask", run.id)).await.ok();
@@ -61,6 +65,7 @@ async fn a_denied_change_is_not_applied(#[values(Backend::Sqlite, Backend::Postg
     let newest = run.last_record().await;
     assert_eq!((&decided["seq"], &decided["headHash"]), (&newest["seq"], &newest["hash"]), "{decided:#}");
     assert_eq!(newest["outcome"], "refused");
+    assert_eq!(newest["reasons"], json!([format!("approval:{id}:denied"), "onBehalfOf:ada"]));
     assert_eq!(state(&run, &id).await["state"], "denied");
     assert_eq!(state(&run, &id).await.get("seq"), None, "only the answer to the decision contains its record");
     assert_eq!(run.on_disk("Cargo.lock"), "old\n");
@@ -168,7 +173,7 @@ async fn a_dry_run_reports_a_required_approval_and_creates_none(
     for refused in [&refused, &batch["results"][0]["answer"]] {
         assert_eq!(refused["code"], "APPROVAL_REQUIRED", "{refused:#}");
         assert!(refused.get("approvalId").is_none(), "{refused:#}");
-        assert!(refused["message"].as_str().unwrap().contains("nobody was asked"), "{refused:#}");
+        assert!(refused["message"].as_str().unwrap().contains("no approval was requested"), "{refused:#}");
         assert!(refused["hint"].as_str().unwrap().contains("without dryRun"), "{refused:#}");
     }
     assert_eq!(run.operator.get(&format!("/v1/approvals?run={}", run.id)).await.ok()["items"], json!([]));
@@ -179,8 +184,16 @@ async fn a_dry_run_reports_a_required_approval_and_creates_none(
 #[tokio::test]
 async fn a_decision_requires_a_valid_decider(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (run, id) = run_with_pending_approval(backend).await;
-    for bad in [json!({}), json!({"decidedBy": ""}), json!({"decidedBy": "a", "surprise": 1}), json!({"decidedBy": 1})]
-    {
+    for bad in [
+        json!({}),
+        json!({"decidedBy": ""}),
+        json!({"decidedBy": "a", "surprise": 1}),
+        json!({"decidedBy": 1}),
+        json!({"decidedBy": "a", "onBehalfOf": "a"}),
+        json!({"onBehalfOf": ""}),
+        json!({"onBehalfOf": "a".repeat(201)}),
+        json!({"onBehalfOf": "a\u{7}b"}),
+    ] {
         run.operator.post(&format!("/v1/approvals/{id}/approve"), bad).await.refused("INVALID_REQUEST");
     }
     run.operator.post("/v1/approvals/none-such/approve", json!({"decidedBy": "a"})).await.refused("NOT_FOUND");
@@ -214,8 +227,8 @@ async fn an_undecided_approval_expires_with_a_record(#[values(Backend::Sqlite, B
     assert_eq!((&expired["state"], expired.get("decidedBy")), (&json!("expired"), None), "{expired:#}");
     assert!((400..500).contains(&decide(&run, &id, "approve").await.status));
     assert_eq!((run.on_disk("Cargo.lock"), run.get().await["state"].clone()), ("old\n".into(), json!("open")));
-    let records = run.audit().await;
-    assert_chain(&run.id, &records);
+    assert_chain(&run.id, &run.audit().await);
+    let records = run.calls().await;
     assert_eq!(records.len(), 2, "{records:#?}");
 }
 
@@ -269,6 +282,6 @@ async fn a_decider_may_not_have_the_name_of_an_actor_of_the_service(#[values(Bac
     {
         let id = ask(&run, &format!("good-{at}"), "old\n", &format!("{at}\n")).await;
         let body = json!({"decidedBy": name});
-        assert_eq!(run.operator.post(&format!("/v1/approvals/{id}/deny"), body).await.ok()["decidedBy"], name);
+        assert_eq!(run.operator.post(&format!("/v1/approvals/{id}/deny"), body).await.ok()["onBehalfOf"], name);
     }
 }

@@ -45,6 +45,7 @@ fn tool_calls() -> Vec<(&'static str, Value)> {
     ];
     let write = |more: Value| with(json!({"path": "a.txt", "content": "x\n", "reason": "r"}), &more);
     let edit = |old: &str| json!({"path": "a.txt", "oldString": old, "newString": "x", "reason": "r"});
+    let range = |line: u64, version: &str| json!({"path": "a.txt", "startLine": line, "endLine": line, "content": "x\n", "expectedSha256": version, "reason": "r"});
     let patch = |text: &str| json!({"patch": text, "reason": "r"});
     let mutations = [
         ("write_file", write(json!({"expectedSha256": stale}))),
@@ -64,6 +65,9 @@ fn tool_calls() -> Vec<(&'static str, Value)> {
                 &json!({"expectedSha256": {"a.txt": stale}}),
             ),
         ),
+        ("write_file", write(json!({"expectedSha256": stale, "onConflict": "merge"}))),
+        ("replace_range", range(9, &stale)),
+        ("replace_range", range(99, &now)),
         ("delete_file", json!({"path": "a.txt", "expectedSha256": stale, "reason": "r"})),
         ("move_file", json!({"from": "a.txt", "to": "b.txt", "expectedSha256": stale, "reason": "r"})),
         ("revert_calls", json!({"toolCallIds": ["first"], "reason": "r"})),

@@ -33,7 +33,7 @@ async fn a_credential_in_a_reason_is_stored_nowhere(#[values(Backend::Sqlite, Ba
     let mut other = write;
     other["reason"] = json!("use [redacted: GitHub token] as in the mail");
     run.call("write_file", other).await.refused("TOOL_CALL_ID_REUSED");
-    let record = &run.audit().await[0];
+    let record = &run.calls().await[0];
     assert_eq!(record["reason"], "use [redacted: GitHub token] as in the mail");
     assert_eq!(record["stepId"], "step [redacted: AWS access key ID]");
 
@@ -46,7 +46,7 @@ async fn a_credential_in_a_reason_is_stored_nowhere(#[values(Backend::Sqlite, Ba
         json!({"decidedBy": format!("ada {}", secrets()[2]), "note": format!("key {} is fine", secrets()[1])});
     let decided = run.operator.post(&format!("{approval}/approve"), decision).await.ok();
     assert_eq!(decided["state"], "approved", "{decided:#}");
-    assert_eq!(decided["decidedBy"], "ada [redacted: workspaced token]");
+    assert_eq!(decided["onBehalfOf"], "ada [redacted: workspaced token]");
     assert_eq!(decided["note"], "key [redacted: AWS access key ID] is fine");
     assert_eq!(run.on_disk("Cargo.lock"), "new\n");
     run.call("write_file", lock).await.refused("APPROVAL_REQUIRED");
@@ -116,7 +116,7 @@ async fn the_length_of_a_reason_is_checked_before_redaction(#[values(Backend::Sq
     run.ok("write_file", write("a.txt", &long)).await;
     let too_long = format!("ghp_{}", "aB3dE5gH7j".repeat(200));
     run.call("write_file", write("b.txt", &too_long)).await.refused("INVALID_REQUEST");
-    assert!(run.audit().await[0]["reason"].as_str().unwrap().ends_with("x [redacted: AWS access key ID]"));
+    assert!(run.calls().await[0]["reason"].as_str().unwrap().ends_with("x [redacted: AWS access key ID]"));
     let records: Vec<Value> = run.audit().await;
     assert!(records.iter().all(|record| !record.to_string().contains(secret.as_str())), "{records:#?}");
 }
@@ -184,7 +184,7 @@ async fn a_credential_in_the_name_or_source_of_a_run_is_refused(
         ("source.ref", git("https://localhost/a.git".to_owned(), secret)),
     ] {
         let refused = server.operator().post("/v1/runs", request).await.refused("INVALID_REQUEST");
-        assert_eq!(refused["message"], format!("`{member}` holds a credential: GitHub token"));
+        assert_eq!(refused["message"], format!("`{member}` contains a credential: GitHub token"));
     }
     assert_redacted(&server.operator().get("/v1/runs?limit=1000").await.text());
 }

@@ -199,7 +199,7 @@ async fn an_approval_contains_the_whole_call(#[values(Backend::Sqlite, Backend::
 
     assert_eq!(run.get().await["state"], "awaiting_approval");
     run.ok("read_file", json!({"path": "a.txt"})).await;
-    let record = run.audit().await.remove(0);
+    let record = run.calls().await.remove(0);
     assert_eq!((&record["decision"], &record["code"]), (&json!("REQUIRE_APPROVAL"), &json!("APPROVAL_REQUIRED")));
     let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/ask", run.id)).await.ok();
     assert!(call.to_string().contains("REQUIRE_APPROVAL"), "{call:#}");

@@ -87,7 +87,7 @@ fn install_recording_git(server: &Server, database: &str) -> std::path::PathBuf 
     let script = format!(
         "#!/bin/sh\n\
          case \"$1\" in --git-dir) dir=$2 ;; esac\n\
-         for file in '{database}' '{data}/checkpoint.key' '{data}/workspaces/other/repo/a.txt'; do\n\
+         for file in '{database}' '{data}/checkpoint.key' '{data}/token.key' '{data}/workspaces/other/repo/a.txt'; do\n\
          if cat \"$file\" > /dev/null 2> /dev/null; then echo \"$file\" >> \"$dir/reached\"; fi\n\
          done\n\
          exec /usr/bin/git \"$@\"\n",

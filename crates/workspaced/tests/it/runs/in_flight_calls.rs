@@ -255,7 +255,7 @@ async fn a_call_in_flight_is_refused_when_its_token_ends(
     }
     assert!(!run.repo.join("new.txt").exists());
     assert_eq!(run.get().await["counts"]["pendingApprovals"], 0);
-    assert_eq!(run.audit().await.len(), calls);
+    assert_eq!(run.calls().await.len(), calls);
     assert_eq!(run.verify().await["intact"], true);
 }
 

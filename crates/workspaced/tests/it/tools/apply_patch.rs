@@ -84,7 +84,7 @@ async fn one_patch_changes_many_files(#[values(Backend::Sqlite, Backend::Postgre
     assert!(of("gone.txt").get("newSha256").is_none_or(Value::is_null));
     assert!(edited["operation"].is_string());
 
-    let record = run.audit().await.remove(0);
+    let record = run.calls().await.remove(0);
     assert_eq!(record["files"].as_array().unwrap().len(), 5, "{record:#}");
     assert!(run.artifact(answer["artifactUris"][0].as_str().unwrap()).await.contains("+and a half"));
 }
@@ -275,4 +275,48 @@ async fn renames_refer_to_the_tree_before_the_patch(#[values(Backend::Sqlite, Ba
     assert_eq!((&answer["insertions"], &answer["deletions"]), (&json!(1), &json!(0)));
     let artifact = run.artifact(answer["artifactUris"][0].as_str().unwrap()).await;
     assert!(artifact.contains("new file mode 100644") && artifact.contains("rename to src/z.rs"), "{artifact}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_patch_as_a_model_writes_it_is_applied(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let patch = "  *** Begin Patch \n *** Add File: new.txt\n+new\n  *** Update File: src/b.rs\n@@\n+four\n\t*** Update File: README.md\n\
+                 @@ # hi\n+\n+more\n  *** End Patch\n\n";
+    run.patch(patch).await.ok();
+    assert_eq!(run.on_disk("new.txt"), "new\n");
+    assert_eq!(run.on_disk("src/b.rs"), "one\ntwo\nthree\nfour\n");
+    assert_eq!(run.on_disk("README.md"), "# hi\n\nmore\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_refusal_of_a_patch_says_what_to_do(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let tree = run.snapshot();
+    let begin = |body: &str| format!("*** Begin Patch\n{body}*** End Patch\n");
+    // A header with a blank before it is a line of the hunk above it.
+    let padded = begin("*** Update File: src/b.rs\n@@\n-two\n+2\n *** Update File: README.md\n@@\n-# hi\n+# ho\n");
+    let refused = run.patch(&padded).await.refused("PATCH_INVALID");
+    assert!(refused["message"].as_str().unwrap().contains("line 6 of the patch"), "{refused:#}");
+    assert!(refused["hint"].as_str().unwrap().contains("without blanks before `***`"), "{refused:#}");
+    let exists = run.patch(&begin("*** Add File: README.md\n+x\n")).await.refused("ALREADY_EXISTS");
+    assert!(exists["hint"].as_str().unwrap().contains("write_file"), "{exists:#}");
+    assert!(!exists["message"].as_str().unwrap().contains("nothing of the patch"), "{exists:#}");
+    // Of several files none is changed, no matter what is wrong with one.
+    let ok = "*** Update File: src/b.rs\n@@\n-two\n+2\n";
+    for (rest, code) in [
+        ("*** Update File: README.md\n@@\n-none\n+x\n", "PATCH_CONFLICT"),
+        ("*** Update File: none.txt\n@@\n-none\n+x\n", "NOT_FOUND"),
+        ("*** Add File: README.md\n+x\n", "ALREADY_EXISTS"),
+        ("*** Add File: .env\n+x\n", "POLICY_DENIED_SECRET"),
+        ("*** Add File: target/x\n+x\n", "POLICY_DENIED"),
+        ("*** Add File: ../x\n+x\n", "PATH_REJECTED"),
+        ("*** Add File: x\nx\n", "PATCH_INVALID"),
+    ] {
+        let refused = run.patch(&begin(&format!("{ok}{rest}"))).await.refused(code);
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.ends_with("; nothing of the patch was applied"), "{message}");
+    }
+    assert_eq!(run.snapshot(), tree);
 }

@@ -206,10 +206,10 @@ async fn an_expected_version_of_a_missing_file_is_a_conflict(
     let tree = run.snapshot();
     let write = |path: &str, mode: &str| json!({"path": path, "content": "x\n", "mode": mode, "expectedSha256": sha256("a\n"), "reason": "r"});
     for (path, mode, says) in [
-        ("never.txt", "CREATE_OR_REPLACE", "never has in this run"),
-        ("never.txt", "CREATE_NEW", "never has in this run"),
-        ("gone.txt", "CREATE_OR_REPLACE", "does not exist any more"),
-        ("made.txt", "CREATE_OR_REPLACE", "does not exist any more"),
+        ("never.txt", "CREATE_OR_REPLACE", "has never existed in this run"),
+        ("never.txt", "CREATE_NEW", "has never existed in this run"),
+        ("gone.txt", "CREATE_OR_REPLACE", "no longer exists"),
+        ("made.txt", "CREATE_OR_REPLACE", "no longer exists"),
     ] {
         let answer = run.call("write_file", write(path, mode)).await.refused("WRITE_CONFLICT");
         assert!(answer["message"].as_str().unwrap().contains(says), "{path} {mode}: {answer:#}");
@@ -220,4 +220,32 @@ async fn an_expected_version_of_a_missing_file_is_a_conflict(
         run.call("write_file", write(path, "REPLACE_EXISTING")).await.refused("NOT_FOUND");
     }
     assert_eq!(run.snapshot(), tree);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_text_that_is_not_found_names_the_nearest_passages(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let text = "fn first() {\n    let counter = total + 1;\n}\n\nfn second() {\n    let counter = total + 2;\n}\n";
+    let (_server, run) = Run::shared(backend, &[("a.rs", text)]).await;
+    // A typo inside a line.
+    let refused = run.edit("a.rs", "let coutner = total + 2;", "x", json!({})).await.refused("EDIT_NOT_FOUND");
+    let nearest = refused["nearest"].as_array().unwrap();
+    assert!((1..=3).contains(&nearest.len()), "{refused:#}");
+    let difference = "- let coutner = total + 2;\n+     let counter = total + 2;\n";
+    assert_eq!(nearest[0], json!({"line": 6, "difference": difference}), "{refused:#}");
+    assert_eq!(nearest[1]["line"], 2, "{refused:#}");
+    assert_eq!((&refused["lines"][0], &refused["difference"]), (&json!(6), &json!(difference)), "{refused:#}");
+    let hint = refused["hint"].as_str().unwrap();
+    assert!(hint.contains("line 6"), "{hint}");
+    // The search is bounded for a large file.
+    let line = |number: u32| format!("    let value_{number} = compute({number});\n");
+    run.put(
+        "large.rs",
+        (0..30_000).map(line).collect::<String>().into_bytes().into_iter().take(1 << 20).collect::<Vec<_>>(),
+    );
+    let old = (20_000..20_100).map(line).collect::<String>().replace("compute(20050)", "compute(2005O)");
+    let refused = run.edit("large.rs", &old, "x", json!({})).await.refused("EDIT_NOT_FOUND");
+    assert_eq!(refused["nearest"][0]["line"], 20_001, "{refused:#}");
 }

@@ -21,7 +21,7 @@ async fn a_new_file_is_created_with_its_folders(#[values(Backend::Sqlite, Backen
         ("insertions", json!(2)),
         ("deletions", json!(0)),
         ("toolCallId", json!("w1")),
-        ("seq", json!(1)),
+        ("seq", json!(2)),
         ("warnings", json!([])),
     ] {
         assert_eq!(answer[member], want, "{member}");
@@ -162,7 +162,7 @@ async fn a_mutation_is_in_the_diff_its_artifact_and_the_audit(
     let artifact = run.artifact(uri).await;
     assert!(artifact.contains("--- a/a.txt\n+++ b/a.txt\n") && artifact.contains("-two\n+2\n"), "{artifact}");
 
-    let record = &run.audit().await[0];
+    let record = &run.calls().await[0];
     for (member, want) in [
         ("tool", json!("write_file")),
         ("mutates", json!(true)),

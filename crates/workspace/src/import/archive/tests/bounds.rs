@@ -194,7 +194,7 @@ fn a_damaged_pax_header_refuses_the_archive() {
     let good = record("path", "good");
     for (what, records) in [
         ("no length", "path=x\n".to_owned()),
-        ("a length that is no number", "+8 path=\n".to_owned()),
+        ("a length that is not a number", "+8 path=\n".to_owned()),
         ("too long", format!("99 path=x\n{good}")),
         ("too short", format!("7 path=x\n{good}")),
         ("no key", "5 =x\n".to_owned()),
@@ -203,7 +203,7 @@ fn a_damaged_pax_header_refuses_the_archive() {
         ("no end of line", format!("{}x", good.trim_end())),
         ("an end that is cut off", good[..6].to_owned()),
         ("a damaged record after a good one", format!("{good}\n{}", record("size", "1"))),
-        ("a size that is no number", record("size", "-1")),
+        ("a size that is not a number", record("size", "-1")),
         ("a size in words", record("size", "0x10")),
     ] {
         for kind in [EntryType::XHeader, EntryType::XGlobalHeader] {

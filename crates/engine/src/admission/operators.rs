@@ -1,0 +1,219 @@
+//! Operators: people and programs that call the service under a name, each with a token and scopes of its own.
+//!
+//! Those of the configuration are fixed while the process runs. The others are stored in the ledger and can be revoked.
+
+pub mod manage;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use ledger::{Ledger, LedgerError, RequiredToken, TokenHolder};
+use model::{Code, OperatorName, OperatorToken, Refusal, Scope, Sha256};
+use parking_lot::Mutex;
+use subtle::ConstantTimeEq as _;
+
+use crate::clock::latest;
+
+/// The operator of the token that the environment or the first start has set.
+pub const OPERATOR: &str = "operator";
+/// The operator of the token in `WORKSPACED_AUDIT_TOKEN`.
+pub const AUDIT: &str = "audit";
+/// Names that the audit uses for other callers.
+const RESERVED: [&str; 5] = [OPERATOR, AUDIT, "orchestrate", "repair", "service"];
+/// Operators that are read from the ledger at a time.
+const PAGE: u32 = 1000;
+
+/// The holder of an operator's token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatorIdentity {
+    /// The operator's name.
+    pub name: OperatorName,
+    /// What the operator may do.
+    pub scopes: BTreeSet<Scope>,
+    /// SHA-256 of the token.
+    pub secret_sha256: Sha256,
+    /// When the token expires.
+    expires_at: Option<String>,
+    /// Whether the ledger has the operator, so that it can be revoked.
+    is_stored: bool,
+}
+
+/// Why operators cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The ledger fails.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// Two operators have one name.
+    #[error(
+        "the operator `{0}` is in the configuration and in the database: remove one of them \
+         (`workspaced operator revoke {0}`)"
+    )]
+    DuplicateName(OperatorName),
+}
+
+/// The operators that this process knows and that are not revoked.
+pub(crate) struct Operators {
+    fixed: Vec<Arc<OperatorIdentity>>,
+    stored: Mutex<HashMap<Sha256, Arc<OperatorIdentity>>>,
+    /// Held while an operator is created or revoked.
+    changes: tokio::sync::Mutex<()>,
+}
+
+impl OperatorIdentity {
+    /// An operator of the configuration.
+    pub fn configured(name: OperatorName, scopes: impl IntoIterator<Item = Scope>, secret_sha256: Sha256) -> Self {
+        let scopes = scopes.into_iter().collect();
+        Self { name, scopes, secret_sha256, expires_at: None, is_stored: false }
+    }
+
+    /// An operator that the environment sets.
+    ///
+    /// # Errors
+    ///
+    /// None for the names in this module.
+    pub(crate) fn built_in(name: &str, scope: Scope, secret_sha256: Sha256) -> Result<Self, LedgerError> {
+        let name = OperatorName::parse(name).map_err(|error| LedgerError::Internal(Box::new(error)))?;
+        Ok(Self::configured(name, [scope], secret_sha256))
+    }
+
+    fn stored(token: OperatorToken) -> Self {
+        let OperatorToken { operator, secret_sha256 } = token;
+        let (name, scopes, expires_at) = (operator.name, operator.scopes, operator.expires_at);
+        Self { name, scopes, secret_sha256, expires_at, is_stored: true }
+    }
+
+    /// Whether the operator has one of `scopes`.
+    pub fn has_any(&self, scopes: &[Scope]) -> bool {
+        scopes.iter().any(|scope| self.scopes.contains(scope))
+    }
+
+    /// Whether the name is that of a shared token, which does not name a person.
+    pub fn is_shared(&self) -> bool {
+        !self.is_stored && self.name.as_str() == OPERATOR
+    }
+
+    /// The name in the audit.
+    pub fn actor(&self) -> String {
+        // Records of every version have this name for the token of the environment.
+        let name = if self.is_shared() { Scope::Orchestrate.as_str() } else { self.name.as_str() };
+        format!("operator:{name}")
+    }
+
+    /// What must hold when something is recorded for the operator; `None` if its token cannot end.
+    pub fn required_token(&self) -> Option<RequiredToken> {
+        self.is_stored.then(|| RequiredToken {
+            holder: TokenHolder::Operator(self.secret_sha256),
+            expires_at: self.expires_at.clone(),
+            now: latest,
+        })
+    }
+
+    /// Whether the token can be revoked or expire.
+    pub(crate) fn may_end(&self) -> bool {
+        self.is_stored
+    }
+
+    fn has_expired(&self) -> bool {
+        self.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= latest())
+    }
+}
+
+impl Operators {
+    /// Adds the operators of the ledger to those of the configuration.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the ledger fails, or has a valid operator with the name of a configured one.
+    pub(crate) async fn load(fixed: Vec<OperatorIdentity>, ledger: &dyn Ledger) -> Result<Self, LoadError> {
+        let (mut stored, mut after) = (HashMap::new(), 0);
+        loop {
+            let page = ledger.operators(after, PAGE).await?;
+            let Some((last, _)) = page.last() else { break };
+            after = *last;
+            for (_, token) in page.into_iter().filter(|(_, token)| token.operator.revoked_at.is_none()) {
+                if fixed.iter().any(|fixed| fixed.name.is_same(&token.operator.name)) {
+                    return Err(LoadError::DuplicateName(token.operator.name));
+                }
+                stored.insert(token.secret_sha256, Arc::new(OperatorIdentity::stored(token)));
+            }
+        }
+        let fixed = fixed.into_iter().map(Arc::new).collect();
+        Ok(Self { fixed, stored: Mutex::new(stored), changes: tokio::sync::Mutex::default() })
+    }
+
+    /// Returns the operator whose token has this hash, unless the token has expired.
+    pub(crate) fn find(&self, hash: &Sha256) -> Option<Arc<OperatorIdentity>> {
+        let is_same = |operator: &&Arc<OperatorIdentity>| -> bool {
+            operator.secret_sha256.as_bytes().ct_eq(hash.as_bytes()).into()
+        };
+        let fixed = self.fixed.iter().find(is_same).map(Arc::clone);
+        let found = fixed.or_else(|| self.stored.lock().get(hash).cloned());
+        found.filter(|operator| !operator.has_expired())
+    }
+
+    /// Returns the configured operator of that name.
+    fn fixed(&self, name: &OperatorName) -> Option<&Arc<OperatorIdentity>> {
+        self.fixed.iter().find(|operator| operator.name.is_same(name))
+    }
+
+    /// Checks that an operator may still act.
+    ///
+    /// # Errors
+    ///
+    /// `UNAUTHENTICATED` if its token was revoked or has expired.
+    pub(crate) fn check(&self, operator: &OperatorIdentity) -> Result<(), Refusal> {
+        if self.find(&operator.secret_sha256).is_some() {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::Unauthenticated,
+            "the token was revoked or has expired while the request was in progress; nothing was changed",
+            "Ask an operator with the scope `orchestrate` for another token.",
+        ))
+    }
+}
+
+/// Parses the name of a new operator.
+///
+/// # Errors
+///
+/// `INVALID_REQUEST` for a malformed or reserved name.
+pub fn parse_name(raw: &str) -> Result<OperatorName, Refusal> {
+    let hint = "Give another name, such as `ada` or `ada@example.org`.";
+    if model::credential_in(raw.as_bytes()).is_some() {
+        return Err(Refusal::invalid("the operator name contains a credential", hint));
+    }
+    let name = OperatorName::parse(raw).map_err(|error| Refusal::invalid(error.to_string(), hint))?;
+    if RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name.as_str())) {
+        return Err(Refusal::invalid(format!("the operator name `{name}` is reserved"), hint));
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operator(name: &str, scopes: &[Scope]) -> OperatorIdentity {
+        let name = OperatorName::parse(name).unwrap();
+        OperatorIdentity::configured(name, scopes.iter().copied(), Sha256::of(b"x"))
+    }
+
+    #[test]
+    fn the_audit_shows_the_name_of_an_operator() {
+        for (name, actor) in
+            [("operator", "operator:orchestrate"), ("audit", "operator:audit"), ("ada", "operator:ada")]
+        {
+            assert_eq!(operator(name, &[]).actor(), actor);
+        }
+    }
+
+    #[test]
+    fn names_that_the_audit_uses_are_reserved() {
+        for bad in ["operator", "Audit", "service", "repair", "ORCHESTRATE", "", "a b"] {
+            assert_eq!(parse_name(bad).unwrap_err().code, Code::InvalidRequest, "{bad:?}");
+        }
+        assert_eq!(parse_name("ada").unwrap().as_str(), "ada");
+    }
+}

@@ -1,0 +1,192 @@
+//! Creates, lists and revokes operators.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ledger::LedgerError;
+use model::{Code, Operator, OperatorName, OperatorToken, Refusal, Scope, Sha256};
+use serde::{Deserialize, Serialize};
+
+use crate::CallError;
+use crate::admission::operators::{OperatorIdentity, Operators, parse_name};
+use crate::admission::tokens::form::{OPERATOR_PREFIX, new_token};
+use crate::admission::tokens::future_time;
+use crate::clock::now;
+use crate::engine::Engine;
+use crate::page::{Cursor, List, Page};
+
+/// Maximum number of stored operators that are not revoked. All of them are in memory.
+const MAX_OPERATORS: usize = 1000;
+
+/// A request for an operator.
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CreateOperatorRequest {
+    /// The name: a letter or digit, then up to 63 letters, digits, `.`, `_`, `@`, `+` or `-`. Letter case does not
+    /// distinguish names.
+    #[schema(example = "ada")]
+    pub name: String,
+    /// What the operator may do, at least one scope.
+    #[schema(example = json!(["approve", "audit"]))]
+    pub scopes: Vec<Scope>,
+    /// Expiry time of the token, RFC 3339. Default: never.
+    #[serde(default)]
+    #[schema(example = "2030-01-01T00:00:00Z")]
+    pub expires_at: Option<String>,
+}
+
+/// An operator with its token. The token is shown only once.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CreatedOperator {
+    #[serde(flatten)]
+    operator: Operator,
+    /// The secret, for `Authorization: Bearer`.
+    #[schema(example = "wso_7Qm3XcV0bT9kLr2WzYd8NfJh5PsGa4Ue1iOqKxMvBnC6l0w3RtZp1")]
+    pub token: String,
+}
+
+impl CreateOperatorRequest {
+    /// Generates the token. Only the second value has its secret.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` for a malformed or reserved name, an empty list of scopes, an invalid time or a time in the past.
+    pub fn issue(self, created_by: &str) -> Result<(OperatorToken, CreatedOperator), Refusal> {
+        let name = parse_name(&self.name)?;
+        let scopes: BTreeSet<_> = self.scopes.into_iter().collect();
+        if scopes.is_empty() {
+            let names: Vec<_> = Scope::ALL.iter().map(|scope| format!("`{}`", scope.as_str())).collect();
+            return Err(Refusal::invalid("`scopes` is empty", format!("Give at least one of {}.", names.join(", "))));
+        }
+        let expires_at = self.expires_at.as_deref().map(future_time).transpose()?;
+        let secret = new_token(OPERATOR_PREFIX);
+        let operator = Operator {
+            name,
+            scopes,
+            created_at: Some(now()),
+            created_by: Some(created_by.to_owned()),
+            expires_at,
+            revoked_at: None,
+        };
+        let token = OperatorToken { operator: operator.clone(), secret_sha256: Sha256::of(secret.as_bytes()) };
+        Ok((token, CreatedOperator { operator, token: secret }))
+    }
+}
+
+impl Operators {
+    /// Describes the configured operators.
+    fn describe_fixed(&self) -> Vec<Operator> {
+        let describe = |operator: &Arc<OperatorIdentity>| Operator {
+            name: operator.name.clone(),
+            scopes: operator.scopes.clone(),
+            created_at: None,
+            created_by: None,
+            expires_at: None,
+            revoked_at: None,
+        };
+        self.fixed.iter().map(describe).collect()
+    }
+
+    fn add(&self, token: OperatorToken) {
+        self.stored.lock().insert(token.secret_sha256, Arc::new(OperatorIdentity::stored(token)));
+    }
+
+    fn remove(&self, name: &OperatorName) {
+        self.stored.lock().retain(|_, operator| !operator.name.is_same(name));
+    }
+}
+
+impl Engine {
+    /// Creates an operator with a token of its own.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`, `ALREADY_EXISTS`, `QUOTA_EXCEEDED`.
+    pub async fn create_operator(
+        &self,
+        request: CreateOperatorRequest,
+        creator: &OperatorIdentity,
+    ) -> Result<CreatedOperator, CallError> {
+        let (token, created) = request.issue(creator.name.as_str())?;
+        let operators = &self.tokens.operators;
+        let _changing = operators.changes.lock().await;
+        let name = token.operator.name.clone();
+        if operators.fixed(&name).is_some() {
+            return Err(name_taken(&name).into());
+        }
+        let count = operators.stored.lock().len();
+        if count >= MAX_OPERATORS {
+            let message = format!("there are {count} operators; there may be {MAX_OPERATORS}");
+            return Err(Refusal::new(Code::QuotaExceeded, message, "Revoke operators that are not used any more.")
+                .with_details(|details| {
+                    (details.limit, details.actual) = (Some(MAX_OPERATORS as u64), Some(count as u64));
+                })
+                .into());
+        }
+        operators.check(creator)?;
+        match self.ledger.create_operator(&token).await {
+            Ok(()) => {}
+            Err(LedgerError::AlreadyExists) => return Err(name_taken(&name).into()),
+            Err(error) => return Err(error.into()),
+        }
+        operators.add(token);
+        tracing::info!(operator.name = %name, operator.created_by = %creator.name, "operator created");
+        Ok(created)
+    }
+
+    /// Lists operators: those of the configuration, then the others in order of creation, revoked ones included.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the ledger fails.
+    pub async fn operators(&self, after: Option<Cursor>, limit: u32) -> Result<Page<Operator>, CallError> {
+        let fixed = self.tokens.operators.describe_fixed();
+        // The configured operators have the first positions.
+        let offset = i64::try_from(fixed.len()).unwrap_or(i64::MAX);
+        let (after, limit) = (after.map_or(0, Cursor::position), limit as usize);
+        let mut items: Vec<_> = (1..).zip(fixed).filter(|(position, _)| *position > after).collect();
+        if items.len() <= limit {
+            // One more shows whether there is another page.
+            let more = u32::try_from(limit + 1 - items.len()).unwrap_or(u32::MAX);
+            let stored = self.ledger.operators((after - offset).max(0), more).await?;
+            items.extend(stored.into_iter().map(|(position, token)| (position + offset, token.operator)));
+        }
+        let more = items.len() > limit;
+        items.truncate(limit);
+        Ok(Page::of(ledger::Page { items, more }, List::Operators))
+    }
+
+    /// Revokes an operator. After the answer its requests are refused, its streams end, and its calls in progress are not
+    /// recorded.
+    ///
+    /// # Errors
+    ///
+    /// `NOT_FOUND`; `INVALID_REQUEST` for an operator of the configuration.
+    pub async fn revoke_operator(&self, raw: &str, revoker: &OperatorIdentity) -> Result<(), CallError> {
+        let not_found = || {
+            let hint = "GET /v1/operators lists every operator.";
+            Refusal::new(Code::NotFound, "there is no operator of this name", hint)
+        };
+        let name = OperatorName::parse(raw).map_err(|_| not_found())?;
+        let operators = &self.tokens.operators;
+        if operators.fixed(&name).is_some() {
+            let message = format!("the operator `{name}` is set by the configuration of the service");
+            return Err(Refusal::invalid(message, "Remove it from the configuration, and restart the service.").into());
+        }
+        let _changing = operators.changes.lock().await;
+        operators.check(revoker)?;
+        if !self.ledger.revoke_operator(&name, &now()).await? && self.ledger.operator(&name).await?.is_none() {
+            return Err(not_found().into());
+        }
+        operators.remove(&name);
+        self.tokens.announce_revocation();
+        tracing::info!(operator.name = %name, operator.revoked_by = %revoker.name, "operator revoked");
+        Ok(())
+    }
+}
+
+fn name_taken(name: &OperatorName) -> Refusal {
+    let hint = "Give another name, or revoke that operator first.";
+    Refusal::new(Code::AlreadyExists, format!("there is an operator `{name}` already"), hint)
+}

@@ -1,0 +1,315 @@
+//! The report of a run, for people who review it: what was read, written, refused and approved, by file and in order.
+//!
+//! A report is bounded in bytes for every run, and says how much it leaves out.
+
+mod collect;
+mod entry;
+mod markdown;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+use ledger::RecordFilter;
+use model::{Approval, ApprovalState, Code, FileKind, Run, RunId, RunState, Sha256, Usage};
+use serde::Serialize;
+use serde_json::Value;
+use workspace::DiffQuery;
+
+use crate::call_error::refusals::{run_not_found, timed_out};
+use crate::engine::Engine;
+use crate::runs::lifecycle::shown_source;
+use crate::{CallError, reconcile};
+
+use collect::{Collector, cut, fit};
+pub use entry::{EntryKind, ReportEntry};
+
+/// Records per query.
+const PAGE: u32 = 500;
+/// The most approvals that are looked at.
+const MAX_APPROVALS: u32 = 200;
+/// The most bytes of JSON of the approvals.
+const MAX_APPROVAL_BYTES: usize = 32 * 1024;
+
+/// The report of a run.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunReport {
+    /// The run.
+    pub run_id: RunId,
+    /// Its state.
+    pub state: RunState,
+    /// When it was created.
+    #[schema(format = DateTime)]
+    pub created_at: String,
+    /// When it was closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub closed_at: Option<String>,
+    /// What it started with. Of a local folder or repository it has the hash of the path.
+    #[schema(value_type = Object, example = json!({"type": "git", "url": "https://example.org/repository.git"}))]
+    pub source: Value,
+    /// The commit that it started from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_commit: Option<String>,
+    /// The policy's profile.
+    pub policy_profile: String,
+    /// The orchestrator's labels.
+    pub labels: BTreeMap<String, String>,
+    /// The last record that the report covers.
+    pub head_seq: u64,
+    /// The hash of that record.
+    pub head_hash: Sha256,
+    /// How far the run's chain was verified. Missing if it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verification: Option<ReportVerification>,
+    /// Numbers of records.
+    pub counts: ReportCounts,
+    /// What mutations have used of the run's budget.
+    pub budgets: Vec<ReportBudget>,
+    /// The differences between the files and the run's start. Missing if the run has no files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<ReportDiff>,
+    /// Why `diff` is missing, if the files could not be compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff_problem: Option<Code>,
+    /// The files that calls have named: those that changed first, then refused ones, then those that were only read.
+    pub files: Vec<ReportFile>,
+    /// Number of files that are left out of `files`.
+    pub more_files: u64,
+    /// The approvals, in order.
+    pub approvals: Vec<ReportApproval>,
+    /// Number of approvals that are left out.
+    pub more_approvals: u64,
+    /// What happened, in order. Consecutive reads are one entry. In a long run, entries in the middle are left out.
+    pub timeline: Vec<ReportEntry>,
+    /// Number of entries that are left out of `timeline`.
+    pub more_entries: u64,
+}
+
+/// The result of verifying the run's chain.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportVerification {
+    /// Whether the chain is valid.
+    pub intact: bool,
+    /// The last record that was verified.
+    pub verified_seq: u64,
+    /// The last record that a signed checkpoint covers, or 0.
+    pub checkpointed_seq: u64,
+    /// What is wrong with the chain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// Numbers of records by what they record.
+#[derive(Clone, Copy, Debug, Default, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportCounts {
+    /// All records.
+    pub records: u64,
+    /// Successful reads.
+    pub reads: u64,
+    /// Successful mutations.
+    pub writes: u64,
+    /// Dry runs.
+    pub dry_runs: u64,
+    /// Refused calls.
+    pub refused: u64,
+    /// Calls that required an approval.
+    pub approvals_requested: u64,
+    /// Calls that failed by a fault of the service.
+    pub failed: u64,
+    /// Events and uploaded artifacts.
+    pub events: u64,
+}
+
+/// One member of the run's budget.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportBudget {
+    /// The name of the limit.
+    #[schema(example = "maxFilesTouched")]
+    pub name: &'static str,
+    /// What was used.
+    pub used: u64,
+    /// The limit over the whole run. Missing if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+}
+
+/// Counts of the final diff.
+#[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportDiff {
+    /// Number of files that differ.
+    pub files_changed: u64,
+    /// Lines added.
+    pub insertions: u64,
+    /// Lines removed.
+    pub deletions: u64,
+    /// Hash of the diff's text.
+    pub diff_sha256: Sha256,
+}
+
+/// What calls did with one file.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportFile {
+    /// The path, cut to 300 characters.
+    pub path: String,
+    /// Its kind, as of the last record with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<FileKind>,
+    /// Number of reads.
+    pub reads: u64,
+    /// Number of mutations.
+    pub writes: u64,
+    /// Number of refused calls that named it.
+    pub refused: u64,
+    /// The last record with it.
+    pub last_seq: u64,
+    /// Hash before the first mutation. Missing if the file did not exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_sha256: Option<Sha256>,
+    /// Hash after the last mutation. Missing if the file is deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_sha256: Option<Sha256>,
+}
+
+/// An approval.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportApproval {
+    /// The approval.
+    pub approval_id: model::ApprovalId,
+    /// The tool.
+    pub tool: String,
+    /// The state.
+    pub state: ApprovalState,
+    /// The caller's reason, cut to 300 characters.
+    pub reason: String,
+    /// The rules that required it.
+    pub reasons: Vec<String>,
+    /// The first 10 files, each cut to 300 characters.
+    pub paths: Vec<String>,
+    /// The operator who decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided_by: Option<String>,
+    /// The person for whom the operator decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_behalf_of: Option<String>,
+    /// Their note, cut to 300 characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl Engine {
+    /// Returns the report of a run up to its newest record, without the verification of its chain.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`; `UNAVAILABLE` if the files cannot be compared within the time limit.
+    pub async fn report(&self, id: &RunId) -> Result<RunReport, CallError> {
+        // Also closes a run whose time is over.
+        self.run(id).await?;
+        let stored = self.ledger.run(id).await?.ok_or_else(run_not_found)?;
+        let (run, usage) = (stored.run, stored.usage);
+        let filter = RecordFilter { run: Some(id.clone()), ..RecordFilter::default() };
+        let (mut collector, mut after) = (Collector::new(run.head_seq), None);
+        while !collector.is_complete() {
+            let page = self.ledger.records(&filter, after, PAGE.into()).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.position);
+            for stored in page {
+                collector.push(&stored.text)?;
+            }
+        }
+        let collected = collector.finish();
+        let (diff, diff_problem) = match self.diff_counts(id, run.state).await {
+            Ok(diff) => (diff, None),
+            Err(CallError::Refused(refusal)) => (None, Some(refusal.code)),
+            Err(error) => return Err(error),
+        };
+        let approvals = self.ledger.approvals(None, Some(id), None, MAX_APPROVALS.into()).await?;
+        let all = u64::from(approvals.more) + approvals.len() as u64;
+        let approvals =
+            fit(approvals.into_iter().map(|(_, approval)| ReportApproval::of(approval)), MAX_APPROVAL_BYTES);
+        Ok(RunReport {
+            budgets: budgets(&run, &usage),
+            run_id: run.run_id,
+            state: run.state,
+            created_at: run.created_at,
+            closed_at: run.closed_at,
+            source: shown_source(&run.source),
+            base_commit: run.base_commit,
+            policy_profile: run.policy.profile,
+            labels: run.labels,
+            head_seq: run.head_seq,
+            head_hash: run.head_hash,
+            verification: None,
+            counts: collected.counts,
+            diff,
+            diff_problem,
+            files: collected.files,
+            more_files: collected.more_files,
+            more_approvals: all - approvals.len() as u64,
+            approvals,
+            timeline: collected.timeline,
+            more_entries: collected.more_entries,
+        })
+    }
+
+    /// Compares the files with the run's start. `None` if the run has no files.
+    async fn diff_counts(&self, id: &RunId, state: RunState) -> Result<Option<ReportDiff>, CallError> {
+        if matches!(state, RunState::Preparing | RunState::Deleted) {
+            return Ok(None);
+        }
+        let run = match self.open(id).await {
+            Err(error) if error.is(Code::RunClosed) => return Ok(None),
+            opened => opened?,
+        };
+        reconcile::ensure_consistent(self, &run).await?;
+        let _permit = self.read_permit(true).await?;
+        let compare = self.blocking(move || {
+            let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
+            let scan = run.changed.start_scan();
+            let diff = run.workspace.diff(&run.rules, &query, &AtomicBool::new(false))?;
+            run.changed.finish_scan(scan, diff.changed);
+            Ok(ReportDiff {
+                files_changed: diff.files_changed as u64,
+                insertions: diff.insertions,
+                deletions: diff.deletions,
+                diff_sha256: diff.diff_sha256,
+            })
+        });
+        let limit = self.limits.request_timeout;
+        tokio::time::timeout(limit, compare).await.unwrap_or_else(|_| Err(timed_out(limit).into())).map(Some)
+    }
+}
+
+impl ReportApproval {
+    fn of(approval: Approval) -> Self {
+        Self {
+            approval_id: approval.approval_id,
+            tool: approval.tool,
+            state: approval.state,
+            reason: cut(&approval.reason),
+            reasons: approval.reasons.iter().take(entry::MAX_REASONS).map(|reason| cut(reason)).collect(),
+            paths: approval.files.iter().take(entry::MAX_PATHS).map(|file| cut(file.path.as_str())).collect(),
+            decided_by: approval.decided_by,
+            on_behalf_of: approval.on_behalf_of.as_deref().map(cut),
+            note: approval.note.as_deref().map(cut),
+        }
+    }
+}
+
+fn budgets(run: &Run, usage: &Usage) -> Vec<ReportBudget> {
+    let limits = run.policy.run_budget.as_ref();
+    let budget = |name, used, limit: Option<u64>| ReportBudget { name, used, limit };
+    vec![
+        budget("maxFilesTouched", usage.files_touched, limits.and_then(|limits| limits.max_files_touched)),
+        budget("maxInsertions", usage.insertions, limits.and_then(|limits| limits.max_insertions)),
+        budget("maxDeletions", usage.deletions, limits.and_then(|limits| limits.max_deletions)),
+        budget("maxFilesDeleted", usage.files_deleted, limits.and_then(|limits| limits.max_files_deleted)),
+        budget("maxBytes", usage.bytes, limits.and_then(|limits| limits.max_bytes)),
+    ]
+}

@@ -1,0 +1,212 @@
+//! Collects a report from the records of a run, one at a time, in bounded memory.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use model::{LogicalPath, Record, excerpt};
+use serde::Serialize;
+
+use super::entry::{EntryKind, ReportEntry, paths_of};
+use super::{ReportCounts, ReportFile};
+use crate::CallError;
+
+/// The longest text of a report, in characters.
+const MAX_TEXT: usize = 300;
+/// The most bytes of JSON of the first and of the last entries.
+const MAX_FIRST_BYTES: usize = 96 * 1024;
+const MAX_LAST_BYTES: usize = 64 * 1024;
+/// The most bytes of JSON of the files.
+const MAX_FILE_BYTES: usize = 96 * 1024;
+/// The most bytes of paths that are held while records are collected.
+const MAX_PATH_BYTES: usize = 4 << 20;
+
+/// What was collected.
+pub(super) struct Collected {
+    pub(super) counts: ReportCounts,
+    pub(super) files: Vec<ReportFile>,
+    pub(super) more_files: u64,
+    pub(super) timeline: Vec<ReportEntry>,
+    pub(super) more_entries: u64,
+}
+
+/// Collects records up to a given one.
+pub(super) struct Collector {
+    last_seq: u64,
+    seq: u64,
+    counts: ReportCounts,
+    files: BTreeMap<LogicalPath, ReportFile>,
+    path_bytes: usize,
+    /// Mentions of paths that are not in `files`.
+    unlisted: u64,
+    /// The reads since the last record that was none.
+    reads: Option<ReportEntry>,
+    first: Vec<ReportEntry>,
+    first_bytes: usize,
+    /// The newest entries that are not in `first`, each with its size.
+    last: VecDeque<(ReportEntry, usize)>,
+    last_bytes: usize,
+    more_entries: u64,
+}
+
+impl Collector {
+    /// Collects the records up to `last_seq`.
+    pub(super) fn new(last_seq: u64) -> Self {
+        Self {
+            last_seq,
+            seq: 0,
+            counts: ReportCounts::default(),
+            files: BTreeMap::new(),
+            path_bytes: 0,
+            unlisted: 0,
+            reads: None,
+            first: Vec::new(),
+            first_bytes: 0,
+            last: VecDeque::new(),
+            last_bytes: 0,
+            more_entries: 0,
+        }
+    }
+
+    /// Returns whether the last record was collected.
+    pub(super) fn is_complete(&self) -> bool {
+        self.seq >= self.last_seq
+    }
+
+    /// Collects the next record, its stored text.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be parsed.
+    pub(super) fn push(&mut self, text: &str) -> Result<(), CallError> {
+        if self.is_complete() {
+            return Ok(());
+        }
+        let record: Record = serde_json::from_str(text).map_err(|error| CallError::Internal(Box::new(error)))?;
+        self.seq = record.seq;
+        let kind = EntryKind::of(&record);
+        self.count(kind);
+        for path in paths_of(&record, kind) {
+            self.add_file(path, &record, kind);
+        }
+        match (&mut self.reads, kind) {
+            (Some(reads), EntryKind::Read) => reads.add_read(&record),
+            (None, EntryKind::Read) => self.reads = Some(ReportEntry::of(&record, kind)),
+            _ => {
+                self.end_reads();
+                self.add_entry(ReportEntry::of(&record, kind));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what was collected.
+    pub(super) fn finish(mut self) -> Collected {
+        self.end_reads();
+        let mut files: Vec<_> = self.files.into_values().collect();
+        files.sort_by_key(|file| (file.writes == 0, file.refused == 0));
+        let all = files.len() as u64;
+        let files = fit(files, MAX_FILE_BYTES);
+        let timeline = self.first.into_iter().chain(self.last.into_iter().map(|(entry, _)| entry)).collect();
+        Collected {
+            counts: self.counts,
+            more_files: all - files.len() as u64 + self.unlisted,
+            files,
+            timeline,
+            more_entries: self.more_entries,
+        }
+    }
+
+    fn count(&mut self, kind: EntryKind) {
+        self.counts.records += 1;
+        match kind {
+            EntryKind::Read => self.counts.reads += 1,
+            EntryKind::Write => self.counts.writes += 1,
+            EntryKind::DryRun => self.counts.dry_runs += 1,
+            EntryKind::Refused => self.counts.refused += 1,
+            EntryKind::ApprovalRequested => self.counts.approvals_requested += 1,
+            EntryKind::Failed => self.counts.failed += 1,
+            EntryKind::Event => self.counts.events += 1,
+            EntryKind::Lifecycle | EntryKind::Export => {}
+        }
+    }
+
+    fn add_file(&mut self, path: &LogicalPath, record: &Record, kind: EntryKind) {
+        let found = record.files.iter().find(|file| file.path == *path);
+        if !self.files.contains_key(path) {
+            if self.path_bytes + path.as_str().len() > MAX_PATH_BYTES {
+                self.unlisted += 1;
+                return;
+            }
+            self.path_bytes += path.as_str().len();
+        }
+        let file = self.files.entry(path.clone()).or_insert_with(|| ReportFile {
+            path: cut(path.as_str()),
+            kind: None,
+            reads: 0,
+            writes: 0,
+            refused: 0,
+            last_seq: 0,
+            old_sha256: None,
+            new_sha256: None,
+        });
+        file.last_seq = record.seq;
+        file.kind = found.map(|found| found.kind).or(file.kind);
+        match kind {
+            EntryKind::Read | EntryKind::Export => file.reads += 1,
+            EntryKind::Write => {
+                if file.writes == 0 {
+                    file.old_sha256 = found.and_then(|found| found.old_sha256);
+                }
+                file.new_sha256 = found.and_then(|found| found.new_sha256);
+                file.writes += 1;
+            }
+            EntryKind::Refused => file.refused += 1,
+            EntryKind::DryRun
+            | EntryKind::ApprovalRequested
+            | EntryKind::Failed
+            | EntryKind::Event
+            | EntryKind::Lifecycle => {}
+        }
+    }
+
+    fn end_reads(&mut self) {
+        if let Some(reads) = self.reads.take() {
+            self.add_entry(reads);
+        }
+    }
+
+    fn add_entry(&mut self, entry: ReportEntry) {
+        let bytes = size_of_json(&entry);
+        if self.last.is_empty() && self.first_bytes + bytes <= MAX_FIRST_BYTES {
+            self.first_bytes += bytes;
+            self.first.push(entry);
+            return;
+        }
+        self.last_bytes += bytes;
+        self.last.push_back((entry, bytes));
+        while self.last_bytes > MAX_LAST_BYTES
+            && let Some((_, bytes)) = self.last.pop_front()
+        {
+            self.last_bytes -= bytes;
+            self.more_entries += 1;
+        }
+    }
+}
+
+/// Returns the first items that together have at most `max_bytes` of JSON.
+pub(super) fn fit<T: Serialize>(items: impl IntoIterator<Item = T>, max_bytes: usize) -> Vec<T> {
+    let mut bytes = 0;
+    let fits = |item: &T| {
+        bytes += size_of_json(item) + 1;
+        bytes <= max_bytes
+    };
+    items.into_iter().take_while(fits).collect()
+}
+
+fn size_of_json(item: &impl Serialize) -> usize {
+    serde_json::to_string(item).map_or(usize::MAX / 4, |text| text.len())
+}
+
+/// Returns a text of at most 300 characters.
+pub(super) fn cut(text: &str) -> String {
+    excerpt(text, MAX_TEXT)
+}

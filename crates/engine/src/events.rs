@@ -1,0 +1,220 @@
+//! Events of a run: prompts, commands, tests, hand-overs and the like, recorded in the chain of its tool calls.
+
+mod input;
+pub mod uploads;
+
+use std::collections::HashSet;
+
+use ledger::{Appended, Entry, EventQuota, FailedPrecondition, StoredCall};
+use model::{Code, Draft, Outcome, Permission, Refusal, RunId, Sha256, ToolCallId, canonical_json};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::CallError;
+use crate::call::record::{reasons_of, refusal_of, verdict_of};
+use crate::call_error::refusals::forbidden;
+use crate::clock::{new_tool_call_id, now};
+use crate::engine::{Caller, Engine, RequestIds};
+
+pub use input::AppendEventRequest;
+use input::Event;
+
+/// The most events of one request.
+pub const MAX_BATCH: usize = 100;
+/// The tool in the record of a refused event whose kind is unknown.
+const UNKNOWN_KIND: &str = "event";
+
+/// A recorded event.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AppendedEvent {
+    /// Always true.
+    #[schema(example = true)]
+    pub ok: bool,
+    /// The ID of the event, which is the `toolCallId` of its record.
+    pub event_id: ToolCallId,
+    /// The number of its record.
+    pub seq: u64,
+    /// The hash of its record: the head of the run's chain when it was written.
+    pub head_hash: Sha256,
+}
+
+impl Engine {
+    /// Records `events`, all or none, and returns them in order. An event that is recorded already is returned as it was.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN`, `INVALID_REQUEST`, `RUN_NOT_FOUND`, `RUN_CLOSED`, `TOOL_CALL_ID_REUSED`, `QUOTA_EXCEEDED`. Refused events
+    /// are recorded too.
+    pub async fn append_events(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        events: Vec<Map<String, Value>>,
+    ) -> Result<Vec<AppendedEvent>, CallError> {
+        let tool = match &events[..] {
+            [only] => input::tool_of(only).unwrap_or(UNKNOWN_KIND),
+            _ => UNKNOWN_KIND,
+        };
+        match self.try_append(run, caller, events).await {
+            Err(CallError::Refused(refusal)) => Err(self.record_refusal(run, caller, tool, refusal).await),
+            done => done,
+        }
+    }
+
+    /// Records that an event whose body cannot be parsed was refused.
+    pub async fn refuse_event(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> CallError {
+        let refusal = if caller.permissions.contains(&Permission::EventAppend) { refusal } else { lacks_permission() };
+        self.record_refusal(run, caller, UNKNOWN_KIND, refusal).await
+    }
+
+    async fn try_append(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        events: Vec<Map<String, Value>>,
+    ) -> Result<Vec<AppendedEvent>, CallError> {
+        if !caller.permissions.contains(&Permission::EventAppend) {
+            return Err(lacks_permission().into());
+        }
+        if events.is_empty() || events.len() > MAX_BATCH {
+            return Err(wrong_count(events.len()).into());
+        }
+        let events = events.into_iter().map(Event::parse).collect::<Result<Vec<_>, _>>()?;
+        let mut ids = HashSet::new();
+        if let Some(twice) = events.iter().find(|event| event.id.as_ref().is_some_and(|id| !ids.insert(id))) {
+            let id = twice.id.as_ref().map(ToString::to_string).unwrap_or_default();
+            let message = format!("the eventId `{id}` occurs twice in one request");
+            return Err(Refusal::invalid(message, "Give every event an ID of its own, or omit it.").into());
+        }
+        // Also closes a run whose time is over.
+        self.run(run).await?;
+        let entries: Vec<_> = events.into_iter().map(|event| entry_of(run, caller, event)).collect();
+        // An event that is recorded already leaves the list, and the others are tried again.
+        let mut done: Vec<Option<AppendedEvent>> = vec![None; entries.len()];
+        loop {
+            let open: Vec<_> =
+                entries.iter().zip(&done).filter(|(_, done)| done.is_none()).map(|(entry, _)| entry.clone()).collect();
+            if open.is_empty() {
+                return Ok(done.into_iter().flatten().collect());
+            }
+            let appended = self.append(open).await?;
+            if let Appended::Recorded(records) = appended {
+                let open = done.iter_mut().filter(|done| done.is_none());
+                for (done, record) in open.zip(records) {
+                    *done = Some(AppendedEvent {
+                        ok: true,
+                        event_id: record.tool_call_id,
+                        seq: record.seq,
+                        head_hash: record.hash.unwrap_or(Sha256::ZERO),
+                    });
+                }
+                continue;
+            }
+            let found = self.find_recorded(run, &entries, &mut done).await?;
+            match appended {
+                // A repetition is answered in every state of the run.
+                Appended::Repeated(_)
+                | Appended::PreconditionFailed(FailedPrecondition::Run(_))
+                | Appended::EventQuotaExceeded(_)
+                    if found => {}
+                Appended::PreconditionFailed(failed) => return Err(refusal_of(failed).into()),
+                Appended::EventQuotaExceeded(quota) => return Err(over_quota(quota).into()),
+                Appended::Reused(_) => return Err(id_reused().into()),
+                other => {
+                    return Err(CallError::Internal(format!("the ledger rejected events as {other:?}").into()));
+                }
+            }
+        }
+    }
+
+    /// Fills in the events among `entries` that are recorded already. Returns whether there are any.
+    async fn find_recorded(
+        &self,
+        run: &RunId,
+        entries: &[Entry],
+        done: &mut [Option<AppendedEvent>],
+    ) -> Result<bool, CallError> {
+        let mut found = false;
+        for (entry, done) in entries.iter().zip(done).filter(|(entry, done)| done.is_none() && entry.client_supplied_id)
+        {
+            let id = &entry.draft.tool_call_id;
+            let Some(StoredCall { seq, hash, tool, input_sha256, .. }) = self.ledger.call(run, id).await? else {
+                continue;
+            };
+            if (&tool, input_sha256) == (&entry.draft.tool, entry.input_sha256) {
+                *done = Some(AppendedEvent { ok: true, event_id: id.clone(), seq, head_hash: hash });
+                found = true;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Records a refusal of an event or an upload, and returns it with the number of its record.
+    async fn record_refusal(&self, run: &RunId, caller: &Caller, tool: &str, refusal: Refusal) -> CallError {
+        if matches!(refusal.code, Code::RunNotFound | Code::Unavailable) {
+            return refusal.into();
+        }
+        let refusal = refusal.redacted();
+        let mut draft = Draft::new(run.clone(), caller.actor.clone(), tool, new_tool_call_id(), now());
+        draft.code = Some(refusal.code);
+        draft.decision = verdict_of(refusal.code);
+        draft.outcome = Outcome::Refused;
+        draft.reasons = reasons_of(&refusal);
+        RequestIds::write(caller.request.as_deref(), &mut draft);
+        match self.append(vec![Entry::new(draft, Sha256::ZERO)]).await {
+            Ok(Appended::Recorded(records)) => match records.first() {
+                Some(record) => refusal.recorded(record.seq, record.hash).into(),
+                None => refusal.into(),
+            },
+            Ok(_) => refusal.into(),
+            Err(error) => error.into(),
+        }
+    }
+}
+
+fn entry_of(run: &RunId, caller: &Caller, event: Event) -> Entry {
+    let client_supplied_id = event.id.is_some();
+    let id = event.id.unwrap_or_else(new_tool_call_id);
+    let mut draft = Draft::new(run.clone(), caller.actor.clone(), event.kind.tool(), id, now());
+    let bytes = canonical_json(&event.input).len() as u64;
+    draft.duration_micros = event.duration_micros;
+    draft.step_id = event.step_id;
+    draft.input = Some(event.input);
+    RequestIds::write(caller.request.as_deref(), &mut draft);
+    let mut entry = Entry::new(draft, event.input_sha256);
+    entry.client_supplied_id = client_supplied_id;
+    entry.event_bytes = Some(bytes);
+    entry.preconditions.open_run = true;
+    entry.preconditions.token.clone_from(&caller.token);
+    entry
+}
+
+fn lacks_permission() -> Refusal {
+    forbidden(&[Permission::EventAppend])
+}
+
+fn wrong_count(actual: usize) -> Refusal {
+    let message = format!("a request takes 1 to {MAX_BATCH} events; this one has {actual}");
+    Refusal::invalid(message, "Send the events in several requests.")
+        .with_details(|details| (details.limit, details.actual) = (Some(MAX_BATCH as u64), Some(actual as u64)))
+}
+
+fn id_reused() -> Refusal {
+    Refusal::new(
+        Code::ToolCallIdReused,
+        "an eventId of the request belongs to another event or tool call of this run; nothing was recorded",
+        "Give every new event an ID of its own, or omit eventId.",
+    )
+}
+
+/// The refusal of events or uploads that exceed a bound of their run.
+fn over_quota(quota: EventQuota) -> Refusal {
+    let EventQuota { is_bytes, limit, actual } = quota;
+    let (what, reason) = if is_bytes { ("bytes of events", "quota:eventBytes") } else { ("events", "quota:events") };
+    let message = format!("the run would have {actual} {what} and uploaded artifacts; it may have {limit}");
+    Refusal::new(Code::QuotaExceeded, message, "Record less, or go on in a new run.").with_details(|details| {
+        details.reasons = vec![reason.to_owned()];
+        (details.limit, details.actual) = (Some(limit), Some(actual));
+    })
+}

@@ -1,0 +1,94 @@
+//! What the caller of a mutation has seen of the files that it changes.
+
+use std::sync::Arc;
+
+use ledger::RecordFilter;
+use model::{LogicalPath, RunId};
+
+use crate::CallError;
+use crate::engine::Engine;
+use crate::history::content_history;
+use crate::runs::open_run::OpenRun;
+use crate::runs::seen_versions::{Given, given_by};
+use crate::tool::Mutation;
+use crate::tool::expected_version::SeenVersion;
+
+/// Records that are read at a time.
+const PAGE: u32 = 500;
+/// The most pages of a path's records that are searched. Beyond, the caller has to read the file once more.
+const MAX_PAGES: usize = 40;
+/// No record has a higher number.
+const NEWEST: u64 = i64::MAX as u64;
+
+impl Engine {
+    /// Sets the versions that `actor` has seen, where `tool` expects them, and the earlier content that it needs for a merge.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger or the disk fails.
+    pub async fn load_seen_content(
+        &self,
+        run: &Arc<OpenRun>,
+        actor: &str,
+        tool: &mut dyn Mutation,
+    ) -> Result<(), CallError> {
+        let mut wanted = Vec::new();
+        for (path, expected) in tool.expected_versions_mut() {
+            if expected.seen().is_some() {
+                wanted.push(path);
+            }
+        }
+        let mut seen = Vec::with_capacity(wanted.len());
+        for path in wanted {
+            seen.push((self.seen_version(run, actor, &path).await?, path));
+        }
+        for (path, expected) in tool.expected_versions_mut() {
+            if let Some((version, _)) = seen.iter().find(|(_, other)| *other == path) {
+                expected.set_seen(*version);
+            }
+        }
+        if let Some((path, sha256)) = tool.merge_base() {
+            tool.take_merge_base(self.stored_content(run, &path, sha256, NEWEST).await?);
+        }
+        Ok(())
+    }
+
+    /// What `actor` was last given of `path` in the run.
+    async fn seen_version(&self, run: &OpenRun, actor: &str, path: &LogicalPath) -> Result<SeenVersion, CallError> {
+        if let Some(known) = run.seen_versions.get(actor, path) {
+            return Ok(known);
+        }
+        let given = self.last_given(&run.run_id, actor, path).await?;
+        run.seen_versions.put(actor, path, given);
+        // A call that was recorded meanwhile is newer.
+        Ok(run.seen_versions.get(actor, path).unwrap_or(given.version))
+    }
+
+    async fn last_given(&self, run: &RunId, actor: &str, path: &LogicalPath) -> Result<Given, CallError> {
+        let filter = RecordFilter {
+            run: Some(run.clone()),
+            outcome: Some("ok".to_owned()),
+            path: Some(path.to_string()),
+            ..RecordFilter::default()
+        };
+        let never = Given { seq: 0, version: SeenVersion::Never };
+        let (mut given, mut after) = (never, None);
+        for _ in 0..MAX_PAGES {
+            let page = self.ledger.records(&filter, after, PAGE.into()).await?;
+            let more = page.more;
+            for stored in page {
+                after = Some(stored.position);
+                let record = content_history::parse(&stored.text)?;
+                if record.actor == actor
+                    && let Some((_, version)) = given_by(&record).find(|(other, _)| *other == path)
+                {
+                    given = Given { seq: record.seq, version };
+                }
+            }
+            if !more {
+                return Ok(given);
+            }
+        }
+        Ok(never)
+    }
+}

@@ -1,0 +1,123 @@
+//! Creations under an `Idempotency-Key`: a repetition returns the first answer, the token included.
+
+use std::sync::Arc;
+
+use model::{Code, Refusal, RunId, Sha256};
+use serde::de::DeserializeOwned;
+
+use crate::CallError;
+use crate::admission::bulkhead::no_permit;
+use crate::admission::idempotency::KeyedRequest;
+use crate::admission::operators::OperatorIdentity;
+use crate::admission::tokens::{IssueTokenRequest, IssuedToken};
+use crate::clock::latest;
+use crate::engine::{Caller, Engine};
+use crate::runs::{CreateRunRequest, CreatedRun};
+
+/// An answer that contains a token.
+trait WithToken: DeserializeOwned {
+    /// Returns the token.
+    fn token(&self) -> &IssuedToken;
+    /// Returns the same answer with another token.
+    fn with_token(self, token: IssuedToken) -> Self;
+}
+
+impl WithToken for CreatedRun {
+    fn token(&self) -> &IssuedToken {
+        &self.token
+    }
+
+    fn with_token(self, token: IssuedToken) -> Self {
+        Self { token, ..self }
+    }
+}
+
+impl WithToken for IssuedToken {
+    fn token(&self) -> &IssuedToken {
+        self
+    }
+
+    fn with_token(self, token: IssuedToken) -> Self {
+        token
+    }
+}
+
+impl Engine {
+    /// As [`create_run`](Self::create_run); a repetition returns the first answer. Goes on if the caller disconnects.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_run`](Self::create_run); `IDEMPOTENCY_KEY_REUSED`; `UNAVAILABLE` while the first request is under way.
+    pub async fn create_run_once(
+        &self,
+        request: CreateRunRequest,
+        creator: Arc<OperatorIdentity>,
+        caller: &Caller,
+        keyed: KeyedRequest,
+    ) -> Result<CreatedRun, CallError> {
+        let (engine, caller) = (self.clone(), caller.clone());
+        // Boxed, so that requests without a key do not carry its size.
+        let work = async move {
+            Box::pin(engine.once(&keyed, engine.create(request, creator, &caller, Some(keyed.clone())))).await
+        };
+        Box::pin(self.detached(work)).await
+    }
+
+    /// As [`issue_token`](Self::issue_token); a repetition returns the first answer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`issue_token`](Self::issue_token); `IDEMPOTENCY_KEY_REUSED`; `UNAVAILABLE` while the first request is under
+    /// way.
+    pub async fn issue_token_once(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        request: IssueTokenRequest,
+        keyed: KeyedRequest,
+    ) -> Result<IssuedToken, CallError> {
+        let (engine, run, caller) = (self.clone(), run.clone(), caller.clone());
+        let work = async move { engine.once(&keyed, engine.create_token(&run, &caller, request, Some(&keyed))).await };
+        self.detached(work).await
+    }
+
+    /// Runs `create`, unless the request has an answer.
+    async fn once<T: WithToken>(
+        &self,
+        request: &KeyedRequest,
+        create: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let patience = self.limits.request_timeout;
+        let in_flight = tokio::time::timeout(patience, self.keyed_requests.lock(&request.id())).await;
+        let _in_flight = in_flight.map_err(|_| no_permit("another request under the same key", patience))?;
+        if let Some(answer) = self.keyed_answer(request).await? {
+            return Ok(answer);
+        }
+        match create.await {
+            // The commit of an earlier attempt, whose outcome was uncertain, may have been stored meanwhile.
+            Err(error) if error.is(Code::AlreadyExists) => self.keyed_answer(request).await?.ok_or(error),
+            created => created,
+        }
+    }
+
+    async fn keyed_answer<T: WithToken>(&self, request: &KeyedRequest) -> Result<Option<T>, CallError> {
+        let stored = self.ledger.keyed_answer(&request.operator, &request.key_sha256(), &latest()).await?;
+        let Some(stored) = stored else { return Ok(None) };
+        if stored.request_sha256 != request.request_sha256 {
+            let message = format!("another request was sent under the idempotency key `{}`", request.key);
+            let hint = "Give every new request a key of its own, or repeat the first one with exactly the same body.";
+            return Err(Refusal::new(Code::IdempotencyKeyReused, message, hint).into());
+        }
+        let answer: T = serde_json::from_str(&stored.answer).map_err(|error| CallError::Internal(Box::new(error)))?;
+        let issued = answer.token();
+        let secret = self.tokens.secret(Some(request), &issued.token_id);
+        if self.ledger.token(&Sha256::of(secret.as_bytes())).await?.is_none() {
+            let message = "the first request under this idempotency key has created its token with another key file";
+            let hint = "Issue another token for the run, under a new key.";
+            return Err(Refusal::new(Code::IdempotencyKeyReused, message, hint).into());
+        }
+        let issued = issued.with_secret(secret);
+        tracing::info!(token.id = %issued.token_id, "a keyed request was repeated");
+        Ok(Some(answer.with_token(issued)))
+    }
+}

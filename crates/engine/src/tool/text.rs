@@ -1,0 +1,78 @@
+//! The model's view: an answer as plain text, with what a model should read and nothing else.
+//!
+//! Each tool declares its renderer in [`Tool::text`](crate::tool::Tool::text). A renderer is given the tool's JSON answer, so
+//! that repeated answers, dry runs and answers with content withheld are rendered in the same way. Lines of files are shown
+//! exactly. Everything else is on one line: names that could be taken for something else are quoted.
+
+pub(crate) mod changes;
+pub(crate) mod diff;
+pub(crate) mod files;
+mod lines;
+pub(crate) mod lists;
+pub(crate) mod metadata;
+mod notes;
+mod quote;
+mod refusal;
+pub(crate) mod search;
+
+use model::{Sha256, ToolCallId};
+use serde::Deserialize;
+
+pub use refusal::refusal_text;
+
+/// Renders the JSON answer of a tool.
+pub type Render = fn(&str) -> serde_json::Result<String>;
+
+/// An answer in the model's view.
+#[derive(Debug)]
+pub struct TextAnswer {
+    /// What a model reads. Every line ends in LF.
+    pub text: String,
+    /// The same answer as JSON text.
+    pub json: String,
+    /// The ID of the call.
+    pub tool_call_id: ToolCallId,
+    /// The number of the call's record.
+    pub seq: Option<u64>,
+    /// The hash of the file, if the answer is about a single one; after the change, if the call made one.
+    pub sha256: Option<Sha256>,
+}
+
+/// Members of answers that are not part of the text.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    tool_call_id: ToolCallId,
+    sha256: Option<Sha256>,
+    new_sha256: Option<Sha256>,
+}
+
+impl TextAnswer {
+    /// Renders an answer, given as JSON text, with the renderer of its tool. `seq` is the number of the call's record.
+    ///
+    /// # Errors
+    ///
+    /// If the answer is not one of the tool's.
+    pub fn of(render: Render, json: String, seq: Option<u64>) -> serde_json::Result<Self> {
+        let metadata: Metadata = serde_json::from_str(&json)?;
+        let mut text = render(&json)?;
+        text.extend(notes::hidden_characters(&text));
+        Ok(Self {
+            text,
+            tool_call_id: metadata.tool_call_id,
+            seq,
+            sha256: metadata.new_sha256.or(metadata.sha256),
+            json,
+        })
+    }
+}
+
+/// Renders nothing. For calls of the files plane, whose answers are bytes.
+///
+/// # Errors
+///
+/// None.
+#[expect(clippy::unnecessary_wraps, reason = "the signature of a renderer")]
+pub(crate) fn no_text(_answer: &str) -> serde_json::Result<String> {
+    Ok(String::new())
+}

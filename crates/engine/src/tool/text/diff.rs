@@ -1,0 +1,66 @@
+//! The diff of `diff_workspace`.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use super::lines::PushLine as _;
+use super::notes::first_lines;
+use super::quote;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Differences<'a> {
+    files_changed: u64,
+    #[serde(borrow)]
+    stat: Cow<'a, str>,
+    #[serde(borrow)]
+    diff: Cow<'a, str>,
+    truncated: bool,
+    #[serde(borrow, default)]
+    truncated_reason: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    next_path: Option<Cow<'a, str>>,
+    tree_checked: Option<bool>,
+}
+
+/// Renders an answer of `diff_workspace`: the diff, or the statistics where there is no diff's text.
+///
+/// # Errors
+///
+/// If it is not one.
+pub(crate) fn diff_workspace(answer: &str) -> serde_json::Result<String> {
+    let diff: Differences<'_> = serde_json::from_str(answer)?;
+    let shown = if diff.diff.is_empty() { &diff.stat } else { &diff.diff };
+    let mut out = String::with_capacity(shown.len() + 128);
+    out.push_str(shown);
+    if !out.is_empty() && !out.ends_with('\n') {
+        out.push('\n');
+    }
+    if diff.files_changed == 0 {
+        out.push_str("[no changes]\n");
+    }
+    if diff.tree_checked == Some(false) {
+        out.push_str("[only files that calls have changed were compared]\n");
+    }
+    if diff.truncated {
+        let next = diff.next_path.map(|path| format!("continue with path={}, ", quote::quoted(&path)));
+        let raise = diff.truncated_reason.map(|limit| format!(" or raise {limit}"));
+        let (next, raise) = (next.unwrap_or_default(), raise.unwrap_or_default());
+        out.push_line(format_args!("[the diff is cut; {next}narrow path{raise}]"));
+    }
+    Ok(out)
+}
+
+/// Cuts a diff, or its statistics, after a line. Returns whether anything was cut off.
+pub(crate) fn cut(text: &mut String, max_chars: usize) -> bool {
+    let end = first_lines(text, max_chars).len();
+    let is_cut = end < text.len();
+    text.truncate(end);
+    is_cut
+}
+
+/// Returns the index of the file at which a diff ends. Only the first line of a file's diff begins so.
+pub(crate) fn last_file(diff: &str) -> Option<usize> {
+    diff.lines().filter(|line| line.starts_with("diff --git ")).count().checked_sub(1)
+}

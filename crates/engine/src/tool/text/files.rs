@@ -1,0 +1,165 @@
+//! Lines of files: `read_file` and `read_files`.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use model::PageFormat;
+use serde::Deserialize;
+
+use super::lines::PushLine as _;
+use super::notes::counted;
+use super::quote;
+
+/// The least width of a number in the content of an answer.
+const LABEL_DIGITS: usize = 6;
+/// What follows the number there.
+const LABEL_END: usize = " | ".len();
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Page<'a> {
+    start_line: u64,
+    end_line: u64,
+    total_lines: u64,
+    truncated: bool,
+    next_start_line: Option<u64>,
+    #[serde(borrow)]
+    content: Cow<'a, str>,
+    #[serde(default)]
+    lines_cut: u64,
+    #[serde(default)]
+    format: PageFormat,
+}
+
+/// Renders an answer of `read_file`: each line with its number and two spaces, without its ending.
+///
+/// # Errors
+///
+/// If it is not one.
+pub(crate) fn read_file(answer: &str) -> serde_json::Result<String> {
+    let page: Page<'_> = serde_json::from_str(answer)?;
+    if page.total_lines == 0 {
+        return Ok("[empty file]\n".to_owned());
+    }
+    if page.start_line > page.total_lines {
+        return Ok(format!(
+            "[line {} is after the end: the file has {}]\n",
+            page.start_line,
+            counted(page.total_lines, "line", "lines")
+        ));
+    }
+    let mut out = String::with_capacity(page.content.len() + 128);
+    match page.format {
+        PageFormat::Numbered => {
+            for (number, line) in (page.start_line..).zip(page.content.split_terminator('\n')) {
+                let label = digits(number).max(LABEL_DIGITS) + LABEL_END;
+                push_numbered(&mut out, number, line.get(label..).unwrap_or_default());
+            }
+        }
+        PageFormat::Raw => {
+            out.push_str(&page.content);
+            if !out.ends_with('\n') {
+                out.push('\n');
+            }
+        }
+    }
+    if page.lines_cut > 0 {
+        let lines = counted(page.lines_cut, "long line is", "long lines are");
+        out.push_line(format_args!("[{lines} cut; format=raw shows up to 64 KiB of a line]"));
+    }
+    out.push_str(&stopped(&page));
+    Ok(out)
+}
+
+/// The last line, where more follows.
+fn stopped(page: &Page<'_>) -> String {
+    let Page { start_line, end_line, total_lines, .. } = page;
+    let is_line_cut = page.format == PageFormat::Raw && page.truncated && !page.content.ends_with('\n');
+    let rest = if is_line_cut { format!("[the rest of line {end_line} is omitted]\n") } else { String::new() };
+    match page.next_start_line {
+        Some(next) => {
+            format!("{rest}[lines {start_line}-{end_line} of {total_lines}; continue with startLine={next}]\n")
+        }
+        None => rest,
+    }
+}
+
+fn push_numbered(out: &mut String, number: u64, line: &str) {
+    out.push_str(&number.to_string());
+    out.push_str("  ");
+    out.push_str(line);
+    out.push('\n');
+}
+
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |digits| digits as usize + 1)
+}
+
+#[derive(Deserialize)]
+struct Files<'a> {
+    #[serde(borrow)]
+    files: BTreeMap<Cow<'a, str>, OneFile<'a>>,
+    #[serde(borrow, default)]
+    remaining: Vec<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OneFile<'a> {
+    #[serde(borrow)]
+    status: Cow<'a, str>,
+    #[serde(borrow, default)]
+    content: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    message: Option<Cow<'a, str>>,
+    total_lines: Option<u64>,
+    next_start_line: Option<u64>,
+    #[serde(default)]
+    truncated: bool,
+}
+
+/// Renders an answer of `read_files`: each path, then its lines as `read_file` shows them. An empty line between files.
+///
+/// # Errors
+///
+/// If it is not one.
+pub(crate) fn read_files(answer: &str) -> serde_json::Result<String> {
+    let Files { files, remaining } = serde_json::from_str(answer)?;
+    let mut out = String::with_capacity(answer.len());
+    for (path, file) in &files {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(&quote::path(path));
+        if let Some(content) = &file.content {
+            push_file(&mut out, file, content);
+        } else {
+            let message = file.message.as_deref().unwrap_or_default();
+            out.push_line(format_args!(": {}: {}", file.status, quote::one_line(message)));
+        }
+    }
+    if !remaining.is_empty() {
+        let paths: Vec<_> = remaining.iter().map(|path| quote::path(path)).collect();
+        out.push_line(format_args!("\n[stopped at maxChars; not read: {}]", paths.join(", ")));
+    }
+    Ok(out)
+}
+
+fn push_file(out: &mut String, file: &OneFile<'_>, content: &str) {
+    out.push('\n');
+    if content.is_empty() {
+        out.push_str("[empty file]\n");
+    }
+    let mut last = 0;
+    for (number, line) in (1..).zip(content.split_inclusive('\n')) {
+        let text = line.strip_suffix('\n').map_or(line, |text| text.strip_suffix('\r').unwrap_or(text));
+        push_numbered(out, number, text);
+        last = number;
+    }
+    if file.truncated && !content.ends_with('\n') {
+        out.push_line(format_args!("[the rest of line {last} is omitted]"));
+    }
+    if let (Some(next), Some(total)) = (file.next_start_line, file.total_lines) {
+        out.push_line(format_args!("[lines 1-{last} of {total}; continue with read_file and startLine={next}]"));
+    }
+}

@@ -1,0 +1,183 @@
+//! Lists of files: `list_dir` and `find_files`.
+
+use std::borrow::Cow;
+
+use model::FileKind;
+use serde::Deserialize;
+use workspace::{Entry, EntryType, FoundFile};
+
+use super::notes::{continuation, cut_list};
+use super::quote;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct List<'a, T> {
+    #[serde(borrow, default)]
+    path: Cow<'a, str>,
+    entries: Vec<T>,
+    #[serde(borrow, default)]
+    truncated_reason: Option<Cow<'a, str>>,
+    total_entries: Option<u64>,
+    #[serde(borrow, default)]
+    next_cursor: Option<Cow<'a, str>>,
+}
+
+/// What the notes of an entry depend on.
+struct Described<'a> {
+    entry_type: EntryType,
+    kind: Option<FileKind>,
+    reason: Option<&'a str>,
+}
+
+/// Renders an answer of `list_dir`: an indented tree of the names under the folder.
+///
+/// # Errors
+///
+/// If it is not one.
+pub(crate) fn list_dir(answer: &str) -> serde_json::Result<String> {
+    let list: List<'_, Entry> = serde_json::from_str(answer)?;
+    let mut entries: Vec<_> = list.entries.iter().map(|entry| (names_under(&list.path, &entry.path), entry)).collect();
+    // A folder's contents follow it, while `a-b` sorts before `a/b` in path order.
+    entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut out = String::with_capacity(entries.len() * 24 + 128);
+    let mut open: Vec<&str> = Vec::new();
+    for (names, entry) in &entries {
+        let folders = &names[..names.len().saturating_sub(1)];
+        // The folders of a list that continues another one were listed there.
+        let shared = open.iter().zip(folders).take_while(|(open, name)| open == name).count();
+        for (depth, name) in folders.iter().enumerate().skip(shared) {
+            push_name(&mut out, depth, name, true, "");
+        }
+        let is_folder = entry.entry_type == EntryType::Directory;
+        if let Some(name) = names.last() {
+            push_name(&mut out, folders.len(), name, is_folder, &notes_of_entry(entry));
+        }
+        open.clear();
+        open.extend(if is_folder { &names[..] } else { folders });
+    }
+    if entries.is_empty() {
+        out.push_str("[empty folder]\n");
+    }
+    push_end(&mut out, &list, "maxEntries");
+    Ok(out)
+}
+
+/// Renders an answer of `find_files`: one path a line.
+///
+/// # Errors
+///
+/// If it is not one.
+pub(crate) fn find_files(answer: &str) -> serde_json::Result<String> {
+    let list: List<'_, FoundFile> = serde_json::from_str(answer)?;
+    let mut out = String::with_capacity(list.entries.len() * 48 + 128);
+    for entry in &list.entries {
+        out.push_str(&found_line(entry));
+    }
+    if list.entries.is_empty() {
+        out.push_str("[no files found]\n");
+    }
+    push_end(&mut out, &list, "maxResults");
+    Ok(out)
+}
+
+/// Returns how many of the entries under `folder` have at most `max_chars` characters in the tree; at least one.
+pub(crate) fn fitting_entries(folder: &str, entries: &[Entry], max_chars: usize) -> usize {
+    let line = |entry: &Entry| {
+        let names = names_under(folder, &entry.path);
+        let name = names.last().copied().unwrap_or_default();
+        let mut line = String::new();
+        push_name(&mut line, names.len().saturating_sub(1), name, true, &notes_of_entry(entry));
+        line.chars().count()
+    };
+    fitting(entries.iter().map(line), max_chars)
+}
+
+/// Returns how many of the found files have at most `max_chars` characters; at least one.
+pub(crate) fn fitting_files(entries: &[FoundFile], max_chars: usize) -> usize {
+    fitting(entries.iter().map(|entry| found_line(entry).chars().count()), max_chars)
+}
+
+/// Returns how many of the items have at most `max_chars` characters together; at least one.
+pub(crate) fn fitting(chars: impl Iterator<Item = usize>, max_chars: usize) -> usize {
+    let mut sum = 0;
+    let fits = chars.enumerate().take_while(|(index, chars)| {
+        sum += chars;
+        *index == 0 || sum <= max_chars
+    });
+    fits.count()
+}
+
+fn found_line(entry: &FoundFile) -> String {
+    let FoundFile { entry_type, kind, reason, .. } = entry;
+    let notes = notes(&Described { entry_type: *entry_type, kind: *kind, reason: reason.as_deref() });
+    format!("{}{notes}\n", quote::path(entry.path.as_str()))
+}
+
+fn push_end<T>(out: &mut String, list: &List<'_, T>, count: &str) {
+    let Some(reason) = &list.truncated_reason else { return };
+    out.extend(list.next_cursor.as_deref().map(continuation));
+    let remedy = match reason.as_ref() {
+        "maxChars" => "narrow path or raise maxChars".to_owned(),
+        "maxBytes" => "narrow path".to_owned(),
+        _ => format!("narrow path or raise {count}"),
+    };
+    out.push_str(&cut_list(list.entries.len(), list.total_entries, &remedy));
+}
+
+/// The names of `path` under the listed folder.
+fn names_under<'a>(folder: &str, path: &'a str) -> Vec<&'a str> {
+    let rest = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')).unwrap_or(path);
+    rest.split('/').collect()
+}
+
+fn push_name(out: &mut String, depth: usize, name: &str, is_folder: bool, notes: &str) {
+    out.extend(std::iter::repeat_n("  ", depth));
+    out.push_str(&quote::path(name));
+    out.push_str(if is_folder { "/" } else { "" });
+    out.push_str(notes);
+    out.push('\n');
+}
+
+fn notes_of_entry(entry: &Entry) -> String {
+    let Entry { entry_type, kind, reason, .. } = entry;
+    notes(&Described { entry_type: *entry_type, kind: *kind, reason: reason.as_deref() })
+}
+
+/// Returns what is special about an entry, in brackets; empty for an ordinary one.
+fn notes(entry: &Described<'_>) -> String {
+    let what = match (entry.entry_type, entry.kind) {
+        (EntryType::Symlink, _) => Some("link"),
+        (EntryType::Other, _) => Some("special"),
+        (_, Some(kind)) => kind_note(kind),
+        (_, None) => None,
+    };
+    let why = match entry.reason {
+        None | Some("UNSUPPORTED_BINARY" | "NOT_A_FILE") => None,
+        Some("POLICY_DENIED_SECRET") => Some("secret").filter(|why| what != Some(why)),
+        Some("FILE_TOO_LARGE") => Some("too large"),
+        Some("PATH_REJECTED") if entry.entry_type != EntryType::Symlink => Some("invalid name"),
+        Some(_) => Some("not readable"),
+    };
+    match (what, why) {
+        (None, None) => String::new(),
+        (Some(note), None) | (None, Some(note)) => format!(" [{note}]"),
+        (Some(what), Some(why)) => format!(" [{what}, {why}]"),
+    }
+}
+
+/// The note of a kind that policy treats in a special way.
+fn kind_note(kind: FileKind) -> Option<&'static str> {
+    match kind {
+        FileKind::Lockfile => Some("lockfile"),
+        FileKind::Generated => Some("generated"),
+        FileKind::Vendored => Some("vendored"),
+        FileKind::SecretLike => Some("secret"),
+        FileKind::Binary => Some("binary"),
+        FileKind::TextSource
+        | FileKind::TextConfig
+        | FileKind::TextDoc
+        | FileKind::Directory
+        | FileKind::GitInternal
+        | FileKind::Unknown => None,
+    }
+}

@@ -1,0 +1,101 @@
+//! Lines in brackets that say what the rest of a text does not.
+
+use std::collections::BTreeSet;
+
+use super::quote::{is_unsafe, quoted};
+
+/// How many characters are named.
+const MAX_NAMED: usize = 5;
+
+/// Returns a number with commas: `1,240`.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Returns `one` or `many` after the number.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", thousands(number), if number == 1 { one } else { many })
+}
+
+/// Returns the line that says how to continue a list.
+pub(crate) fn continuation(cursor: &str) -> String {
+    format!("[continue with cursor={}]\n", quoted(cursor))
+}
+
+/// Returns the last line of a list that shows `shown` of `total` entries.
+pub(crate) fn cut_list(shown: usize, total: Option<u64>, remedy: &str) -> String {
+    let shown = shown as u64;
+    match total {
+        Some(total) => format!("[{} of {} entries; {remedy}]\n", thousands(shown), thousands(total)),
+        None => format!("[{}, more follow; {remedy}]\n", counted(shown, "entry", "entries")),
+    }
+}
+
+/// Returns a line that names the characters of `text` that a reader may not see, or see elsewhere than they are.
+pub(crate) fn hidden_characters(text: &str) -> Option<String> {
+    let mut found = BTreeSet::new();
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let is_line_end = c == '\n' || c == '\r' && chars.peek() == Some(&'\n');
+        if c != '\t' && !is_line_end && is_unsafe(c) {
+            found.insert(c);
+        }
+    }
+    if found.is_empty() {
+        return None;
+    }
+    let named: Vec<_> = found.iter().take(MAX_NAMED).map(|c| format!("U+{:04X}", u32::from(*c))).collect();
+    let more = if found.len() > MAX_NAMED { " and others" } else { "" };
+    Some(format!("[the text has control or invisible characters: {}{more}]\n", named.join(", ")))
+}
+
+/// Returns the first lines of `text` that have at most `max_chars` characters together, and at least one line.
+pub(crate) fn first_lines(text: &str, max_chars: usize) -> &str {
+    let (mut end, mut chars) = (0, 0);
+    for line in text.split_inclusive('\n') {
+        chars += line.chars().count();
+        if end > 0 && chars > max_chars {
+            break;
+        }
+        end += line.len();
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_commas() {
+        for (number, want) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(thousands(number), want);
+        }
+        assert_eq!(thousands(u64::MAX), "18,446,744,073,709,551,615");
+    }
+
+    #[test]
+    fn hidden_characters_are_named() {
+        assert_eq!(hidden_characters("1  \ttabs, trailing \r\n2  漢 é 😀\n"), None);
+        let note = hidden_characters("a\u{1b}[31m \u{202e}\rb\n").unwrap();
+        assert_eq!(note, "[the text has control or invisible characters: U+000D, U+001B, U+202E]\n");
+        let many: String = ('\u{1}'..='\u{8}').collect();
+        assert!(hidden_characters(&many).unwrap().ends_with("U+0005 and others]\n"));
+    }
+
+    #[test]
+    fn a_text_is_cut_after_a_line() {
+        for (max_chars, want) in [(1, "ab\n"), (3, "ab\n"), (6, "ab\n"), (7, "ab\ncdé\n"), (100, "ab\ncdé\nf")] {
+            assert_eq!(first_lines("ab\ncdé\nf", max_chars), want);
+        }
+        assert_eq!(first_lines("", 1), "");
+    }
+}

@@ -1,0 +1,98 @@
+//! Matches of `search_text`.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use workspace::Match;
+
+use super::lines::PushLine as _;
+use super::lists::fitting;
+use super::notes::{continuation, counted};
+use super::quote;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Search<'a> {
+    matches: Vec<Match>,
+    #[serde(borrow, default)]
+    truncated_reason: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    skipped: Vec<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    next_cursor: Option<Cow<'a, str>>,
+}
+
+/// A line of a file: whether it matches, and its text.
+type Line<'a> = (bool, &'a str);
+
+/// Renders an answer of `search_text`: each path, then its matching lines and the lines around them.
+///
+/// # Errors
+///
+/// If it is not one.
+pub(crate) fn search_text(answer: &str) -> serde_json::Result<String> {
+    let search: Search<'_> = serde_json::from_str(answer)?;
+    let mut out = String::with_capacity(answer.len() / 2);
+    for file in search.matches.chunk_by(|a, b| a.path == b.path) {
+        let lines = lines_of(file);
+        // A caller without `file:read` is given paths only.
+        if !out.is_empty() && !lines.is_empty() {
+            out.push('\n');
+        }
+        out.extend(file.first().map(|first| format!("{}\n", quote::path(&first.path))));
+        for (number, (is_match, text)) in lines {
+            out.push_line(format_args!("  {number}{} {text}", if is_match { ':' } else { '-' }));
+        }
+    }
+    if search.matches.is_empty() {
+        out.push_str("[no matches]\n");
+    }
+    for note in &search.skipped {
+        out.push_line(format_args!("[not searched: {}]", quote::one_line(note)));
+    }
+    if let Some(reason) = &search.truncated_reason {
+        out.extend(search.next_cursor.as_deref().map(continuation));
+        let shown = counted(search.matches.len() as u64, "match", "matches");
+        match reason.as_ref() {
+            "maxTime" => {
+                out.push_line(format_args!("[{shown}; the search was stopped after 30 seconds; narrow path]"));
+            }
+            "maxBytes" => out.push_line(format_args!("[{shown}, more follow; narrow path]")),
+            limit => out.push_line(format_args!("[{shown}, more follow; narrow path or raise {limit}]")),
+        }
+    }
+    Ok(out)
+}
+
+/// The lines of a file in order, each once: a match may be in the context of another.
+fn lines_of(matches: &[Match]) -> BTreeMap<u64, Line<'_>> {
+    let mut lines: BTreeMap<u64, Line<'_>> = BTreeMap::new();
+    for found in matches.iter().filter(|found| found.line > 0) {
+        let first = found.line.saturating_sub(found.before.len() as u64);
+        let before = (first..).zip(&found.before);
+        let after = (found.line + 1..).zip(&found.after);
+        for (number, text) in before.chain(after) {
+            lines.entry(number).or_insert((false, text));
+        }
+        lines.insert(found.line, (true, &found.snippet));
+    }
+    lines
+}
+
+/// Returns how many of the matches have at most `max_chars` characters; at least one.
+pub(crate) fn fitting_matches(matches: &[Match], max_chars: usize) -> usize {
+    let mut last_path = None;
+    let chars = matches.iter().map(|found| {
+        let is_new = last_path.replace(&found.path) != Some(&found.path);
+        let path = if is_new { quote::path(&found.path).chars().count() + 2 } else { 0 };
+        let line = |text: &String| text.chars().count() + found.line.to_string().len() + 5;
+        if found.line == 0 {
+            // The caller is shown paths only, so that lines must not count.
+            return path;
+        }
+        let around: usize = found.before.iter().chain(&found.after).map(line).sum();
+        path + around + line(&found.snippet)
+    });
+    fitting(chars, max_chars)
+}

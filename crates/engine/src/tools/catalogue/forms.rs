@@ -1,0 +1,206 @@
+//! The forms of the catalogue: for programs and for models, as several interfaces take it.
+
+use std::collections::BTreeSet;
+
+use model::{FileKind, Permission, Policy, Verdict};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{CATALOGUE, ToolInfo};
+use crate::tool::Tool;
+use crate::tools::TOOLS;
+
+/// The form of a tool's declaration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CatalogueFormat {
+    /// `name`, `description`, `mutates`, `permissions`, `inputSchema`, `outputSchema`.
+    #[default]
+    Workspaced,
+    /// `{"type": "function", "function": {name, description, parameters}}`.
+    Openai,
+    /// `name`, `description`, `input_schema`.
+    Anthropic,
+    /// `name`, `description`, `inputSchema`, `outputSchema`, `annotations`.
+    Mcp,
+}
+
+/// Who reads the catalogue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Audience {
+    /// A program: every member of the input, and the schema of the output.
+    #[default]
+    Program,
+    /// A model: only what it has to decide. No `toolCallId`, `stepId`, `expectedSha256` or `dryRun`, `mount` only where the run
+    /// has mounts, no output schema, and schemas without `allOf`, `oneOf` and `$ref`.
+    Model,
+}
+
+/// Members of the input that a model does not set.
+const PROGRAM_MEMBERS: [&str; 8] =
+    ["toolCallId", "stepId", "expectedSha256", "dryRun", "expectedBaseCommit", "atSeq", "checkTree", "maxChars"];
+
+/// Keywords of a schema that a model does not need: the service says what is wrong with a value.
+const PROGRAM_KEYWORDS: [&str; 9] =
+    ["format", "example", "examples", "minimum", "maximum", "minLength", "maxLength", "maxItems", "pattern"];
+
+/// What one caller is shown of the catalogue.
+#[derive(Clone, Debug)]
+pub struct CatalogueView<'a> {
+    /// The form.
+    pub format: CatalogueFormat,
+    /// The reader.
+    pub audience: Audience,
+    /// What the caller may do; a tool for which it has no permission is left out.
+    pub permissions: &'a BTreeSet<Permission>,
+    /// The policy of the caller's run; a tool that it always denies is left out.
+    pub policy: Option<&'a Policy>,
+    /// Whether the run has mounts.
+    pub has_mounts: bool,
+}
+
+impl CatalogueView<'_> {
+    /// The tools that the caller may use, in the order of the catalogue and in the view's form.
+    pub fn items(&self) -> Vec<Value> {
+        let shown = TOOLS.iter().zip(CATALOGUE.iter()).filter(|(tool, _)| self.shows(tool));
+        shown.map(|(tool, info)| self.item(tool, info)).collect()
+    }
+
+    /// Whether the caller may use `tool` at all.
+    pub fn shows(&self, tool: &Tool) -> bool {
+        let is_permitted = tool.permissions.iter().any(|permission| self.permissions.contains(permission));
+        is_permitted && !(tool.mutates() && self.policy.is_some_and(denies_every_change))
+    }
+
+    /// The schema of the tool's input in this view.
+    pub fn input_schema(&self, info: &ToolInfo) -> Value {
+        match self.audience {
+            Audience::Program => info.input_schema.clone(),
+            Audience::Model => self.for_model(info.input_schema.clone()),
+        }
+    }
+
+    fn item(&self, tool: &Tool, info: &ToolInfo) -> Value {
+        let (name, description, input) = (info.name, info.description, self.input_schema(info));
+        let output = (self.audience == Audience::Program).then(|| info.output_schema.clone());
+        let mut item = match self.format {
+            CatalogueFormat::Workspaced => json!({
+                "name": name, "description": description, "mutates": info.mutates, "permissions": info.permissions,
+                "inputSchema": input,
+            }),
+            CatalogueFormat::Openai => {
+                return json!({
+                    "type": "function",
+                    "function": { "name": name, "description": description, "parameters": input },
+                });
+            }
+            CatalogueFormat::Anthropic => {
+                return json!({ "name": name, "description": description, "input_schema": input });
+            }
+            CatalogueFormat::Mcp => json!({
+                "name": name, "description": description, "inputSchema": input,
+                "annotations": {
+                    "readOnlyHint": !tool.mutates(),
+                    "destructiveHint": tool.is_destructive(),
+                    "idempotentHint": !tool.mutates(),
+                },
+            }),
+        };
+        if let (Some(output), Some(members)) = (output, item.as_object_mut()) {
+            members.insert("outputSchema".to_owned(), output);
+        }
+        item
+    }
+
+    fn for_model(&self, mut schema: Value) -> Value {
+        if let Some(members) = schema.as_object_mut() {
+            members.remove("description");
+            let hidden = |name: &str| PROGRAM_MEMBERS.contains(&name) || (name == "mount" && !self.has_mounts);
+            if let Some(Value::Object(properties)) = members.get_mut("properties") {
+                properties.retain(|name, _| !hidden(name));
+            }
+            if let Some(Value::Array(required)) = members.get_mut("required") {
+                required.retain(|name| !name.as_str().is_some_and(hidden));
+                if required.is_empty() {
+                    members.remove("required");
+                }
+            }
+            if let Some(reason) = members.get_mut("properties").and_then(|properties| properties.get_mut("reason")) {
+                *reason = json!({ "type": "string", "description": "Why you make this change." });
+            }
+        }
+        simplify(&mut schema);
+        schema
+    }
+}
+
+impl Tool {
+    /// Whether a call may remove or replace what is in a file.
+    pub fn is_destructive(&self) -> bool {
+        self.mutates()
+    }
+
+    /// Whether the input may name the version of the one file that the call changes.
+    pub fn expects_version(&self) -> bool {
+        let info = CATALOGUE.iter().find(|info| info.name == self.name);
+        let member = info.and_then(|info| info.input_schema.pointer("/properties/expectedSha256/type"));
+        self.mutates()
+            && member.is_some_and(|kind| kind != "object" && kind.get(0).is_none_or(|first| first != "object"))
+    }
+}
+
+/// Whether a policy denies every mutation, so that a model should not be offered one.
+fn denies_every_change(policy: &Policy) -> bool {
+    let is_denied = |kind: &FileKind| policy.kinds.get(kind) == Some(&Verdict::Deny);
+    let kinds = [FileKind::TextSource, FileKind::TextConfig, FileKind::TextDoc, FileKind::Unknown];
+    policy.write.is_empty() || kinds.iter().all(is_denied)
+}
+
+/// Removes from a schema, at any depth, what a model does not need: `null` for an omitted member, formats of numbers,
+/// examples, and alternatives to the fullest form of a value.
+fn simplify(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            for key in ["anyOf", "oneOf"] {
+                if let Some(Value::Array(forms)) = members.remove(key) {
+                    merge(members, fullest(forms));
+                }
+            }
+            members.retain(|key, value| !PROGRAM_KEYWORDS.contains(&key.as_str()) || is_property(value));
+            // What is false by default is said by its description.
+            members.retain(|key, value| key != "default" || *value != false);
+            if let Some(Value::Array(types)) = members.get("type") {
+                let named = types.iter().find(|name| *name != "null").cloned();
+                members.extend(named.map(|name| ("type".to_owned(), name)));
+            }
+            members.values_mut().for_each(simplify);
+        }
+        Value::Array(items) => items.iter_mut().for_each(simplify),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Whether a value is the schema of a property whose name is that of a keyword.
+fn is_property(value: &Value) -> bool {
+    value.as_object().is_some_and(|members| members.contains_key("type") || members.contains_key("enum"))
+}
+
+/// The form of a value that takes most: a list rather than one entry of it, and never `null`.
+fn fullest(forms: Vec<Value>) -> Value {
+    let is_null = |form: &Value| form.get("type").is_some_and(|kind| kind == "null");
+    let mut forms: Vec<_> = forms.into_iter().filter(|form| !is_null(form)).collect();
+    let list = forms.iter().position(|form| form.get("type").is_some_and(|kind| kind == "array"));
+    if forms.is_empty() { json!({}) } else { forms.swap_remove(list.unwrap_or(0)) }
+}
+
+fn merge(members: &mut Map<String, Value>, form: Value) {
+    if let Value::Object(form) = form {
+        for (key, value) in form {
+            members.entry(key).or_insert(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+use model::{PolicyOverrides, Profiles};
+
+use super::*;
+
+fn policy(profile: &str) -> Policy {
+    let overrides = PolicyOverrides { profile: Some(profile.to_owned()), ..PolicyOverrides::default() };
+    Profiles::built_in().resolve(&overrides).unwrap().policy().clone()
+}
+
+fn all() -> BTreeSet<Permission> {
+    Permission::ALL.into_iter().collect()
+}
+
+fn view(audience: Audience, format: CatalogueFormat, permissions: &BTreeSet<Permission>) -> CatalogueView<'_> {
+    CatalogueView { format, audience, permissions, policy: None, has_mounts: false }
+}
+
+fn has_key(value: &Value, keys: &[&str]) -> bool {
+    match value {
+        Value::Object(members) => {
+            members.iter().any(|(key, value)| keys.contains(&key.as_str()) || has_key(value, keys))
+        }
+        Value::Array(items) => items.iter().any(|item| has_key(item, keys)),
+        _ => false,
+    }
+}
+
+#[test]
+fn a_model_is_shown_what_it_decides_in_few_characters() {
+    let permissions = all();
+    for format in
+        [CatalogueFormat::Workspaced, CatalogueFormat::Openai, CatalogueFormat::Anthropic, CatalogueFormat::Mcp]
+    {
+        let items = view(Audience::Model, format, &permissions).items();
+        assert_eq!(items.len(), TOOLS.len());
+        let text = Value::from(items.clone()).to_string();
+        assert!(text.chars().count() <= 12_000, "{format:?}: {}", text.chars().count());
+        let hidden =
+            ["allOf", "oneOf", "anyOf", "$ref", "outputSchema", "mount", "dryRun", "toolCallId", "expectedSha256"];
+        assert!(!has_key(&Value::from(items), &hidden), "{format:?}");
+    }
+    let mounts = CatalogueView { has_mounts: true, ..view(Audience::Model, CatalogueFormat::Openai, &permissions) };
+    assert!(has_key(&Value::from(mounts.items()), &["mount"]));
+}
+
+#[test]
+fn only_tools_that_the_caller_may_use_are_shown() {
+    let names = |view: &CatalogueView<'_>| {
+        let items = view.items();
+        items.iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let one = BTreeSet::from([Permission::FileList]);
+    assert_eq!(names(&view(Audience::Program, CatalogueFormat::Workspaced, &one)).first().unwrap(), "list_dir");
+    assert!(!names(&view(Audience::Program, CatalogueFormat::Workspaced, &one)).contains(&"read_file".to_owned()));
+    let permissions = all();
+    let (read_only, supervised) = (policy("READ_ONLY"), policy("SUPERVISED_PR"));
+    let shown = |policy| {
+        names(&CatalogueView {
+            policy: Some(policy),
+            ..view(Audience::Model, CatalogueFormat::Anthropic, &permissions)
+        })
+    };
+    assert!(shown(&supervised).contains(&"write_file".to_owned()));
+    assert!(shown(&read_only).iter().all(|name| !crate::tools::find(name).unwrap().mutates()));
+    assert!(shown(&read_only).contains(&"read_file".to_owned()));
+}
+
+#[test]
+fn every_value_of_an_enumeration_is_accepted() {
+    fn check(schema: &Value) {
+        if let Some(values) = schema.get("enum").and_then(Value::as_array) {
+            assert_eq!(schema["type"], "string", "{schema}");
+            assert!(schema.get("allOf").is_none() && !values.is_empty(), "{schema}");
+        }
+        match schema {
+            Value::Object(members) => members.values().for_each(check),
+            Value::Array(items) => items.iter().for_each(check),
+            _ => {}
+        }
+    }
+    for info in CATALOGUE.iter() {
+        check(&info.input_schema);
+        check(&info.output_schema);
+        assert!(!has_key(&info.input_schema, &["allOf"]), "{}", info.name);
+    }
+    let write = CATALOGUE.iter().find(|info| info.name == "write_file").unwrap();
+    assert!(write.input_schema["properties"]["mode"]["description"].is_string());
+}

@@ -1,0 +1,135 @@
+//! `replace_range`: replaces whole lines of a file by their numbers.
+
+use model::{Effect, LogicalPath, Permission, RangeFault, Refusal, Sha256};
+use serde::Deserialize;
+use workspace::Target;
+
+use super::edit_file::{EditFileOutput, describe};
+use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
+use crate::tool::expected_version::{ExpectedVersion, expect_version};
+use crate::tool::input::{bounded, decode_for_edit, file_path, not_encodable, parse};
+use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
+
+pub(crate) const TOOL: Tool = Tool {
+    name: "replace_range",
+    description: "Replaces lines startLine to endLine of one text file, as read_file numbers them, with content; endLine = \
+                  startLine - 1 inserts before startLine. The numbers change with the file: after a change, read it \
+                  again. Prefer edit_file for a small change of unique text.",
+    is_expensive: false,
+    permissions: &[Permission::FileWriteReplace],
+    content: &[],
+    input: ToolSchema::of::<ReplaceRangeInput>,
+    output: ToolSchema::of::<EditFileOutput>,
+    text: text::changes::change,
+    run: ToolRun::Mutation(|members| Ok(Box::new(ReplaceRange::try_from(parse::<ReplaceRangeInput>(members)?)?))),
+};
+
+/// The input of `replace_range`.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({
+    "path": "src/main.rs",
+    "startLine": 3,
+    "endLine": 4,
+    "content": "    let limit = 20;\n",
+    "expectedSha256": "seen",
+    "reason": "allow more"
+}))]
+pub(crate) struct ReplaceRangeInput {
+    /// The file.
+    path: String,
+    /// The first line to replace, counted from 1; at most the number of lines plus 1.
+    #[schema(minimum = 1)]
+    start_line: u64,
+    /// The last line to replace. `startLine` minus 1 replaces none and inserts before `startLine`.
+    #[schema(minimum = 0)]
+    end_line: u64,
+    /// The new lines. Empty to remove the lines. LF becomes the file's line ending. The last line gets an ending if it lacks
+    /// one, unless it becomes the last line of a file that had no final newline.
+    content: String,
+    /// The version of the file whose lines are numbered.
+    expected_sha256: ExpectedVersion,
+}
+
+struct ReplaceRange {
+    path: LogicalPath,
+    start: u64,
+    end: u64,
+    content: String,
+    expected: ExpectedVersion,
+}
+
+impl TryFrom<ReplaceRangeInput> for ReplaceRange {
+    type Error = Refusal;
+
+    fn try_from(input: ReplaceRangeInput) -> Result<Self, Refusal> {
+        let start = bounded("startLine", input.start_line, 1, u64::MAX)?;
+        let end = bounded("endLine", input.end_line, start - 1, u64::MAX)?;
+        if end < start && input.content.is_empty() {
+            let message = "`content` is empty, and no line is replaced";
+            return Err(Refusal::invalid(message, "Give the lines to insert, or an `endLine` from `startLine` on."));
+        }
+        Ok(Self { path: file_path(&input.path)?, start, end, content: input.content, expected: input.expected_sha256 })
+    }
+}
+
+impl Mutation for ReplaceRange {
+    fn paths(&self) -> Vec<LogicalPath> {
+        vec![self.path.clone()]
+    }
+
+    fn new_texts(&self) -> Vec<NewText> {
+        vec![NewText::to(&self.path, self.content.clone().into_bytes())]
+    }
+
+    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
+        self.expected.sha256()
+    }
+
+    fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
+        vec![(self.path.clone(), &mut self.expected)]
+    }
+
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+        let Some((state, bytes)) = targets.first().and_then(|target| target.before.as_ref()) else {
+            return Err(Refusal::not_found(&self.path));
+        };
+        let (old_sha256, mode) = (state.sha256, state.mode);
+        expect_version(&self.path, Some(old_sha256), Some(self.expected))?;
+        let decoded = decode_for_edit(&self.path, bytes)?;
+        let encoding = decoded.encoding;
+        let max_bytes = encoding.max_text_bytes(context.rules.policy().max_file_bytes);
+        let text = model::replace_range(&decoded.text, self.start, self.end, &self.content, max_bytes);
+        let text = text.map_err(|fault| match fault {
+            RangeFault::TooLong { bytes } => too_large(context.rules, &self.path, encoding.min_bytes_of(bytes)),
+            RangeFault::OutOfRange { total_lines } => self.out_of_range(total_lines),
+        })?;
+        let bytes = model::encode(&text, encoding).ok_or_else(|| not_encodable("`content`", &self.path))?;
+        let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((bytes, mode)) };
+        let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
+        describe(&mut plan, &self.path, old_sha256, 1);
+        let counts = plan.changes.counts();
+        let lines = match (self.start, self.end) {
+            (start, end) if end < start => format!("inserted lines before line {start} of"),
+            (start, end) if start == end => format!("replaced line {start} of"),
+            (start, end) => format!("replaced lines {start}-{end} of"),
+        };
+        plan.summary = format!("{lines} {} (+{} -{})", self.path, counts.insertions, counts.deletions);
+        Ok(plan)
+    }
+}
+
+impl ReplaceRange {
+    fn out_of_range(&self, total_lines: u64) -> Refusal {
+        let Self { path, start, end, .. } = self;
+        let message = format!("lines {start} to {end} are not all in `{path}`, which has {total_lines} lines");
+        let hint = format!(
+            "Give lines up to {total_lines}; to append, give startLine {} and endLine {total_lines}.",
+            total_lines + 1
+        );
+        Refusal::invalid(message, hint).at(path).with_details(|details| {
+            (details.limit, details.actual) = (Some(total_lines), Some((*end).max(*start)));
+            details.total_lines = Some(total_lines);
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! Changes of a run beside its files, which become durable with the record of the operation.
+
+use model::{Disk, ImportReport, RunId, RunState, Sha256, Token, TokenId};
+
+use crate::backend::Statement;
+use crate::chain::RunHead;
+use crate::store::{insert_token, sql};
+use crate::{Appended, FailedPrecondition, Result, rows};
+
+/// A change of the entry's run. A change that would have no effect is not recorded: the append returns
+/// [`Appended::Unchanged`].
+#[derive(Clone, Debug)]
+pub enum RunChange {
+    /// Opens a run that is being prepared: sets its base commit, its import report and the size of its tree.
+    Open {
+        /// The base commit.
+        base_commit: String,
+        /// The import report.
+        import: ImportReport,
+    },
+    /// Closes the run, unless it is closed or deleted.
+    Close {
+        /// When, RFC 3339 UTC. Stored unless the run has such a time.
+        at: String,
+    },
+    /// Deletes the run, unless it is deleted. It stays deleted.
+    Delete {
+        /// When, as for [`Close`](Self::Close).
+        at: String,
+    },
+    /// Stores another token of the run, which must not be deleted.
+    IssueToken(Token),
+    /// Revokes a token of the run, unless it is revoked.
+    RevokeToken(TokenId),
+}
+
+/// Content that a caller uploaded, stored by its digest.
+#[derive(Clone, Debug)]
+pub struct Upload {
+    /// The digest, which is that of `bytes`.
+    pub sha256: Sha256,
+    /// The content.
+    pub bytes: Vec<u8>,
+}
+
+impl RunChange {
+    /// Returns why a run in `state` does not take the change.
+    pub(crate) fn rejection(&self, state: RunState) -> Option<Appended> {
+        match (self, state) {
+            (Self::Open { .. }, RunState::Preparing) => None,
+            (Self::Open { .. }, _)
+            | (Self::Close { .. }, RunState::Closed | RunState::Deleted)
+            | (Self::Delete { .. }, RunState::Deleted) => Some(Appended::Unchanged),
+            (Self::IssueToken(_), RunState::Deleted) => {
+                Some(Appended::PreconditionFailed(FailedPrecondition::Run(state)))
+            }
+            (Self::Close { .. } | Self::Delete { .. } | Self::IssueToken(_) | Self::RevokeToken(_), _) => None,
+        }
+    }
+
+    /// Updates the run's head in memory as [`statements`](Self::statements) update the database.
+    pub(crate) fn apply(&self, head: &mut RunHead) {
+        match self {
+            Self::Open { import, .. } => {
+                head.state = RunState::Open;
+                head.disk = Some(Disk { bytes: import.bytes, files: import.files });
+            }
+            Self::Close { .. } => head.state = RunState::Closed,
+            Self::Delete { .. } => head.state = RunState::Deleted,
+            Self::IssueToken(_) | Self::RevokeToken(_) => {}
+        }
+    }
+
+    /// Returns the statements of the change. The run's head, with the size of its tree, is written separately.
+    pub(crate) fn statements(&self, run: &RunId) -> Result<Vec<Statement>> {
+        let set_state = |state: RunState, at: &String| {
+            Statement::new(sql::SET_STATE, [run.as_str().into(), state.as_str().into(), at.as_str().into()])
+        };
+        Ok(vec![match self {
+            Self::Open { base_commit, import } => {
+                let params = [run.as_str().into(), base_commit.as_str().into(), rows::to_json(import)?.into()];
+                Statement::new(sql::OPEN_RUN, params)
+            }
+            Self::Close { at } => set_state(RunState::Closed, at),
+            Self::Delete { at } => set_state(RunState::Deleted, at),
+            Self::IssueToken(token) => insert_token(token)?,
+            Self::RevokeToken(token) => {
+                Statement::new(sql::REVOKE_TOKEN, [run.as_str().into(), token.as_str().into(), true.into()])
+            }
+        }])
+    }
+}

@@ -1,0 +1,170 @@
+//! Operators, and their approvals of pending calls.
+
+use std::collections::BTreeSet;
+
+use ledger::{Appended, Entry, FailedPrecondition, LedgerError, PageSize, RequiredToken, TokenHolder};
+use model::{ApprovalId, ApprovalState, Operator, OperatorName, OperatorToken, Outcome, Scope, Sha256, Verdict};
+use rstest::rstest;
+
+use crate::approvals::{approval_decision, approval_request};
+use crate::harness::{Backend, TestDatabase, read};
+
+pub(crate) fn name(name: &str) -> OperatorName {
+    OperatorName::parse(name).unwrap()
+}
+
+/// An operator whose token is the one with this number.
+pub(crate) fn new_operator(raw: &str, token: u8) -> OperatorToken {
+    OperatorToken {
+        operator: Operator {
+            name: name(raw),
+            scopes: BTreeSet::from([Scope::Approve, Scope::Audit]),
+            created_at: Some("2026-01-01T00:00:00.000000Z".into()),
+            created_by: Some("root".into()),
+            expires_at: (token == 2).then(|| "2027-01-01T00:00:00.000000Z".into()),
+            revoked_at: None,
+        },
+        secret_sha256: Sha256::of(&[token]),
+    }
+}
+
+/// Returns an entry with which `voter` approves the pending call `id`.
+pub(crate) fn vote(run: &str, id: &str, voter: &str) -> Entry {
+    let mut entry = approval_decision(run, id, ApprovalState::Pending);
+    entry.draft.decision = Verdict::RequireApproval;
+    entry.draft.outcome = Outcome::Pending;
+    entry.reply = None;
+    entry.approval_decision.as_mut().unwrap().voter = Some(name(voter));
+    entry
+}
+
+/// `entry` as a call by the operator with the token of this number, in 2026.
+fn requiring_operator(token: u8, entry: Entry) -> Entry {
+    let required = RequiredToken {
+        holder: TokenHolder::Operator(Sha256::of(&[token])),
+        expires_at: Some("2027-01-01T00:00:00.000000Z".to_owned()),
+        now: || "2026-06-01T00:00:00.000000Z".to_owned(),
+    };
+    let mut entry = entry;
+    entry.preconditions.token = Some(required);
+    entry
+}
+
+async fn names(db: &TestDatabase, after: i64, limit: u32) -> Vec<String> {
+    let found = db.ledger.operators(after, limit).await.unwrap();
+    found.into_iter().map(|(_, token)| token.operator.name.to_string()).collect()
+}
+
+async fn voters(db: &TestDatabase, id: &str) -> Vec<String> {
+    let approval = db.ledger.approval(&ApprovalId::parse(id).unwrap()).await.unwrap().unwrap();
+    approval.approved_by.iter().map(ToString::to_string).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_operator_is_stored_and_listed_in_order(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut db = backend.open().await;
+    for (number, raw) in (1..).zip(["bob", "Ada@example.org", "eve"]) {
+        db.ledger.create_operator(&new_operator(raw, number)).await.unwrap();
+    }
+    db.reopen().await;
+    assert_eq!(names(&db, 0, 9).await, ["bob", "Ada@example.org", "eve"]);
+    let first = db.ledger.operators(0, 1).await.unwrap();
+    assert_eq!(first[0].1, new_operator("bob", 1));
+    assert_eq!(names(&db, first[0].0, 1).await, ["Ada@example.org"]);
+    let found = db.ledger.operator(&name("ADA@example.org")).await.unwrap();
+    assert_eq!(found, Some(new_operator("Ada@example.org", 2)));
+    assert_eq!(db.ledger.operator(&name("nobody")).await.unwrap(), None);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_name_belongs_to_one_operator_until_it_is_revoked(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open().await;
+    db.ledger.create_operator(&new_operator("ada", 1)).await.unwrap();
+    for taken in [new_operator("ada", 2), new_operator("ADA", 2), new_operator("bob", 1)] {
+        let refused = db.ledger.create_operator(&taken).await;
+        assert!(matches!(refused, Err(LedgerError::AlreadyExists)), "{refused:?}");
+    }
+    let at = "2026-02-01T00:00:00.000000Z";
+    assert!(!db.ledger.revoke_operator(&name("bob"), at).await.unwrap());
+    assert!(db.ledger.revoke_operator(&name("Ada"), at).await.unwrap());
+    assert!(!db.ledger.revoke_operator(&name("ada"), at).await.unwrap(), "it is revoked already");
+    let revoked = db.ledger.operator(&name("ada")).await.unwrap().unwrap();
+    assert_eq!(revoked.operator.revoked_at.as_deref(), Some(at));
+    let again = db.ledger.create_operator(&new_operator("ada", 1)).await;
+    assert!(matches!(again, Err(LedgerError::AlreadyExists)), "a revoked token comes back: {again:?}");
+    db.ledger.create_operator(&new_operator("ADA", 3)).await.unwrap();
+    assert_eq!(db.ledger.operator(&name("ada")).await.unwrap(), Some(new_operator("ADA", 3)));
+    assert_eq!(names(&db, 0, 9).await, ["ada", "ADA"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_revoked_operator_records_nothing_more(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut db = backend.open().await;
+    db.run("r1").await;
+    for (number, raw) in [(1, "ada"), (2, "bob")] {
+        db.ledger.create_operator(&new_operator(raw, number)).await.unwrap();
+        db.append(requiring_operator(number, read("r1", "a"))).await;
+    }
+    db.append(approval_request("r1", "a1")).await;
+    assert!(db.ledger.revoke_operator(&name("ada"), "2026-02-01T00:00:00Z").await.unwrap());
+    for reopened in [false, true] {
+        if reopened {
+            db.reopen().await;
+        }
+        for entry in [read("r1", "a"), approval_decision("r1", "a1", ApprovalState::Approved), vote("r1", "a1", "ada")]
+            .map(|entry| requiring_operator(1, entry))
+        {
+            let refused = db.try_append(entry).await.unwrap();
+            assert!(matches!(refused, Appended::PreconditionFailed(FailedPrecondition::Token)), "{refused:?}");
+        }
+        db.append(requiring_operator(2, read("r1", "a"))).await;
+    }
+    let mut late = requiring_operator(2, read("r1", "a"));
+    late.preconditions.token.as_mut().unwrap().now = || "2027-01-01T00:00:00.000000Z".to_owned();
+    let refused = db.try_append(late).await.unwrap();
+    assert!(matches!(refused, Appended::PreconditionFailed(FailedPrecondition::Token)), "{refused:?}");
+    let both = db.ledger.append(vec![read("r1", "a"), requiring_operator(1, read("r1", "a"))]).await.unwrap();
+    assert!(matches!(both, Appended::PreconditionFailed(FailedPrecondition::Token)), "{both:?}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_approval_lists_who_has_approved(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut db = backend.open().await;
+    let run = db.run("r1").await;
+    db.run("r2").await;
+    for id in ["a1", "a2"] {
+        db.append(approval_request("r1", id)).await;
+    }
+    for voter in ["bob", "Ada@example.org"] {
+        db.append(vote("r1", "a1", voter)).await;
+    }
+    db.append(vote("r1", "a2", "bob")).await;
+    let foreign = db.try_append(vote("r2", "a1", "eve")).await.unwrap();
+    assert!(matches!(foreign, Appended::NotPending), "{foreign:?}");
+    let twice = db.try_append(vote("r1", "a1", "BOB")).await;
+    assert!(matches!(twice, Err(LedgerError::AlreadyExists)), "{twice:?}");
+    db.reopen().await;
+    assert_eq!(voters(&db, "a1").await, ["bob", "Ada@example.org"]);
+    assert_eq!(voters(&db, "a2").await, ["bob"]);
+    let stored = db.ledger.run(&run).await.unwrap().unwrap().run;
+    assert_eq!(stored.counts.pending_approvals, 2, "a vote decides nothing");
+
+    let mut last = approval_decision("r1", "a1", ApprovalState::Approved);
+    last.approval_decision.as_mut().unwrap().voter = Some(name("eve"));
+    db.append(last).await;
+    assert_eq!(voters(&db, "a1").await, ["bob", "Ada@example.org", "eve"]);
+    let late = db.try_append(vote("r1", "a1", "dan")).await.unwrap();
+    assert!(matches!(late, Appended::NotPending), "{late:?}");
+    let page = db.ledger.approvals(None, Some(&run), None, PageSize::rows(9)).await.unwrap();
+    let listed: Vec<_> = page.iter().map(|(_, approval)| approval.approved_by.len()).collect();
+    assert_eq!(listed, [3, 1]);
+    let expired = db.ledger.expired_approvals("2027-01-01T00:00:00.000000Z", 10.into()).await.unwrap();
+    assert_eq!(expired.iter().map(|one| one.approved_by.len()).collect::<Vec<_>>(), [1]);
+    assert!(db.ledger.verify(&run).await.unwrap().intact);
+}

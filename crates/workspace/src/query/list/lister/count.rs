@@ -1,0 +1,76 @@
+//! Counting all entries of a listing of which some are missing.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::fs::{FileType, SeekFrom};
+
+use super::Lister;
+use crate::WorkspaceError;
+use crate::ignored::Scope;
+use crate::query::list::{MAX_COUNTED, skip_missing};
+use crate::walk::{WalkPath, each_entry};
+
+impl Lister<'_> {
+    /// Whether all entries are to be counted.
+    pub(crate) fn counts_all(&self) -> bool {
+        self.query.counts_all && (self.truncated || self.query.after.is_some())
+    }
+
+    /// Counts all entries of the requested folder, which is open as `dir`. `None` if there are more than [`MAX_COUNTED`].
+    pub(crate) fn count(&mut self, dir: &OwnedFd, at: &WalkPath) -> Result<Option<u64>, WorkspaceError> {
+        // The listing has read the folder to its end.
+        rustix::fs::seek(dir, SeekFrom::Start(0))?;
+        let scope = self.scope.clone();
+        let mut total = 0;
+        self.count_folder(dir, at, &scope, 1, &mut total)?;
+        Ok(Some(total).filter(|total| *total <= MAX_COUNTED))
+    }
+
+    fn count_folder(
+        &mut self,
+        dir: &OwnedFd,
+        at: &WalkPath,
+        scope: &Scope,
+        depth: u32,
+        total: &mut u64,
+    ) -> Result<(), WorkspaceError> {
+        let (tree, filter, enters) = (self.tree, self.filter, depth < self.query.max_depth);
+        let mut folders: Vec<(CString, WalkPath)> = Vec::new();
+        let counted = each_entry(dir.as_fd(), &mut self.buffer, self.cancel, |name, file_type| {
+            if *total > MAX_COUNTED {
+                return Ok(());
+            }
+            let Some(found) = filter.keep(tree, at, scope, name, file_type)? else { return Ok(()) };
+            *total += 1;
+            if enters && file_type == FileType::Directory {
+                folders.extend(found.at.map(|at| (found.name, at)));
+            }
+            Ok(())
+        });
+        match counted {
+            // The folder was replaced by a file meanwhile.
+            Err(WorkspaceError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => return Ok(()),
+            counted => counted?,
+        }
+        for (name, at) in folders {
+            if *total > MAX_COUNTED {
+                break;
+            }
+            let inner = match self.tree.root.open_entry(dir.as_fd(), &name) {
+                Ok(inner) => inner,
+                Err(errno) => {
+                    skip_missing(errno)?;
+                    continue;
+                }
+            };
+            let scope = match &self.tree.ignored {
+                Some(ignored) => ignored.enter(&self.tree.root, scope, at.real().as_str().as_bytes(), inner.as_fd())?,
+                None => Scope::default(),
+            };
+            self.count_folder(&inner, &at, &scope, depth + 1, total)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,138 @@
+//! Operators of the configuration, and the settings of `operator`.
+
+#![expect(clippy::disallowed_types, reason = "settings contain paths, which are not opened here")]
+
+use std::path::PathBuf;
+
+use engine::admission::operators::manage::CreateOperatorRequest;
+use engine::admission::operators::{OperatorIdentity, parse_name};
+use model::{OperatorName, Scope, Sha256};
+
+use crate::config::database_url::DatabaseUrl;
+use crate::config::error::ConfigError;
+use crate::config::offline::DataArgs;
+use crate::config::secret::Secret;
+use crate::config::settings::{OperatorSetting, Settings};
+
+/// Arguments of `operator`. The service must not run on the same data.
+#[derive(Debug, clap::Args)]
+pub struct OperatorArgs {
+    #[command(subcommand)]
+    action: ActionArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ActionArgs {
+    /// Create an operator and print its token once.
+    Add {
+        /// Name: a letter or digit, then up to 63 letters, digits, `.`, `_`, `@`, `+` or `-`.
+        name: String,
+        /// What the operator may do: orchestrate, approve, audit or metrics; may be repeated.
+        #[arg(long = "scope", value_name = "SCOPE", required = true, value_parser = parse_scope)]
+        scopes: Vec<Scope>,
+        /// When the token expires, RFC 3339 [default: never]
+        #[arg(long, value_name = "TIME")]
+        expires_at: Option<String>,
+        #[command(flatten)]
+        data: DataArgs,
+    },
+    /// List operators.
+    List {
+        #[command(flatten)]
+        data: DataArgs,
+    },
+    /// Revoke an operator.
+    Revoke {
+        /// Name.
+        name: String,
+        #[command(flatten)]
+        data: DataArgs,
+    },
+}
+
+/// What `operator` does.
+#[derive(Debug)]
+pub enum OperatorAction {
+    /// Creates an operator.
+    Add(CreateOperatorRequest),
+    /// Lists operators.
+    List,
+    /// Revokes an operator.
+    Revoke(OperatorName),
+}
+
+/// The checked settings of `operator`.
+#[derive(Debug)]
+pub struct OperatorConfig {
+    pub(crate) action: OperatorAction,
+    /// The operators of the configuration.
+    pub(crate) configured: Vec<OperatorIdentity>,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) database_url: DatabaseUrl,
+}
+
+impl OperatorArgs {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first setting that cannot be used.
+    pub fn check(self) -> Result<OperatorConfig, ConfigError> {
+        let invalid = |refusal: model::Refusal| ConfigError(refusal.message);
+        let (action, data) = match self.action {
+            ActionArgs::Add { name, scopes, expires_at, data } => {
+                parse_name(&name).map_err(invalid)?;
+                (OperatorAction::Add(CreateOperatorRequest { name, scopes, expires_at }), data)
+            }
+            ActionArgs::List { data } => (OperatorAction::List, data),
+            ActionArgs::Revoke { name, data } => {
+                let name = OperatorName::parse(&name).map_err(|error| ConfigError(format!("`{name}`: {error}")))?;
+                (OperatorAction::Revoke(name), data)
+            }
+        };
+        let settings = data.merge(Settings::default())?;
+        let data_dir = settings.data_dir();
+        Ok(OperatorConfig {
+            action,
+            configured: check(settings.operator.unwrap_or_default(), &[])?,
+            database_url: DatabaseUrl::check(settings.database_url, &data_dir)?,
+            data_dir,
+        })
+    }
+}
+
+/// Checks the operators of the file. `others` are the tokens of the environment.
+///
+/// # Errors
+///
+/// Fails if a name, a hash or a list of scopes cannot be used, or if two operators have the same name or token.
+pub(crate) fn check(
+    settings: Vec<OperatorSetting>,
+    others: &[&Option<Secret>],
+) -> Result<Vec<OperatorIdentity>, ConfigError> {
+    let mut known: Vec<OperatorIdentity> = Vec::with_capacity(settings.len());
+    for OperatorSetting { name, token_sha256, scopes } in settings {
+        let bad = |why: String| ConfigError(format!("operator `{}`: {why}", name.escape_debug()));
+        let parsed = parse_name(&name).map_err(|refusal| bad(refusal.message))?;
+        let hash = Sha256::parse(&token_sha256)
+            .map_err(|_| bad("token_sha256 is not a SHA-256 in 64 lower-case hexadecimal digits".to_owned()))?;
+        if scopes.is_empty() {
+            return Err(bad("scopes is empty".to_owned()));
+        }
+        if known.iter().any(|other| other.name.is_same(&parsed)) {
+            return Err(bad("there are two operators of this name".to_owned()));
+        }
+        let is_taken = others.iter().filter_map(|other| other.as_ref()).any(|other| other.sha256() == hash)
+            || known.iter().any(|other| other.secret_sha256 == hash);
+        if is_taken {
+            return Err(bad("another operator has the same token".to_owned()));
+        }
+        known.push(OperatorIdentity::configured(parsed, scopes, hash));
+    }
+    Ok(known)
+}
+
+fn parse_scope(raw: &str) -> Result<Scope, String> {
+    let names: Vec<_> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
+    Scope::parse(raw).ok_or_else(|| format!("expected one of {}", names.join(", ")))
+}

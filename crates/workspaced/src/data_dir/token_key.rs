@@ -1,0 +1,53 @@
+//! The secret in the data folder from which the tokens of keyed requests are derived. It is not in the database, so that a
+//! copy of the database contains no token.
+
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the key is beside the runs' folders, not in them"
+)]
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use engine::admission::idempotency::DerivationKey;
+use model::Sha256;
+
+use crate::config::ConfigError;
+
+/// The name of the file: 64 hexadecimal digits.
+const KEY_FILE: &str = "token.key";
+const NEW_KEY_FILE: &str = "token.key.new";
+
+/// Reads the key of the data folder. Creates it if there is none.
+///
+/// # Errors
+///
+/// If it cannot be read, parsed or created.
+pub(crate) fn load_or_create(data_dir: &Path) -> Result<DerivationKey, ConfigError> {
+    let failed =
+        |why: &dyn std::error::Error| ConfigError(format!("--data-dir: {}: {why}", data_dir.join(KEY_FILE).display()));
+    let bytes = match std::fs::read_to_string(data_dir.join(KEY_FILE)) {
+        // A hash has the form of a key.
+        Ok(text) => *Sha256::parse(text.trim()).map_err(|error| failed(&error))?.as_bytes(),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let bytes: [u8; 32] = rand::random();
+            write(data_dir, &bytes).map_err(|error| failed(&error))?;
+            bytes
+        }
+        Err(error) => return Err(failed(&error)),
+    };
+    Ok(DerivationKey::new(bytes))
+}
+
+/// Writes the key atomically: a partial key would end the next start.
+fn write(data_dir: &Path, bytes: &[u8; 32]) -> io::Result<()> {
+    let new = data_dir.join(NEW_KEY_FILE);
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    writeln!(file, "{}", Sha256::from_bytes(*bytes))?;
+    file.sync_all()?;
+    std::fs::rename(new, data_dir.join(KEY_FILE))?;
+    File::open(data_dir)?.sync_all()
+}

@@ -1,0 +1,78 @@
+//! The bearer token of a request.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use axum::extract::{FromRequestParts as _, RawPathParams};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use engine::admission::rate_limit::RequestPermit;
+use engine::admission::tokens::Identity;
+use model::{Refusal, RunId, Sha256};
+
+use crate::http::conventions::rate_limit::ObservedRate;
+use crate::http::problem::Problem;
+use crate::http::token_body::VerifiedToken;
+use crate::service::Service;
+
+/// Maximum length of a token.
+const MAX_TOKEN_BYTES: usize = 512;
+
+/// The peer address of the connection: the caller's, or that of a proxy in front of the service.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerAddr(pub(crate) IpAddr);
+
+/// A verified token.
+pub(crate) struct Bearer {
+    hash: Sha256,
+    pub(crate) identity: Identity,
+}
+
+impl Bearer {
+    pub(crate) async fn of(parts: &Parts, service: &Service) -> Result<Self, Problem> {
+        // Requests of tests that call the router directly have no peer.
+        let peer = parts.extensions.get::<PeerAddr>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+        let Some(token) = bearer_token(&parts.headers) else {
+            service.tokens.fail(peer)?;
+            return Err(Problem::unauthenticated());
+        };
+        let hash = Sha256::of(token.as_bytes());
+        let identity = service.identify(token, &hash, peer).await?.ok_or_else(Problem::unauthenticated)?;
+        if let Some(verified) = parts.extensions.get::<VerifiedToken>() {
+            verified.set(hash);
+        }
+        Ok(Self { hash, identity })
+    }
+
+    /// Takes the request's rate-limit permit.
+    pub(crate) fn permit(&self, parts: &Parts, service: &Service) -> Result<RequestPermit, Refusal> {
+        service.rate_limiter.acquire(self.hash, |state| {
+            if let Some(observed) = parts.extensions.get::<ObservedRate>() {
+                observed.set(state);
+            }
+        })
+    }
+}
+
+/// Returns the bearer token of a request with exactly one `Authorization` header.
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(only), None) = (all.next(), all.next()) else { return None };
+    let (scheme, token) = only.to_str().ok()?.split_once(' ')?;
+    let token = token.trim_matches(' ');
+    let fits = scheme.eq_ignore_ascii_case("bearer")
+        && (1..=MAX_TOKEN_BYTES).contains(&token.len())
+        && token.bytes().all(|byte| byte.is_ascii_graphic());
+    fits.then_some(token)
+}
+
+/// Returns the `{run}` of the path, unparsed.
+pub(crate) async fn run_in_path(parts: &mut Parts, service: &Service) -> Result<String, Problem> {
+    let members = RawPathParams::from_request_parts(parts, service).await;
+    let members = members.map_err(|_| Refusal::invalid("the path is not UTF-8", "Encode the path as UTF-8."))?;
+    let run = members.iter().find(|(name, _)| *name == "run").map(|(_, run)| run.to_owned());
+    run.ok_or_else(Problem::no_route)
+}
+
+pub(crate) fn parse_run(raw: &str) -> Result<RunId, Refusal> {
+    RunId::parse(raw).map_err(|error| Refusal::invalid(error.to_string(), "Give a run ID that GET /v1/runs lists."))
+}

@@ -1,0 +1,96 @@
+//! Routes of events, and of the artifacts that they name.
+
+pub(crate) mod uploads;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use model::{RunId, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::http::auth::RunCaller;
+use crate::http::extract::{Json, JsonBytes, Query};
+use crate::http::problem::{Problem, ProblemBody};
+use crate::service::Service;
+use engine::events::{AppendEventRequest, AppendedEvent};
+
+/// Several events of one run, in order.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct AppendEventsRequest {
+    /// The events.
+    #[schema(min_items = 1, max_items = 100, value_type = Vec<AppendEventRequest>)]
+    events: Vec<Map<String, Value>>,
+}
+
+/// The recorded events.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AppendedEvents {
+    /// Always true.
+    #[schema(example = true)]
+    ok: bool,
+    /// The events, in the order of the request.
+    events: Vec<AppendedEvent>,
+}
+
+/// Append an event
+///
+/// Records what happened outside of the tools: a prompt, a command, a test, a hand-over. The record is part of the run's
+/// chain; its `tool` is `event.KIND`, its `toolCallId` the `eventId`, its `input` has `summary`, `data` and `startedAt`.
+/// Credentials in any text are replaced by `[redacted: kind]`. Requires the permission `event:append`, which a token has only
+/// if it was issued with it. A run takes 10,000 events and uploaded artifacts with 64 MiB together.
+#[utoipa::path(
+    post, path = "/v1/runs/{run}/events", tag = "events", operation_id = "appendEvent", params(("run" = RunId, Path)),
+    request_body = AppendEventRequest,
+    responses(
+        (status = 201, description = "The event is recorded, now or before.", body = AppendedEvent),
+        (status = 409, description = "`RUN_CLOSED`; `TOOL_CALL_ID_REUSED`: the ID belongs to another event or call.",
+            body = ProblemBody, content_type = "application/problem+json"),
+        (status = 507, description = "`QUOTA_EXCEEDED`: the run has too many events, or too many bytes of them.",
+            body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn append_event(
+    State(service): State<Service>,
+    RunCaller { run, caller, .. }: RunCaller,
+    Query(()): Query<()>,
+    JsonBytes(body): JsonBytes,
+) -> Result<(StatusCode, Json<AppendedEvent>), Problem> {
+    let event = match json::parse_object(&body) {
+        Ok(event) => event,
+        Err(refusal) => return Err(service.refuse_event(&run, &caller, refusal).await.into()),
+    };
+    let appended = service.append_events(&run, &caller, vec![event]).await?;
+    let event = appended.into_iter().next().ok_or_else(Problem::internal)?;
+    Ok((StatusCode::CREATED, Json(event)))
+}
+
+/// Append several events
+///
+/// All of them, or none. Events that are recorded already under their `eventId` are returned as they were, so that a request
+/// can be repeated.
+#[utoipa::path(
+    post, path = "/v1/runs/{run}/events/batch", tag = "events", operation_id = "appendEvents",
+    params(("run" = RunId, Path)), request_body = AppendEventsRequest,
+    responses(
+        (status = 201, description = "The events are recorded, now or before.", body = AppendedEvents),
+        (status = 409, description = "`RUN_CLOSED`; `TOOL_CALL_ID_REUSED`: an ID belongs to another event or call.",
+            body = ProblemBody, content_type = "application/problem+json"),
+        (status = 507, description = "`QUOTA_EXCEEDED`: the run has too many events, or too many bytes of them.",
+            body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn append_events(
+    State(service): State<Service>,
+    RunCaller { run, caller, .. }: RunCaller,
+    Query(()): Query<()>,
+    JsonBytes(body): JsonBytes,
+) -> Result<(StatusCode, Json<AppendedEvents>), Problem> {
+    let request: AppendEventsRequest = match json::parse_into(&body) {
+        Ok(request) => request,
+        Err(refusal) => return Err(service.refuse_event(&run, &caller, refusal).await.into()),
+    };
+    let events = service.append_events(&run, &caller, request.events).await?;
+    Ok((StatusCode::CREATED, Json(AppendedEvents { ok: true, events })))
+}

@@ -1,0 +1,62 @@
+//! `/mcp`: the tools and files of a run for clients of the Model Context Protocol, over Streamable HTTP.
+//!
+//! Requests are stateless: the token of each request says which run it is about, and nothing is kept between two requests
+//! but what is under way.
+
+pub(crate) mod cancellations;
+mod resources;
+mod server;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRequest as _, Request, State};
+use axum::response::Response;
+use model::json;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use tower::ServiceExt as _;
+
+use crate::http::auth::RunTokenCaller;
+use crate::http::extract::JsonBytes;
+use crate::http::problem::Problem;
+use crate::service::Service;
+
+use server::RunServer;
+
+/// The route.
+pub(crate) const PATH: &str = "/mcp";
+
+/// The caller of a request, as the protocol's handlers are given it.
+#[derive(Clone, Debug)]
+struct Caller(Arc<RunTokenCaller>);
+
+/// Answers one request of the protocol. The body is bounded as that of a tool call: in bytes, memory, depth and values.
+pub(crate) async fn handle(
+    State(service): State<Service>,
+    caller: RunTokenCaller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (mut parts, body) = request.into_parts();
+    let JsonBytes(text) = JsonBytes::from_request(Request::from_parts(parts.clone(), body), &service).await?;
+    if !text.is_empty() {
+        json::parse(&text)?;
+    }
+    parts.extensions.insert(Caller(Arc::new(caller)));
+    let request = Request::from_parts(parts, Body::from(text));
+    let max_body_bytes = usize::try_from(service.limits.max_body_bytes).unwrap_or(usize::MAX);
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_max_request_body_bytes(max_body_bytes)
+        .with_cancellation_token(service.shutdown.child_token())
+        // A request for another host still needs a token, which no web page has.
+        .disable_allowed_hosts();
+    let handler = move || Ok(RunServer::new(service.clone()));
+    let answered =
+        StreamableHttpService::new(handler, Arc::new(NeverSessionManager::default()), config).oneshot(request);
+    match answered.await {
+        Ok(response) => Ok(response.map(Body::new)),
+        Err(never) => match never {},
+    }
+}

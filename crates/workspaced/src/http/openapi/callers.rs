@@ -1,0 +1,85 @@
+//! Which tokens each operation accepts, as its description and as the extensions `x-scopes` and `x-run-token`.
+
+use engine::tools;
+use model::Scope;
+use serde_json::{Value, json};
+
+use crate::http::auth::scopes::{Accepts as _, Auditors, Deciders, MetricsReaders, Orchestrators, Reviewers};
+use crate::http::auth::scopes_for;
+
+/// Who may call an operation.
+struct Callers {
+    /// The scopes of which an operator needs one.
+    scopes: &'static [Scope],
+    /// Whether tokens of the run may call it.
+    run_token: bool,
+}
+
+/// Adds to `operation` who may call it.
+pub(super) fn add(operation: &mut Value) {
+    let Some(Callers { scopes, run_token }) = operation["operationId"].as_str().and_then(callers) else { return };
+    let names: Vec<_> = scopes.iter().map(|scope| scope.as_str()).collect();
+    let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    let mut sentence = format!("Callers: operators with the scope {}", quoted.join(" or "));
+    sentence.push_str(if run_token { "; tokens of the run." } else { "." });
+    let description = match operation["description"].as_str() {
+        Some(text) if !text.is_empty() => format!("{text}\n\n{sentence}"),
+        Some(_) | None => sentence,
+    };
+    operation["description"] = Value::from(description);
+    operation["x-scopes"] = json!(names);
+    operation["x-run-token"] = Value::from(run_token);
+}
+
+/// Returns who may call an operation; `None` if it needs no token.
+fn callers(operation_id: &str) -> Option<Callers> {
+    let (scopes, run_token) = match operation_id {
+        "getHealth" | "getReadiness" | "getOpenApiDocument" | "getDocs" | "listProblems" | "getProblem" => return None,
+        "createRun" | "closeRun" | "deleteRun" | "putArchive" | "issueToken" | "revokeToken" | "createOperator"
+        | "listOperators" | "revokeOperator" => (Orchestrators::SCOPES, false),
+        "getArchive"
+        | "getBundle"
+        | "putFile"
+        | "deleteFile"
+        | "executeBatch"
+        | "explainPolicy"
+        | "getDrift"
+        | "listTools"
+        | "getLimits"
+        | "appendEvent"
+        | "appendEvents"
+        | "putUploadedArtifact" => (Orchestrators::SCOPES, true),
+        "approveCall" | "denyCall" => (Deciders::SCOPES, false),
+        "listAudit" | "streamAudit" | "getCheckpoint" | "getCheckpointKey" | "proveConsistency" => {
+            (Auditors::SCOPES, false)
+        }
+        "listRunAudit"
+        | "verifyRunAudit"
+        | "listChanges"
+        | "proveInclusion"
+        | "getFile"
+        | "getReport"
+        | "getUploadedArtifact" => (Auditors::SCOPES, true),
+        "listRuns" | "listApprovals" | "getApproval" => (Reviewers::SCOPES, false),
+        "getRun" | "getToolCall" | "getArtifact" | "getPatch" => (Reviewers::SCOPES, true),
+        "getMetrics" => (MetricsReaders::SCOPES, false),
+        tool => (scopes_for(Some(tools::find(tool)?)), true),
+    };
+    Some(Callers { scopes, run_token })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_that_needs_a_token_says_whose() {
+        let document: Value = serde_json::from_str(&crate::http::openapi_text()).unwrap();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                let is_open = operation["security"] == json!([{}]);
+                assert_eq!(operation["x-scopes"].is_array(), !is_open, "{method} {path}: add it to `callers`");
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Routes of operators.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use engine::admission::operators::manage::{CreateOperatorRequest, CreatedOperator};
+use engine::page::{List, Page, Paging};
+
+use crate::http::auth::Operator;
+use crate::http::extract::{Json, Path, Query};
+use crate::http::problem::{Problem, ProblemBody};
+use crate::service::Service;
+
+/// Create an operator
+///
+/// The token is returned only here. A name belongs to one operator until that one is revoked.
+#[utoipa::path(
+    post, path = "/v1/operators", tag = "operators", operation_id = "createOperator",
+    request_body = CreateOperatorRequest,
+    responses(
+        (status = 201, description = "The operator with its token.", body = CreatedOperator),
+        (status = 409, description = "`ALREADY_EXISTS`: an operator of this name exists.", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 507, description = "`QUOTA_EXCEEDED`: there are too many operators.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn create_operator(
+    State(service): State<Service>,
+    Operator { operator, .. }: Operator,
+    Query(()): Query<()>,
+    Json(request): Json<CreateOperatorRequest>,
+) -> Result<(StatusCode, Json<CreatedOperator>), Problem> {
+    let created = service.create_operator(request, &operator).await?;
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+/// List operators
+///
+/// Those of the configuration first, then the others in order of creation, revoked ones included.
+#[utoipa::path(
+    get, path = "/v1/operators", tag = "operators", operation_id = "listOperators", params(Paging),
+    responses((status = 200, description = "One page of operators.", body = Page<model::Operator>)),
+)]
+pub(crate) async fn list_operators(
+    State(service): State<Service>,
+    _operator: Operator,
+    Query((paging,)): Query<(Paging,)>,
+) -> Result<Json<Page<model::Operator>>, Problem> {
+    let (limit, after) = paging.check(List::Operators)?;
+    Ok(Json(service.operators(after, limit).await?))
+}
+
+/// Revoke an operator
+///
+/// After the response its token is refused, including for calls in progress that are not recorded yet; its streams and
+/// downloads end. Revoking a revoked operator succeeds. An operator of the configuration is removed there.
+#[utoipa::path(
+    delete, path = "/v1/operators/{name}", tag = "operators", operation_id = "revokeOperator",
+    params(("name" = String, Path, description = "The operator's name.")),
+    responses((status = 204, description = "The operator is revoked.")),
+)]
+pub(crate) async fn revoke_operator(
+    State(service): State<Service>,
+    Operator { operator, .. }: Operator,
+    Path(name): Path<String>,
+    Query(()): Query<()>,
+) -> Result<StatusCode, Problem> {
+    service.revoke_operator(&name, &operator).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

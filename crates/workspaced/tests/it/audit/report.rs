@@ -1,0 +1,161 @@
+//! The report of a run.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Backend, Run, sha256};
+
+async fn report(run: &Run, query: &str, accept: &str) -> Answer {
+    let path = format!("/v1/runs/{}/report{query}", run.id);
+    run.operator.send(run.operator.request(reqwest::Method::GET, &path).header("accept", accept)).await
+}
+
+async fn event(run: &Run, kind: &str, summary: &str) {
+    let body = json!({"kind": kind, "summary": summary, "durationMicros": 7});
+    run.operator.post(&format!("/v1/runs/{}/events", run.id), body).await.is(201);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let files = [("a.txt", "a\n"), ("b.txt", "b\n"), (".env", "A=1\n"), ("Cargo.lock", "old\n")];
+    let budget = json!({"policy": {"runBudget": {"maxFilesTouched": 50}}, "labels": {"ticket": "A-1"}});
+    let (_server, run) = Run::shared_with(backend, &files, budget).await;
+    event(&run, "prompt", "fix the greeting").await;
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    run.ok("read_files", json!({"paths": ["b.txt", "a.txt"]})).await;
+    run.call("read_file", json!({"path": ".env"})).await.refused("POLICY_DENIED_SECRET");
+    run.replace("a.txt", "A\n", &sha256("a\n")).await.ok();
+    run.ok("delete_file", json!({"path": "b.txt", "expectedSha256": sha256("b\n"), "reason": "unused"})).await;
+    run.ok("write_file", json!({"path": "n.txt", "content": "n\n", "reason": "try", "dryRun": true})).await;
+    let lock = json!({"path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": "update"});
+    let asked = run.call("write_file", lock).await.refused("APPROVAL_REQUIRED");
+    let approve = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
+    run.operator.post(&approve, json!({"decidedBy": "ada", "note": "fits"})).await.ok();
+    event(&run, "test", "12 of 12 passed").await;
+
+    let json_report = report(&run, "", "*/*").await;
+    assert_eq!(json_report.header("content-type"), "application/json");
+    let body = json_report.ok();
+    let head = run.last_record().await;
+    assert_eq!((&body["headSeq"], &body["headHash"]), (&head["seq"], &head["hash"]));
+    assert_eq!((&body["verification"]["intact"], &body["verification"]["verifiedSeq"]), (&json!(true), &head["seq"]));
+    let counts = json!({"records": 11, "reads": 2, "writes": 3, "dryRuns": 1, "refused": 1, "approvalsRequested": 1,
+        "failed": 0, "events": 2});
+    assert_eq!(body["counts"], counts, "{body:#}");
+    let timeline: Vec<_> = body["timeline"].as_array().unwrap().iter().map(|entry| entry["kind"].clone()).collect();
+    let kinds =
+        ["lifecycle", "event", "read", "refused", "write", "write", "dry_run", "approval_requested", "write", "event"];
+    assert_eq!(timeline, kinds, "{body:#}");
+    let read = &body["timeline"][2];
+    assert_eq!((&read["lastSeq"], &read["paths"]), (&json!(4), &json!(["a.txt", "b.txt"])), "{read:#}");
+    assert_eq!(body["timeline"][5]["reason"], "unused");
+    assert_eq!(
+        (&body["timeline"][1]["summary"], &body["timeline"][1]["durationMicros"]),
+        (&json!("fix the greeting"), &json!(7))
+    );
+    let file = |path: &str| body["files"].as_array().unwrap().iter().find(|file| file["path"] == path).unwrap();
+    assert_eq!((&file("a.txt")["reads"], &file("a.txt")["writes"]), (&json!(2), &json!(1)));
+    assert_eq!(
+        (&file("a.txt")["oldSha256"], &file("a.txt")["newSha256"]),
+        (&json!(sha256("a\n")), &json!(sha256("A\n")))
+    );
+    assert_eq!((&file("b.txt")["writes"], file("b.txt").get("newSha256")), (&json!(1), None));
+    assert_eq!(file(".env")["refused"], 1);
+    let diff = &body["diff"];
+    assert_eq!((&diff["filesChanged"], &diff["insertions"], &diff["deletions"]), (&json!(3), &json!(2), &json!(3)));
+    let approval = &body["approvals"][0];
+    assert_eq!(
+        (&approval["state"], &approval["decidedBy"], &approval["onBehalfOf"], &approval["note"]),
+        (&json!("approved"), &json!("operator"), &json!("ada"), &json!("fits"))
+    );
+    let touched =
+        body["budgets"].as_array().unwrap().iter().find(|budget| budget["name"] == "maxFilesTouched").unwrap();
+    assert_eq!((&touched["used"], &touched["limit"]), (&json!(2), &json!(50)), "a lockfile counts for nothing");
+
+    for (query, accept) in [("?format=markdown", "*/*"), ("", "text/markdown")] {
+        let markdown = report(&run, query, accept).await;
+        assert_eq!((markdown.status, markdown.header("content-type")), (200, "text/markdown; charset=utf-8"));
+        let text = markdown.text();
+        for line in [
+            &format!("# Run `{}`", run.id),
+            "- Label `ticket`: `A-1`",
+            "- Final diff: 3 files changed, 2 insertions, 3 deletions",
+            "- `b.txt`: 1 reads, 1 writes, 0 refused, deleted",
+            "**approved** by `operator` for `ada`; reason: `update`; note: `fits`",
+            "event.test: `12 of 12 passed`",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+    }
+    assert_eq!(report(&run, "?format=json", "text/markdown").await.ok()["runId"], run.id);
+    report(&run, "?format=pdf", "*/*").await.refused("INVALID_REQUEST");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_report_is_for_those_who_may_read_the_audit(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let path = format!("/v1/runs/{}/report", run.id);
+    // The agent's own token has `audit:read`. The report has no path of the service.
+    run.agent.get(&path).await.ok();
+    server.auditor().get(&path).await.ok();
+    let tokens = format!("/v1/runs/{}/tokens", run.id);
+    let reader = run.operator.post(&tokens, json!({"permissions": ["file:read"]})).await.is(201);
+    run.agent.with_token(reader["token"].as_str()).get(&path).await.refused("FORBIDDEN");
+    server.run(json!({})).await.agent.get(&path).await.refused("FORBIDDEN");
+    run.operator.get("/v1/runs/none-such/report").await.refused("RUN_NOT_FOUND");
+    // Also of runs without files.
+    let waiting = server.run(json!({"source": {"type": "archive"}})).await;
+    assert_eq!(report(&waiting, "", "*/*").await.ok().get("diff"), None);
+    run.operator.delete(&format!("/v1/runs/{}", run.id)).await.ok();
+    let deleted = report(&run, "", "*/*").await.ok();
+    assert_eq!((&deleted["state"], deleted.get("diff")), (&json!("deleted"), None));
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_agents_write_cannot_change_the_markdown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let evil = "x`\n# Approved\n\n- [x] merge me <img src=x onerror=alert(1)> ![a](http://evil) @all \u{202e}";
+    let secret = format!("ghp_{}", "aB3dE5gH7j".repeat(4));
+    run.ok("write_file", json!({"path": "plain.md", "content": "x\n", "reason": format!("{evil} {secret}")})).await;
+    event(&run, "message", evil).await;
+    run.call("read_file", json!({"path": "../<b>x</b>"})).await.refused("PATH_REJECTED");
+    let text = report(&run, "?format=markdown", "*/*").await.text();
+    assert!(!text.contains("ghp_") && !text.contains('\u{202e}'), "{text}");
+    let headings: Vec<_> = text.lines().filter(|line| line.starts_with('#')).collect();
+    assert_eq!(headings, [&*format!("# Run `{}`", run.id), "## Summary", "## Files", "## Timeline"], "{text}");
+    for line in text.lines().filter(|line| line.contains("merge me")) {
+        // Everything of the caller is between two runs of two backticks, since it contains single ones.
+        let quoted: Vec<_> = line.split("``").collect();
+        assert!(quoted.len() == 3 && !quoted[0].contains('<') && quoted[2].is_empty(), "{line}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_report_of_a_long_run_is_bounded(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let batch = format!("/v1/runs/{}/events/batch", run.id);
+    for round in 0..15 {
+        let events: Vec<Value> = (0..100)
+            .map(|number| json!({"kind": "command", "summary": format!("{round}-{number} {}", "€ ".repeat(240))}))
+            .collect();
+        run.operator.post(&batch, json!({"events": events})).await.is(201);
+    }
+    run.create("last.txt", "x\n").await;
+    let body = report(&run, "", "*/*").await;
+    assert!(body.body.len() < 400 << 10, "{} bytes", body.body.len());
+    let body = body.ok();
+    let entries = body["timeline"].as_array().unwrap();
+    assert_eq!(entries.len() as u64 + body["moreEntries"].as_u64().unwrap(), 1502);
+    assert_eq!(
+        (&entries[0]["seq"], &entries[entries.len() - 1]["seq"]),
+        (&json!(1), &json!(1502)),
+        "both ends are kept"
+    );
+    let markdown = report(&run, "?format=markdown", "*/*").await;
+    assert!(markdown.body.len() <= 60_000, "{} bytes", markdown.body.len());
+    assert!(markdown.text().contains(" more\n"), "{}", markdown.text());
+}

@@ -1,0 +1,218 @@
+//! `Idempotency-Key` and `Location` of `POST /v1/runs` and `POST /v1/runs/{run}/tokens`.
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Backend, Client, Server, Setup, items};
+
+async fn post(client: &Client, path: &str, key: &str, body: &Value) -> Answer {
+    client.send(client.request(Method::POST, path).header("idempotency-key", key).json(body)).await
+}
+
+async fn create(server: &Server, key: &str, body: &Value) -> Answer {
+    post(&server.operator(), "/v1/runs", key, body).await
+}
+
+fn secret(answer: &Answer) -> String {
+    let body = answer.is(201);
+    let token = if body["run"].is_object() { &body["token"]["token"] } else { &body["token"] };
+    token.as_str().unwrap().to_owned()
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repeated_creation_returns_the_first_answer_with_a_token_that_works(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let body = json!({"source": {"type": "empty"}, "labels": {"ticket": "4711"}});
+    let first = create(&server, "key-1", &body).await;
+    let run = first.is(201)["run"]["runId"].as_str().unwrap().to_owned();
+    assert_eq!(first.header("location"), format!("/v1/runs/{run}"));
+    server.operator().get(first.header("location")).await.ok();
+    let tokens = format!("/v1/runs/{run}/tokens");
+    let permissions = json!({"permissions": ["file:list"], "expiresAt": "2090-01-01T00:00:00Z"});
+    let token = post(&server.operator(), &tokens, "key-2", &permissions).await;
+    let id = token.is(201)["tokenId"].as_str().unwrap().to_owned();
+    assert_eq!(token.header("location"), format!("{tokens}/{id}"));
+
+    // The stored answers have no secret, and a restart keeps them.
+    for _ in 0..2 {
+        let again = create(&server, "key-1", &body).await;
+        assert_eq!(
+            (again.body.as_slice(), again.header("location")),
+            (first.body.as_slice(), first.header("location"))
+        );
+        assert_eq!(post(&server.operator(), &tokens, "key-2", &permissions).await.body, token.body);
+        for answer in [&first, &token] {
+            let agent = server.operator().with_token(Some(&secret(answer)));
+            agent.post(&format!("/v1/runs/{run}/tools/list_dir"), json!({})).await.ok();
+        }
+        assert_eq!(items(&server.operator(), "/v1/runs").await.len(), 1);
+        server.stop();
+        for answer in [&first, &token] {
+            assert!(!server.database.contains(&secret(answer)).await, "the database contains a secret");
+        }
+        assert!(server.database.contains("4711").await, "the search finds what is stored");
+        server.restart();
+    }
+    // The same JSON is the same body. Without a key, or under another one, it is another run.
+    let spaced = server.operator().request(Method::POST, "/v1/runs").header("idempotency-key", "key-1");
+    let spaced = spaced.body("{ \"labels\": {\"ticket\": \"4711\"},\n\"source\": {\"type\": \"empty\"} }");
+    assert_eq!(server.operator().send(spaced).await.body, first.body);
+    let others = [create(&server, "key-3", &body).await, server.operator().post("/v1/runs", body).await];
+    let secrets: std::collections::BTreeSet<_> = others.iter().chain([&first, &token]).map(secret).collect();
+    assert_eq!((secrets.len(), items(&server.operator(), "/v1/runs").await.len()), (4, 3));
+    // Each creation is recorded once, and the answer has the head of the run after it.
+    let records = items(&server.operator(), &format!("/v1/runs/{run}/audit")).await;
+    let recorded = |tool: &str| records.iter().filter(|record| record["tool"] == tool).count();
+    assert_eq!((recorded("run.create"), recorded("token.issue")), (1, 1), "{records:#?}");
+    let created = &first.json()["run"];
+    assert_eq!((&created["headSeq"], &created["headHash"]), (&records[0]["seq"], &records[0]["hash"]));
+    assert_eq!((&records[1]["tool"], &records[1]["input"]["tokenId"]), (&json!("token.issue"), &json!(id)));
+    assert_eq!(records[0]["input"]["token"]["tokenId"], first.json()["token"]["tokenId"]);
+    // A revoked token stays revoked.
+    server.operator().delete(&format!("{tokens}/{id}")).await;
+    let again = post(&server.operator(), &tokens, "key-2", &permissions).await;
+    assert_eq!(again.body, token.body);
+    let agent = server.operator().with_token(Some(&secret(&again)));
+    agent.post(&format!("/v1/runs/{run}/tools/list_dir"), json!({})).await.refused("UNAUTHENTICATED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_key_belongs_to_one_request(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let body = json!({"source": {"type": "empty"}});
+    let first = create(&server, "key", &body).await.is(201);
+    let other = create(&server, "other", &body).await.is(201);
+    let labelled = json!({"source": {"type": "empty"}, "labels": {"a": "b"}});
+    let problem = create(&server, "key", &labelled).await.refused("IDEMPOTENCY_KEY_REUSED");
+    assert!(problem["message"].as_str().unwrap().contains("`key`"), "{problem:#}");
+    // The key of a run's creation cannot be that of a token, and a token's key belongs to its run.
+    let tokens = |run: &Value| format!("/v1/runs/{}/tokens", run["run"]["runId"].as_str().unwrap());
+    let operator = server.operator();
+    post(&operator, &tokens(&first), "key", &json!({})).await.refused("IDEMPOTENCY_KEY_REUSED");
+    post(&operator, &tokens(&first), "token", &json!({})).await.is(201);
+    post(&operator, &tokens(&other), "token", &json!({})).await.refused("IDEMPOTENCY_KEY_REUSED");
+    // A refused creation leaves the key free.
+    create(&server, "free", &json!({"source": {"type": "none"}})).await.refused("INVALID_REQUEST");
+    let run_id = first["run"]["runId"].clone();
+    create(&server, "free", &json!({"runId": run_id, "source": {"type": "empty"}})).await.refused("ALREADY_EXISTS");
+    create(&server, "free", &body).await.is(201);
+    for invalid in ["", "a b", &"x".repeat(129), "\u{e9}"] {
+        create(&server, invalid, &body).await.refused("INVALID_REQUEST");
+    }
+    create(&server, &"x".repeat(128), &body).await.is(201);
+    let twice =
+        operator.request(Method::POST, "/v1/runs").header("idempotency-key", "a").header("idempotency-key", "b");
+    operator.send(twice.json(&body)).await.refused("INVALID_REQUEST");
+    post(&server.auditor(), "/v1/runs", "key", &body).await.refused("FORBIDDEN");
+    assert_eq!(items(&operator, "/v1/runs").await.len(), 4);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_key_belongs_to_one_operator(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let (ada, client) = server.named_operator("ada", &["orchestrate"]).await;
+    let body = json!({"source": {"type": "empty"}});
+    let first = create(&server, "key", &body).await;
+    let own = post(&client, "/v1/runs", "key", &body).await;
+    assert_eq!(first.is(201)["run"]["createdBy"], "operator");
+    assert_eq!(own.is(201)["run"]["createdBy"], ada);
+    assert_ne!(secret(&first), secret(&own));
+    assert_eq!(post(&client, "/v1/runs", "key", &body).await.body, own.body);
+    assert_eq!(create(&server, "key", &body).await.body, first.body);
+    let stored = items(&server.operator(), "/v1/runs").await;
+    let creators: Vec<_> = stored.iter().map(|run| run["createdBy"].as_str().unwrap()).collect();
+    assert_eq!(creators, ["operator", ada.as_str()]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn concurrent_repetitions_create_one_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let template = server.template(&[("a.txt", "a\n")]);
+    let named = json!({"runId": "named", "source": {"type": "directory", "path": template}});
+    let unnamed = json!({"source": {"type": "directory", "path": template}});
+    for (key, body) in [("named", named), ("unnamed", unnamed)] {
+        let sent: Vec<_> = (0..8)
+            .map(|_| {
+                let (client, body) = (server.operator(), body.clone());
+                tokio::spawn(async move { post(&client, "/v1/runs", key, &body).await })
+            })
+            .collect();
+        let mut answers = std::collections::BTreeSet::new();
+        for answer in sent {
+            let answer = answer.await.unwrap();
+            answer.is(201);
+            answers.insert(answer.body);
+        }
+        assert_eq!(answers.len(), 1);
+    }
+    assert_eq!(items(&server.operator(), "/v1/runs").await.len(), 2);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_key_is_free_again_after_a_day(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::prepare(Setup::new(backend)).await;
+    let clock = server.data_dir().join("clock");
+    std::fs::write(&clock, "0").unwrap();
+    server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
+    server.restart();
+    let body = json!({"source": {"type": "empty"}});
+    let first = create(&server, "key", &body).await;
+    std::fs::write(&clock, (24 * 3600 - 60).to_string()).unwrap();
+    assert_eq!(create(&server, "key", &body).await.body, first.body);
+    std::fs::write(&clock, (24 * 3600 + 1).to_string()).unwrap();
+    let second = create(&server, "key", &json!({"source": {"type": "empty"}, "ttlSeconds": 60})).await;
+    assert_ne!(secret(&second), secret(&first));
+    assert_eq!(items(&server.operator(), "/v1/runs").await.len(), 2);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_creation_goes_on_when_its_caller_disconnects_or_the_service_is_killed(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let files: Vec<_> = (0..400).map(|number| (format!("{number}.txt"), "text\n")).collect();
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
+    let body = json!({"runId": "large", "source": {"type": "directory", "path": server.template(&files)}});
+    for pause in [0, 5, 20, 60] {
+        let (client, sent) = (server.operator(), body.clone());
+        let under_way = tokio::spawn(async move { post(&client, "/v1/runs", "key", &sent).await });
+        tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
+        under_way.abort();
+        if pause == 20 {
+            server.kill();
+            server.restart();
+        }
+    }
+    let first = create(&server, "key", &body).await;
+    let run = server.run_from(&first.is(201)).await;
+    assert_eq!(run.files().len(), 400);
+    assert_eq!(create(&server, "key", &body).await.body, first.body);
+    assert_eq!(items(&server.operator(), "/v1/runs").await.len(), 1);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repetition_needs_the_key_file_of_the_first_request(#[values(Backend::Sqlite)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let body = json!({"source": {"type": "empty"}});
+    let first = create(&server, "key", &body).await;
+    let key = server.data_dir().join("token.key");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&key).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    server.stop();
+    std::fs::remove_file(&key).unwrap();
+    server.restart();
+    create(&server, "key", &body).await.refused("IDEMPOTENCY_KEY_REUSED");
+    // The token itself stays valid.
+    let agent = server.operator().with_token(Some(&secret(&first)));
+    agent.get("/v1/tools").await.ok();
+}
