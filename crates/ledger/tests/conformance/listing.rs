@@ -240,10 +240,6 @@ async fn records_of_a_path_with_thousands_of_records_are_found(
         db.drop_triggers(table).await;
         db.execute(&format!("UPDATE {table} SET position = position + 400000 WHERE position > 300")).await.unwrap();
     }
-    if matches!(backend, Backend::Postgres) {
-        // As the server's own maintenance does after so many changes: without it, plans are made for the rows before them.
-        db.execute("ANALYZE audit_record, record_path").await.unwrap();
-    }
     for (searched, expected) in [("src/a", 20_790), ("src/", 21_001), ("src/b", 211), ("other", 1), ("nothing", 0)] {
         for (run, decision) in [(None, None), (Some("r1"), None), (None, Some("DENY"))] {
             let filter = RecordFilter {
