@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use engine::admission::idempotency::DerivationKey;
 use engine::admission::tokens::{TokenSettings, Tokens};
-use engine::limits::Limits;
 use engine::{Engine, reconcile};
 use ledger::{Ledger, LedgerError};
 use rustix::process::{Resource, Rlimit};
@@ -43,7 +42,7 @@ pub async fn serve(
     telemetry::start_log(&config)?;
     telemetry::start_metrics();
     confinement.log();
-    fit_to_open_files(&mut config.limits, raise_open_files_limit());
+    fit_to_open_files(&mut config, raise_open_files_limit());
     let lock = DataDirLock::take(&config.data_dir)?;
     let (service, first_token) = open_service(&config, &lock, confinement.git()).await?;
     let listener = http::serve::listen(config.listen);
@@ -54,7 +53,7 @@ pub async fn serve(
     tracing::info!(start_millis = started.elapsed().as_millis(), "ready");
     print_address(address, first_token.as_deref());
     let shutting_down = service.shutdown.clone();
-    let serving = http::serve::serve(listener, router, &config.limits, shutting_down.clone());
+    let serving = http::serve::serve(listener, router, &config.http_limits, shutting_down.clone());
     tokio::pin!(serving);
     let mut drain_until = Instant::now();
     tokio::select! {
@@ -62,7 +61,7 @@ pub async fn serve(
         () = shutdown => {
             tracing::info!("shutting down: waiting for requests in progress");
             shutting_down.cancel();
-            drain_until = Instant::now() + config.limits.drain;
+            drain_until = Instant::now() + config.http_limits.drain;
             serving.await;
         }
     }
@@ -75,7 +74,7 @@ fn token_settings(config: &Config, derivation_key: DerivationKey) -> TokenSettin
         operator: config.operator_token.as_ref().map(Secret::sha256),
         audit: config.audit_token.as_ref().map(Secret::sha256),
         operators: config.operators.clone(),
-        failures_per_minute: config.limits.auth_failures_per_minute,
+        failures_per_minute: config.http_limits.auth_failures_per_minute,
         derivation_key,
     }
 }
@@ -106,7 +105,7 @@ async fn open_service(
     measure_unmeasured(ledger.as_ref(), &workspaces).await?;
     let totals = ledger.storage_totals().await?;
     let engine = Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, tokens, totals);
-    let service = Service::new(engine, checkpoints, config.protect_metrics);
+    let service = Service::new(engine, checkpoints, config.http_limits.clone(), config.protect_metrics);
     let recovered = reconcile::reconcile_all(&service).await;
     let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;
     if recovered > 0 {
@@ -186,12 +185,12 @@ const RESERVED_FILES: u64 = 192;
 const FILES_PER_RUN: usize = 4;
 
 /// Lowers the limits on connections and open runs to what the limit of open files allows.
-fn fit_to_open_files(limits: &mut Limits, max_open_files: Option<u64>) {
+fn fit_to_open_files(config: &mut Config, max_open_files: Option<u64>) {
     let Some(max_open_files) = max_open_files else { return };
     let half = usize::try_from(max_open_files.saturating_sub(RESERVED_FILES) / 2).unwrap_or(usize::MAX);
-    let max_connections = limits.max_connections.min(half).max(1);
-    let max_live_runs = limits.max_live_runs.min(half / FILES_PER_RUN).max(1);
-    if (max_connections, max_live_runs) != (limits.max_connections, limits.max_live_runs) {
+    let max_connections = config.http_limits.max_connections.min(half).max(1);
+    let max_live_runs = config.limits.max_live_runs.min(half / FILES_PER_RUN).max(1);
+    if (max_connections, max_live_runs) != (config.http_limits.max_connections, config.limits.max_live_runs) {
         tracing::warn!(
             max_open_files,
             max_connections,
@@ -199,7 +198,7 @@ fn fit_to_open_files(limits: &mut Limits, max_open_files: Option<u64>) {
             "lowered the limits on connections and open runs to fit the limit of open files"
         );
     }
-    (limits.max_connections, limits.max_live_runs) = (max_connections, max_live_runs);
+    (config.http_limits.max_connections, config.limits.max_live_runs) = (max_connections, max_live_runs);
 }
 
 /// Prints the address of the service; at the first start also the operator token, with commands to try.

@@ -11,6 +11,7 @@ mod cli;
 mod cors;
 mod database_url;
 mod error;
+pub(crate) mod http_limits;
 mod limits;
 mod offline;
 mod operators;
@@ -34,6 +35,7 @@ pub use self::settings::{LogFormat, SandboxMode};
 
 pub(crate) use self::checkpoints::CheckpointConfig;
 pub(crate) use self::database_url::DatabaseUrl;
+use self::http_limits::HttpLimits;
 pub(crate) use self::secret::Secret;
 use self::settings::Settings;
 
@@ -58,6 +60,7 @@ pub struct Config {
     pub(crate) checkpoints: CheckpointConfig,
     pub(crate) sandbox: SandboxMode,
     pub(crate) external_paths: ExternalPaths,
+    pub(crate) http_limits: HttpLimits,
     pub(crate) limits: Limits,
 }
 
@@ -82,9 +85,11 @@ impl Config {
         {
             return Err(ConfigError("WORKSPACED_OPERATOR_TOKEN and WORKSPACED_AUDIT_TOKEN must differ".to_owned()));
         }
+        let http_limits = limits::http_limits(&settings)?;
         let database_url = DatabaseUrl::check(settings.database_url.clone(), &data_dir)?;
         Ok(Self {
-            limits: limits::limits(&settings)?,
+            limits: limits::limits(&settings, http_limits.max_body_bytes)?,
+            http_limits,
             checkpoints: CheckpointConfig::check(&settings, &data_dir, env)?,
             listen: listen(settings.listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
             sandbox: settings.sandbox.unwrap_or(SandboxMode::Auto),

@@ -7,6 +7,7 @@ use engine::Engine;
 
 use crate::answer_memory::AnswerMemory;
 use crate::checkpoints::Checkpoints;
+use crate::config::http_limits::HttpLimits;
 use crate::http::mcp::cancellations::Cancellations;
 
 pub(crate) use engine::engine::*;
@@ -24,6 +25,8 @@ pub(crate) struct Service {
 pub(crate) struct State {
     /// Signs the heads of all chains.
     pub(crate) checkpoints: Checkpoints,
+    /// The limits of HTTP.
+    pub(crate) http_limits: HttpLimits,
     /// Whether the metrics require a token.
     pub(crate) protect_metrics: bool,
     /// Memory for answers to callers with a token.
@@ -44,10 +47,16 @@ impl Deref for Service {
 
 impl Service {
     /// The state of the routes over `engine`.
-    pub(crate) fn new(engine: Engine, checkpoints: Checkpoints, protect_metrics: bool) -> Self {
-        let bytes = engine.limits.max_answer_memory_bytes;
+    pub(crate) fn new(
+        engine: Engine,
+        checkpoints: Checkpoints,
+        http_limits: HttpLimits,
+        protect_metrics: bool,
+    ) -> Self {
+        let bytes = http_limits.max_answer_memory_bytes;
         let state = State {
             checkpoints,
+            http_limits,
             protect_metrics,
             answer_memory: AnswerMemory::new(bytes),
             open_answer_memory: AnswerMemory::new(bytes / 4),

@@ -203,18 +203,9 @@ mod tests {
 
     fn limits() -> Limits {
         Limits {
-            max_connections: 64,
-            header_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(10),
-            min_bytes_per_second: 1 << 20,
-            idle_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(10),
-            max_body_bytes: 1 << 20,
             max_body_memory_bytes: 1 << 20,
-            max_answer_memory_bytes: 1 << 20,
-            max_archive_bytes: 1 << 20,
             rate: None,
-            auth_failures_per_minute: 1 << 20,
             token_concurrency: 64,
             read_concurrency: 64,
             search_concurrency: 64,
@@ -224,7 +215,6 @@ mod tests {
             max_live_runs: 64,
             max_runs: None,
             max_disk_bytes: None,
-            drain: Duration::from_secs(10),
         }
     }
 

@@ -3,26 +3,23 @@
 use engine::limits::Limits;
 
 use crate::config::error::ConfigError;
+use crate::config::http_limits::HttpLimits;
 use crate::config::range::{count, seconds, within};
 use crate::config::settings::Settings;
 
-/// Checks the limits of `settings`.
+/// Checks the limits of HTTP in `settings`.
 ///
 /// # Errors
 ///
 /// Fails if a number is outside its range.
-pub(crate) fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
-    let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get() as u64);
-    let max_body_bytes = within("max-body-bytes", settings.max_body_bytes, 4 << 20, 1 << 30)?;
-    Ok(Limits {
+pub(crate) fn http_limits(settings: &Settings) -> Result<HttpLimits, ConfigError> {
+    Ok(HttpLimits {
         max_connections: count("max-connections", settings.max_connections, 4096, 1_000_000)?,
         header_timeout: seconds("header-timeout-seconds", settings.header_timeout_seconds, 10)?,
         body_timeout: seconds("body-timeout-seconds", settings.body_timeout_seconds, 30)?,
         min_bytes_per_second: within("min-bytes-per-second", settings.min_bytes_per_second, 1024, 1 << 30)?,
         idle_timeout: seconds("idle-timeout-seconds", settings.idle_timeout_seconds, 75)?,
-        request_timeout: seconds("request-timeout-seconds", settings.request_timeout_seconds, 60)?,
-        max_body_bytes,
-        max_body_memory_bytes: max_body_memory_bytes(settings.max_body_memory_bytes, max_body_bytes)?,
+        max_body_bytes: within("max-body-bytes", settings.max_body_bytes, 4 << 20, 1 << 30)?,
         max_answer_memory_bytes: within(
             "max-answer-memory-bytes",
             settings.max_answer_memory_bytes,
@@ -30,8 +27,22 @@ pub(crate) fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
             4 << 30,
         )?,
         max_archive_bytes: within("max-archive-bytes", settings.max_archive_bytes, 1 << 30, 1 << 40)?,
-        rate: rate(settings)?,
         auth_failures_per_minute: settings.auth_failures_per_minute.unwrap_or(6000),
+        drain: seconds("drain-seconds", settings.drain_seconds, 20)?,
+    })
+}
+
+/// Checks the other limits of `settings`, with `max_body_bytes` of HTTP.
+///
+/// # Errors
+///
+/// Fails if a number is outside its range.
+pub(crate) fn limits(settings: &Settings, max_body_bytes: u64) -> Result<Limits, ConfigError> {
+    let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get() as u64);
+    Ok(Limits {
+        request_timeout: seconds("request-timeout-seconds", settings.request_timeout_seconds, 60)?,
+        max_body_memory_bytes: max_body_memory_bytes(settings.max_body_memory_bytes, max_body_bytes)?,
+        rate: rate(settings)?,
         token_concurrency: count("token-concurrency", settings.token_concurrency, 256, 1_000_000)?,
         read_concurrency: count("read-concurrency", settings.read_concurrency, 4 * cores, 1024)?,
         search_concurrency: count("search-concurrency", settings.search_concurrency, cores, 1024)?,
@@ -41,7 +52,6 @@ pub(crate) fn limits(settings: &Settings) -> Result<Limits, ConfigError> {
         max_live_runs: count("max-live-runs", settings.max_live_runs, 1024, 1_000_000)?,
         max_runs: settings.max_runs.filter(|runs| *runs > 0),
         max_disk_bytes: settings.max_disk_bytes.filter(|bytes| *bytes > 0),
-        drain: seconds("drain-seconds", settings.drain_seconds, 20)?,
     })
 }
 

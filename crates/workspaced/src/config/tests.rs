@@ -48,7 +48,7 @@ fn what_is_not_set_has_its_default() {
     assert_eq!(config.data_dir.to_str(), Some("./data"));
     assert_eq!(config.database_url.0, "sqlite://./data/workspaced.db");
     assert!(config.import_roots.is_empty() && config.operator_token.is_none() && config.limits.rate.is_none());
-    assert_eq!(config.limits.max_body_bytes, 4 << 20);
+    assert_eq!(config.http_limits.max_body_bytes, 4 << 20);
 }
 
 #[test]
@@ -66,8 +66,11 @@ fn a_flag_counts_more_than_the_file_and_the_file_more_than_nothing() {
         file("listen = \"127.0.0.1:1\"\nmax_body_bytes = 5\nmax-archive-bytes = 6\ndrain-seconds = 7\n");
     let config = check(&["--config", &path, "--max-body-bytes", "50"]).unwrap();
     assert_eq!(config.listen.port(), 1);
-    assert_eq!((config.limits.max_body_bytes, config.limits.max_archive_bytes), (50, 6));
-    assert_eq!((config.limits.drain, config.limits.header_timeout), (Duration::from_secs(7), Duration::from_secs(10)));
+    assert_eq!((config.http_limits.max_body_bytes, config.http_limits.max_archive_bytes), (50, 6));
+    assert_eq!(
+        (config.http_limits.drain, config.http_limits.header_timeout),
+        (Duration::from_secs(7), Duration::from_secs(10))
+    );
 }
 
 #[test]

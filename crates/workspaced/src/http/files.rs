@@ -125,7 +125,7 @@ pub(crate) async fn put_file(
     };
     let (expected, options) = with_precondition(precondition, call_options(&headers));
     let announced = body.size_hint().exact();
-    let min_rate = MinRate::of(&service.limits);
+    let min_rate = MinRate::of(&service.state.http_limits);
     let upload = Upload { expected, announced, receive: move || receive(body, min_rate) };
     let answer = service.put_file(&run, caller, &path, &options, upload).await.map_err(failed_precondition)?;
     let status = if expected.is_some() { StatusCode::OK } else { StatusCode::CREATED };

@@ -113,17 +113,17 @@ pub(crate) struct BundleLimits {
     responses((status = 200, description = "The limits.", body = Limits)),
 )]
 pub(crate) async fn get_limits(State(service): State<Service>, _user: ToolUser, Query(()): Query<()>) -> Json<Limits> {
-    let limits = &service.limits;
+    let (limits, http) = (&service.limits, &service.state.http_limits);
     Json(Limits {
         requests: RequestLimits {
-            max_body_bytes: limits.max_body_bytes,
+            max_body_bytes: http.max_body_bytes,
             max_body_memory_bytes: limits.max_body_memory_bytes,
-            max_answer_memory_bytes: limits.max_answer_memory_bytes,
+            max_answer_memory_bytes: http.max_answer_memory_bytes,
             max_json_values: model::json::MAX_VALUES,
-            max_archive_bytes: limits.max_archive_bytes,
+            max_archive_bytes: http.max_archive_bytes,
             request_timeout_seconds: limits.request_timeout.as_secs(),
-            body_timeout_seconds: limits.body_timeout.as_secs(),
-            min_bytes_per_second: limits.min_bytes_per_second,
+            body_timeout_seconds: http.body_timeout.as_secs(),
+            min_bytes_per_second: http.min_bytes_per_second,
             token_concurrency: limits.token_concurrency,
             rate_per_second: limits.rate.map(|(rate, _)| rate),
             rate_burst: limits.rate.map(|(_, burst)| burst),
@@ -134,9 +134,9 @@ pub(crate) async fn get_limits(State(service): State<Service>, _user: ToolUser, 
         },
         tools: ToolLimits::VALUES,
         service: ServiceLimits {
-            max_connections: limits.max_connections,
-            header_timeout_seconds: limits.header_timeout.as_secs(),
-            idle_timeout_seconds: limits.idle_timeout.as_secs(),
+            max_connections: http.max_connections,
+            header_timeout_seconds: http.header_timeout.as_secs(),
+            idle_timeout_seconds: http.idle_timeout.as_secs(),
             read_threads: limits.read_concurrency,
             search_threads: limits.search_concurrency,
             export_threads: limits.export_concurrency,

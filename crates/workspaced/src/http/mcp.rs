@@ -44,7 +44,7 @@ pub(crate) async fn handle(
     }
     parts.extensions.insert(Caller(Arc::new(caller)));
     let request = Request::from_parts(parts, Body::from(text));
-    let max_body_bytes = usize::try_from(service.limits.max_body_bytes).unwrap_or(usize::MAX);
+    let max_body_bytes = usize::try_from(service.state.http_limits.max_body_bytes).unwrap_or(usize::MAX);
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)

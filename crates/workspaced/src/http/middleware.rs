@@ -103,7 +103,7 @@ async fn answer_within_limits(service: Service, mut request: Request, next: Next
     // Responses to callers without a token have memory of their own: they cannot use up that of other callers.
     let token = token.hash();
     let memory = if token.is_some() { &service.state.answer_memory } else { &service.state.open_answer_memory };
-    let held = memory.hold(response, token, service.limits.body_timeout).await;
+    let held = memory.hold(response, token, service.state.http_limits.body_timeout).await;
     let mut response = held.unwrap_or_else(|error| as_preferred(Problem::from(error).into_response()));
     if let Some((observed, limit)) = rate {
         observed.add_to(&mut response, limit);
@@ -117,7 +117,7 @@ async fn answer_within_limits(service: Service, mut request: Request, next: Next
 
 /// Refuses a request that breaks a limit of transport, and applies the request timeout to the others.
 async fn answer_in_time(service: &Service, request: Request, next: Next, route: &str) -> Response {
-    let limits = &service.limits;
+    let limits = &service.state.http_limits;
     let max_body_bytes = match (request.method(), route) {
         (&Method::PUT, ARCHIVE) => limits.max_archive_bytes,
         (&Method::PUT, UPLOADS) => MAX_UPLOAD_BYTES,
@@ -140,9 +140,9 @@ async fn answer_in_time(service: &Service, request: Request, next: Next, route: 
     if !is_timed {
         return next.run(request).await;
     }
-    match tokio::time::timeout(limits.request_timeout, next.run(request)).await {
+    match tokio::time::timeout(service.limits.request_timeout, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => Problem::from(timed_out(limits.request_timeout)).into_response(),
+        Err(_) => Problem::from(timed_out(service.limits.request_timeout)).into_response(),
     }
 }
 

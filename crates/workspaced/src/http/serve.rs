@@ -24,13 +24,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
+use crate::config::http_limits::HttpLimits;
 use crate::http::auth::bearer::PeerAddr;
 use crate::http::conventions::request_ids;
 use crate::http::problem::Problem;
 use crate::http::serve::request_body::BodyTracker;
 use crate::http::serve::timeout_stream::{NotifyOnDropBody, Phase, TimeoutStream, Timeouts};
 use crate::telemetry;
-use engine::limits::Limits;
 
 /// How long accepting pauses after an error, such as running out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -70,7 +70,7 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves `router` until `shutdown` is cancelled, then drains requests in progress for at most the drain timeout.
-pub(crate) async fn serve(listener: TcpListener, router: Router, limits: &Limits, shutdown: CancellationToken) {
+pub(crate) async fn serve(listener: TcpListener, router: Router, limits: &HttpLimits, shutdown: CancellationToken) {
     let timeouts = Timeouts::of(limits);
     let mut http = http1::Builder::new();
     // `TimeoutStream` enforces the timeouts. This one is longer, and only makes hyper poll the stream after a response.

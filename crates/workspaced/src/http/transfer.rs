@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::limits::Limits;
+use crate::config::http_limits::HttpLimits;
 
 /// Stall timeouts over which a rate is measured.
 const WINDOW: u32 = 4;
@@ -18,7 +18,7 @@ pub(crate) struct MinRate {
 
 impl MinRate {
     /// Returns the minimum rate of the settings.
-    pub(crate) fn of(limits: &Limits) -> Self {
+    pub(crate) fn of(limits: &HttpLimits) -> Self {
         Self { stall_timeout: limits.body_timeout, bytes_per_second: limits.min_bytes_per_second }
     }
 }

@@ -80,15 +80,15 @@ fn parse_digest(raw: &str) -> Result<Sha256, Refusal> {
 
 /// Reads the body into memory that is reserved for it.
 async fn receive(service: &Service, run: &RunId, caller: &Caller, body: Body) -> Result<Vec<u8>, Problem> {
-    let limits = &service.limits;
+    let (limits, http) = (&service.limits, &service.state.http_limits);
     // A body of unknown length may be as long as the limit.
     let announced = body.size_hint().exact().unwrap_or(MAX_UPLOAD_BYTES);
     if announced > 0 {
         // A small budget would never have as much: then one upload takes half of it.
         let reserved = announced.min(limits.max_body_memory_bytes / 2);
-        service.body_memory.acquire(reserved, limits.body_timeout).await.map_err(|refusal| close(refusal.into()))?;
+        service.body_memory.acquire(reserved, http.body_timeout).await.map_err(|refusal| close(refusal.into()))?;
     }
-    let min_rate = MinRate::of(limits);
+    let min_rate = MinRate::of(http);
     let (mut body, mut bytes) = (BodyReader::new(body, min_rate), Vec::new());
     loop {
         match body.next_chunk().await {

@@ -21,7 +21,7 @@ impl FromRequest<Service> for JsonBytes {
     type Rejection = Problem;
 
     async fn from_request(request: Request, service: &Service) -> Result<Self, Problem> {
-        let limits = &service.limits;
+        let limits = &service.state.http_limits;
         let (parts, body) = request.into_parts();
         // A body of unknown length may be as long as the limit.
         let bytes = body.size_hint().exact().unwrap_or(limits.max_body_bytes).min(limits.max_body_bytes);

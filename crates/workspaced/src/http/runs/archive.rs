@@ -39,7 +39,7 @@ pub(crate) async fn put_archive(
     body: Body,
 ) -> Result<Json<Run>, Problem> {
     let (sender, receiver) = mpsc::channel(MAX_WAITING_CHUNKS);
-    let limits = &service.limits;
+    let limits = &service.state.http_limits;
     let send = send_chunks(body, sender, limits.max_archive_bytes, MinRate::of(limits));
     let reader = ChunkReader { receiver, chunk: Bytes::new(), is_complete: false };
     let caller = operator.caller();

@@ -12,8 +12,8 @@ use hyper::body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+use crate::config::http_limits::HttpLimits;
 use crate::http::transfer::{MinRate, RateMeter};
-use engine::limits::Limits;
 
 /// Nothing was received yet.
 const NEW: u8 = 0;
@@ -72,7 +72,7 @@ pub(crate) struct Timeouts {
 
 impl Timeouts {
     /// Returns the timeouts of the settings.
-    pub(crate) fn of(limits: &Limits) -> Self {
+    pub(crate) fn of(limits: &HttpLimits) -> Self {
         Self { head: limits.header_timeout, idle: limits.idle_timeout, write: MinRate::of(limits) }
     }
 
