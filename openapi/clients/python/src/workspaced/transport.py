@@ -41,8 +41,7 @@ class Transport:
 
     def send(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Sends a request and reads the answer. Raises refusals."""
-        with self.stream(method, path, **options) as response:
-            response.read()
+        with self.stream(method, path, read=True, **options) as response:
             return response
 
     @contextmanager
@@ -55,9 +54,10 @@ class Transport:
         content: Body | None = None,
         repeatable: bool = True,
         accept_refusal: bool = False,
+        read: bool = False,
         **options: Any,
     ) -> Iterator[httpx.Response]:
-        """Sends a request and gives the answer, whose body is not read yet.
+        """Sends a request and gives the answer. Its body is read only with `read`, and then again if the connection is lost.
 
         `repeatable` says whether a request that may have been executed can be sent again. Refusals are raised unless
         `accept_refusal` is set; then only those are that no model can do anything about.
@@ -69,7 +69,7 @@ class Transport:
                 request = self.http.build_request(
                     method, self.url + path, headers=self._headers(headers), content=_chunks(content), **options
                 )
-                response = self.http.send(request, stream=True, follow_redirects=False)
+                response = self.http.send(request, stream=not read, follow_redirects=False)
             except httpx.TransportError as failure:
                 if last or not (repeatable or isinstance(failure, httpx.ConnectError)):
                     raise
