@@ -144,9 +144,12 @@ impl Tool {
     /// Whether the input may name the version of the one file that the call changes.
     pub fn expects_version(&self) -> bool {
         let info = CATALOGUE.iter().find(|info| info.name == self.name);
-        let member = info.and_then(|info| info.input_schema.pointer("/properties/expectedSha256/type"));
+        let member = info.and_then(|info| info.input_schema.pointer("/properties/expectedSha256"));
+        // An optional member has no type of its own, but a choice of schemas.
         self.mutates()
-            && member.is_some_and(|kind| kind != "object" && kind.get(0).is_none_or(|first| first != "object"))
+            && member
+                .map(|member| &member["type"])
+                .is_some_and(|kind| kind != "object" && kind.get(0).is_none_or(|first| first != "object"))
     }
 }
 
