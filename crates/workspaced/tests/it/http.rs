@@ -10,6 +10,7 @@ mod mcp;
 mod memory_limits;
 mod openapi;
 mod operators;
+mod packages;
 mod page_limits;
 mod request_limits;
 mod route_memory;

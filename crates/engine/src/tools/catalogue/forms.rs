@@ -141,12 +141,18 @@ impl Tool {
         self.mutates()
     }
 
-    /// Whether the input may name the version of the one file that the call changes.
+    /// Whether a call names the version of the one file that it changes. An edit names the text that it replaces instead.
     pub fn expects_version(&self) -> bool {
         let info = CATALOGUE.iter().find(|info| info.name == self.name);
-        let member = info.and_then(|info| info.input_schema.pointer("/properties/expectedSha256/type"));
+        let members = info.and_then(|info| info.input_schema.get("properties"));
         self.mutates()
-            && member.is_some_and(|kind| kind != "object" && kind.get(0).is_none_or(|first| first != "object"))
+            && members.is_some_and(|members| {
+                // An optional member has no type of its own, but a choice of schemas.
+                let version = members.get("expectedSha256").map(|member| &member["type"]);
+                let is_one =
+                    version.is_some_and(|kind| kind != "object" && kind.get(0).is_none_or(|first| first != "object"));
+                is_one && members.get("oldString").is_none()
+            })
     }
 }
 

@@ -1,0 +1,118 @@
+//! The packages in `openapi/clients`: their tests against the server, their types, and their installation.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rstest::rstest;
+
+use crate::harness::{Backend, Server};
+
+const CALC: [(&str, &str); 2] = [
+    ("calc.py", "def add(a, b):\n    return a - b\n"),
+    (
+        "test_calc.py",
+        "import unittest\n\nfrom calc import add\n\n\nclass Add(unittest.TestCase):\n    \
+         def test_add(self):\n        self.assertEqual(add(2, 3), 5)\n",
+    ),
+];
+
+fn packages() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../openapi/clients").canonicalize().unwrap()
+}
+
+/// The folder in which `.ci/test` has installed what the packages need.
+fn clients() -> PathBuf {
+    std::env::var_os("WORKSPACED_TEST_CLIENTS")
+        .expect("WORKSPACED_TEST_CLIENTS is not set. Run `.ci/test`, which installs the clients.")
+        .into()
+}
+
+/// The interpreter, which leaves no compiled files in the repository.
+fn python() -> Command {
+    let mut python = Command::new(clients().join("python/bin/python"));
+    python.arg("-B").env("PYTHONPATH", packages().join("python/src"));
+    python
+}
+
+fn tsc() -> Command {
+    let mut tsc = Command::new("node");
+    tsc.arg(clients().join("node/node_modules/typescript/bin/tsc")).arg("-p").arg(packages().join("typescript"));
+    tsc
+}
+
+/// Runs a command that must succeed.
+async fn run(mut command: Command) {
+    let done = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let (output, errors) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{}\n{output}\n{errors}", done.status);
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_python_package_passes_its_tests(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let (repository, _) = server.repository(&CALC);
+    let mut tests = python();
+    tests.args(["-m", "unittest", "discover", "-s", "tests"]).current_dir(packages().join("python"));
+    tests.env("WORKSPACED_URL", &server.base).env("OPERATOR", &server.operator_token).env("REPO", repository);
+    run(tests).await;
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_typescript_package_passes_its_tests(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let mut tests = Command::new("node");
+    tests.arg("--test").arg(packages().join("typescript/tests/client.test.mjs"));
+    tests.env("WORKSPACED_URL", &server.base).env("OPERATOR", &server.operator_token);
+    tests.env("WORKSPACED_CLIENT", packages().join("typescript/dist/index.js"));
+    run(tests).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_types_are_those_of_the_api_document() {
+    let mut check = python();
+    check.arg(packages().join("generate_types.py")).arg("--check");
+    run(check).await;
+    let mut mypy = python();
+    mypy.args(["-m", "mypy", "--strict", "src/workspaced", "tests", "examples/recording_shell.py", "--cache-dir"]);
+    mypy.arg(clients().join("mypy")).current_dir(packages().join("python")).env("MYPYPATH", "src:tests");
+    run(mypy).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_built_files_are_those_of_the_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut build = tsc();
+    build.arg("--outDir").arg(folder.path());
+    run(build).await;
+    let mut compare = Command::new("diff");
+    compare.arg("-r").arg(folder.path()).arg(packages().join("typescript/dist"));
+    run(compare).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_packages_install_from_the_repository_without_a_registry() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut pip = python();
+    pip.args(["-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-deps"]);
+    pip.args(["--no-build-isolation", "--target"]).arg(folder.path().join("python")).arg(packages().join("python"));
+    run(pip).await;
+    let mut import = python();
+    import.env("PYTHONPATH", folder.path().join("python")).current_dir(folder.path());
+    import.args([
+        "-c",
+        "import workspaced, pathlib; assert pathlib.Path(workspaced.__file__).with_name('py.typed').exists()",
+    ]);
+    run(import).await;
+
+    std::fs::write(folder.path().join("package.json"), r#"{"private":true,"type":"module"}"#).unwrap();
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--offline"]).arg(packages().join("typescript"));
+    npm.current_dir(folder.path());
+    run(npm).await;
+    let mut import = Command::new("node");
+    import.args(["-e", "import('workspaced-client').then(({ Client }) => new Client('http://127.0.0.1', 'token'))"]);
+    import.current_dir(folder.path());
+    run(import).await;
+}

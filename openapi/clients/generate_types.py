@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Writes the types of both packages from ../workspaced.json. Run it after the API document has changed.
+
+With `--check` it writes nothing, and fails if a file is not current.
+"""
+
+import json
+import keyword
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROUTE = "/v1/runs/{run}/tools/"
+SCALARS = {"python": {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"},
+           "typescript": {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}}
+
+
+class Writer:
+    """The declarations of one language. Objects inside of objects get the name of their owner and their member."""
+
+    def __init__(self, document, language):
+        self.schemas, self.language, self.declared = document["components"]["schemas"], language, {}
+        self.python = language == "python"
+        for name, schema in self.schemas.items():
+            self.declare(name, schema)
+
+    def declare(self, name, schema):
+        members = self.members(schema)
+        self.declared[name] = ""  # Its position, before those of the objects in it.
+        if members is None:
+            kind = self.type_of(schema, name)
+            self.declared[name] = f'{name}: TypeAlias = "{kind}"' if self.python else f"export type {name} = {kind};"
+            return
+        fields = [(key, self.type_of(value, name + pascal(key)), wanted) for key, (value, wanted) in members.items()]
+        self.declared[name] = self.python_class(name, fields) if self.python else self.interface(name, fields)
+
+    def members(self, schema):
+        """The members of an object and whether each is required, or None for what is no object with members."""
+        if "$ref" in schema:
+            return self.members(self.schemas[schema["$ref"].rsplit("/", 1)[1]])
+        found = {}
+        for part in schema.get("allOf", []):
+            found |= self.members(part) or {}
+        required = schema.get("required", [])
+        found |= {key: (value, key in required) for key, value in schema.get("properties", {}).items()}
+        return found or None
+
+    def type_of(self, schema, name):
+        if not isinstance(schema, dict) or not schema:
+            return self.any()
+        if "$ref" in schema:
+            return schema["$ref"].rsplit("/", 1)[1]
+        for choice in ("oneOf", "anyOf"):
+            if choice in schema:
+                options = schema[choice]
+                return self.union(self.type_of(option, name + self.suffix(option, options)) for option in options)
+        if "const" in schema or "enum" in schema:
+            return self.literals(schema.get("enum", [schema.get("const")]))
+        if len(schema.get("allOf", [])) == 1 and "properties" not in schema:
+            return self.type_of(schema["allOf"][0], name)
+        if self.members(schema) is not None:
+            self.declare(name, schema)
+            return self.union([name, *(["None" if self.python else "null"] if "null" in schema.get("type", "") else [])])
+        kinds = schema.get("type", [])
+        return self.union(self.simple(kind, schema, name) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+
+    def suffix(self, option, options):
+        """A distinction for each of several objects of a union: its tag, such as `git`."""
+        objects = [one for one in options if "properties" in one]
+        if option not in objects or len(objects) < 2:
+            return ""
+        tag = option["properties"].get("type", {})
+        return pascal(str(tag.get("const", tag.get("enum", [options.index(option)])[0])))
+
+    def simple(self, kind, schema, name):
+        if kind == "array":
+            items = self.type_of(schema.get("items", {}), name)
+            return f"list[{items}]" if self.python else f"Array<{items}>"
+        if kind == "object":
+            values = self.type_of(schema.get("additionalProperties"), name)
+            return f"dict[str, {values}]" if self.python else f"{{ [name: string]: {values} }}"
+        return SCALARS[self.language][kind]
+
+    def any(self):
+        return "Any" if self.python else "unknown"
+
+    def union(self, kinds):
+        return " | ".join(dict.fromkeys(kinds)) or self.any()
+
+    def literals(self, values):
+        if self.python:
+            return f"Literal[{', '.join(map(repr, values))}]"
+        return " | ".join(json.dumps(value) for value in values)
+
+    def python_class(self, name, fields):
+        if any(keyword.iskeyword(key) or not key.isidentifier() for key, _, _ in fields):
+            rows = [f'    "{key}": {self.marked(kind, wanted, True)},' for key, kind, wanted in fields]
+            return "\n".join([f'{name} = TypedDict("{name}", {{', *rows, "})"])
+        rows = [f"    {key}: {self.marked(kind, wanted, False)}" for key, kind, wanted in fields]
+        return "\n".join([f"class {name}(TypedDict):", *rows])
+
+    @staticmethod
+    def marked(kind, wanted, quoted):
+        kind = f'"{kind}"' if quoted else kind
+        return kind if wanted else f"NotRequired[{kind}]"
+
+    @staticmethod
+    def interface(name, fields):
+        rows = [f"  {key}{'' if wanted else '?'}: {kind};" for key, kind, wanted in fields]
+        return "\n".join([f"export interface {name} {{", *rows, "}"])
+
+
+def pascal(text):
+    return "".join(part[:1].upper() + part[1:] for part in text.replace("-", "_").split("_"))
+
+
+def tools(document):
+    """Each tool with the names of its input's and its output's schema."""
+    for path, item in document["paths"].items():
+        if path.startswith(ROUTE):
+            bodies = item["post"]["requestBody"], item["post"]["responses"]["200"]
+            refs = [body["content"]["application/json"]["schema"]["$ref"] for body in bodies]
+            yield path.removeprefix(ROUTE), *(ref.rsplit("/", 1)[1] for ref in refs)
+
+
+def python(document):
+    note = '"""The objects of the API. Written by `generate_types.py` from the API document: do not edit."""\n'
+    imports = ("from __future__ import annotations\n\n"
+               "from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Unpack, overload")
+    writer = Writer(document, "python")
+    calls = ["class CallTool(Protocol):", '    """Calls a tool by its name: the input and the answer of each tool."""']
+    for name, taken, given in tools(document):
+        calls.append(f'\n    @overload\n    def __call__(self, tool: Literal["{name}"], /, **input: Unpack[{taken}]) -> {given}: ...')
+    return "\n\n\n".join([f"{note}\n{imports}", *writer.declared.values(), "\n".join(calls)]) + "\n"
+
+
+def typescript(document):
+    note = "// The objects of the API. Written by `generate_types.py` from the API document: do not edit."
+    writer = Writer(document, "typescript")
+    rows = [f"  {name}: {{ input: {taken}; output: {given} }};" for name, taken, given in tools(document)]
+    table = "\n".join(["/** The input and the answer of each tool. */", "export interface Tools {", *rows, "}"])
+    return "\n\n".join([note, *writer.declared.values(), table]) + "\n"
+
+
+def main():
+    document = json.loads((HERE / "../workspaced.json").read_text())
+    stale = []
+    for path, text in [("python/src/workspaced/types.py", python(document)), ("typescript/src/types.ts", typescript(document))]:
+        file = HERE / path
+        if "--check" not in sys.argv[1:]:
+            file.write_text(text)
+        elif not file.exists() or file.read_text() != text:
+            stale.append(path)
+    if stale:
+        sys.exit(f"not current: {', '.join(stale)}. Run openapi/clients/generate_types.py")
+
+
+if __name__ == "__main__":
+    main()

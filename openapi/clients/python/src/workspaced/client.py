@@ -1,0 +1,131 @@
+"""The client of an operator."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import httpx
+
+from . import types
+from .run import Run
+from .streams import Event, ResumePoint, follow
+from .transport import Transport, pages, segment
+
+
+class Client:
+    """Creates and finds runs, decides approvals, and reads the audit of all runs.
+
+    Requests that fail in transport or are answered with 429 or 503 are sent up to `retries` times more, with the same IDs.
+    The client is synchronous; in an asynchronous program, call it with `asyncio.to_thread`.
+    """
+
+    def __init__(
+        self, url: str, token: str, *, timeout: float = 60.0, retries: int = 5, http: httpx.Client | None = None
+    ) -> None:
+        self.transport = Transport(url, token, timeout=timeout, retries=retries, http=http)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self.transport.http.close()
+
+    def create_run(
+        self,
+        source: types.Source | None = None,
+        *,
+        run_id: str | None = None,
+        policy: types.PolicyOverrides | None = None,
+        mounts: Sequence[types.MountRequest] = (),
+        labels: Mapping[str, str] | None = None,
+        ttl_seconds: int | None = None,
+        permissions: Sequence[types.Permission] | None = None,
+    ) -> tuple[Run, types.IssuedToken]:
+        """Creates a run, empty by default. Returns it with its first token.
+
+        Calls of the returned run are made by the operator: `Client.agent` makes those of the token. With `permissions`, the
+        first token is revoked and one with these permissions is returned.
+        """
+        body = {"source": source or {"type": "empty"}, "runId": run_id, "policy": policy, "mounts": list(mounts) or None,
+                "labels": labels, "ttlSeconds": ttl_seconds}  # fmt: skip
+        body = {name: value for name, value in body.items() if value is not None}
+        key = {"Idempotency-Key": f"create-{uuid.uuid4()}"}
+        created: types.CreatedRun = self.transport.json("POST", "/v1/runs", body, headers=key)
+        run, token = self.run(created["run"]["runId"]), created["token"]
+        if permissions is not None:
+            issued = run.issue_token(permissions)
+            run.revoke_token(token["tokenId"])
+            token = issued
+        return run, token
+
+    def run(self, run_id: str) -> Run:
+        """Returns a run, without a request."""
+        return Run(self.transport, run_id)
+
+    def agent(self, run_id: str, token: str) -> Run:
+        """Returns a run whose calls are made with this token."""
+        return Run(self.transport.with_token(token), run_id)
+
+    def runs(self, **filters: Any) -> Iterator[types.Run]:
+        """Yields the runs, page by page. The filters are the parameters of `GET /v1/runs`, such as `state="open"`."""
+        return cast(Iterator[types.Run], pages(self.transport, "/v1/runs", filters))
+
+    def approvals(self, **filters: Any) -> Iterator[types.Approval]:
+        """Yields the approvals, page by page: for example `state="pending"`, `run=...`."""
+        return cast(Iterator[types.Approval], pages(self.transport, "/v1/approvals", filters))
+
+    def approval(self, approval_id: str) -> types.Approval:
+        """Returns an approval with its diff."""
+        return cast(types.Approval, self.transport.json("GET", f"/v1/approvals/{segment(approval_id)}"))
+
+    def approve(self, approval_id: str, note: str | None = None, on_behalf_of: str | None = None) -> types.ApprovalResult:
+        """Approves a call, which is then judged again and executed."""
+        return self._decide(approval_id, "approve", note, on_behalf_of)
+
+    def deny(self, approval_id: str, note: str | None = None, on_behalf_of: str | None = None) -> types.ApprovalResult:
+        """Denies a call."""
+        return self._decide(approval_id, "deny", note, on_behalf_of)
+
+    def _decide(self, approval: str, verb: str, note: str | None, on_behalf_of: str | None) -> types.ApprovalResult:
+        body = {name: value for name, value in (("note", note), ("onBehalfOf", on_behalf_of)) if value is not None}
+        path = f"/v1/approvals/{segment(approval)}/{verb}"
+        # The first of two decisions counts: after a lost answer, `approval` says what was decided.
+        return cast(types.ApprovalResult, self.transport.json("POST", path, body, repeatable=False))
+
+    def audit(self, **filters: Any) -> Iterator[types.Record]:
+        """Yields the records of all runs, page by page: for example `run=...`, `tool=...`, `outcome="refused"`."""
+        return cast(Iterator[types.Record], pages(self.transport, "/v1/audit", filters))
+
+    def follow(
+        self, *, resume: ResumePoint | None = None, timeout: float | None = None, **filters: str
+    ) -> Iterator[Event]:
+        """Yields records as they are made, without a gap; `since` begins with earlier ones.
+
+        A lost connection is opened again. `timeout` limits the seconds of silence.
+        """
+        return follow(self.transport, "/v1/audit/stream", filters, resume or ResumePoint(), timeout)
+
+    def operators(self, **filters: Any) -> Iterator[types.Operator]:
+        """Yields the operators, page by page."""
+        return cast(Iterator[types.Operator], pages(self.transport, "/v1/operators", filters))
+
+    def create_operator(
+        self, name: str, scopes: Sequence[types.Scope], expires_at: str | None = None
+    ) -> types.CreatedOperator:
+        """Creates an operator. The answer has the token, which is shown only once."""
+        body = {"name": name, "scopes": list(scopes), **({"expiresAt": expires_at} if expires_at else {})}
+        return cast(types.CreatedOperator, self.transport.json("POST", "/v1/operators", body, repeatable=False))
+
+    def revoke_operator(self, name: str) -> None:
+        """Revokes an operator's token."""
+        self.transport.json("DELETE", f"/v1/operators/{segment(name)}")
+
+    def limits(self) -> types.Limits:
+        """Returns the limits of the service."""
+        return cast(types.Limits, self.transport.json("GET", "/v1/limits"))

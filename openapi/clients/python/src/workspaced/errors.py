@@ -1,0 +1,59 @@
+"""Refusals as exceptions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+
+class WorkspacedError(Exception):
+    """A refusal. A request that received no answer raises `httpx.TransportError` instead.
+
+    `code` is stable, `detail` says what is wrong, `hint` what to do next. `problem` has all members of the refusal, such as
+    `currentSha256`, `conflicts` or `nearest`.
+    """
+
+    def __init__(self, status: int, problem: Mapping[str, Any], request_id: str | None) -> None:
+        self.status = status
+        self.code = str(problem.get("code", f"HTTP_{status}"))
+        self.detail = str(problem.get("detail", "the answer is not one of workspaced"))
+        self.hint = str(problem.get("hint", ""))
+        self.request_id = request_id
+        self.problem = problem
+        super().__init__(f"{self.code}: {self.detail}" + (f" ({self.hint})" if self.hint else ""))
+
+
+class ApprovalRequired(WorkspacedError):
+    """The call waits for a person's decision. Nothing has changed yet; `Run.tool_call` returns its outcome."""
+
+    @property
+    def approval_id(self) -> str | None:
+        """The ID of the approval. A dry run has none."""
+        return self.problem.get("approvalId")
+
+    @property
+    def call_id(self) -> str | None:
+        """The ID of the call, for `Run.tool_call`."""
+        return self.problem.get("toolCallId")
+
+
+def error_of(response: httpx.Response) -> WorkspacedError:
+    """Returns the refusal in an answer whose body is read, as JSON or as the text for models."""
+    problem = _problem(response)
+    error = ApprovalRequired if problem.get("code") == "APPROVAL_REQUIRED" else WorkspacedError
+    return error(response.status_code, problem, response.headers.get("x-request-id"))
+
+
+def _problem(response: httpx.Response) -> Mapping[str, Any]:
+    if response.headers.get("content-type", "").startswith("text/plain"):
+        code, _, rest = response.text.partition(": ")
+        detail, _, hint = rest.partition("\n")
+        return {"code": code, "detail": detail, "hint": hint.strip()} if code.isupper() else {}
+    try:
+        problem = json.loads(response.content)
+    except ValueError:
+        return {}
+    return problem if isinstance(problem, dict) else {}

@@ -1,0 +1,1492 @@
+"""The objects of the API. Written by `generate_types.py` from the API document: do not edit."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Unpack, overload
+
+
+class AppendEventRequest(TypedDict):
+    data: NotRequired[dict[str, Any] | None]
+    durationMicros: NotRequired[int | None]
+    eventId: NotRequired[str | None]
+    kind: EventKind
+    startedAt: NotRequired[str | None]
+    stepId: NotRequired[str | None]
+    summary: str
+
+
+class AppendEventsRequest(TypedDict):
+    events: list[AppendEventRequest]
+
+
+class AppendedEvent(TypedDict):
+    eventId: ToolCallId
+    headHash: Sha256
+    ok: bool
+    seq: int
+
+
+class AppendedEvents(TypedDict):
+    events: list[AppendedEvent]
+    ok: bool
+
+
+class ApplyPatchInput(TypedDict):
+    dryRun: NotRequired[bool]
+    expectedBaseCommit: NotRequired[str | None]
+    expectedSha256: NotRequired[dict[str, str]]
+    patch: str
+    reason: str
+    stepId: NotRequired[str]
+    toolCallId: NotRequired[str]
+
+
+class ApplyPatchOutput(TypedDict):
+    applied: bool
+    artifactUris: list[str]
+    deletions: int
+    dryRun: bool
+    files: list[ApplyPatchOutputFiles]
+    filesTouched: list[str]
+    headHash: str
+    insertions: int
+    newWorkspaceDiffSha256: NotRequired[str | None]
+    ok: Literal[True]
+    seq: int
+    summary: str
+    toolCallId: str
+    warnings: list[str]
+
+
+ApplyPatchOutputFiles = TypedDict("ApplyPatchOutputFiles", {
+    "deletions": "int",
+    "from": NotRequired["str | None"],
+    "insertions": "int",
+    "newSha256": NotRequired["str | None"],
+    "offsets": "list[ApplyPatchOutputFilesOffsets]",
+    "oldSha256": NotRequired["str | None"],
+    "operation": "str",
+    "path": "str",
+})
+
+
+class ApplyPatchOutputFilesOffsets(TypedDict):
+    hunk: int
+    offset: int
+
+
+class Approval(TypedDict):
+    actor: str
+    approvalId: ApprovalId
+    approvedBy: list[OperatorName]
+    approvers: int
+    createdAt: str
+    decidedBy: NotRequired[str | None]
+    diff: str
+    expiresAt: str
+    files: list[ApprovalFile]
+    notCreator: bool
+    note: NotRequired[str | None]
+    onBehalfOf: NotRequired[str | None]
+    reason: str
+    reasons: list[str]
+    runId: RunId
+    state: ApprovalState
+    tool: str
+    toolCallId: ToolCallId
+
+
+class ApprovalDecision(TypedDict):
+    decidedBy: NotRequired[str | None]
+    note: NotRequired[str | None]
+    onBehalfOf: NotRequired[str | None]
+
+
+class ApprovalFile(TypedDict):
+    newSha256: NotRequired[Sha256 | None]
+    oldSha256: NotRequired[Sha256 | None]
+    operation: str
+    path: LogicalPath
+
+
+ApprovalId: TypeAlias = "str"
+
+
+class ApprovalResult(TypedDict):
+    actor: str
+    approvalId: ApprovalId
+    approvedBy: list[OperatorName]
+    approvers: int
+    createdAt: str
+    decidedBy: NotRequired[str | None]
+    diff: str
+    expiresAt: str
+    files: list[ApprovalFile]
+    notCreator: bool
+    note: NotRequired[str | None]
+    onBehalfOf: NotRequired[str | None]
+    reason: str
+    reasons: list[str]
+    runId: RunId
+    state: ApprovalState
+    tool: str
+    toolCallId: ToolCallId
+    headHash: NotRequired[Sha256 | None]
+    seq: NotRequired[int | None]
+
+
+class ApprovalRule(TypedDict):
+    approvers: NotRequired[int]
+    notCreator: NotRequired[bool]
+
+
+class ApprovalRuleOverrides(TypedDict):
+    approvers: NotRequired[int | None]
+    notCreator: NotRequired[bool | None]
+
+
+ApprovalState: TypeAlias = "Literal['pending', 'approved', 'denied', 'expired', 'failed']"
+
+
+ArtifactId: TypeAlias = "str"
+
+
+class AuditVerification(TypedDict):
+    firstBreak: NotRequired[ChainBreak | None]
+    headHash: Sha256
+    headSeq: int
+    intact: bool
+    missingDiffs: NotRequired[int]
+    records: int
+    runId: RunId
+    checkpointedSeq: int
+
+
+class BatchCall(TypedDict):
+    input: NotRequired[dict[str, Any]]
+    tool: str
+
+
+class BatchRequest(TypedDict):
+    atomic: NotRequired[bool]
+    calls: list[BatchCall]
+    stopOnError: NotRequired[bool]
+
+
+class BatchResponse(TypedDict):
+    failedCall: NotRequired[int | None]
+    ok: bool
+    results: list[BatchResult]
+    skipped: int
+
+
+class BatchResult(TypedDict):
+    answer: dict[str, Any]
+    status: int
+    tool: str
+
+
+class Budget(TypedDict):
+    maxBytes: NotRequired[int]
+    maxDeletions: NotRequired[int]
+    maxFilesDeleted: NotRequired[int]
+    maxFilesTouched: NotRequired[int]
+    maxInsertions: NotRequired[int]
+
+
+class BudgetAmounts(TypedDict):
+    bytes: NotRequired[int | None]
+    deletions: NotRequired[int | None]
+    filesDeleted: NotRequired[int | None]
+    filesTouched: NotRequired[int | None]
+    insertions: NotRequired[int | None]
+
+
+class BudgetOverrides(TypedDict):
+    maxBytes: NotRequired[int | None]
+    maxDeletions: NotRequired[int | None]
+    maxFilesDeleted: NotRequired[int | None]
+    maxFilesTouched: NotRequired[int | None]
+    maxInsertions: NotRequired[int | None]
+
+
+class BundleLimits(TypedDict):
+    maxAuthorCharacters: int
+    maxMessageBytes: int
+
+
+class ChainBreak(TypedDict):
+    problem: str
+    seq: int
+
+
+class ChainReport(TypedDict):
+    firstBreak: NotRequired[ChainBreak | None]
+    headHash: Sha256
+    headSeq: int
+    intact: bool
+    missingDiffs: NotRequired[int]
+    records: int
+    runId: RunId
+
+
+class ChangeList(TypedDict):
+    items: list[RunChange]
+    more: bool
+    nextSince: int
+
+
+class ChangedFile(TypedDict):
+    change: str
+    kind: FileKind
+    newSha256: NotRequired[Sha256 | None]
+    oldSha256: NotRequired[Sha256 | None]
+    path: LogicalPath
+
+
+class CheckpointLeaf(TypedDict):
+    headHash: Sha256
+    headSeq: int
+    runId: RunId
+
+
+Code: TypeAlias = "Literal['BODY_TOO_LARGE', 'UNAUTHENTICATED', 'FORBIDDEN', 'RATE_LIMITED', 'RUN_NOT_FOUND', 'TOOL_NOT_FOUND', 'INVALID_REQUEST', 'PATCH_INVALID', 'PRECONDITION_REQUIRED', 'TOOL_CALL_ID_REUSED', 'IDEMPOTENCY_KEY_REUSED', 'PATH_REJECTED', 'RUN_CLOSED', 'RUN_NEEDS_REPAIR', 'BASE_COMMIT_MISMATCH', 'POLICY_DENIED_SECRET', 'POLICY_DENIED', 'NOT_FOUND', 'ALREADY_EXISTS', 'NOT_A_DIRECTORY', 'NOT_A_FILE', 'FILE_TOO_LARGE', 'UNSUPPORTED_BINARY', 'WRITE_CONFLICT', 'PATCH_CONFLICT', 'EDIT_NOT_FOUND', 'EDIT_NOT_UNIQUE', 'REVERT_CONFLICT', 'PATCH_BUDGET_EXCEEDED', 'QUOTA_EXCEEDED', 'APPROVAL_REQUIRED', 'BATCH_NOT_DONE', 'UNAVAILABLE', 'INTERNAL']"
+
+
+class Conflict(TypedDict):
+    appliesAt: NotRequired[list[int]]
+    expected: str
+    found: str
+    hunk: int
+    line: int
+    path: str
+    reason: str
+
+
+class ConflictRegion(TypedDict):
+    base: str
+    current: str
+    line: int
+    new: str
+
+
+ConsistencyProof = TypedDict("ConsistencyProof", {
+    "from": "int",
+    "proof": "list[Sha256]",
+    "to": "int",
+})
+
+
+class CreateOperatorRequest(TypedDict):
+    expiresAt: NotRequired[str | None]
+    name: str
+    scopes: list[Scope]
+
+
+class CreateRunRequest(TypedDict):
+    labels: NotRequired[dict[str, str] | None]
+    mounts: NotRequired[list[MountRequest] | None]
+    policy: NotRequired[PolicyOverrides | None]
+    runId: NotRequired[RunId | None]
+    source: Source
+    ttlSeconds: NotRequired[int | None]
+
+
+class CreatedOperator(TypedDict):
+    createdAt: NotRequired[str | None]
+    createdBy: NotRequired[str | None]
+    expiresAt: NotRequired[str | None]
+    name: OperatorName
+    revokedAt: NotRequired[str | None]
+    scopes: list[Scope]
+    token: str
+
+
+class CreatedRun(TypedDict):
+    run: Run
+    token: IssuedToken
+
+
+class DeleteFileInput(TypedDict):
+    dryRun: NotRequired[bool]
+    expectedSha256: NotRequired[str | None]
+    path: str
+    reason: str
+    stepId: NotRequired[str]
+    toolCallId: NotRequired[str]
+
+
+class DeleteFileOutput(TypedDict):
+    artifactUris: list[str]
+    headHash: str
+    ok: Literal[True]
+    oldSha256: str
+    path: str
+    seq: int
+    summary: str
+    toolCallId: str
+    warnings: list[str]
+
+
+class DiffWorkspaceInput(TypedDict):
+    atSeq: NotRequired[int | None]
+    checkTree: NotRequired[bool]
+    maxBytes: NotRequired[int]
+    maxChars: NotRequired[int | None]
+    mount: NotRequired[str]
+    path: NotRequired[str | None]
+    statOnly: NotRequired[bool]
+    stepId: NotRequired[str]
+    toolCallId: NotRequired[str]
+
+
+class DiffWorkspaceOutput(TypedDict):
+    atSeq: NotRequired[int | None]
+    baseCommit: str
+    contentWithheld: NotRequired[bool]
+    deletions: int
+    diff: str
+    diffSha256: str
+    files: list[DiffWorkspaceOutputFiles]
+    filesChanged: int
+    insertions: int
+    nextPath: NotRequired[str | None]
+    ok: Literal[True]
+    stat: str
+    toolCallId: str
+    treeChecked: NotRequired[bool | None]
+    truncated: bool
+    truncatedReason: NotRequired[str | None]
+
+
+class DiffWorkspaceOutputFiles(TypedDict):
+    binary: bool
+    deletions: int
+    insertions: int
+    newSha256: NotRequired[str | None]
+    oldSha256: NotRequired[str | None]
+    path: str
+    status: str
+
+
+class Disk(TypedDict):
+    bytes: int
+    files: int
+
+
+class DriftEntry(TypedDict):
+    actualSha256: NotRequired[Sha256 | None]
+    change: str
+    expectedSha256: NotRequired[Sha256 | None]
+    path: str
+
+
+class DriftReport(TypedDict):
+    items: list[DriftEntry]
+    truncated: bool
+    written: int
+
+
+class EditFileInput(TypedDict):
+    dryRun: NotRequired[bool]
+    expectedSha256: NotRequired[str | None]
+    newString: str
+    oldString: str
+    path: str
+    reason: str
+    replaceAll: NotRequired[bool]
+    stepId: NotRequired[str]
+    toolCallId: NotRequired[str]
+
+
+class EditFileOutput(TypedDict):
+    artifactUris: list[str]
+    bytesWritten: int
+    created: bool
+    deletions: int
+    headHash: str
+    insertions: int
+    newSha256: str
+    ok: Literal[True]
+    oldSha256: str
+    path: str
+    replacements: int
+    seq: int
+    summary: str
+    toolCallId: str
+    warnings: list[str]
+
+
+class Entry(TypedDict):
+    kind: NotRequired[FileKind | None]
+    path: str
+    readable: bool
+    reason: NotRequired[str | None]
+    sizeBytes: NotRequired[int | None]
+    type: EntryType
+
+
+EntryKind: TypeAlias = "Literal['read', 'write', 'dry_run', 'refused', 'approval_requested', 'failed', 'event', 'lifecycle', 'export']"
+
+
+EntryType: TypeAlias = "Literal['file', 'directory', 'symlink', 'other']"
+
+
+EventKind: TypeAlias = "Literal['prompt', 'model', 'command', 'test', 'message', 'handoff', 'evidence', 'link']"
+
+
+class Evidence(TypedDict):
+    command: NotRequired[str | None]
+    eventId: NotRequired[str | None]
+    exitCode: NotRequired[int | None]
+    outputSha256: NotRequired[Sha256 | None]
+
+
+FileKind: TypeAlias = "Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'UNKNOWN']"
+
+
+class FindFilesInput(TypedDict):
+    cursor: NotRequired[str | None]
+    glob: list[str]
+    maxChars: NotRequired[int | None]
+    maxResults: NotRequired[int]
+    mount: NotRequired[str]
+    path: NotRequired[str]
+    sort: NotRequired[Literal['path', 'modified', 'size']]
+    stepId: NotRequired[str]
+    toolCallId: NotRequired[str]
+
+
+class FindFilesOutput(TypedDict):
+    entries: list[FindFilesOutputEntries]
+    nextCursor: NotRequired[str | None]
+    ok: Literal[True]
+    toolCallId: str
+    totalEntries: NotRequired[int | None]
+    truncated: bool
+    truncatedReason: NotRequired[str | None]
+
+
+class FindFilesOutputEntries(TypedDict):
+    kind: NotRequired[Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'UNKNOWN'] | None]
+    modifiedAt: str
+    path: str
+    readable: bool
+    reason: NotRequired[str | None]
+    sizeBytes: NotRequired[int | None]
+    type: Literal['file', 'directory', 'symlink', 'other']
+
+
+class Health(TypedDict):
+    ok: bool
+
+
+class ImportReport(TypedDict):
+    bytes: int
+    files: int
+    leftOut: list[SkippedEntry]
+    leftOutMore: NotRequired[int]
+    progress: str
+
+
+class InclusionProof(TypedDict):
+    checkpoint: str
+    leaf: CheckpointLeaf
+    leafIndex: int
+    nextSeq: NotRequired[int | None]
+    proof: list[Sha256]
+    recordHash: Sha256
+    records: list[Record]
+    seq: int
+    treeSize: int
+
+
+class IssueTokenRequest(TypedDict):
+    expiresAt: NotRequired[str | None]
+    permissions: NotRequired[list[Permission] | None]
+
+
+class IssuedToken(TypedDict):
+    expiresAt: NotRequired[str | None]
+    permissions: list[Permission]
+    token: str
+    tokenId: TokenId
+
+
+class Limits(TypedDict):
+    bundle: BundleLimits
+    defaultBudget: Budget
+    requests: RequestLimits
+    service: ServiceLimits
+    tools: ToolLimits
+
+
+class ListDirInput(TypedDict):
+    atSeq: NotRequired[int | None]
+    cursor: NotRequired[str | None]
+    includeHidden: NotRequired[bool]
+    includeIgnored: NotRequired[bool]
+    maxChars: NotRequired[int | None]
+    maxDepth: NotRequired[int]
+    maxEntries: NotRequired[int]
+    mount: NotRequired[str]
+    path: NotRequired[str]
+    stepId: NotRequired[str]
+    toolCallId: NotRequired[str]
+
+
+class ListDirOutput(TypedDict):
+    atSeq: NotRequired[int | None]
+    entries: list[ListDirOutputEntries]
+    nextCursor: NotRequired[str | None]
+    ok: Literal[True]
+    path: str
+    toolCallId: str
+    totalEntries: NotRequired[int | None]
+    truncated: bool
+    truncatedReason: NotRequired[str | None]
+
+
+class ListDirOutputEntries(TypedDict):
+    kind: NotRequired[Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'UNKNOWN'] | None]
+    path: str
+    readable: bool
+    reason: NotRequired[str | None]
+    sizeBytes: NotRequired[int | None]
+    type: Literal['file', 'directory', 'symlink', 'other']
+
+
+LogicalPath: TypeAlias = "str"
+
+
+class Mount(TypedDict):
+    description: str
+    entries: NotRequired[list[str]]
+    name: str
+
+
+class MountRequest(TypedDict):
+    description: str
+    name: str
+    path: str
+
+
+MoveFileInput = TypedDict("MoveFileInput", {
+    "dryRun": NotRequired["bool"],
+    "expectedSha256": NotRequired["str | None"],
+    "from": "str",
+    "reason": "str",
+    "stepId": NotRequired["str"],
+    "to": "str",
+    "toolCallId": NotRequired["str"],
+})
+
+
+MoveFileOutput = TypedDict("MoveFileOutput", {
+    "artifactUris": "list[str]",
+    "from": "str",
+    "headHash": "str",
+    "ok": "Literal[True]",
+    "seq": "int",
+    "sha256": "str",
+    "summary": "str",
+    "to": "str",
+    "toolCallId": "str",
+    "warnings": "list[str]",
+})
+
+
+class NearestText(TypedDict):
+    difference: str
+    line: int
+
+
+class Operator(TypedDict):
+    createdAt: NotRequired[str | None]
+    createdBy: NotRequired[str | None]
+    expiresAt: NotRequired[str | None]
+    name: OperatorName
+    revokedAt: NotRequired[str | None]
+    scopes: list[Scope]
+
+
+OperatorName: TypeAlias = "str"
+
+
+Outcome: TypeAlias = "Literal['ok', 'refused', 'pending', 'failed']"
+
+
+class OwnRun(TypedDict):
+    baseCommit: NotRequired[str | None]
+    closedAt: NotRequired[str | None]
+    createdAt: str
+    entries: NotRequired[list[Entry] | None]
+    expiresAt: NotRequired[str | None]
+    mounts: list[Mount]
+    policy: Policy
+    remaining: RunAmounts
+    runId: RunId
+    state: RunState
+    token: OwnToken
+    truncated: NotRequired[bool]
+    usage: RunAmounts
+
+
+class OwnToken(TypedDict):
+    expiresAt: NotRequired[str | None]
+    permissions: list[Permission]
+    tokenId: TokenId
+
+
+class Page_Approval(TypedDict):
+    items: list[Page_ApprovalItems]
+    nextCursor: NotRequired[str | None]
+
+
+class Page_ApprovalItems(TypedDict):
+    actor: str
+    approvalId: ApprovalId
+    approvedBy: list[OperatorName]
+    approvers: int
+    createdAt: str
+    decidedBy: NotRequired[str | None]
+    diff: str
+    expiresAt: str
+    files: list[ApprovalFile]
+    notCreator: bool
+    note: NotRequired[str | None]
+    onBehalfOf: NotRequired[str | None]
+    reason: str
+    reasons: list[str]
+    runId: RunId
+    state: ApprovalState
+    tool: str
+    toolCallId: ToolCallId
+
+
+class Page_Operator(TypedDict):
+    items: list[Page_OperatorItems]
+    nextCursor: NotRequired[str | None]
+
+
+class Page_OperatorItems(TypedDict):
+    createdAt: NotRequired[str | None]
+    createdBy: NotRequired[str | None]
+    expiresAt: NotRequired[str | None]
+    name: OperatorName
+    revokedAt: NotRequired[str | None]
+    scopes: list[Scope]
+
+
+class Page_Record(TypedDict):
+    items: list[Page_RecordItems]
+    nextCursor: NotRequired[str | None]
+
+
+class Page_RecordItems(TypedDict):
+    actor: str
+    artifactUris: list[str]
+    code: NotRequired[Code | None]
+    decision: Verdict
+    diffSha256: NotRequired[Sha256 | None]
+    durationMicros: int
+    evidence: NotRequired[Evidence | None]
+    files: list[RecordFile]
+    hash: NotRequired[Sha256]
+    input: NotRequired[dict[str, Any] | None]
+    mutates: bool
+    outcome: Outcome
+    pathsRead: list[LogicalPath]
+    pathsWritten: list[LogicalPath]
+    prevHash: Sha256
+    reason: NotRequired[str | None]
+    reasons: list[str]
+    requestId: NotRequired[str | None]
+    runId: RunId
+    seq: int
+    stepId: NotRequired[str | None]
+    timestamp: str
+    tool: str
+    toolCallId: ToolCallId
+    traceId: NotRequired[str | None]
+
+
+class Page_Run(TypedDict):
+    items: list[Page_RunItems]
+    nextCursor: NotRequired[str | None]
+
+
+Page_RunItems = TypedDict("Page_RunItems", {
+    "baseCommit": NotRequired["str | None"],
+    "closedAt": NotRequired["str | None"],
+    "counts": "RunCounts",
+    "createdAt": "str",
+    "createdBy": NotRequired["OperatorName | None"],
+    "disk": "Disk",
+    "expiresAt": NotRequired["str | None"],
+    "headHash": "Sha256",
+    "headSeq": "int",
+    "import": "ImportReport",
+    "labels": "dict[str, str]",
+    "mounts": "list[Mount]",
+    "policy": "Policy",
+    "runId": "RunId",
+    "source": "Source",
+    "state": "RunState",
+})
+
+
+class PathExplanation(TypedDict):
+    kind: FileKind
+    mutate: PolicyDecision
+    path: LogicalPath
+    read: PolicyDecision
+
+
+Permission: TypeAlias = "Literal['file:list', 'file:read', 'file:search', 'file:diff', 'file:write:create', 'file:write:replace', 'file:patch:apply', 'file:delete', 'file:move', 'audit:read', 'event:append']"
+
+
+class Policy(TypedDict):
+    allowModeChange: bool
+    approval: NotRequired[ApprovalRule]
+    budget: Budget
+    deny: list[str]
+    ignoredFiles: Verdict
+    kinds: dict[str, Verdict]
+    maxFileBytes: int
+    maxTransferBytes: int
+    notSecret: NotRequired[list[str]]
+    profile: str
+    quota: NotRequired[Quota]
+    read: list[str]
+    requireApprovalIf: list[Trigger]
+    runBudget: NotRequired[BudgetOverrides | None]
+    write: list[str]
+
+
+class PolicyDecision(TypedDict):
+    code: NotRequired[Code | None]
+    decision: Verdict
+    message: NotRequired[str | None]
+    reasons: list[str]
+
+
+class PolicyExplanation(TypedDict):
+    patch: NotRequired[PolicyDecision | None]
+    paths: list[PathExplanation]
+
+
+class PolicyOverrides(TypedDict):
+    allowModeChange: NotRequired[bool | None]
+    approval: NotRequired[ApprovalRuleOverrides | None]
+    budget: NotRequired[BudgetOverrides | None]
+    deny: NotRequired[list[str] | None]
+    ignoredFiles: NotRequired[Verdict | None]
+    kinds: NotRequired[dict[str, Verdict] | None]
+    maxFileBytes: NotRequired[int | None]
+    maxTransferBytes: NotRequired[int | None]
+    notSecret: NotRequired[list[str] | None]
+    profile: NotRequired[str | None]
+    quota: NotRequired[QuotaOverrides | None]
+    read: NotRequired[list[str] | None]
+    requireApprovalIf: NotRequired[list[Trigger] | None]
+    runBudget: NotRequired[BudgetOverrides | None]
+    write: NotRequired[list[str] | None]
+
+
+class PolicyQuery(TypedDict):
+    patch: NotRequired[str | None]
+    path: NotRequired[str | None]
+
+
+class Problem(TypedDict):
+    actual: NotRequired[int | None]
+    approvalId: NotRequired[ApprovalId | None]
+    conflictRegions: NotRequired[list[ConflictRegion]]
+    conflicts: NotRequired[list[Conflict]]
+    contentWithheld: NotRequired[bool]
+    currentSha256: NotRequired[Sha256 | None]
+    diff: NotRequired[str | None]
+    difference: NotRequired[str | None]
+    headHash: NotRequired[Sha256 | None]
+    hunk: NotRequired[int | None]
+    limit: NotRequired[int | None]
+    lines: NotRequired[list[int]]
+    nearest: NotRequired[list[NearestText]]
+    path: NotRequired[str | None]
+    reasons: NotRequired[list[str]]
+    retryAfterSeconds: NotRequired[int | None]
+    seq: NotRequired[int | None]
+    totalLines: NotRequired[int | None]
+    code: Code
+    detail: str
+    hint: str
+    instance: NotRequired[str | None]
+    message: str
+    ok: bool
+    status: int
+    title: str
+    toolCallId: NotRequired[ToolCallId | None]
+    type: str
+
+
+class ProblemDetails(TypedDict):
+    actual: NotRequired[int | None]
+    approvalId: NotRequired[ApprovalId | None]
+    conflictRegions: NotRequired[list[ConflictRegion]]
+    conflicts: NotRequired[list[Conflict]]
+    contentWithheld: NotRequired[bool]
+    currentSha256: NotRequired[Sha256 | None]
+    diff: NotRequired[str | None]
+    difference: NotRequired[str | None]
+    headHash: NotRequired[Sha256 | None]
+    hunk: NotRequired[int | None]
+    limit: NotRequired[int | None]
+    lines: NotRequired[list[int]]
+    nearest: NotRequired[list[NearestText]]
+    path: NotRequired[str | None]
+    reasons: NotRequired[list[str]]
+    retryAfterSeconds: NotRequired[int | None]
+    seq: NotRequired[int | None]
+    totalLines: NotRequired[int | None]
+
+
+class Quota(TypedDict):
+    maxFiles: NotRequired[int]
+    maxTreeBytes: NotRequired[int]
+    pendingApprovals: NotRequired[int]
+
+
+class QuotaAmounts(TypedDict):
+    files: int
+    pendingApprovals: int
+    treeBytes: int
+
+
+class QuotaOverrides(TypedDict):
+    maxFiles: NotRequired[int | None]
+    maxTreeBytes: NotRequired[int | None]
+    pendingApprovals: NotRequired[int | None]
+
+
+class ReadFileInput(TypedDict):
+    atSeq: NotRequired[int | None]
+    format: NotRequired[Literal['numbered', 'raw']]
+    maxChars: NotRequired[int | None]
+    maxLines: NotRequired[int]
+    mount: NotRequired[str]
+    path: str
+    startLine: NotRequired[int]
+    stepId: NotRequired[str]
+    toolCallId: NotRequired[str]
+
+
+class ReadFileOutput(TypedDict):
+    atSeq: NotRequired[int | None]
+    content: str
+    encoding: Literal['utf-8', 'utf-8-bom', 'utf-16le', 'utf-16be', 'windows-1252', 'windows-1250', 'windows-1251', 'windows-1253', 'windows-1254', 'windows-1255', 'windows-1256', 'windows-1257', 'windows-1258', 'windows-874', 'iso-8859-2', 'iso-8859-4', 'iso-8859-5', 'iso-8859-6', 'iso-8859-7', 'iso-8859-8', 'iso-8859-13', 'koi8-u', 'ibm866', 'shift_jis', 'euc-jp', 'euc-kr', 'gbk', 'big5']
+    endLine: int
+    format: NotRequired[Literal['numbered', 'raw'] | None]
+    lineEnding: Literal['lf', 'crlf', 'mixed', 'none']
+    linesCut: NotRequired[int]
+    nextStartLine: NotRequired[int | None]
+    ok: Literal[True]
+    path: str
+    sha256: str
+    startLine: int
+    toolCallId: str
+    totalLines: int
+    truncated: bool
+
+
+class ReadFilesInput(TypedDict):
+    maxChars: NotRequired[int | None]
+    mount: NotRequired[str]
+    paths: list[str]
+    stepId: NotRequired[str]
+    toolCallId: NotRequired[str]
+
+
+class ReadFilesOutput(TypedDict):
+    files: dict[str, ReadFilesOutputFiles]
+    ok: Literal[True]
+    remaining: NotRequired[list[str]]
+    toolCallId: str
+    truncated: NotRequired[bool]
+
+
+class ReadFilesOutputFiles(TypedDict):
+    actual: NotRequired[int | None]
+    content: NotRequired[str | None]
+    encoding: NotRequired[Literal['utf-8', 'utf-8-bom', 'utf-16le', 'utf-16be', 'windows-1252', 'windows-1250', 'windows-1251', 'windows-1253', 'windows-1254', 'windows-1255', 'windows-1256', 'windows-1257', 'windows-1258', 'windows-874', 'iso-8859-2', 'iso-8859-4', 'iso-8859-5', 'iso-8859-6', 'iso-8859-7', 'iso-8859-8', 'iso-8859-13', 'koi8-u', 'ibm866', 'shift_jis', 'euc-jp', 'euc-kr', 'gbk', 'big5'] | None]
+    limit: NotRequired[int | None]
+    lineEnding: NotRequired[Literal['lf', 'crlf', 'mixed', 'none'] | None]
+    message: NotRequired[str | None]
+    nextStartLine: NotRequired[int | None]
+    sha256: NotRequired[str | None]
+    sizeBytes: NotRequired[int | None]
+    status: str
+    totalLines: NotRequired[int | None]
+    truncated: NotRequired[bool]
+
+
+class Record(TypedDict):
+    actor: str
+    artifactUris: list[str]
+    code: NotRequired[Code | None]
+    decision: Verdict
+    diffSha256: NotRequired[Sha256 | None]
+    durationMicros: int
+    evidence: NotRequired[Evidence | None]
+    files: list[RecordFile]
+    hash: NotRequired[Sha256]
+    input: NotRequired[dict[str, Any] | None]
+    mutates: bool
+    outcome: Outcome
+    pathsRead: list[LogicalPath]
+    pathsWritten: list[LogicalPath]
+    prevHash: Sha256
+    reason: NotRequired[str | None]
+    reasons: list[str]
+    requestId: NotRequired[str | None]
+    runId: RunId
+    seq: int
+    stepId: NotRequired[str | None]
+    timestamp: str
+    tool: str
+    toolCallId: ToolCallId
+    traceId: NotRequired[str | None]
+
+
+class RecordFile(TypedDict):
+    kind: FileKind
+    newSha256: NotRequired[Sha256 | None]
+    oldSha256: NotRequired[Sha256 | None]
+    path: LogicalPath
+
+
+class ReplaceRangeInput(TypedDict):
+    content: str
+    dryRun: NotRequired[bool]
+    endLine: int
+    expectedSha256: str
+    path: str
+    reason: str
+    startLine: int
+    stepId: NotRequired[str]
+    toolCallId: NotRequired[str]
+
+
+class ReportApproval(TypedDict):
+    approvalId: ApprovalId
+    decidedBy: NotRequired[str | None]
+    note: NotRequired[str | None]
+    onBehalfOf: NotRequired[str | None]
+    paths: list[str]
+    reason: str
+    reasons: list[str]
+    state: ApprovalState
+    tool: str
+
+
+class ReportBudget(TypedDict):
+    limit: NotRequired[int | None]
+    name: str
+    used: int
+
+
+class ReportCounts(TypedDict):
+    approvalsRequested: int
+    dryRuns: int
+    events: int
+    failed: int
+    reads: int
+    records: int
+    refused: int
+    writes: int
+
+
+class ReportDiff(TypedDict):
+    deletions: int
+    diffSha256: Sha256
+    filesChanged: int
+    insertions: int
+
+
+class ReportEntry(TypedDict):
+    actor: str
+    code: NotRequired[Code | None]
+    durationMicros: NotRequired[int | None]
+    kind: EntryKind
+    lastSeq: NotRequired[int | None]
+    morePaths: NotRequired[int]
+    paths: list[str]
+    reason: NotRequired[str | None]
+    reasons: NotRequired[list[str]]
+    seq: int
+    summary: NotRequired[str | None]
+    timestamp: str
+    tool: str
+
+
+class ReportFile(TypedDict):
+    kind: NotRequired[FileKind | None]
+    lastSeq: int
+    newSha256: NotRequired[Sha256 | None]
+    oldSha256: NotRequired[Sha256 | None]
+    path: str
+    reads: int
+    refused: int
+    writes: int
+
+
+class ReportVerification(TypedDict):
+    checkpointedSeq: int
+    intact: bool
+    problem: NotRequired[str | None]
+    verifiedSeq: int
+
+
+class RequestLimits(TypedDict):
+    bodyTimeoutSeconds: int
+    maxAnswerMemoryBytes: int
+    maxArchiveBytes: int
+    maxBatchCalls: int
+    maxBodyBytes: int
+    maxBodyMemoryBytes: int
+    maxJsonValues: int
+    maxWaitSeconds: int
+    minBytesPerSecond: int
+    pageDefault: int
+    pageMax: int
+    rateBurst: NotRequired[int | None]
+    ratePerSecond: NotRequired[int | None]
+    requestTimeoutSeconds: int
+    tokenConcurrency: int
+
+
+class RevertCallsInput(TypedDict):
+    dryRun: NotRequired[bool]
+    reason: str
+    stepId: NotRequired[str]
+    toSeq: NotRequired[int | None]
+    toolCallId: NotRequired[str]
+    toolCallIds: NotRequired[list[str]]
+
+
+class RevertCallsOutput(TypedDict):
+    artifactUris: list[str]
+    deletions: int
+    files: list[RevertCallsOutputFiles]
+    filesTouched: list[str]
+    headHash: str
+    insertions: int
+    ok: Literal[True]
+    reverted: list[str]
+    seq: int
+    summary: str
+    toolCallId: str
+    warnings: list[str]
+
+
+class RevertCallsOutputFiles(TypedDict):
+    deletions: int
+    insertions: int
+    operation: str
+    path: str
+
+
+Run = TypedDict("Run", {
+    "baseCommit": NotRequired["str | None"],
+    "closedAt": NotRequired["str | None"],
+    "counts": "RunCounts",
+    "createdAt": "str",
+    "createdBy": NotRequired["OperatorName | None"],
+    "disk": "Disk",
+    "expiresAt": NotRequired["str | None"],
+    "headHash": "Sha256",
+    "headSeq": "int",
+    "import": "ImportReport",
+    "labels": "dict[str, str]",
+    "mounts": "list[Mount]",
+    "policy": "Policy",
+    "runId": "RunId",
+    "source": "Source",
+    "state": "RunState",
+})
+
+
+class RunAmounts(TypedDict):
+    quota: QuotaAmounts
+    runBudget: BudgetAmounts
+
+
+class RunChange(TypedDict):
+    files: list[ChangedFile]
+    seq: int
+    timestamp: str
+    tool: str
+    toolCallId: ToolCallId
+
+
+class RunCounts(TypedDict):
+    calls: int
+    denied: int
+    mutations: int
+    pendingApprovals: int
+
+
+RunId: TypeAlias = "str"
+
+
+class RunReport(TypedDict):
+    approvals: list[ReportApproval]
+    baseCommit: NotRequired[str | None]
+    budgets: list[ReportBudget]
+    closedAt: NotRequired[str | None]
+    counts: ReportCounts
+    createdAt: str
+    diff: NotRequired[ReportDiff | None]
+    diffProblem: NotRequired[Code | None]
+    files: list[ReportFile]
+    headHash: Sha256
+    headSeq: int
+    labels: dict[str, str]
+    moreApprovals: int
+    moreEntries: int
+    moreFiles: int
+    policyProfile: str
+    runId: RunId
+    source: dict[str, Any]
+    state: RunState
+    timeline: list[ReportEntry]
+    verification: NotRequired[ReportVerification | None]
+
+
+RunState: TypeAlias = "Literal['preparing', 'open', 'awaiting_approval', 'closed', 'deleted']"
+
+
+RunView: TypeAlias = "Run | OwnRun"
+
+
+Scope: TypeAlias = "Literal['orchestrate', 'approve', 'audit', 'metrics']"
+
+
+class SearchTextInput(TypedDict):
+    caseSensitive: NotRequired[bool]
+    contextLines: NotRequired[int]
+    cursor: NotRequired[str | None]
+    excludeGlob: NotRequired[list[str]]
+    includeGlob: NotRequired[list[str]]
+    maxChars: NotRequired[int | None]
+    maxMatches: NotRequired[int]
+    mode: NotRequired[Literal['literal', 'regex']]
+    mount: NotRequired[str]
+    path: NotRequired[str]
+    query: str
+    stepId: NotRequired[str]
+    toolCallId: NotRequired[str]
+    wholeWord: NotRequired[bool]
+
+
+class SearchTextOutput(TypedDict):
+    contentWithheld: NotRequired[bool]
+    filesSearched: int
+    matches: list[SearchTextOutputMatches]
+    nextCursor: NotRequired[str | None]
+    ok: Literal[True]
+    query: str
+    skipped: NotRequired[list[str]]
+    toolCallId: str
+    truncated: bool
+    truncatedReason: NotRequired[str | None]
+
+
+class SearchTextOutputMatches(TypedDict):
+    after: list[str]
+    before: list[str]
+    column: NotRequired[int]
+    kind: Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'UNKNOWN']
+    line: NotRequired[int]
+    path: str
+    snippet: str
+
+
+class ServiceLimits(TypedDict):
+    exportThreads: int
+    headerTimeoutSeconds: int
+    idleTimeoutSeconds: int
+    importThreads: int
+    maxConnections: int
+    maxDiskBytes: NotRequired[int | None]
+    maxLiveRuns: int
+    maxRuns: NotRequired[int | None]
+    readThreads: int
+    searchThreads: int
+    writeThreads: int
+
+
+Sha256: TypeAlias = "str"
+
+
+class SkippedEntry(TypedDict):
+    path: str
+    reason: str
+
+
+Source: TypeAlias = "SourceEmpty | SourceGit | SourceDirectory | SourceArchive"
+
+
+class SourceEmpty(TypedDict):
+    type: Literal['empty']
+
+
+class SourceGit(TypedDict):
+    ref: NotRequired[str | None]
+    type: Literal['git']
+    url: str
+
+
+class SourceDirectory(TypedDict):
+    path: str
+    type: Literal['directory']
+
+
+class SourceArchive(TypedDict):
+    type: Literal['archive']
+
+
+class StatPathInput(TypedDict):
+    maxChars: NotRequired[int | None]
+    mount: NotRequired[str]
+    path: str
+    stepId: NotRequired[str]
+    toolCallId: NotRequired[str]
+
+
+class StatPathOutput(TypedDict):
+    exists: bool
+    kind: NotRequired[Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'UNKNOWN'] | None]
+    mode: NotRequired[str | None]
+    modifiedAt: NotRequired[str | None]
+    ok: Literal[True]
+    path: str
+    readable: bool
+    reason: NotRequired[str | None]
+    sha256: NotRequired[str | None]
+    sizeBytes: NotRequired[int | None]
+    toolCallId: str
+    type: NotRequired[Literal['file', 'directory', 'symlink', 'other'] | None]
+    writable: bool
+
+
+class StoredFile(TypedDict):
+    created: bool
+    newSha256: NotRequired[Sha256 | None]
+    oldSha256: NotRequired[Sha256 | None]
+    path: LogicalPath
+    sizeBytes: int
+
+
+TokenId: TypeAlias = "str"
+
+
+class ToolCall(TypedDict):
+    actor: str
+    artifactUris: list[str]
+    code: NotRequired[Code | None]
+    decision: Verdict
+    diffSha256: NotRequired[Sha256 | None]
+    durationMicros: int
+    evidence: NotRequired[Evidence | None]
+    files: list[RecordFile]
+    hash: NotRequired[Sha256]
+    input: NotRequired[dict[str, Any] | None]
+    mutates: bool
+    outcome: Outcome
+    pathsRead: list[LogicalPath]
+    pathsWritten: list[LogicalPath]
+    prevHash: Sha256
+    reason: NotRequired[str | None]
+    reasons: list[str]
+    requestId: NotRequired[str | None]
+    runId: RunId
+    seq: int
+    stepId: NotRequired[str | None]
+    timestamp: str
+    tool: str
+    toolCallId: ToolCallId
+    traceId: NotRequired[str | None]
+    approval: NotRequired[Approval | None]
+    contentWithheld: NotRequired[bool]
+
+
+ToolCallId: TypeAlias = "str"
+
+
+class ToolInfo(TypedDict):
+    description: str
+    inputSchema: Any
+    mutates: bool
+    name: str
+    outputSchema: Any
+    permissions: list[str]
+
+
+class ToolLimits(TypedDict):
+    diffWorkspaceMaxBytes: int
+    findFilesMaxGlobs: int
+    findFilesMaxResults: int
+    listDirMaxDepth: int
+    listDirMaxEntries: int
+    maxEntriesBytes: int
+    maxPathBytes: int
+    maxReasonCharacters: int
+    maxStepIdCharacters: int
+    maxToolCallIdCharacters: int
+    rangedReadFactor: int
+    readFileMaxContentBytes: int
+    readFileMaxLineCharacters: int
+    readFileMaxLines: int
+    readFilesMaxContentBytes: int
+    readFilesMaxPaths: int
+    revertCallsMaxCalls: int
+    searchTextMaxContextLines: int
+    searchTextMaxGlobs: int
+    searchTextMaxMatches: int
+    searchTextMaxQueryBytes: int
+    searchTextMaxSeconds: int
+
+
+class ToolList(TypedDict):
+    items: list[ToolInfo]
+    mounts: NotRequired[list[Mount]]
+
+
+class TreeStatsInput(TypedDict):
+    maxChars: NotRequired[int | None]
+    mount: NotRequired[str]
+    path: NotRequired[str]
+    stepId: NotRequired[str]
+    toolCallId: NotRequired[str]
+
+
+class TreeStatsOutput(TypedDict):
+    bytes: int
+    files: int
+    lines: int
+    byExtension: dict[str, TreeStatsOutputByExtension]
+    byKind: dict[str, TreeStatsOutputByKind]
+    directories: int
+    notCounted: int
+    ok: Literal[True]
+    path: str
+    toolCallId: str
+    truncated: NotRequired[bool]
+
+
+class TreeStatsOutputByExtension(TypedDict):
+    bytes: int
+    files: int
+    lines: int
+
+
+class TreeStatsOutputByKind(TypedDict):
+    bytes: int
+    files: int
+    lines: int
+
+
+Trigger: TypeAlias = "Literal['touchesBuildFile', 'touchesSecuritySensitivePath', 'touchesLockfile', 'deletesFile', 'changesPublicApi']"
+
+
+class UploadedArtifact(TypedDict):
+    headHash: NotRequired[Sha256 | None]
+    ok: bool
+    seq: NotRequired[int | None]
+    sha256: Sha256
+    sizeBytes: int
+    uri: str
+
+
+Verdict: TypeAlias = "Literal['ALLOW', 'REQUIRE_APPROVAL', 'DENY']"
+
+
+class WriteFileInput(TypedDict):
+    content: str
+    dryRun: NotRequired[bool]
+    expectedSha256: NotRequired[str | None]
+    mode: NotRequired[Literal['CREATE_NEW', 'REPLACE_EXISTING', 'CREATE_OR_REPLACE']]
+    onConflict: NotRequired[Literal['refuse', 'merge']]
+    path: str
+    reason: str
+    stepId: NotRequired[str]
+    toolCallId: NotRequired[str]
+
+
+class WriteFileOutput(TypedDict):
+    artifactUris: list[str]
+    bytesWritten: int
+    created: bool
+    deletions: int
+    headHash: str
+    insertions: int
+    merged: NotRequired[bool]
+    mergedFrom: NotRequired[str | None]
+    newSha256: str
+    ok: Literal[True]
+    oldSha256: NotRequired[str | None]
+    path: str
+    seq: int
+    summary: str
+    toolCallId: str
+    warnings: list[str]
+
+
+class CallTool(Protocol):
+    """Calls a tool by its name: the input and the answer of each tool."""
+
+    @overload
+    def __call__(self, tool: Literal["apply_patch"], /, **input: Unpack[ApplyPatchInput]) -> ApplyPatchOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["delete_file"], /, **input: Unpack[DeleteFileInput]) -> DeleteFileOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["diff_workspace"], /, **input: Unpack[DiffWorkspaceInput]) -> DiffWorkspaceOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["edit_file"], /, **input: Unpack[EditFileInput]) -> EditFileOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["find_files"], /, **input: Unpack[FindFilesInput]) -> FindFilesOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["list_dir"], /, **input: Unpack[ListDirInput]) -> ListDirOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["move_file"], /, **input: Unpack[MoveFileInput]) -> MoveFileOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["read_file"], /, **input: Unpack[ReadFileInput]) -> ReadFileOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["read_files"], /, **input: Unpack[ReadFilesInput]) -> ReadFilesOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["replace_range"], /, **input: Unpack[ReplaceRangeInput]) -> EditFileOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["revert_calls"], /, **input: Unpack[RevertCallsInput]) -> RevertCallsOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["search_text"], /, **input: Unpack[SearchTextInput]) -> SearchTextOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["stat_path"], /, **input: Unpack[StatPathInput]) -> StatPathOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["tree_stats"], /, **input: Unpack[TreeStatsInput]) -> TreeStatsOutput: ...
+
+    @overload
+    def __call__(self, tool: Literal["write_file"], /, **input: Unpack[WriteFileInput]) -> WriteFileOutput: ...

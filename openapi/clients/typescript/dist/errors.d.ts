@@ -1,0 +1,24 @@
+import type { Problem } from "./types.js";
+/**
+ * A refusal. A request that received no answer throws the error of `fetch` instead.
+ *
+ * `code` is stable, `message` says what is wrong, `hint` what to do next. `problem` has all members of the refusal.
+ */
+export declare class WorkspacedError extends Error {
+    readonly status: number;
+    readonly problem: Partial<Problem>;
+    readonly requestId: string | null;
+    readonly code: string;
+    readonly detail: string;
+    readonly hint: string;
+    constructor(status: number, problem: Partial<Problem>, requestId: string | null);
+}
+/** The call waits for a person's decision. Nothing has changed yet; `Run.toolCall` returns its outcome. */
+export declare class ApprovalRequired extends WorkspacedError {
+    /** The ID of the approval. A dry run has none. */
+    get approvalId(): string | undefined;
+    /** The ID of the call, for `Run.toolCall`. */
+    get callId(): string | undefined;
+}
+/** Reads the refusal in an answer, as JSON or as the text for models. */
+export declare function errorOf(response: Response): Promise<WorkspacedError>;

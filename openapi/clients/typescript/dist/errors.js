@@ -1,0 +1,58 @@
+// Refusals as exceptions.
+/**
+ * A refusal. A request that received no answer throws the error of `fetch` instead.
+ *
+ * `code` is stable, `message` says what is wrong, `hint` what to do next. `problem` has all members of the refusal.
+ */
+export class WorkspacedError extends Error {
+    status;
+    problem;
+    requestId;
+    code;
+    detail;
+    hint;
+    constructor(status, problem, requestId) {
+        const code = problem.code ?? `HTTP_${status}`;
+        const detail = problem.detail ?? "the answer is not one of workspaced";
+        super(`${code}: ${detail}${problem.hint ? ` (${problem.hint})` : ""}`);
+        this.status = status;
+        this.problem = problem;
+        this.requestId = requestId;
+        this.name = new.target.name;
+        this.code = code;
+        this.detail = detail;
+        this.hint = problem.hint ?? "";
+    }
+}
+/** The call waits for a person's decision. Nothing has changed yet; `Run.toolCall` returns its outcome. */
+export class ApprovalRequired extends WorkspacedError {
+    /** The ID of the approval. A dry run has none. */
+    get approvalId() {
+        return this.problem.approvalId ?? undefined;
+    }
+    /** The ID of the call, for `Run.toolCall`. */
+    get callId() {
+        return this.problem.toolCallId ?? undefined;
+    }
+}
+/** Reads the refusal in an answer, as JSON or as the text for models. */
+export async function errorOf(response) {
+    const text = await response.text();
+    const problem = (response.headers.get("content-type") ?? "").startsWith("text/plain") ? ofText(text) : ofJson(text);
+    const kind = problem.code === "APPROVAL_REQUIRED" ? ApprovalRequired : WorkspacedError;
+    return new kind(response.status, problem, response.headers.get("x-request-id"));
+}
+function ofText(text) {
+    const parts = /^([A-Z_]+): ([^\n]*)\n?([^]*)$/.exec(text);
+    return parts ? { code: parts[1], detail: parts[2], hint: parts[3].trim() } : {};
+}
+function ofJson(text) {
+    try {
+        const parsed = JSON.parse(text);
+        return typeof parsed === "object" && parsed !== null ? parsed : {};
+    }
+    catch {
+        // Not of the service: of a proxy, for example. The status says what is known.
+        return {};
+    }
+}

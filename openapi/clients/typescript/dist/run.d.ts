@@ -1,0 +1,96 @@
+import { type FollowOptions, type StreamEvent } from "./streams.js";
+import { type Body, type Query, type Transport } from "./transport.js";
+import type * as types from "./types.js";
+/** What a model reads. `ok` is false for a refusal, whose text says what to do next. */
+export interface TextAnswer {
+    text: string;
+    ok: boolean;
+    status: number;
+    callId: string | null;
+    seq: number | null;
+    sha256: string | null;
+}
+export type EventRecord = Omit<types.AppendEventRequest, "kind" | "summary">;
+export type CommandRecord = Omit<EventRecord, "data"> & {
+    output?: Uint8Array;
+    kind?: "command" | "test";
+};
+/** The requests of one run, made with the token of an operator or of an agent. */
+export declare class Run {
+    private readonly transport;
+    readonly id: string;
+    private readonly path;
+    constructor(transport: Transport, id: string);
+    /** Returns the run; with a token of the run, what its agent may know. */
+    info(): Promise<types.RunView>;
+    /** Ends the changes. Reads go on. */
+    close(): Promise<types.Run>;
+    /** Deletes the run's files. Its records stay. */
+    delete(): Promise<types.Run>;
+    /** Sends the tar or tar.gz that the run is made from, if its source is `archive`. */
+    uploadArchive(content: Body): Promise<types.Run>;
+    /** Issues a further token, for example with `event:append` for a runner. */
+    issueToken(json?: types.IssueTokenRequest): Promise<types.IssuedToken>;
+    /** Revokes a token of the run. */
+    revokeToken(tokenId: string): Promise<void>;
+    /** Calls a tool: `(await run.call("read_file", { path: "a.ts" })).content`. Throws refusals. */
+    call<Tool extends keyof types.Tools>(tool: Tool, input: types.Tools[Tool]["input"]): Promise<types.Tools[Tool]["output"]>;
+    /**
+     * Calls a tool and returns the text for a model, also of a refusal.
+     *
+     * Throws only refusals that a model can do nothing about: an invalid token, overload, an error of the service.
+     */
+    text(tool: string, input?: object): Promise<TextAnswer>;
+    private tool;
+    /** Calls several tools in order; with `atomic`, all take effect or none. */
+    batch(request: types.BatchRequest): Promise<types.BatchResponse>;
+    /** Returns the tools that the token may call, as function-calling interfaces take them. */
+    tools(format?: "workspaced" | "openai" | "anthropic" | "mcp", audience?: "program" | "model"): Promise<Array<{
+        [member: string]: unknown;
+    }>>;
+    /** Returns the record of a call. Waits up to `waitSeconds` for the decision of its approval. */
+    toolCall(callId: string, waitSeconds?: number): Promise<types.ToolCall>;
+    /** Returns what policy would decide about a path or a patch. */
+    explainPolicy(json: types.PolicyQuery): Promise<types.PolicyExplanation>;
+    /** Returns a whole file. */
+    readBytes(path: string): Promise<Uint8Array>;
+    /** Returns a file as a stream, from the byte `start`. */
+    download(path: string, start?: number): Promise<ReadableStream<Uint8Array>>;
+    /** Stores a new file. A stream is sent once; bytes and blobs can be sent again. */
+    createFile(path: string, content: Body, reason: string): Promise<types.StoredFile>;
+    /** Replaces the version of a file that has this hash. */
+    replaceFile(path: string, content: Body, reason: string, expectedSha256: string): Promise<types.StoredFile>;
+    /** Deletes the version of a file that has this hash. */
+    deleteFile(path: string, reason: string, expectedSha256: string): Promise<void>;
+    private put;
+    private file;
+    private stream;
+    /** Returns the changes since the base commit as a diff. */
+    patch(): Promise<string>;
+    /** Returns the tree as a tar.gz, as a stream. */
+    archive(): Promise<ReadableStream<Uint8Array>>;
+    /** Returns the changes as a git bundle, as a stream; the options are the parameters of the route. */
+    bundle(options?: Query): Promise<ReadableStream<Uint8Array>>;
+    /** Returns the account of the run. */
+    report(): Promise<types.RunReport>;
+    /** Returns the account of the run as Markdown, for the body of a pull request. */
+    reportMarkdown(): Promise<string>;
+    /** Records what happened outside of the tools. Needs the permission `event:append`. */
+    recordEvent(kind: types.EventKind, summary: string, more?: EventRecord): Promise<types.AppendedEvent>;
+    /**
+     * Records a command and its outcome. The end of the output is uploaded and named by its digest.
+     *
+     * An output with a credential is refused by the service. Then only its digest and length are recorded.
+     */
+    recordCommand(command: string[], exitCode: number, more?: CommandRecord): Promise<types.AppendedEvent>;
+    /** Stores what is too large for an event, such as a log, under its digest: at most 16 MiB. */
+    uploadArtifact(content: Uint8Array): Promise<types.UploadedArtifact>;
+    /** Returns the diff of a mutation (`art_...`), or an uploaded artifact by its digest. */
+    artifact(artifactId: string): Promise<Uint8Array>;
+    /** Yields the records of the run in order, page by page. */
+    audit(filters?: Query): AsyncGenerator<types.Record>;
+    /** Checks the chain of the run's records. */
+    verify(): Promise<types.AuditVerification>;
+    /** Yields the changes of the run's files as they are made, without a gap, from those after the record `since`. */
+    follow(since?: number, options?: FollowOptions): AsyncGenerator<StreamEvent<types.RunChange>>;
+}

@@ -1,0 +1,207 @@
+// One run: its tools, its files, its events and its records.
+import { crypto } from "./crypto.js";
+import { WorkspacedError } from "./errors.js";
+import { follow } from "./streams.js";
+import { pages } from "./transport.js";
+const MAX_ARTIFACT_BYTES = 16 * 1024 * 1024;
+const BYTES = { "Content-Type": "application/octet-stream" };
+/** The requests of one run, made with the token of an operator or of an agent. */
+export class Run {
+    transport;
+    id;
+    path;
+    constructor(transport, id) {
+        this.transport = transport;
+        this.id = id;
+        this.path = `/v1/runs/${encodeURIComponent(id)}`;
+    }
+    // The run
+    /** Returns the run; with a token of the run, what its agent may know. */
+    info() {
+        return this.transport.json("GET", this.path);
+    }
+    /** Ends the changes. Reads go on. */
+    close() {
+        return this.transport.json("POST", `${this.path}/close`);
+    }
+    /** Deletes the run's files. Its records stay. */
+    delete() {
+        return this.transport.json("DELETE", this.path);
+    }
+    /** Sends the tar or tar.gz that the run is made from, if its source is `archive`. */
+    uploadArchive(content) {
+        const headers = { "Content-Type": "application/x-tar" };
+        return this.transport.json("PUT", `${this.path}/archive`, { content, headers, repeatable: false });
+    }
+    /** Issues a further token, for example with `event:append` for a runner. */
+    issueToken(json = {}) {
+        const headers = { "Idempotency-Key": `token-${crypto.randomUUID()}` };
+        return this.transport.json("POST", `${this.path}/tokens`, { json, headers });
+    }
+    /** Revokes a token of the run. */
+    async revokeToken(tokenId) {
+        await this.transport.send("DELETE", `${this.path}/tokens/${encodeURIComponent(tokenId)}`);
+    }
+    // Tools
+    /** Calls a tool: `(await run.call("read_file", { path: "a.ts" })).content`. Throws refusals. */
+    call(tool, input) {
+        return this.transport.json("POST", this.tool(tool), { json: withCallId(input) });
+    }
+    /**
+     * Calls a tool and returns the text for a model, also of a refusal.
+     *
+     * Throws only refusals that a model can do nothing about: an invalid token, overload, an error of the service.
+     */
+    async text(tool, input = {}) {
+        const options = { json: withCallId(input), headers: { Accept: "text/plain" }, acceptRefusal: true, whole: true };
+        const response = await this.transport.send("POST", this.tool(tool), options);
+        const { headers, status } = response;
+        const seq = headers.get("workspaced-seq");
+        return {
+            text: await response.text(),
+            ok: status === 200,
+            status,
+            callId: headers.get("workspaced-call"),
+            seq: seq === null ? null : Number(seq),
+            sha256: headers.get("workspaced-sha256"),
+        };
+    }
+    tool(name) {
+        return `${this.path}/tools/${encodeURIComponent(name)}`;
+    }
+    /** Calls several tools in order; with `atomic`, all take effect or none. */
+    batch(request) {
+        const calls = request.calls.map((call) => ({ ...call, input: withCallId(call.input ?? {}) }));
+        return this.transport.json("POST", `${this.path}/batch`, { json: { ...request, calls } });
+    }
+    /** Returns the tools that the token may call, as function-calling interfaces take them. */
+    async tools(format = "workspaced", audience = "program") {
+        const query = { format, audience };
+        return (await this.transport.json("GET", "/v1/tools", { query })).items;
+    }
+    /** Returns the record of a call. Waits up to `waitSeconds` for the decision of its approval. */
+    toolCall(callId, waitSeconds = 0) {
+        const path = `${this.path}/tool-calls/${encodeURIComponent(callId)}`;
+        return this.transport.json("GET", path, { query: { waitSeconds }, extraMillis: waitSeconds * 1000 });
+    }
+    /** Returns what policy would decide about a path or a patch. */
+    explainPolicy(json) {
+        return this.transport.json("POST", `${this.path}/policy/explain`, { json });
+    }
+    // Whole files, as bytes
+    /** Returns a whole file. */
+    async readBytes(path) {
+        return new Uint8Array(await (await this.transport.send("GET", this.file(path))).arrayBuffer());
+    }
+    /** Returns a file as a stream, from the byte `start`. */
+    async download(path, start = 0) {
+        return this.stream(this.file(path), {}, start > 0 ? { Range: `bytes=${start}-` } : {});
+    }
+    /** Stores a new file. A stream is sent once; bytes and blobs can be sent again. */
+    createFile(path, content, reason) {
+        return this.put(path, content, reason, { "If-None-Match": "*" });
+    }
+    /** Replaces the version of a file that has this hash. */
+    replaceFile(path, content, reason, expectedSha256) {
+        return this.put(path, content, reason, { "If-Match": `"${expectedSha256}"` });
+    }
+    /** Deletes the version of a file that has this hash. */
+    async deleteFile(path, reason, expectedSha256) {
+        const headers = { ...callHeaders(reason), "If-Match": `"${expectedSha256}"` };
+        await this.transport.send("DELETE", this.file(path), { headers });
+    }
+    put(path, content, reason, condition) {
+        const headers = { ...callHeaders(reason), ...condition, ...BYTES };
+        return this.transport.json("PUT", this.file(path), { content, headers });
+    }
+    file(path) {
+        return `${this.path}/files/${path.split("/").map(encodeURIComponent).join("/")}`;
+    }
+    async stream(path, query = {}, headers = {}) {
+        return (await this.transport.send("GET", path, { query, headers })).body;
+    }
+    // The result
+    /** Returns the changes since the base commit as a diff. */
+    async patch() {
+        return (await this.transport.send("GET", `${this.path}/patch`)).text();
+    }
+    /** Returns the tree as a tar.gz, as a stream. */
+    archive() {
+        return this.stream(`${this.path}/archive`);
+    }
+    /** Returns the changes as a git bundle, as a stream; the options are the parameters of the route. */
+    bundle(options = {}) {
+        return this.stream(`${this.path}/bundle`, options);
+    }
+    /** Returns the account of the run. */
+    report() {
+        return this.transport.json("GET", `${this.path}/report`, { query: { format: "json" } });
+    }
+    /** Returns the account of the run as Markdown, for the body of a pull request. */
+    async reportMarkdown() {
+        return (await this.transport.send("GET", `${this.path}/report`, { query: { format: "markdown" } })).text();
+    }
+    // Events
+    /** Records what happened outside of the tools. Needs the permission `event:append`. */
+    recordEvent(kind, summary, more = {}) {
+        const json = { eventId: `ev_${crypto.randomUUID()}`, ...more, kind, summary: [...summary].slice(0, 500).join("") };
+        return this.transport.json("POST", `${this.path}/events`, { json });
+    }
+    /**
+     * Records a command and its outcome. The end of the output is uploaded and named by its digest.
+     *
+     * An output with a credential is refused by the service. Then only its digest and length are recorded.
+     */
+    async recordCommand(command, exitCode, more = {}) {
+        const { output = new Uint8Array(), kind = "command", ...rest } = more;
+        const data = { command, exitCode };
+        if (output.length > 0) {
+            const kept = output.slice(-MAX_ARTIFACT_BYTES);
+            Object.assign(data, { outputSha256: await digest(kept), outputBytes: output.length });
+            try {
+                data["output"] = (await this.uploadArtifact(kept)).uri;
+            }
+            catch (refusal) {
+                if (!(refusal instanceof WorkspacedError) || refusal.code !== "POLICY_DENIED_SECRET")
+                    throw refusal;
+                data["outputRefused"] = refusal.code;
+            }
+        }
+        return this.recordEvent(kind, `\`${command.join(" ")}\` ended with ${exitCode}`, { ...rest, data });
+    }
+    /** Stores what is too large for an event, such as a log, under its digest: at most 16 MiB. */
+    async uploadArtifact(content) {
+        const path = `${this.path}/artifacts/sha256/${await digest(content)}`;
+        return this.transport.json("PUT", path, { content, headers: BYTES });
+    }
+    /** Returns the diff of a mutation (`art_...`), or an uploaded artifact by its digest. */
+    async artifact(artifactId) {
+        const middle = artifactId.startsWith("art_") ? "" : "sha256/";
+        const path = `${this.path}/artifacts/${middle}${encodeURIComponent(artifactId)}`;
+        return new Uint8Array(await (await this.transport.send("GET", path)).arrayBuffer());
+    }
+    // Records
+    /** Yields the records of the run in order, page by page. */
+    audit(filters = {}) {
+        return pages(this.transport, `${this.path}/audit`, filters);
+    }
+    /** Checks the chain of the run's records. */
+    verify() {
+        return this.transport.json("GET", `${this.path}/audit/verify`);
+    }
+    /** Yields the changes of the run's files as they are made, without a gap, from those after the record `since`. */
+    follow(since = 0, options = {}) {
+        return follow(this.transport, `${this.path}/changes`, { since }, options);
+    }
+}
+/** An input with the ID that makes each repetition of the request the same call. */
+function withCallId(input) {
+    return { toolCallId: `tc_${crypto.randomUUID()}`, ...input };
+}
+function callHeaders(reason) {
+    return { "X-Reason": `utf-8''${encodeURIComponent(reason)}`, "X-Tool-Call-Id": `tc_${crypto.randomUUID()}` };
+}
+async function digest(content) {
+    const hash = await crypto.subtle.digest("SHA-256", content);
+    return [...new Uint8Array(hash)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}

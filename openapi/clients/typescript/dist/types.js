@@ -1,0 +1,2 @@
+// The objects of the API. Written by `generate_types.py` from the API document: do not edit.
+export {};

@@ -1,0 +1,60 @@
+// Refusals as exceptions.
+
+import type { Problem } from "./types.js";
+
+/**
+ * A refusal. A request that received no answer throws the error of `fetch` instead.
+ *
+ * `code` is stable, `message` says what is wrong, `hint` what to do next. `problem` has all members of the refusal.
+ */
+export class WorkspacedError extends Error {
+  readonly code: string;
+  readonly detail: string;
+  readonly hint: string;
+
+  constructor(readonly status: number, readonly problem: Partial<Problem>, readonly requestId: string | null) {
+    const code = problem.code ?? `HTTP_${status}`;
+    const detail = problem.detail ?? "the answer is not one of workspaced";
+    super(`${code}: ${detail}${problem.hint ? ` (${problem.hint})` : ""}`);
+    this.name = new.target.name;
+    this.code = code;
+    this.detail = detail;
+    this.hint = problem.hint ?? "";
+  }
+}
+
+/** The call waits for a person's decision. Nothing has changed yet; `Run.toolCall` returns its outcome. */
+export class ApprovalRequired extends WorkspacedError {
+  /** The ID of the approval. A dry run has none. */
+  get approvalId(): string | undefined {
+    return this.problem.approvalId ?? undefined;
+  }
+
+  /** The ID of the call, for `Run.toolCall`. */
+  get callId(): string | undefined {
+    return this.problem.toolCallId ?? undefined;
+  }
+}
+
+/** Reads the refusal in an answer, as JSON or as the text for models. */
+export async function errorOf(response: Response): Promise<WorkspacedError> {
+  const text = await response.text();
+  const problem = (response.headers.get("content-type") ?? "").startsWith("text/plain") ? ofText(text) : ofJson(text);
+  const kind = problem.code === "APPROVAL_REQUIRED" ? ApprovalRequired : WorkspacedError;
+  return new kind(response.status, problem, response.headers.get("x-request-id"));
+}
+
+function ofText(text: string): Partial<Problem> {
+  const parts = /^([A-Z_]+): ([^\n]*)\n?([^]*)$/.exec(text);
+  return parts ? { code: parts[1] as Problem["code"], detail: parts[2]!, hint: parts[3]!.trim() } : {};
+}
+
+function ofJson(text: string): Partial<Problem> {
+  try {
+    const parsed: unknown = JSON.parse(text);
+    return typeof parsed === "object" && parsed !== null ? parsed : {};
+  } catch {
+    // Not of the service: of a proxy, for example. The status says what is known.
+    return {};
+  }
+}

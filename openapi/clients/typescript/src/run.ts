@@ -1,0 +1,264 @@
+// One run: its tools, its files, its events and its records.
+
+import { crypto } from "./crypto.js";
+import { WorkspacedError } from "./errors.js";
+import { follow, type FollowOptions, type StreamEvent } from "./streams.js";
+import { pages, type Body, type Query, type Transport } from "./transport.js";
+import type * as types from "./types.js";
+
+const MAX_ARTIFACT_BYTES = 16 * 1024 * 1024;
+const BYTES = { "Content-Type": "application/octet-stream" };
+
+/** What a model reads. `ok` is false for a refusal, whose text says what to do next. */
+export interface TextAnswer {
+  text: string;
+  ok: boolean;
+  status: number;
+  callId: string | null;
+  seq: number | null;
+  sha256: string | null;
+}
+
+export type EventRecord = Omit<types.AppendEventRequest, "kind" | "summary">;
+export type CommandRecord = Omit<EventRecord, "data"> & { output?: Uint8Array; kind?: "command" | "test" };
+
+/** The requests of one run, made with the token of an operator or of an agent. */
+export class Run {
+  private readonly path: string;
+
+  constructor(private readonly transport: Transport, readonly id: string) {
+    this.path = `/v1/runs/${encodeURIComponent(id)}`;
+  }
+
+  // The run
+
+  /** Returns the run; with a token of the run, what its agent may know. */
+  info(): Promise<types.RunView> {
+    return this.transport.json("GET", this.path);
+  }
+
+  /** Ends the changes. Reads go on. */
+  close(): Promise<types.Run> {
+    return this.transport.json("POST", `${this.path}/close`);
+  }
+
+  /** Deletes the run's files. Its records stay. */
+  delete(): Promise<types.Run> {
+    return this.transport.json("DELETE", this.path);
+  }
+
+  /** Sends the tar or tar.gz that the run is made from, if its source is `archive`. */
+  uploadArchive(content: Body): Promise<types.Run> {
+    const headers = { "Content-Type": "application/x-tar" };
+    return this.transport.json("PUT", `${this.path}/archive`, { content, headers, repeatable: false });
+  }
+
+  /** Issues a further token, for example with `event:append` for a runner. */
+  issueToken(json: types.IssueTokenRequest = {}): Promise<types.IssuedToken> {
+    const headers = { "Idempotency-Key": `token-${crypto.randomUUID()}` };
+    return this.transport.json("POST", `${this.path}/tokens`, { json, headers });
+  }
+
+  /** Revokes a token of the run. */
+  async revokeToken(tokenId: string): Promise<void> {
+    await this.transport.send("DELETE", `${this.path}/tokens/${encodeURIComponent(tokenId)}`);
+  }
+
+  // Tools
+
+  /** Calls a tool: `(await run.call("read_file", { path: "a.ts" })).content`. Throws refusals. */
+  call<Tool extends keyof types.Tools>(tool: Tool, input: types.Tools[Tool]["input"]): Promise<types.Tools[Tool]["output"]> {
+    return this.transport.json("POST", this.tool(tool), { json: withCallId(input) });
+  }
+
+  /**
+   * Calls a tool and returns the text for a model, also of a refusal.
+   *
+   * Throws only refusals that a model can do nothing about: an invalid token, overload, an error of the service.
+   */
+  async text(tool: string, input: object = {}): Promise<TextAnswer> {
+    const options = { json: withCallId(input), headers: { Accept: "text/plain" }, acceptRefusal: true, whole: true };
+    const response = await this.transport.send("POST", this.tool(tool), options);
+    const { headers, status } = response;
+    const seq = headers.get("workspaced-seq");
+    return {
+      text: await response.text(),
+      ok: status === 200,
+      status,
+      callId: headers.get("workspaced-call"),
+      seq: seq === null ? null : Number(seq),
+      sha256: headers.get("workspaced-sha256"),
+    };
+  }
+
+  private tool(name: string): string {
+    return `${this.path}/tools/${encodeURIComponent(name)}`;
+  }
+
+  /** Calls several tools in order; with `atomic`, all take effect or none. */
+  batch(request: types.BatchRequest): Promise<types.BatchResponse> {
+    const calls = request.calls.map((call) => ({ ...call, input: withCallId(call.input ?? {}) }));
+    return this.transport.json("POST", `${this.path}/batch`, { json: { ...request, calls } });
+  }
+
+  /** Returns the tools that the token may call, as function-calling interfaces take them. */
+  async tools(
+    format: "workspaced" | "openai" | "anthropic" | "mcp" = "workspaced",
+    audience: "program" | "model" = "program",
+  ): Promise<Array<{ [member: string]: unknown }>> {
+    const query = { format, audience };
+    return (await this.transport.json<{ items: Array<{ [member: string]: unknown }> }>("GET", "/v1/tools", { query })).items;
+  }
+
+  /** Returns the record of a call. Waits up to `waitSeconds` for the decision of its approval. */
+  toolCall(callId: string, waitSeconds = 0): Promise<types.ToolCall> {
+    const path = `${this.path}/tool-calls/${encodeURIComponent(callId)}`;
+    return this.transport.json("GET", path, { query: { waitSeconds }, extraMillis: waitSeconds * 1000 });
+  }
+
+  /** Returns what policy would decide about a path or a patch. */
+  explainPolicy(json: types.PolicyQuery): Promise<types.PolicyExplanation> {
+    return this.transport.json("POST", `${this.path}/policy/explain`, { json });
+  }
+
+  // Whole files, as bytes
+
+  /** Returns a whole file. */
+  async readBytes(path: string): Promise<Uint8Array> {
+    return new Uint8Array(await (await this.transport.send("GET", this.file(path))).arrayBuffer());
+  }
+
+  /** Returns a file as a stream, from the byte `start`. */
+  async download(path: string, start = 0): Promise<ReadableStream<Uint8Array>> {
+    return this.stream(this.file(path), {}, start > 0 ? { Range: `bytes=${start}-` } : {});
+  }
+
+  /** Stores a new file. A stream is sent once; bytes and blobs can be sent again. */
+  createFile(path: string, content: Body, reason: string): Promise<types.StoredFile> {
+    return this.put(path, content, reason, { "If-None-Match": "*" });
+  }
+
+  /** Replaces the version of a file that has this hash. */
+  replaceFile(path: string, content: Body, reason: string, expectedSha256: string): Promise<types.StoredFile> {
+    return this.put(path, content, reason, { "If-Match": `"${expectedSha256}"` });
+  }
+
+  /** Deletes the version of a file that has this hash. */
+  async deleteFile(path: string, reason: string, expectedSha256: string): Promise<void> {
+    const headers = { ...callHeaders(reason), "If-Match": `"${expectedSha256}"` };
+    await this.transport.send("DELETE", this.file(path), { headers });
+  }
+
+  private put(path: string, content: Body, reason: string, condition: { [name: string]: string }): Promise<types.StoredFile> {
+    const headers = { ...callHeaders(reason), ...condition, ...BYTES };
+    return this.transport.json("PUT", this.file(path), { content, headers });
+  }
+
+  private file(path: string): string {
+    return `${this.path}/files/${path.split("/").map(encodeURIComponent).join("/")}`;
+  }
+
+  private async stream(path: string, query: Query = {}, headers: { [name: string]: string } = {}) {
+    return (await this.transport.send("GET", path, { query, headers })).body!;
+  }
+
+  // The result
+
+  /** Returns the changes since the base commit as a diff. */
+  async patch(): Promise<string> {
+    return (await this.transport.send("GET", `${this.path}/patch`)).text();
+  }
+
+  /** Returns the tree as a tar.gz, as a stream. */
+  archive(): Promise<ReadableStream<Uint8Array>> {
+    return this.stream(`${this.path}/archive`);
+  }
+
+  /** Returns the changes as a git bundle, as a stream; the options are the parameters of the route. */
+  bundle(options: Query = {}): Promise<ReadableStream<Uint8Array>> {
+    return this.stream(`${this.path}/bundle`, options);
+  }
+
+  /** Returns the account of the run. */
+  report(): Promise<types.RunReport> {
+    return this.transport.json("GET", `${this.path}/report`, { query: { format: "json" } });
+  }
+
+  /** Returns the account of the run as Markdown, for the body of a pull request. */
+  async reportMarkdown(): Promise<string> {
+    return (await this.transport.send("GET", `${this.path}/report`, { query: { format: "markdown" } })).text();
+  }
+
+  // Events
+
+  /** Records what happened outside of the tools. Needs the permission `event:append`. */
+  recordEvent(kind: types.EventKind, summary: string, more: EventRecord = {}): Promise<types.AppendedEvent> {
+    const json = { eventId: `ev_${crypto.randomUUID()}`, ...more, kind, summary: [...summary].slice(0, 500).join("") };
+    return this.transport.json("POST", `${this.path}/events`, { json });
+  }
+
+  /**
+   * Records a command and its outcome. The end of the output is uploaded and named by its digest.
+   *
+   * An output with a credential is refused by the service. Then only its digest and length are recorded.
+   */
+  async recordCommand(command: string[], exitCode: number, more: CommandRecord = {}): Promise<types.AppendedEvent> {
+    const { output = new Uint8Array(), kind = "command", ...rest } = more;
+    const data: { [member: string]: unknown } = { command, exitCode };
+    if (output.length > 0) {
+      const kept = output.slice(-MAX_ARTIFACT_BYTES);
+      Object.assign(data, { outputSha256: await digest(kept), outputBytes: output.length });
+      try {
+        data["output"] = (await this.uploadArtifact(kept)).uri;
+      } catch (refusal) {
+        if (!(refusal instanceof WorkspacedError) || refusal.code !== "POLICY_DENIED_SECRET") throw refusal;
+        data["outputRefused"] = refusal.code;
+      }
+    }
+    return this.recordEvent(kind, `\`${command.join(" ")}\` ended with ${exitCode}`, { ...rest, data });
+  }
+
+  /** Stores what is too large for an event, such as a log, under its digest: at most 16 MiB. */
+  async uploadArtifact(content: Uint8Array): Promise<types.UploadedArtifact> {
+    const path = `${this.path}/artifacts/sha256/${await digest(content)}`;
+    return this.transport.json("PUT", path, { content, headers: BYTES });
+  }
+
+  /** Returns the diff of a mutation (`art_...`), or an uploaded artifact by its digest. */
+  async artifact(artifactId: string): Promise<Uint8Array> {
+    const middle = artifactId.startsWith("art_") ? "" : "sha256/";
+    const path = `${this.path}/artifacts/${middle}${encodeURIComponent(artifactId)}`;
+    return new Uint8Array(await (await this.transport.send("GET", path)).arrayBuffer());
+  }
+
+  // Records
+
+  /** Yields the records of the run in order, page by page. */
+  audit(filters: Query = {}): AsyncGenerator<types.Record> {
+    return pages(this.transport, `${this.path}/audit`, filters);
+  }
+
+  /** Checks the chain of the run's records. */
+  verify(): Promise<types.AuditVerification> {
+    return this.transport.json("GET", `${this.path}/audit/verify`);
+  }
+
+  /** Yields the changes of the run's files as they are made, without a gap, from those after the record `since`. */
+  follow(since = 0, options: FollowOptions = {}): AsyncGenerator<StreamEvent<types.RunChange>> {
+    return follow(this.transport, `${this.path}/changes`, { since }, options);
+  }
+}
+
+/** An input with the ID that makes each repetition of the request the same call. */
+function withCallId(input: object): object {
+  return { toolCallId: `tc_${crypto.randomUUID()}`, ...input };
+}
+
+function callHeaders(reason: string): { [name: string]: string } {
+  return { "X-Reason": `utf-8''${encodeURIComponent(reason)}`, "X-Tool-Call-Id": `tc_${crypto.randomUUID()}` };
+}
+
+async function digest(content: Uint8Array): Promise<string> {
+  const hash = await crypto.subtle.digest("SHA-256", content as Uint8Array<ArrayBuffer>);
+  return [...new Uint8Array(hash)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,1430 @@
+// The objects of the API. Written by `generate_types.py` from the API document: do not edit.
+
+export interface AppendEventRequest {
+  data?: { [name: string]: unknown } | null;
+  durationMicros?: number | null;
+  eventId?: string | null;
+  kind: EventKind;
+  startedAt?: string | null;
+  stepId?: string | null;
+  summary: string;
+}
+
+export interface AppendEventsRequest {
+  events: Array<AppendEventRequest>;
+}
+
+export interface AppendedEvent {
+  eventId: ToolCallId;
+  headHash: Sha256;
+  ok: boolean;
+  seq: number;
+}
+
+export interface AppendedEvents {
+  events: Array<AppendedEvent>;
+  ok: boolean;
+}
+
+export interface ApplyPatchInput {
+  dryRun?: boolean;
+  expectedBaseCommit?: string | null;
+  expectedSha256?: { [name: string]: string };
+  patch: string;
+  reason: string;
+  stepId?: string;
+  toolCallId?: string;
+}
+
+export interface ApplyPatchOutput {
+  applied: boolean;
+  artifactUris: Array<string>;
+  deletions: number;
+  dryRun: boolean;
+  files: Array<ApplyPatchOutputFiles>;
+  filesTouched: Array<string>;
+  headHash: string;
+  insertions: number;
+  newWorkspaceDiffSha256?: string | null;
+  ok: true;
+  seq: number;
+  summary: string;
+  toolCallId: string;
+  warnings: Array<string>;
+}
+
+export interface ApplyPatchOutputFiles {
+  deletions: number;
+  from?: string | null;
+  insertions: number;
+  newSha256?: string | null;
+  offsets: Array<ApplyPatchOutputFilesOffsets>;
+  oldSha256?: string | null;
+  operation: string;
+  path: string;
+}
+
+export interface ApplyPatchOutputFilesOffsets {
+  hunk: number;
+  offset: number;
+}
+
+export interface Approval {
+  actor: string;
+  approvalId: ApprovalId;
+  approvedBy: Array<OperatorName>;
+  approvers: number;
+  createdAt: string;
+  decidedBy?: string | null;
+  diff: string;
+  expiresAt: string;
+  files: Array<ApprovalFile>;
+  notCreator: boolean;
+  note?: string | null;
+  onBehalfOf?: string | null;
+  reason: string;
+  reasons: Array<string>;
+  runId: RunId;
+  state: ApprovalState;
+  tool: string;
+  toolCallId: ToolCallId;
+}
+
+export interface ApprovalDecision {
+  decidedBy?: string | null;
+  note?: string | null;
+  onBehalfOf?: string | null;
+}
+
+export interface ApprovalFile {
+  newSha256?: Sha256 | null;
+  oldSha256?: Sha256 | null;
+  operation: string;
+  path: LogicalPath;
+}
+
+export type ApprovalId = string;
+
+export interface ApprovalResult {
+  actor: string;
+  approvalId: ApprovalId;
+  approvedBy: Array<OperatorName>;
+  approvers: number;
+  createdAt: string;
+  decidedBy?: string | null;
+  diff: string;
+  expiresAt: string;
+  files: Array<ApprovalFile>;
+  notCreator: boolean;
+  note?: string | null;
+  onBehalfOf?: string | null;
+  reason: string;
+  reasons: Array<string>;
+  runId: RunId;
+  state: ApprovalState;
+  tool: string;
+  toolCallId: ToolCallId;
+  headHash?: Sha256 | null;
+  seq?: number | null;
+}
+
+export interface ApprovalRule {
+  approvers?: number;
+  notCreator?: boolean;
+}
+
+export interface ApprovalRuleOverrides {
+  approvers?: number | null;
+  notCreator?: boolean | null;
+}
+
+export type ApprovalState = "pending" | "approved" | "denied" | "expired" | "failed";
+
+export type ArtifactId = string;
+
+export interface AuditVerification {
+  firstBreak?: ChainBreak | null;
+  headHash: Sha256;
+  headSeq: number;
+  intact: boolean;
+  missingDiffs?: number;
+  records: number;
+  runId: RunId;
+  checkpointedSeq: number;
+}
+
+export interface BatchCall {
+  input?: { [name: string]: unknown };
+  tool: string;
+}
+
+export interface BatchRequest {
+  atomic?: boolean;
+  calls: Array<BatchCall>;
+  stopOnError?: boolean;
+}
+
+export interface BatchResponse {
+  failedCall?: number | null;
+  ok: boolean;
+  results: Array<BatchResult>;
+  skipped: number;
+}
+
+export interface BatchResult {
+  answer: { [name: string]: unknown };
+  status: number;
+  tool: string;
+}
+
+export interface Budget {
+  maxBytes?: number;
+  maxDeletions?: number;
+  maxFilesDeleted?: number;
+  maxFilesTouched?: number;
+  maxInsertions?: number;
+}
+
+export interface BudgetAmounts {
+  bytes?: number | null;
+  deletions?: number | null;
+  filesDeleted?: number | null;
+  filesTouched?: number | null;
+  insertions?: number | null;
+}
+
+export interface BudgetOverrides {
+  maxBytes?: number | null;
+  maxDeletions?: number | null;
+  maxFilesDeleted?: number | null;
+  maxFilesTouched?: number | null;
+  maxInsertions?: number | null;
+}
+
+export interface BundleLimits {
+  maxAuthorCharacters: number;
+  maxMessageBytes: number;
+}
+
+export interface ChainBreak {
+  problem: string;
+  seq: number;
+}
+
+export interface ChainReport {
+  firstBreak?: ChainBreak | null;
+  headHash: Sha256;
+  headSeq: number;
+  intact: boolean;
+  missingDiffs?: number;
+  records: number;
+  runId: RunId;
+}
+
+export interface ChangeList {
+  items: Array<RunChange>;
+  more: boolean;
+  nextSince: number;
+}
+
+export interface ChangedFile {
+  change: string;
+  kind: FileKind;
+  newSha256?: Sha256 | null;
+  oldSha256?: Sha256 | null;
+  path: LogicalPath;
+}
+
+export interface CheckpointLeaf {
+  headHash: Sha256;
+  headSeq: number;
+  runId: RunId;
+}
+
+export type Code = "BODY_TOO_LARGE" | "UNAUTHENTICATED" | "FORBIDDEN" | "RATE_LIMITED" | "RUN_NOT_FOUND" | "TOOL_NOT_FOUND" | "INVALID_REQUEST" | "PATCH_INVALID" | "PRECONDITION_REQUIRED" | "TOOL_CALL_ID_REUSED" | "IDEMPOTENCY_KEY_REUSED" | "PATH_REJECTED" | "RUN_CLOSED" | "RUN_NEEDS_REPAIR" | "BASE_COMMIT_MISMATCH" | "POLICY_DENIED_SECRET" | "POLICY_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "NOT_A_DIRECTORY" | "NOT_A_FILE" | "FILE_TOO_LARGE" | "UNSUPPORTED_BINARY" | "WRITE_CONFLICT" | "PATCH_CONFLICT" | "EDIT_NOT_FOUND" | "EDIT_NOT_UNIQUE" | "REVERT_CONFLICT" | "PATCH_BUDGET_EXCEEDED" | "QUOTA_EXCEEDED" | "APPROVAL_REQUIRED" | "BATCH_NOT_DONE" | "UNAVAILABLE" | "INTERNAL";
+
+export interface Conflict {
+  appliesAt?: Array<number>;
+  expected: string;
+  found: string;
+  hunk: number;
+  line: number;
+  path: string;
+  reason: string;
+}
+
+export interface ConflictRegion {
+  base: string;
+  current: string;
+  line: number;
+  new: string;
+}
+
+export interface ConsistencyProof {
+  from: number;
+  proof: Array<Sha256>;
+  to: number;
+}
+
+export interface CreateOperatorRequest {
+  expiresAt?: string | null;
+  name: string;
+  scopes: Array<Scope>;
+}
+
+export interface CreateRunRequest {
+  labels?: { [name: string]: string } | null;
+  mounts?: Array<MountRequest> | null;
+  policy?: PolicyOverrides | null;
+  runId?: RunId | null;
+  source: Source;
+  ttlSeconds?: number | null;
+}
+
+export interface CreatedOperator {
+  createdAt?: string | null;
+  createdBy?: string | null;
+  expiresAt?: string | null;
+  name: OperatorName;
+  revokedAt?: string | null;
+  scopes: Array<Scope>;
+  token: string;
+}
+
+export interface CreatedRun {
+  run: Run;
+  token: IssuedToken;
+}
+
+export interface DeleteFileInput {
+  dryRun?: boolean;
+  expectedSha256?: string | null;
+  path: string;
+  reason: string;
+  stepId?: string;
+  toolCallId?: string;
+}
+
+export interface DeleteFileOutput {
+  artifactUris: Array<string>;
+  headHash: string;
+  ok: true;
+  oldSha256: string;
+  path: string;
+  seq: number;
+  summary: string;
+  toolCallId: string;
+  warnings: Array<string>;
+}
+
+export interface DiffWorkspaceInput {
+  atSeq?: number | null;
+  checkTree?: boolean;
+  maxBytes?: number;
+  maxChars?: number | null;
+  mount?: string;
+  path?: string | null;
+  statOnly?: boolean;
+  stepId?: string;
+  toolCallId?: string;
+}
+
+export interface DiffWorkspaceOutput {
+  atSeq?: number | null;
+  baseCommit: string;
+  contentWithheld?: boolean;
+  deletions: number;
+  diff: string;
+  diffSha256: string;
+  files: Array<DiffWorkspaceOutputFiles>;
+  filesChanged: number;
+  insertions: number;
+  nextPath?: string | null;
+  ok: true;
+  stat: string;
+  toolCallId: string;
+  treeChecked?: boolean | null;
+  truncated: boolean;
+  truncatedReason?: string | null;
+}
+
+export interface DiffWorkspaceOutputFiles {
+  binary: boolean;
+  deletions: number;
+  insertions: number;
+  newSha256?: string | null;
+  oldSha256?: string | null;
+  path: string;
+  status: string;
+}
+
+export interface Disk {
+  bytes: number;
+  files: number;
+}
+
+export interface DriftEntry {
+  actualSha256?: Sha256 | null;
+  change: string;
+  expectedSha256?: Sha256 | null;
+  path: string;
+}
+
+export interface DriftReport {
+  items: Array<DriftEntry>;
+  truncated: boolean;
+  written: number;
+}
+
+export interface EditFileInput {
+  dryRun?: boolean;
+  expectedSha256?: string | null;
+  newString: string;
+  oldString: string;
+  path: string;
+  reason: string;
+  replaceAll?: boolean;
+  stepId?: string;
+  toolCallId?: string;
+}
+
+export interface EditFileOutput {
+  artifactUris: Array<string>;
+  bytesWritten: number;
+  created: boolean;
+  deletions: number;
+  headHash: string;
+  insertions: number;
+  newSha256: string;
+  ok: true;
+  oldSha256: string;
+  path: string;
+  replacements: number;
+  seq: number;
+  summary: string;
+  toolCallId: string;
+  warnings: Array<string>;
+}
+
+export interface Entry {
+  kind?: FileKind | null;
+  path: string;
+  readable: boolean;
+  reason?: string | null;
+  sizeBytes?: number | null;
+  type: EntryType;
+}
+
+export type EntryKind = "read" | "write" | "dry_run" | "refused" | "approval_requested" | "failed" | "event" | "lifecycle" | "export";
+
+export type EntryType = "file" | "directory" | "symlink" | "other";
+
+export type EventKind = "prompt" | "model" | "command" | "test" | "message" | "handoff" | "evidence" | "link";
+
+export interface Evidence {
+  command?: string | null;
+  eventId?: string | null;
+  exitCode?: number | null;
+  outputSha256?: Sha256 | null;
+}
+
+export type FileKind = "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "UNKNOWN";
+
+export interface FindFilesInput {
+  cursor?: string | null;
+  glob: Array<string>;
+  maxChars?: number | null;
+  maxResults?: number;
+  mount?: string;
+  path?: string;
+  sort?: "path" | "modified" | "size";
+  stepId?: string;
+  toolCallId?: string;
+}
+
+export interface FindFilesOutput {
+  entries: Array<FindFilesOutputEntries>;
+  nextCursor?: string | null;
+  ok: true;
+  toolCallId: string;
+  totalEntries?: number | null;
+  truncated: boolean;
+  truncatedReason?: string | null;
+}
+
+export interface FindFilesOutputEntries {
+  kind?: "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "UNKNOWN" | null;
+  modifiedAt: string;
+  path: string;
+  readable: boolean;
+  reason?: string | null;
+  sizeBytes?: number | null;
+  type: "file" | "directory" | "symlink" | "other";
+}
+
+export interface Health {
+  ok: boolean;
+}
+
+export interface ImportReport {
+  bytes: number;
+  files: number;
+  leftOut: Array<SkippedEntry>;
+  leftOutMore?: number;
+  progress: string;
+}
+
+export interface InclusionProof {
+  checkpoint: string;
+  leaf: CheckpointLeaf;
+  leafIndex: number;
+  nextSeq?: number | null;
+  proof: Array<Sha256>;
+  recordHash: Sha256;
+  records: Array<Record>;
+  seq: number;
+  treeSize: number;
+}
+
+export interface IssueTokenRequest {
+  expiresAt?: string | null;
+  permissions?: Array<Permission> | null;
+}
+
+export interface IssuedToken {
+  expiresAt?: string | null;
+  permissions: Array<Permission>;
+  token: string;
+  tokenId: TokenId;
+}
+
+export interface Limits {
+  bundle: BundleLimits;
+  defaultBudget: Budget;
+  requests: RequestLimits;
+  service: ServiceLimits;
+  tools: ToolLimits;
+}
+
+export interface ListDirInput {
+  atSeq?: number | null;
+  cursor?: string | null;
+  includeHidden?: boolean;
+  includeIgnored?: boolean;
+  maxChars?: number | null;
+  maxDepth?: number;
+  maxEntries?: number;
+  mount?: string;
+  path?: string;
+  stepId?: string;
+  toolCallId?: string;
+}
+
+export interface ListDirOutput {
+  atSeq?: number | null;
+  entries: Array<ListDirOutputEntries>;
+  nextCursor?: string | null;
+  ok: true;
+  path: string;
+  toolCallId: string;
+  totalEntries?: number | null;
+  truncated: boolean;
+  truncatedReason?: string | null;
+}
+
+export interface ListDirOutputEntries {
+  kind?: "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "UNKNOWN" | null;
+  path: string;
+  readable: boolean;
+  reason?: string | null;
+  sizeBytes?: number | null;
+  type: "file" | "directory" | "symlink" | "other";
+}
+
+export type LogicalPath = string;
+
+export interface Mount {
+  description: string;
+  entries?: Array<string>;
+  name: string;
+}
+
+export interface MountRequest {
+  description: string;
+  name: string;
+  path: string;
+}
+
+export interface MoveFileInput {
+  dryRun?: boolean;
+  expectedSha256?: string | null;
+  from: string;
+  reason: string;
+  stepId?: string;
+  to: string;
+  toolCallId?: string;
+}
+
+export interface MoveFileOutput {
+  artifactUris: Array<string>;
+  from: string;
+  headHash: string;
+  ok: true;
+  seq: number;
+  sha256: string;
+  summary: string;
+  to: string;
+  toolCallId: string;
+  warnings: Array<string>;
+}
+
+export interface NearestText {
+  difference: string;
+  line: number;
+}
+
+export interface Operator {
+  createdAt?: string | null;
+  createdBy?: string | null;
+  expiresAt?: string | null;
+  name: OperatorName;
+  revokedAt?: string | null;
+  scopes: Array<Scope>;
+}
+
+export type OperatorName = string;
+
+export type Outcome = "ok" | "refused" | "pending" | "failed";
+
+export interface OwnRun {
+  baseCommit?: string | null;
+  closedAt?: string | null;
+  createdAt: string;
+  entries?: Array<Entry> | null;
+  expiresAt?: string | null;
+  mounts: Array<Mount>;
+  policy: Policy;
+  remaining: RunAmounts;
+  runId: RunId;
+  state: RunState;
+  token: OwnToken;
+  truncated?: boolean;
+  usage: RunAmounts;
+}
+
+export interface OwnToken {
+  expiresAt?: string | null;
+  permissions: Array<Permission>;
+  tokenId: TokenId;
+}
+
+export interface Page_Approval {
+  items: Array<Page_ApprovalItems>;
+  nextCursor?: string | null;
+}
+
+export interface Page_ApprovalItems {
+  actor: string;
+  approvalId: ApprovalId;
+  approvedBy: Array<OperatorName>;
+  approvers: number;
+  createdAt: string;
+  decidedBy?: string | null;
+  diff: string;
+  expiresAt: string;
+  files: Array<ApprovalFile>;
+  notCreator: boolean;
+  note?: string | null;
+  onBehalfOf?: string | null;
+  reason: string;
+  reasons: Array<string>;
+  runId: RunId;
+  state: ApprovalState;
+  tool: string;
+  toolCallId: ToolCallId;
+}
+
+export interface Page_Operator {
+  items: Array<Page_OperatorItems>;
+  nextCursor?: string | null;
+}
+
+export interface Page_OperatorItems {
+  createdAt?: string | null;
+  createdBy?: string | null;
+  expiresAt?: string | null;
+  name: OperatorName;
+  revokedAt?: string | null;
+  scopes: Array<Scope>;
+}
+
+export interface Page_Record {
+  items: Array<Page_RecordItems>;
+  nextCursor?: string | null;
+}
+
+export interface Page_RecordItems {
+  actor: string;
+  artifactUris: Array<string>;
+  code?: Code | null;
+  decision: Verdict;
+  diffSha256?: Sha256 | null;
+  durationMicros: number;
+  evidence?: Evidence | null;
+  files: Array<RecordFile>;
+  hash?: Sha256;
+  input?: { [name: string]: unknown } | null;
+  mutates: boolean;
+  outcome: Outcome;
+  pathsRead: Array<LogicalPath>;
+  pathsWritten: Array<LogicalPath>;
+  prevHash: Sha256;
+  reason?: string | null;
+  reasons: Array<string>;
+  requestId?: string | null;
+  runId: RunId;
+  seq: number;
+  stepId?: string | null;
+  timestamp: string;
+  tool: string;
+  toolCallId: ToolCallId;
+  traceId?: string | null;
+}
+
+export interface Page_Run {
+  items: Array<Page_RunItems>;
+  nextCursor?: string | null;
+}
+
+export interface Page_RunItems {
+  baseCommit?: string | null;
+  closedAt?: string | null;
+  counts: RunCounts;
+  createdAt: string;
+  createdBy?: OperatorName | null;
+  disk: Disk;
+  expiresAt?: string | null;
+  headHash: Sha256;
+  headSeq: number;
+  import: ImportReport;
+  labels: { [name: string]: string };
+  mounts: Array<Mount>;
+  policy: Policy;
+  runId: RunId;
+  source: Source;
+  state: RunState;
+}
+
+export interface PathExplanation {
+  kind: FileKind;
+  mutate: PolicyDecision;
+  path: LogicalPath;
+  read: PolicyDecision;
+}
+
+export type Permission = "file:list" | "file:read" | "file:search" | "file:diff" | "file:write:create" | "file:write:replace" | "file:patch:apply" | "file:delete" | "file:move" | "audit:read" | "event:append";
+
+export interface Policy {
+  allowModeChange: boolean;
+  approval?: ApprovalRule;
+  budget: Budget;
+  deny: Array<string>;
+  ignoredFiles: Verdict;
+  kinds: { [name: string]: Verdict };
+  maxFileBytes: number;
+  maxTransferBytes: number;
+  notSecret?: Array<string>;
+  profile: string;
+  quota?: Quota;
+  read: Array<string>;
+  requireApprovalIf: Array<Trigger>;
+  runBudget?: BudgetOverrides | null;
+  write: Array<string>;
+}
+
+export interface PolicyDecision {
+  code?: Code | null;
+  decision: Verdict;
+  message?: string | null;
+  reasons: Array<string>;
+}
+
+export interface PolicyExplanation {
+  patch?: PolicyDecision | null;
+  paths: Array<PathExplanation>;
+}
+
+export interface PolicyOverrides {
+  allowModeChange?: boolean | null;
+  approval?: ApprovalRuleOverrides | null;
+  budget?: BudgetOverrides | null;
+  deny?: Array<string> | null;
+  ignoredFiles?: Verdict | null;
+  kinds?: { [name: string]: Verdict } | null;
+  maxFileBytes?: number | null;
+  maxTransferBytes?: number | null;
+  notSecret?: Array<string> | null;
+  profile?: string | null;
+  quota?: QuotaOverrides | null;
+  read?: Array<string> | null;
+  requireApprovalIf?: Array<Trigger> | null;
+  runBudget?: BudgetOverrides | null;
+  write?: Array<string> | null;
+}
+
+export interface PolicyQuery {
+  patch?: string | null;
+  path?: string | null;
+}
+
+export interface Problem {
+  actual?: number | null;
+  approvalId?: ApprovalId | null;
+  conflictRegions?: Array<ConflictRegion>;
+  conflicts?: Array<Conflict>;
+  contentWithheld?: boolean;
+  currentSha256?: Sha256 | null;
+  diff?: string | null;
+  difference?: string | null;
+  headHash?: Sha256 | null;
+  hunk?: number | null;
+  limit?: number | null;
+  lines?: Array<number>;
+  nearest?: Array<NearestText>;
+  path?: string | null;
+  reasons?: Array<string>;
+  retryAfterSeconds?: number | null;
+  seq?: number | null;
+  totalLines?: number | null;
+  code: Code;
+  detail: string;
+  hint: string;
+  instance?: string | null;
+  message: string;
+  ok: boolean;
+  status: number;
+  title: string;
+  toolCallId?: ToolCallId | null;
+  type: string;
+}
+
+export interface ProblemDetails {
+  actual?: number | null;
+  approvalId?: ApprovalId | null;
+  conflictRegions?: Array<ConflictRegion>;
+  conflicts?: Array<Conflict>;
+  contentWithheld?: boolean;
+  currentSha256?: Sha256 | null;
+  diff?: string | null;
+  difference?: string | null;
+  headHash?: Sha256 | null;
+  hunk?: number | null;
+  limit?: number | null;
+  lines?: Array<number>;
+  nearest?: Array<NearestText>;
+  path?: string | null;
+  reasons?: Array<string>;
+  retryAfterSeconds?: number | null;
+  seq?: number | null;
+  totalLines?: number | null;
+}
+
+export interface Quota {
+  maxFiles?: number;
+  maxTreeBytes?: number;
+  pendingApprovals?: number;
+}
+
+export interface QuotaAmounts {
+  files: number;
+  pendingApprovals: number;
+  treeBytes: number;
+}
+
+export interface QuotaOverrides {
+  maxFiles?: number | null;
+  maxTreeBytes?: number | null;
+  pendingApprovals?: number | null;
+}
+
+export interface ReadFileInput {
+  atSeq?: number | null;
+  format?: "numbered" | "raw";
+  maxChars?: number | null;
+  maxLines?: number;
+  mount?: string;
+  path: string;
+  startLine?: number;
+  stepId?: string;
+  toolCallId?: string;
+}
+
+export interface ReadFileOutput {
+  atSeq?: number | null;
+  content: string;
+  encoding: "utf-8" | "utf-8-bom" | "utf-16le" | "utf-16be" | "windows-1252" | "windows-1250" | "windows-1251" | "windows-1253" | "windows-1254" | "windows-1255" | "windows-1256" | "windows-1257" | "windows-1258" | "windows-874" | "iso-8859-2" | "iso-8859-4" | "iso-8859-5" | "iso-8859-6" | "iso-8859-7" | "iso-8859-8" | "iso-8859-13" | "koi8-u" | "ibm866" | "shift_jis" | "euc-jp" | "euc-kr" | "gbk" | "big5";
+  endLine: number;
+  format?: "numbered" | "raw" | null;
+  lineEnding: "lf" | "crlf" | "mixed" | "none";
+  linesCut?: number;
+  nextStartLine?: number | null;
+  ok: true;
+  path: string;
+  sha256: string;
+  startLine: number;
+  toolCallId: string;
+  totalLines: number;
+  truncated: boolean;
+}
+
+export interface ReadFilesInput {
+  maxChars?: number | null;
+  mount?: string;
+  paths: Array<string>;
+  stepId?: string;
+  toolCallId?: string;
+}
+
+export interface ReadFilesOutput {
+  files: { [name: string]: ReadFilesOutputFiles };
+  ok: true;
+  remaining?: Array<string>;
+  toolCallId: string;
+  truncated?: boolean;
+}
+
+export interface ReadFilesOutputFiles {
+  actual?: number | null;
+  content?: string | null;
+  encoding?: "utf-8" | "utf-8-bom" | "utf-16le" | "utf-16be" | "windows-1252" | "windows-1250" | "windows-1251" | "windows-1253" | "windows-1254" | "windows-1255" | "windows-1256" | "windows-1257" | "windows-1258" | "windows-874" | "iso-8859-2" | "iso-8859-4" | "iso-8859-5" | "iso-8859-6" | "iso-8859-7" | "iso-8859-8" | "iso-8859-13" | "koi8-u" | "ibm866" | "shift_jis" | "euc-jp" | "euc-kr" | "gbk" | "big5" | null;
+  limit?: number | null;
+  lineEnding?: "lf" | "crlf" | "mixed" | "none" | null;
+  message?: string | null;
+  nextStartLine?: number | null;
+  sha256?: string | null;
+  sizeBytes?: number | null;
+  status: string;
+  totalLines?: number | null;
+  truncated?: boolean;
+}
+
+export interface Record {
+  actor: string;
+  artifactUris: Array<string>;
+  code?: Code | null;
+  decision: Verdict;
+  diffSha256?: Sha256 | null;
+  durationMicros: number;
+  evidence?: Evidence | null;
+  files: Array<RecordFile>;
+  hash?: Sha256;
+  input?: { [name: string]: unknown } | null;
+  mutates: boolean;
+  outcome: Outcome;
+  pathsRead: Array<LogicalPath>;
+  pathsWritten: Array<LogicalPath>;
+  prevHash: Sha256;
+  reason?: string | null;
+  reasons: Array<string>;
+  requestId?: string | null;
+  runId: RunId;
+  seq: number;
+  stepId?: string | null;
+  timestamp: string;
+  tool: string;
+  toolCallId: ToolCallId;
+  traceId?: string | null;
+}
+
+export interface RecordFile {
+  kind: FileKind;
+  newSha256?: Sha256 | null;
+  oldSha256?: Sha256 | null;
+  path: LogicalPath;
+}
+
+export interface ReplaceRangeInput {
+  content: string;
+  dryRun?: boolean;
+  endLine: number;
+  expectedSha256: string;
+  path: string;
+  reason: string;
+  startLine: number;
+  stepId?: string;
+  toolCallId?: string;
+}
+
+export interface ReportApproval {
+  approvalId: ApprovalId;
+  decidedBy?: string | null;
+  note?: string | null;
+  onBehalfOf?: string | null;
+  paths: Array<string>;
+  reason: string;
+  reasons: Array<string>;
+  state: ApprovalState;
+  tool: string;
+}
+
+export interface ReportBudget {
+  limit?: number | null;
+  name: string;
+  used: number;
+}
+
+export interface ReportCounts {
+  approvalsRequested: number;
+  dryRuns: number;
+  events: number;
+  failed: number;
+  reads: number;
+  records: number;
+  refused: number;
+  writes: number;
+}
+
+export interface ReportDiff {
+  deletions: number;
+  diffSha256: Sha256;
+  filesChanged: number;
+  insertions: number;
+}
+
+export interface ReportEntry {
+  actor: string;
+  code?: Code | null;
+  durationMicros?: number | null;
+  kind: EntryKind;
+  lastSeq?: number | null;
+  morePaths?: number;
+  paths: Array<string>;
+  reason?: string | null;
+  reasons?: Array<string>;
+  seq: number;
+  summary?: string | null;
+  timestamp: string;
+  tool: string;
+}
+
+export interface ReportFile {
+  kind?: FileKind | null;
+  lastSeq: number;
+  newSha256?: Sha256 | null;
+  oldSha256?: Sha256 | null;
+  path: string;
+  reads: number;
+  refused: number;
+  writes: number;
+}
+
+export interface ReportVerification {
+  checkpointedSeq: number;
+  intact: boolean;
+  problem?: string | null;
+  verifiedSeq: number;
+}
+
+export interface RequestLimits {
+  bodyTimeoutSeconds: number;
+  maxAnswerMemoryBytes: number;
+  maxArchiveBytes: number;
+  maxBatchCalls: number;
+  maxBodyBytes: number;
+  maxBodyMemoryBytes: number;
+  maxJsonValues: number;
+  maxWaitSeconds: number;
+  minBytesPerSecond: number;
+  pageDefault: number;
+  pageMax: number;
+  rateBurst?: number | null;
+  ratePerSecond?: number | null;
+  requestTimeoutSeconds: number;
+  tokenConcurrency: number;
+}
+
+export interface RevertCallsInput {
+  dryRun?: boolean;
+  reason: string;
+  stepId?: string;
+  toSeq?: number | null;
+  toolCallId?: string;
+  toolCallIds?: Array<string>;
+}
+
+export interface RevertCallsOutput {
+  artifactUris: Array<string>;
+  deletions: number;
+  files: Array<RevertCallsOutputFiles>;
+  filesTouched: Array<string>;
+  headHash: string;
+  insertions: number;
+  ok: true;
+  reverted: Array<string>;
+  seq: number;
+  summary: string;
+  toolCallId: string;
+  warnings: Array<string>;
+}
+
+export interface RevertCallsOutputFiles {
+  deletions: number;
+  insertions: number;
+  operation: string;
+  path: string;
+}
+
+export interface Run {
+  baseCommit?: string | null;
+  closedAt?: string | null;
+  counts: RunCounts;
+  createdAt: string;
+  createdBy?: OperatorName | null;
+  disk: Disk;
+  expiresAt?: string | null;
+  headHash: Sha256;
+  headSeq: number;
+  import: ImportReport;
+  labels: { [name: string]: string };
+  mounts: Array<Mount>;
+  policy: Policy;
+  runId: RunId;
+  source: Source;
+  state: RunState;
+}
+
+export interface RunAmounts {
+  quota: QuotaAmounts;
+  runBudget: BudgetAmounts;
+}
+
+export interface RunChange {
+  files: Array<ChangedFile>;
+  seq: number;
+  timestamp: string;
+  tool: string;
+  toolCallId: ToolCallId;
+}
+
+export interface RunCounts {
+  calls: number;
+  denied: number;
+  mutations: number;
+  pendingApprovals: number;
+}
+
+export type RunId = string;
+
+export interface RunReport {
+  approvals: Array<ReportApproval>;
+  baseCommit?: string | null;
+  budgets: Array<ReportBudget>;
+  closedAt?: string | null;
+  counts: ReportCounts;
+  createdAt: string;
+  diff?: ReportDiff | null;
+  diffProblem?: Code | null;
+  files: Array<ReportFile>;
+  headHash: Sha256;
+  headSeq: number;
+  labels: { [name: string]: string };
+  moreApprovals: number;
+  moreEntries: number;
+  moreFiles: number;
+  policyProfile: string;
+  runId: RunId;
+  source: { [name: string]: unknown };
+  state: RunState;
+  timeline: Array<ReportEntry>;
+  verification?: ReportVerification | null;
+}
+
+export type RunState = "preparing" | "open" | "awaiting_approval" | "closed" | "deleted";
+
+export type RunView = Run | OwnRun;
+
+export type Scope = "orchestrate" | "approve" | "audit" | "metrics";
+
+export interface SearchTextInput {
+  caseSensitive?: boolean;
+  contextLines?: number;
+  cursor?: string | null;
+  excludeGlob?: Array<string>;
+  includeGlob?: Array<string>;
+  maxChars?: number | null;
+  maxMatches?: number;
+  mode?: "literal" | "regex";
+  mount?: string;
+  path?: string;
+  query: string;
+  stepId?: string;
+  toolCallId?: string;
+  wholeWord?: boolean;
+}
+
+export interface SearchTextOutput {
+  contentWithheld?: boolean;
+  filesSearched: number;
+  matches: Array<SearchTextOutputMatches>;
+  nextCursor?: string | null;
+  ok: true;
+  query: string;
+  skipped?: Array<string>;
+  toolCallId: string;
+  truncated: boolean;
+  truncatedReason?: string | null;
+}
+
+export interface SearchTextOutputMatches {
+  after: Array<string>;
+  before: Array<string>;
+  column?: number;
+  kind: "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "UNKNOWN";
+  line?: number;
+  path: string;
+  snippet: string;
+}
+
+export interface ServiceLimits {
+  exportThreads: number;
+  headerTimeoutSeconds: number;
+  idleTimeoutSeconds: number;
+  importThreads: number;
+  maxConnections: number;
+  maxDiskBytes?: number | null;
+  maxLiveRuns: number;
+  maxRuns?: number | null;
+  readThreads: number;
+  searchThreads: number;
+  writeThreads: number;
+}
+
+export type Sha256 = string;
+
+export interface SkippedEntry {
+  path: string;
+  reason: string;
+}
+
+export type Source = SourceEmpty | SourceGit | SourceDirectory | SourceArchive;
+
+export interface SourceEmpty {
+  type: "empty";
+}
+
+export interface SourceGit {
+  ref?: string | null;
+  type: "git";
+  url: string;
+}
+
+export interface SourceDirectory {
+  path: string;
+  type: "directory";
+}
+
+export interface SourceArchive {
+  type: "archive";
+}
+
+export interface StatPathInput {
+  maxChars?: number | null;
+  mount?: string;
+  path: string;
+  stepId?: string;
+  toolCallId?: string;
+}
+
+export interface StatPathOutput {
+  exists: boolean;
+  kind?: "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "UNKNOWN" | null;
+  mode?: string | null;
+  modifiedAt?: string | null;
+  ok: true;
+  path: string;
+  readable: boolean;
+  reason?: string | null;
+  sha256?: string | null;
+  sizeBytes?: number | null;
+  toolCallId: string;
+  type?: "file" | "directory" | "symlink" | "other" | null;
+  writable: boolean;
+}
+
+export interface StoredFile {
+  created: boolean;
+  newSha256?: Sha256 | null;
+  oldSha256?: Sha256 | null;
+  path: LogicalPath;
+  sizeBytes: number;
+}
+
+export type TokenId = string;
+
+export interface ToolCall {
+  actor: string;
+  artifactUris: Array<string>;
+  code?: Code | null;
+  decision: Verdict;
+  diffSha256?: Sha256 | null;
+  durationMicros: number;
+  evidence?: Evidence | null;
+  files: Array<RecordFile>;
+  hash?: Sha256;
+  input?: { [name: string]: unknown } | null;
+  mutates: boolean;
+  outcome: Outcome;
+  pathsRead: Array<LogicalPath>;
+  pathsWritten: Array<LogicalPath>;
+  prevHash: Sha256;
+  reason?: string | null;
+  reasons: Array<string>;
+  requestId?: string | null;
+  runId: RunId;
+  seq: number;
+  stepId?: string | null;
+  timestamp: string;
+  tool: string;
+  toolCallId: ToolCallId;
+  traceId?: string | null;
+  approval?: Approval | null;
+  contentWithheld?: boolean;
+}
+
+export type ToolCallId = string;
+
+export interface ToolInfo {
+  description: string;
+  inputSchema: unknown;
+  mutates: boolean;
+  name: string;
+  outputSchema: unknown;
+  permissions: Array<string>;
+}
+
+export interface ToolLimits {
+  diffWorkspaceMaxBytes: number;
+  findFilesMaxGlobs: number;
+  findFilesMaxResults: number;
+  listDirMaxDepth: number;
+  listDirMaxEntries: number;
+  maxEntriesBytes: number;
+  maxPathBytes: number;
+  maxReasonCharacters: number;
+  maxStepIdCharacters: number;
+  maxToolCallIdCharacters: number;
+  rangedReadFactor: number;
+  readFileMaxContentBytes: number;
+  readFileMaxLineCharacters: number;
+  readFileMaxLines: number;
+  readFilesMaxContentBytes: number;
+  readFilesMaxPaths: number;
+  revertCallsMaxCalls: number;
+  searchTextMaxContextLines: number;
+  searchTextMaxGlobs: number;
+  searchTextMaxMatches: number;
+  searchTextMaxQueryBytes: number;
+  searchTextMaxSeconds: number;
+}
+
+export interface ToolList {
+  items: Array<ToolInfo>;
+  mounts?: Array<Mount>;
+}
+
+export interface TreeStatsInput {
+  maxChars?: number | null;
+  mount?: string;
+  path?: string;
+  stepId?: string;
+  toolCallId?: string;
+}
+
+export interface TreeStatsOutput {
+  bytes: number;
+  files: number;
+  lines: number;
+  byExtension: { [name: string]: TreeStatsOutputByExtension };
+  byKind: { [name: string]: TreeStatsOutputByKind };
+  directories: number;
+  notCounted: number;
+  ok: true;
+  path: string;
+  toolCallId: string;
+  truncated?: boolean;
+}
+
+export interface TreeStatsOutputByExtension {
+  bytes: number;
+  files: number;
+  lines: number;
+}
+
+export interface TreeStatsOutputByKind {
+  bytes: number;
+  files: number;
+  lines: number;
+}
+
+export type Trigger = "touchesBuildFile" | "touchesSecuritySensitivePath" | "touchesLockfile" | "deletesFile" | "changesPublicApi";
+
+export interface UploadedArtifact {
+  headHash?: Sha256 | null;
+  ok: boolean;
+  seq?: number | null;
+  sha256: Sha256;
+  sizeBytes: number;
+  uri: string;
+}
+
+export type Verdict = "ALLOW" | "REQUIRE_APPROVAL" | "DENY";
+
+export interface WriteFileInput {
+  content: string;
+  dryRun?: boolean;
+  expectedSha256?: string | null;
+  mode?: "CREATE_NEW" | "REPLACE_EXISTING" | "CREATE_OR_REPLACE";
+  onConflict?: "refuse" | "merge";
+  path: string;
+  reason: string;
+  stepId?: string;
+  toolCallId?: string;
+}
+
+export interface WriteFileOutput {
+  artifactUris: Array<string>;
+  bytesWritten: number;
+  created: boolean;
+  deletions: number;
+  headHash: string;
+  insertions: number;
+  merged?: boolean;
+  mergedFrom?: string | null;
+  newSha256: string;
+  ok: true;
+  oldSha256?: string | null;
+  path: string;
+  seq: number;
+  summary: string;
+  toolCallId: string;
+  warnings: Array<string>;
+}
+
+/** The input and the answer of each tool. */
+export interface Tools {
+  apply_patch: { input: ApplyPatchInput; output: ApplyPatchOutput };
+  delete_file: { input: DeleteFileInput; output: DeleteFileOutput };
+  diff_workspace: { input: DiffWorkspaceInput; output: DiffWorkspaceOutput };
+  edit_file: { input: EditFileInput; output: EditFileOutput };
+  find_files: { input: FindFilesInput; output: FindFilesOutput };
+  list_dir: { input: ListDirInput; output: ListDirOutput };
+  move_file: { input: MoveFileInput; output: MoveFileOutput };
+  read_file: { input: ReadFileInput; output: ReadFileOutput };
+  read_files: { input: ReadFilesInput; output: ReadFilesOutput };
+  replace_range: { input: ReplaceRangeInput; output: EditFileOutput };
+  revert_calls: { input: RevertCallsInput; output: RevertCallsOutput };
+  search_text: { input: SearchTextInput; output: SearchTextOutput };
+  stat_path: { input: StatPathInput; output: StatPathOutput };
+  tree_stats: { input: TreeStatsInput; output: TreeStatsOutput };
+  write_file: { input: WriteFileInput; output: WriteFileOutput };
+}
