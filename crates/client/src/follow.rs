@@ -13,7 +13,7 @@ use crate::server_sent_events::EventReader;
 use crate::transport::Client;
 
 /// How long a stream may be silent. The service sends a comment every 15 seconds.
-const MAX_SILENCE: Duration = Duration::from_secs(60);
+const MAX_SILENCE: Duration = Duration::from_mins(1);
 
 /// A record of a followed stream.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use crate::transport::Client;
 /// What follows in the answer to a message.
 enum Answer {
     Text(String),
-    Events(EventReader),
+    Events(Box<EventReader>),
     End,
 }
 
@@ -41,7 +41,7 @@ impl Client {
         let answer = if response.status() == StatusCode::ACCEPTED {
             Answer::End
         } else if media_type.starts_with("text/event-stream") {
-            Answer::Events(EventReader::new(response, self.max_answer_bytes))
+            Answer::Events(Box::new(EventReader::new(response, self.max_answer_bytes)))
         } else if media_type.starts_with("application/json") {
             // A fault of the protocol has an error status, and a JSON-RPC error as its body.
             Answer::Text(into_text(read(response, self.max_answer_bytes).await?)?)

@@ -41,7 +41,8 @@ impl CliError {
         let mut text = format!("workspaced: {}\n", escape_line(&error.to_string()));
         if let Self::Client(Error::Problem(problem)) = error {
             if !problem.hint.is_empty() {
-                text.push_str(&format!("{}\n", escape_line(&problem.hint)));
+                text += &escape_line(&problem.hint);
+                text.push('\n');
             }
             text.push_str(&escape_text(&problem.text));
             if wants_json {

@@ -27,6 +27,7 @@ pub(crate) struct Output {
     has_colors: bool,
 }
 
+#[expect(clippy::unused_self, reason = "the methods print; these do not depend on the settings of the output")]
 impl Output {
     /// Prints as `connection` says, in colours only on a terminal that has some, and not if `NO_COLOR` is set.
     pub(crate) fn new(connection: &Connection, env: &Env<'_>) -> Self {

@@ -35,7 +35,9 @@ fn bridge(url: &str, token: &str, lines: &[String]) -> Vec<Value> {
     let mut command = command(url, token, &["mcp"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
-    lines.iter().for_each(|line| writeln!(input, "{line}").unwrap());
+    for line in lines {
+        writeln!(input, "{line}").unwrap();
+    }
     drop(input);
     let done = child.wait_with_output().unwrap();
     assert!(done.status.success(), "{done:?}");
