@@ -6,6 +6,7 @@ mod admin;
 mod answer_memory;
 mod bootstrap;
 mod checkpoints;
+mod cli;
 pub mod config;
 mod data_dir;
 mod http;
@@ -20,6 +21,7 @@ use engine::CallError;
 pub use admin::{operator, repair, replay, verify};
 pub use bootstrap::error::StartError;
 pub use bootstrap::serve;
+pub use cli::run as run_client;
 pub use sandbox::{Confinement, confine};
 
 /// Returns the OpenAPI document of the service, as committed under `openapi/`.

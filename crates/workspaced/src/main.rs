@@ -3,8 +3,8 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use workspaced::StartError;
@@ -57,6 +57,12 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
             block_on(workspaced::operator(args.check()?))??;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Client(command) => {
+            #[expect(clippy::disallowed_methods, reason = "settings are read from the environment here")]
+            let env = |name: &str| std::env::var(name).ok();
+            let runtime = runtime(EXTRA_BLOCKING_THREADS)?;
+            Ok(runtime.block_on(workspaced::run_client(command, Args::command(), &env)))
+        }
     }
 }
 
@@ -94,9 +100,7 @@ fn termination() -> Result<impl Future<Output = ()>, StartError> {
 fn usage_error(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => success_if(error.print().is_ok()),
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            fail("missing subcommand: serve, openapi, verify, replay, repair or operator (see --help)", 2)
-        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => fail("missing subcommand (see --help)", 2),
         _ => {
             let text = error.to_string();
             let first = text.split("\n\n").next().unwrap_or_default();

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use crate::cli::ClientCommand;
 use crate::config::Config;
 use crate::config::error::ConfigError;
 use crate::config::offline::{RepairArgs, ReplayArgs, VerifyArgs};
@@ -42,6 +43,9 @@ pub enum Command {
     Repair(RepairArgs),
     /// Create, list or revoke operators. The service must not run on the same data; while it runs, use `/v1/operators`.
     Operator(OperatorArgs),
+    #[expect(missing_docs, reason = "each of its variants has a description")]
+    #[command(flatten)]
+    Client(ClientCommand),
 }
 
 /// Arguments of `serve`.

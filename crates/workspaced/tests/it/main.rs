@@ -12,6 +12,8 @@
 #[cfg(test)]
 mod audit;
 #[cfg(test)]
+mod cli;
+#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod harness;

@@ -23,6 +23,8 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(base: &str, token: Option<&str>) -> Self {
+        // Fails if another test has installed it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder()
             .no_proxy()
             .timeout(Duration::from_mins(1))

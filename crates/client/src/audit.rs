@@ -1,0 +1,107 @@
+//! The audit: records by page, single calls, verification, artifacts.
+
+use futures_util::Stream;
+use model::{ArtifactId, ChainReport, Outcome, Record, RunId, ToolCallId, Verdict};
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::problem::Error;
+use crate::transport::Client;
+
+/// Which records to return. The default returns all.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    /// Only calls of this tool.
+    pub tool: Option<String>,
+    /// Only calls with this decision of the policy.
+    pub decision: Option<Verdict>,
+    /// Only calls with this outcome.
+    pub outcome: Option<Outcome>,
+    /// Only calls that read or wrote this path, or requested it and were refused.
+    pub path: Option<String>,
+    /// Only calls at or after this time, RFC 3339.
+    pub since: Option<String>,
+    /// Only calls before this time, RFC 3339.
+    pub until: Option<String>,
+}
+
+/// The result of verifying a run's chain.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verification {
+    /// Whether the chain is intact, and where it is broken.
+    #[serde(flatten)]
+    pub report: ChainReport,
+    /// The last record that a signed checkpoint covers, or 0.
+    pub checkpointed_seq: u64,
+}
+
+impl AuditFilter {
+    pub(crate) fn query(&self) -> Result<Vec<(&'static str, Option<String>)>, Error> {
+        Ok(vec![
+            ("tool", self.tool.clone()),
+            ("decision", name_of(self.decision)?),
+            ("outcome", name_of(self.outcome)?),
+            ("path", self.path.clone()),
+            ("since", self.since.clone()),
+            ("until", self.until.clone()),
+        ])
+    }
+}
+
+/// Returns the name of a value in JSON.
+fn name_of(value: Option<impl Serialize>) -> Result<Option<String>, Error> {
+    match serde_json::to_value(value) {
+        Ok(Value::String(name)) => Ok(Some(name)),
+        Ok(Value::Null) => Ok(None),
+        _ => Err(Error::Invalid("a filter that is not a name".to_owned())),
+    }
+}
+
+impl Client {
+    /// Returns the records of all runs, in the order in which they were written.
+    pub fn audit(&self, filter: &AuditFilter) -> impl Stream<Item = Result<Record, Error>> + use<> {
+        self.records(vec!["v1".to_owned(), "audit".to_owned()], filter)
+    }
+
+    /// Returns the records of a run in their order.
+    pub fn run_audit(&self, run: &RunId, filter: &AuditFilter) -> impl Stream<Item = Result<Record, Error>> + use<> {
+        let path = ["v1", "runs", run.as_str(), "audit"].map(str::to_owned);
+        self.records(path.to_vec(), filter)
+    }
+
+    fn records(&self, path: Vec<String>, filter: &AuditFilter) -> impl Stream<Item = Result<Record, Error>> + use<> {
+        // Every value of the enums has a name.
+        self.pages(path, filter.query().unwrap_or_default())
+    }
+
+    /// Verifies a run's chain.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    pub async fn verify(&self, run: &RunId) -> Result<Verification, Error> {
+        self.request(Method::GET, ["v1", "runs", run.as_str(), "audit", "verify"])?.answer(self).await
+    }
+
+    /// Returns a tool call: its record, and its approval if it needed one, as `ToolCall` in the API document. Waits up to
+    /// `wait_seconds`, at most 60, for the decision of a call that waits for its approval.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    pub async fn tool_call(&self, run: &RunId, call: &ToolCallId, wait_seconds: u64) -> Result<Value, Error> {
+        let request = self.request(Method::GET, ["v1", "runs", run.as_str(), "tool-calls", call.as_str()])?;
+        request.query(&[("waitSeconds", Some(wait_seconds.to_string()))]).answer(self).await
+    }
+
+    /// Returns the diff of a mutation.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    pub async fn artifact(&self, run: &RunId, artifact: &ArtifactId) -> Result<String, Error> {
+        self.request(Method::GET, ["v1", "runs", run.as_str(), "artifacts", artifact.as_str()])?.text(self).await
+    }
+}

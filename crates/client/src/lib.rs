@@ -1,0 +1,75 @@
+//! An asynchronous client of workspaced's HTTP API.
+//!
+//! A [`Client`] has the address of a service and one token: that of an operator, or of a run. Every method is one operation of
+//! the API. Runs, records, approvals and policies are the types of the `model` crate, which the service itself answers with.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), workspaced_client::Error> {
+//! use futures_util::TryStreamExt as _;
+//! use serde_json::json;
+//! use workspaced_client::{AuditFilter, Client, NewRun, Source};
+//!
+//! let operator = Client::new("http://127.0.0.1:8080", "THE-OPERATOR-TOKEN")?;
+//! let created = operator.create_run(&NewRun::from(Source::Empty {})).await?;
+//! let run = &created.run.run_id;
+//!
+//! let agent = operator.with_token(&created.token.token)?;
+//! let input = json!({"path": "a.txt", "content": "first\n", "reason": "an example"});
+//! let written: serde_json::Value = agent.call(run, "write_file", &input).await?;
+//! println!("version {}", written["newSha256"]);
+//!
+//! let mut records = std::pin::pin!(agent.run_audit(run, &AuditFilter::default()));
+//! while let Some(record) = records.try_next().await? {
+//!     println!("{} {}", record.seq, record.tool);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Repetition
+//!
+//! Where no answer arrives, and for the statuses 429 and 503, a request is repeated as [`RetryPolicy`] says, after the time
+//! that the service asks for. A repetition is the same call: the client gives each tool call, event and creation its ID once,
+//! so that a change is made once. Decisions of approvals and creations of operators have no such ID; they are repeated only
+//! where the service cannot have executed them. Other refusals are never repeated.
+//!
+//! # Limits
+//!
+//! Answers are read into memory up to [`Client::with_max_answer_bytes`]. Files and archives are streams.
+
+mod approvals;
+mod audit;
+mod events;
+mod files;
+mod follow;
+mod mcp;
+mod operators;
+mod problem;
+mod request;
+mod retry;
+mod runs;
+mod server_sent_events;
+#[cfg(test)]
+mod tests;
+mod tools;
+mod transport;
+
+pub use approvals::{ApprovalFilter, Decision, DecisionResult};
+pub use audit::{AuditFilter, Verification};
+pub use events::{AppendedEvent, Command, NewEvent, UploadedArtifact};
+pub use files::{ByteRange, Download, Precondition, StoredFile, body_of};
+pub use follow::FollowedRecord;
+pub use operators::{CreatedOperator, NewOperator};
+pub use problem::{Error, Problem};
+pub use request::Page;
+pub use retry::RetryPolicy;
+pub use runs::{CreatedRun, IssuedToken, MountRequest, NewRun, NewToken, RunView};
+pub use tools::{Batch, BatchAnswer, BatchCall, BatchResult, TextAnswer};
+pub use transport::Client;
+
+pub use model::{
+    Approval, ApprovalId, ApprovalState, ArtifactId, Code, EventKind, LogicalPath, Operator, OperatorName, Outcome,
+    Permission, PolicyOverrides, Record, Run, RunId, RunState, Scope, Sha256, Source, TokenId, ToolCallId, Verdict,
+};
+/// The body of an upload; [`body_of`] makes one from a reader.
+pub use reqwest::Body;

@@ -1,0 +1,151 @@
+//! `approvals`: list, show and decide calls that wait for approval.
+
+use futures_util::TryStreamExt as _;
+use workspaced_client::{Approval, ApprovalFilter, ApprovalId, ApprovalState, Client, Decision, RunId};
+
+use crate::cli::call::parse_run;
+use crate::cli::connection::{Connection, Env, connect};
+use crate::cli::error::CliError;
+use crate::cli::output::Output;
+
+/// Arguments of `approvals`.
+#[derive(Debug, clap::Args)]
+pub struct ApprovalsArgs {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    pub(super) connection: Connection,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// List approvals, by default those that nobody has decided yet.
+    List {
+        /// Only approvals in this state: `pending`, `approved`, `denied`, `expired` or `failed`.
+        #[arg(long, value_parser = parse_state, default_value = "pending")]
+        state: ApprovalState,
+        /// Only approvals of this run.
+        #[arg(long, value_name = "ID", value_parser = parse_run)]
+        run: Option<RunId>,
+    },
+    /// Show an approval with the diff of its call.
+    Show {
+        /// Approval.
+        #[arg(value_name = "APPROVAL", value_parser = parse_id)]
+        approval: ApprovalId,
+    },
+    /// Approve a call, which is then executed; exit code 1 if that fails.
+    Approve(DecisionArgs),
+    /// Deny a call.
+    Deny(DecisionArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct DecisionArgs {
+    /// Approval.
+    #[arg(value_name = "APPROVAL", value_parser = parse_id)]
+    approval: ApprovalId,
+    /// Person for whom the operator decides; required with the token of the operator `operator`.
+    #[arg(long, value_name = "NAME")]
+    on_behalf_of: Option<String>,
+    /// Note for the audit.
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+}
+
+/// Runs `approvals`.
+pub(super) async fn run(args: ApprovalsArgs, env: &Env<'_>) -> Result<(), CliError> {
+    let client = connect(args.connection.url.as_deref(), env)?;
+    let output = Output::new(&args.connection, env);
+    match args.action {
+        Action::List { state, run } => list(&client, output, &ApprovalFilter { state: Some(state), run }).await,
+        Action::Show { approval } => show(output, &client.approval(&approval).await?),
+        Action::Approve(args) => {
+            let decided = client.approve(&args.approval, &decision_of(&args)).await?;
+            decision(output, &decided)?;
+            if decided.approval.state == ApprovalState::Failed {
+                return Err(CliError::Failed("the approved call could not be executed".to_owned()));
+            }
+            Ok(())
+        }
+        Action::Deny(args) => decision(output, &client.deny(&args.approval, &decision_of(&args)).await?),
+    }
+}
+
+fn decision_of(args: &DecisionArgs) -> Decision {
+    Decision { on_behalf_of: args.on_behalf_of.clone(), note: args.note.clone() }
+}
+
+fn decision(output: Output, decided: &workspaced_client::DecisionResult) -> Result<(), CliError> {
+    if output.is_json {
+        output.json(decided)?;
+    } else {
+        output.fields(&fields_of(&decided.approval))?;
+    }
+    Ok(())
+}
+
+async fn list(client: &Client, output: Output, filter: &ApprovalFilter) -> Result<(), CliError> {
+    let mut approvals = std::pin::pin!(client.approvals(filter));
+    let mut rows = Vec::new();
+    while let Some(approval) = approvals.try_next().await? {
+        if output.is_json {
+            output.json(&approval)?;
+            continue;
+        }
+        rows.push(vec![
+            approval.approval_id.to_string(),
+            approval.state.as_str().to_owned(),
+            approval.run_id.to_string(),
+            approval.tool,
+            approval.files.len().to_string(),
+            approval.expires_at,
+            approval.reason,
+        ]);
+    }
+    if !output.is_json {
+        output.table(&["APPROVAL", "STATE", "RUN", "TOOL", "FILES", "EXPIRES", "REASON"], &rows)?;
+    }
+    Ok(())
+}
+
+fn show(output: Output, approval: &Approval) -> Result<(), CliError> {
+    if output.is_json {
+        output.json(approval)?;
+    } else {
+        output.fields(&fields_of(approval))?;
+        output.line("")?;
+        output.diff(&approval.diff)?;
+    }
+    Ok(())
+}
+
+fn fields_of(approval: &Approval) -> Vec<(&'static str, String)> {
+    let files: Vec<_> = approval.files.iter().map(|file| format!("{} {}", file.operation, file.path)).collect();
+    let approved_by: Vec<_> = approval.approved_by.iter().map(ToString::to_string).collect();
+    vec![
+        ("approval", approval.approval_id.to_string()),
+        ("state", approval.state.as_str().to_owned()),
+        ("run", approval.run_id.to_string()),
+        ("call", format!("{} {}", approval.tool, approval.tool_call_id)),
+        ("caller", approval.actor.clone()),
+        ("reason", approval.reason.clone()),
+        ("rules", approval.reasons.join(", ")),
+        ("files", files.join(", ")),
+        ("created", approval.created_at.clone()),
+        ("expires", approval.expires_at.clone()),
+        ("approvals", format!("{} of {} {}", approved_by.len(), approval.approvers, approved_by.join(", "))),
+        ("decided by", approval.decided_by.clone().unwrap_or_default()),
+        ("on behalf of", approval.on_behalf_of.clone().unwrap_or_default()),
+        ("note", approval.note.clone().unwrap_or_default()),
+    ]
+}
+
+fn parse_state(raw: &str) -> Result<ApprovalState, String> {
+    let found = ApprovalState::ALL.into_iter().find(|state| state.as_str() == raw);
+    found.ok_or_else(|| "no such state".to_owned())
+}
+
+fn parse_id(raw: &str) -> Result<ApprovalId, String> {
+    ApprovalId::parse(raw).map_err(|error| error.to_string())
+}

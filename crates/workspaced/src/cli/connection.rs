@@ -1,0 +1,103 @@
+//! Which service a command calls, with which token: the client's settings.
+
+#![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "the client reads its own settings")]
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use workspaced_client::Client;
+
+use crate::cli::error::CliError;
+
+/// Looks up an environment variable.
+pub(crate) type Env<'a> = dyn Fn(&str) -> Option<String> + Sync + 'a;
+
+/// The address of a service that was started without settings.
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+/// The most bytes of a file of settings or of a token.
+const MAX_FILE_BYTES: u64 = 64 << 10;
+
+/// What all commands that call a service take.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Connection {
+    /// Address of the service [default: that of the client's settings, or `http://127.0.0.1:8080`]
+    #[arg(long, global = true, env = "WORKSPACED_URL", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Print JSON for programs: one document a line.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// The client's settings, `~/.config/workspaced/client.toml`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    url: Option<String>,
+    token: Option<String>,
+    token_file: Option<PathBuf>,
+}
+
+/// Returns a client of the service at `url`, or of the settings.
+///
+/// The token of the settings is sent to the address of the settings only.
+pub(crate) fn connect(url: Option<&str>, env: &Env<'_>) -> Result<Client, CliError> {
+    let set = |name: &str| env(name).filter(|value| !value.is_empty());
+    let file = settings_file(env);
+    let settings = file.as_deref().map(read_settings).transpose()?.unwrap_or_default();
+    let settings_url = settings.url.as_deref().unwrap_or(DEFAULT_URL);
+    let url = url.filter(|url| !url.is_empty()).unwrap_or(settings_url);
+    let is_of_settings = url.trim_end_matches('/') == settings_url.trim_end_matches('/');
+    let token = if let Some(token) = set("WORKSPACED_TOKEN") {
+        Some(token)
+    } else if let Some(path) = set("WORKSPACED_TOKEN_FILE") {
+        Some(read(Path::new(&path))?)
+    } else if !is_of_settings {
+        None
+    } else if let (Some(path), Some(file)) = (&settings.token_file, &file) {
+        Some(read(&file.parent().unwrap_or(file).join(path))?)
+    } else {
+        settings.token
+    };
+    let token = token.ok_or_else(|| {
+        CliError::Usage(format!(
+            "no token for {url}: set WORKSPACED_TOKEN or WORKSPACED_TOKEN_FILE, or write `url` and `token_file` to \
+             ~/.config/workspaced/client.toml"
+        ))
+    })?;
+    Ok(Client::new(url, token.trim())?)
+}
+
+fn settings_file(env: &Env<'_>) -> Option<PathBuf> {
+    let folder = |name: &str| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let config = folder("XDG_CONFIG_HOME").or_else(|| folder("HOME").map(|home| home.join(".config")))?;
+    Some(config.join("workspaced/client.toml"))
+}
+
+fn read_settings(file: &Path) -> Result<Settings, CliError> {
+    let bad = |why: &str| CliError::Usage(format!("{}: {why}", file.display()));
+    let mode = match std::fs::metadata(file) {
+        Ok(found) => found.permissions().mode(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Settings::default()),
+        Err(error) => return Err(bad(&error.to_string())),
+    };
+    let settings: Settings = toml::from_str(&read(file)?).map_err(|error| bad(error.message()))?;
+    match (&settings.token, &settings.token_file) {
+        (Some(_), Some(_)) => Err(bad("has both `token` and `token_file`: give one of them")),
+        (Some(_), None) if mode & 0o077 != 0 => Err(bad("has a token and can be read by others: chmod 600")),
+        _ => Ok(settings),
+    }
+}
+
+fn read(path: &Path) -> Result<String, CliError> {
+    let bad = |why: String| CliError::Usage(format!("{}: {why}", path.display()));
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| bad(error.to_string()))?;
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|error| bad(error.to_string()))?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(bad(format!("has more than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(text)
+}

@@ -1,0 +1,61 @@
+//! Errors of the client commands, and their exit codes.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use workspaced_client::Error;
+
+use crate::cli::output::{escape_line, escape_text};
+
+/// Why a command did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// The arguments, or the settings of the client, cannot be used.
+    #[error("{0}")]
+    Usage(String),
+    /// The request failed.
+    #[error("{0}")]
+    Client(#[from] Error),
+    /// Something else failed.
+    #[error("{0}")]
+    Failed(String),
+    /// Standard output failed.
+    #[error("standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl CliError {
+    /// A local file that cannot be used.
+    pub(crate) fn file(name: &str, error: &io::Error) -> Self {
+        Self::Failed(format!("{name}: {error}"))
+    }
+
+    /// Prints the error on standard error, and for programs the problem document on standard output. Returns the exit code.
+    pub(crate) fn report(error: &Self, wants_json: bool) -> ExitCode {
+        if let Self::Output(error) = error
+            && error.kind() == io::ErrorKind::BrokenPipe
+        {
+            // The reader has what it wanted.
+            return ExitCode::SUCCESS;
+        }
+        let mut text = format!("workspaced: {}\n", escape_line(&error.to_string()));
+        if let Self::Client(Error::Problem(problem)) = error {
+            if !problem.hint.is_empty() {
+                text += &escape_line(&problem.hint);
+                text.push('\n');
+            }
+            text.push_str(&escape_text(&problem.text));
+            if wants_json {
+                // Without a reader, the exit code remains.
+                let _ = writeln!(io::stdout().lock(), "{}", problem.to_json());
+            }
+        }
+        // If standard error is closed the exit code remains.
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+        ExitCode::from(match error {
+            Self::Usage(_) | Self::Client(Error::Invalid(_)) => 2,
+            Self::Client(Error::Transport(_)) => 3,
+            Self::Client(_) | Self::Failed(_) | Self::Output(_) => 1,
+        })
+    }
+}

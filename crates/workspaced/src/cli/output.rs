@@ -1,0 +1,151 @@
+//! Standard output: tables and texts for people, JSON for programs.
+//!
+//! What agents and callers wrote is escaped for people, so that it cannot control the terminal.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use model::is_unprintable;
+use serde::Serialize;
+
+use crate::cli::connection::{Connection, Env};
+
+/// A style of a text on a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    Plain,
+    Bold,
+    Good,
+    Bad,
+    Warning,
+    Position,
+}
+
+/// Where and how a command prints.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    pub(crate) is_json: bool,
+    has_colors: bool,
+}
+
+#[expect(clippy::unused_self, reason = "the methods print; these do not depend on the settings of the output")]
+impl Output {
+    /// Prints as `connection` says, in colours only on a terminal that has some, and not if `NO_COLOR` is set.
+    pub(crate) fn new(connection: &Connection, env: &Env<'_>) -> Self {
+        let is_set = |name| env(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = env("TERM").is_none_or(|term| term == "dumb");
+        let has_colors = io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb;
+        Self { is_json: connection.json, has_colors }
+    }
+
+    /// Prints a value as one line of JSON.
+    pub(crate) fn json(self, value: &impl Serialize) -> io::Result<()> {
+        let mut text = serde_json::to_vec(value).map_err(io::Error::other)?;
+        text.push(b'\n');
+        io::stdout().lock().write_all(&text)
+    }
+
+    /// Prints a line, which is escaped already.
+    pub(crate) fn line(self, escaped: &str) -> io::Result<()> {
+        writeln!(io::stdout().lock(), "{escaped}")
+    }
+
+    /// Prints a text of several lines, escaped, and ends its last line.
+    pub(crate) fn text(self, text: &str) -> io::Result<()> {
+        let mut escaped = escape_text(text);
+        if !escaped.is_empty() && !escaped.ends_with('\n') {
+            escaped.push('\n');
+        }
+        io::stdout().lock().write_all(escaped.as_bytes())
+    }
+
+    /// Prints a diff, escaped and in colours.
+    pub(crate) fn diff(self, diff: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        for line in diff.lines() {
+            let style = match line.as_bytes() {
+                [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] | [b'd', b'i', b'f', b'f', ..] => Style::Bold,
+                [b'+', ..] => Style::Good,
+                [b'-', ..] => Style::Bad,
+                [b'@', ..] => Style::Position,
+                _ => Style::Plain,
+            };
+            writeln!(out, "{}", self.styled(style, &escape_text(line)))?;
+        }
+        Ok(())
+    }
+
+    /// Prints rows under `titles`, in columns. The cells are escaped here.
+    pub(crate) fn table(self, titles: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
+        let titles: Vec<String> = titles.iter().map(|title| (*title).to_owned()).collect();
+        let rows: Vec<Vec<String>> =
+            rows.iter().map(|row| row.iter().map(|cell| escape_line(cell)).collect()).collect();
+        let width = |column: usize| {
+            let cells = std::iter::once(&titles).chain(&rows).filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<_> = (0..titles.len()).map(width).collect();
+        let line = |row: &[String]| {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        self.line(&self.styled(Style::Bold, &line(&titles)))?;
+        rows.iter().try_for_each(|row| self.line(&line(row)))
+    }
+
+    /// Prints names with their values, one a line. The values are escaped here.
+    pub(crate) fn fields(self, fields: &[(&str, String)]) -> io::Result<()> {
+        let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        fields.iter().filter(|(_, value)| !value.is_empty()).try_for_each(|(name, value)| {
+            let padding = width - name.len();
+            self.line(&format!("{}{:padding$}  {}", self.styled(Style::Bold, name), "", escape_line(value)))
+        })
+    }
+
+    /// Returns `text` in a style, where there are colours.
+    pub(crate) fn styled(self, style: Style, text: &str) -> String {
+        let code = match style {
+            Style::Bold => "1",
+            Style::Good => "32",
+            Style::Bad => "31",
+            Style::Warning => "33",
+            Style::Position => "36",
+            Style::Plain => return text.to_owned(),
+        };
+        if self.has_colors { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Escapes what could control the terminal, or change the direction of text, and ends of lines.
+pub(crate) fn escape_line(text: &str) -> String {
+    escape(text, is_unprintable)
+}
+
+/// As [`escape_line`], but leaves ends of lines and tabs.
+pub(crate) fn escape_text(text: &str) -> String {
+    escape(text, |c| is_unprintable(c) && !matches!(c, '\n' | '\t'))
+}
+
+fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_escaped(c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_controls_a_terminal_remains() {
+        let hostile = "a\x1b]0;x\x07b\u{9b}31m\u{202e}c\r\n\td\u{7f}";
+        assert_eq!(escape_line(hostile), "a\\u{1b}]0;x\\u{7}b\\u{9b}31m\\u{202e}c\\r\\n\\td\\u{7f}");
+        assert_eq!(escape_text(hostile), "a\\u{1b}]0;x\\u{7}b\\u{9b}31m\\u{202e}c\\r\n\td\\u{7f}");
+        assert_eq!(escape_line("naïve \\ 文"), "naïve \\ 文");
+    }
+}

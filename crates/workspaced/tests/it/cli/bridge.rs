@@ -1,0 +1,71 @@
+//! The bridge from standard input and output to `/mcp`.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::command;
+use crate::harness::{Backend, Run};
+
+const FILES: [(&str, &str); 2] = [("src/a.py", "def add(a, b):\n\treturn a - b\n"), (".env", "KEY=value\n")];
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_official_python_client_starts_it_as_a_process(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, used) = Run::shared(backend, &FILES).await;
+    let clients = std::env::var_os("WORKSPACED_TEST_CLIENTS")
+        .expect("WORKSPACED_TEST_CLIENTS is not set. Run `.ci/test`, which installs the clients.");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/mcp_stdio.py");
+    let mut python = Command::new(Path::new(&clients).join("python/bin/python"));
+    python.arg("-B").arg(script).arg(env!("CARGO_BIN_EXE_workspaced"));
+    python.arg(&server.base).arg(used.agent.token.as_ref().unwrap());
+    let done = tokio::task::spawn_blocking(move || python.output().unwrap()).await.unwrap();
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success() && out.ends_with("done\n"), "{out}\n{err}");
+    assert_eq!(used.verify().await["intact"], true);
+}
+
+/// Sends lines to the bridge and returns its messages once it has ended with its input.
+fn bridge(url: &str, token: &str, lines: &[String]) -> Vec<Value> {
+    let mut command = command(url, token, &["mcp"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    for line in lines {
+        writeln!(input, "{line}").unwrap();
+    }
+    drop(input);
+    let done = child.wait_with_output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    String::from_utf8(done.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn every_request_has_one_answer_and_a_notification_none() {
+    let (server, used) = Run::shared(Backend::Sqlite, &FILES).await;
+    let token = used.agent.token.as_ref().unwrap();
+    let request = |id: u64| {
+        let params = json!({"name": "read_file", "arguments": {"path": "src/a.py"}});
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+    };
+    let mut lines: Vec<_> = (1..=20).map(request).collect();
+    let cancelled = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 99}});
+    lines.extend([cancelled.to_string(), "not JSON".to_owned(), String::new()]);
+    let answers = bridge(&server.base, token, &lines);
+    let mut ids: Vec<_> = answers.iter().filter_map(|answer| answer["id"].as_u64()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (1..=20).collect::<Vec<_>>());
+    assert_eq!(answers.len(), 21, "{answers:?}");
+    assert!(answers.iter().filter(|answer| answer["id"].is_u64()).all(|answer| answer["result"]["isError"] == false));
+    assert!(answers.iter().any(|answer| answer["error"]["code"] == -32700), "{answers:?}");
+
+    // What is refused before the protocol, is an error of it.
+    let refused = bridge(&server.base, "unknown", &[request(7)]);
+    assert_eq!(refused[0]["error"]["data"]["code"], "UNAUTHENTICATED", "{refused:?}");
+    let unreachable = bridge("http://127.0.0.1:1", token, &[request(7)]);
+    assert!(unreachable[0]["id"] == 7 && unreachable[0]["error"]["message"].is_string(), "{unreachable:?}");
+}

@@ -1,0 +1,163 @@
+//! Each command, as people and as programs see it, and the exit codes.
+
+use std::process::Stdio;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::{command, run};
+use crate::harness::{Backend, Run, Server};
+
+#[rstest]
+#[tokio::test]
+async fn a_run_is_created_used_exported_and_deleted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
+    let created = operator(&["run", "create", "--id", "r1", "--label", "ticket=7", "--ttl-seconds", "600", "--json"]);
+    let created = created.json();
+    assert_eq!((&created["run"]["runId"], &created["run"]["labels"]["ticket"]), (&json!("r1"), &json!("7")));
+    let token = created["token"]["token"].as_str().unwrap();
+    let agent = |args: &[&str]| run(command(&server.base, token, args));
+
+    let written = agent(&["call", "write_file", "--run", "r1", "path=a.txt", "content=one\ntwo\n", "reason=a test"]);
+    assert_eq!(written.ok(), "created a.txt (+2 -0)\n");
+    let read = ["call", "read_file", "--run", "r1", "--input", r#"{"path": "none", "maxLines": 9}"#, "path=a.txt"];
+    assert_eq!(agent(&read).ok(), "1  one\n2  two\n");
+    let part = agent(&["call", "read_file", "--run", "r1", "path=a.txt", "maxLines:=1", "--json"]).json();
+    assert_eq!((&part["endLine"], &part["totalLines"]), (&json!(1), &json!(2)));
+
+    let list = operator(&["run", "list"]).ok();
+    assert!(
+        list.starts_with("RUN  STATE  CREATED") && list.contains("r1   open") && list.contains("ticket=7"),
+        "{list}"
+    );
+    assert_eq!(operator(&["run", "list", "--state", "closed", "--json"]).ok(), "");
+    assert!(operator(&["run", "show", "r1"]).ok().contains("\nstate    open\n"));
+    assert_eq!(agent(&["run", "show", "r1", "--json"]).json()["usage"]["runBudget"]["filesTouched"], 1);
+
+    let diff = operator(&["diff", "r1"]).ok();
+    assert!(diff.ends_with("+++ b/a.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n"), "{diff}");
+    let (patch, archive) = (server.home.join("p.diff"), server.home.join("r1.tar.gz"));
+    operator(&["diff", "r1", "-o", patch.to_str().unwrap()]).ok();
+    assert_eq!(std::fs::read_to_string(patch).unwrap(), diff);
+    let saved = operator(&["export", "r1", "-o", archive.to_str().unwrap(), "--json"]).json();
+    let bytes = std::fs::read(&archive).unwrap();
+    assert!(bytes.starts_with(&[0x1f, 0x8b]) && saved["bytes"] == json!(bytes.len()), "{saved}");
+    assert!(operator(&["report", "r1"]).ok().starts_with("# Run `r1`\n"));
+    assert_eq!(operator(&["report", "r1", "--json"]).json()["runId"], "r1");
+
+    // The archive is a source of another run.
+    let archive = archive.to_str().unwrap();
+    let copy =
+        operator(&["run", "create", "--id", "r2", "--archive", archive, "--profile", "READ_ONLY", "--json"]).json();
+    assert_eq!((&copy["run"]["state"], &copy["run"]["import"]["files"]), (&json!("open"), &json!(1)));
+    assert_eq!(operator(&["call", "read_file", "--run", "r2", "path=a.txt"]).ok(), "1  one\n2  two\n");
+
+    assert!(operator(&["run", "close", "r1"]).ok().contains("state    closed"));
+    let refused = agent(&["call", "write_file", "--run", "r1", "path=b.txt", "content=", "reason=late", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&refused.out).unwrap()["code"], "RUN_CLOSED");
+    refused.failed(1, "workspaced: RUN_CLOSED: ");
+    assert_eq!(operator(&["run", "delete", "r1", "--json"]).json()["state"], "deleted");
+
+    let audit = agent(&["audit", "--run", "r1", "--tool", "write_file"]).ok();
+    let lines: Vec<_> = audit.lines().collect();
+    assert!(lines.len() == 2 && lines[0].contains("r1      2  ok       write_file      a.txt \"a test\""), "{audit}");
+    assert!(lines[1].contains("refused  write_file      RUN_CLOSED"), "{audit}");
+    let records = operator(&["audit", "--json"]).ok();
+    assert!(records.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["hash"].is_string()), "{records}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn approvals_are_listed_shown_and_decided(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, asked) = Run::shared(backend, &[("Cargo.lock", "one\n"), ("go.sum", "one\n")]).await;
+    let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
+    for file in ["Cargo.lock", "go.sum"] {
+        let path = format!("path={file}");
+        let args = ["call", "edit_file", "--run", &asked.id, &path, "oldString=one", "newString=two", "reason=update"];
+        let agent = |args: &[&str]| run(command(&server.base, asked.agent.token.as_ref().unwrap(), args));
+        agent(&["call", "read_file", "--run", &asked.id, &path]).ok();
+        agent(&args).failed(1, "APPROVAL_REQUIRED: ");
+    }
+    let list = operator(&["approvals", "list", "--run", &asked.id, "--json"]).ok();
+    let ids: Vec<_> =
+        list.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["approvalId"].clone()).collect();
+    let [first, second] = ids.iter().map(|id| id.as_str().unwrap()).collect::<Vec<_>>()[..] else { panic!("{list}") };
+    let table = operator(&["approvals", "list", "--run", &asked.id]).ok();
+    assert!(table.starts_with("APPROVAL ") && table.contains(first) && table.contains(second), "{table}");
+    let shown = operator(&["approvals", "show", first]).ok();
+    assert!(shown.contains("files         replace Cargo.lock\n") && shown.ends_with("-one\n+two\n"), "{shown}");
+
+    operator(&["approvals", "approve", first]).failed(1, "INVALID_REQUEST: ");
+    let approved =
+        operator(&["approvals", "approve", first, "--on-behalf-of", "ada", "--note", "fits", "--json"]).json();
+    assert_eq!((&approved["state"], &approved["note"]), (&json!("approved"), &json!("fits")));
+    let denied = operator(&["approvals", "deny", second, "--on-behalf-of", "ada"]).ok();
+    assert!(denied.contains("state         denied\n"), "{denied}");
+    operator(&["approvals", "deny", second, "--on-behalf-of", "ada"]).failed(1, "ALREADY_EXISTS: ");
+    assert_eq!((asked.on_disk("Cargo.lock"), asked.on_disk("go.sum")), ("two\n".into(), "one\n".into()));
+}
+
+#[tokio::test]
+async fn exit_codes_distinguish_refusals_usage_and_an_unreachable_service() {
+    let (server, used) = Run::shared(Backend::Sqlite, &[("a.txt", "one\n")]).await;
+    let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
+    operator(&["run", "show", "none"]).failed(1, "RUN_NOT_FOUND: ");
+    run(command(&server.base, "unknown", &["run", "list"])).failed(1, "UNAUTHENTICATED: ");
+    for (args, message) in [
+        (&["run"][..], "subcommand"),
+        (&["run", "show", "../x"], "../x"),
+        (&["call", "read_file", "path=a.txt"], "--run"),
+        (&["call", "read_file", "--run", &used.id, "path"], "KEY=TEXT"),
+        (&["call", "read_file", "--run", &used.id, "--input", "[]"], "--input"),
+        (&["call", "..", "--run", &used.id], "\"..\""),
+        (&["run", "list", "--url", "ftp://host"], "ftp://host"),
+        (&["run", "list", "--token", "x"], "--token"),
+        (&["man", "none"], "none"),
+    ] {
+        operator(args).failed(2, message);
+    }
+    // A port that nothing listens on any more.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}");
+    run(command(&url, "t", &["run", "list"])).failed(3, "no answer from the service: ");
+}
+
+#[tokio::test]
+async fn a_closed_pipe_ends_a_command_quietly() {
+    let (server, used) = Run::shared(Backend::Sqlite, &[("a.txt", "one\n")]).await;
+    for args in [&["audit", "--run", &used.id][..], &["run", "list", "--json"], &["man"], &["report", &used.id]] {
+        let mut command = command(&server.base, &server.operator_token, args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().unwrap();
+        assert!(ended.status.success() && ended.stderr.is_empty(), "{args:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_name_every_command() {
+    for args in [&["completions", "bash"][..], &["completions", "zsh"], &["completions", "fish"], &["man"]] {
+        let printed = run(command("http://127.0.0.1:1", "t", args)).ok();
+        for name in ["serve", "approvals", "export", "mcp"] {
+            assert!(printed.contains(name), "{args:?} does not contain {name}");
+        }
+    }
+    assert!(run(command("http://127.0.0.1:1", "t", &["man", "run", "create"])).ok().contains("archive"));
+}
+
+/// The commands of `deploy/cli.md`, run in one shell in their order.
+#[tokio::test]
+async fn the_commands_of_the_documentation_run_as_pasted() {
+    let server = Server::start(Backend::Sqlite).await;
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/cli.md")).unwrap();
+    let blocks: Vec<_> = page.split("\n```sh\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
+    assert!(blocks.len() >= 2, "{} blocks", blocks.len());
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_workspaced")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-euc", &blocks.join("\n")]).env_clear().env("PATH", path).env("HOME", &server.home);
+    shell.env("WORKSPACED_URL", &server.base).env("OPERATOR", &server.operator_token).current_dir(&server.home);
+    let done = run(shell);
+    assert!(done.code == 0 && done.out.contains("1  hello") && done.out.contains("+hello"), "{done:?}");
+}
