@@ -23,6 +23,6 @@ pub use bootstrap::serve;
 pub use sandbox::{Confinement, confine};
 
 /// Returns the OpenAPI document of the service, as committed under `openapi/`.
-pub fn openapi() -> String {
-    http::openapi_text()
+pub fn openapi(version: config::OpenApiVersion) -> String {
+    http::openapi_text(version)
 }
