@@ -28,7 +28,8 @@ pub struct ToolInfo {
     pub permissions: Vec<&'static str>,
     /// JSON Schema of the input, without references.
     pub input_schema: Value,
-    /// JSON Schema of the output, without references.
+    /// JSON Schema of the output, without references; missing for `audience=model`.
+    #[schema(required = false)]
     pub output_schema: Value,
 }
 

@@ -148,6 +148,11 @@ fn add_schemas(document: &mut Value) {
             }
         }
     }
+    // Generated clients tell a refusal from an output by it.
+    if let Some(ok) = schemas.pointer_mut("/Problem/allOf/1/properties/ok") {
+        *ok = json!({"type": "boolean", "const": false, "description": "Always false."});
+    }
+    schemas["ToolList"]["properties"]["items"]["items"] = tool_operations::catalogue_item();
     for tool in TOOLS {
         schemas[(tool.input)().name] = referring_input_schema(tool);
         schemas[(tool.output)().name] = referring_output_schema(tool);

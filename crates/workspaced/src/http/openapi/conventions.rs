@@ -13,7 +13,7 @@ pub(crate) fn add_components(document: &mut Value) {
             "name": "X-Request-Id", "in": "header", "required": false,
             "description": "An ID of the caller's for this request: 1 to 128 visible ASCII characters. It is logged and \
                             recorded. An invalid one is ignored.",
-            "schema": {"type": "string", "minLength": 1, "maxLength": 128},
+            "schema": {"type": "string"},
         },
         "TraceParent": {
             "name": "traceparent", "in": "header", "required": false,
@@ -26,7 +26,7 @@ pub(crate) fn add_components(document: &mut Value) {
 /// Adds the shared parameters to an operation.
 pub(crate) fn add_to(operation: &mut Value) {
     let shared = ["RequestId", "TraceParent"].map(|name| json!({"$ref": format!("#/components/parameters/{name}")}));
-    for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
+    for parameter in operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
         if parameter["name"] == "run" && parameter["in"] == "path" {
             *parameter = json!({"$ref": "#/components/parameters/Run"});
         }

@@ -12,6 +12,7 @@ const TIMES: [&str; 3] = ["timestamp", "since", "until"];
 /// Applies the rules of this module to every schema of `document`.
 pub(super) fn normalize(document: &mut Value) {
     refer_to_items(&mut document["components"]["schemas"]);
+    name_variants(&mut document["components"]["schemas"]);
     each_schema(&mut document["components"]["schemas"]);
     for item in document["paths"].as_object_mut().into_iter().flat_map(|paths| paths.values_mut()) {
         each_schema(item);
@@ -24,6 +25,18 @@ fn refer_to_items(schemas: &mut Value) {
     for (name, schema) in schemas {
         if let Some(item) = name.strip_prefix("Page_") {
             schema["properties"]["items"]["items"] = json!({"$ref": format!("#/components/schemas/{item}")});
+        }
+    }
+}
+
+/// Names the variants of types that have a `type` member, for generated clients: `empty` of `Source` is `EmptySource`.
+fn name_variants(schemas: &mut Value) {
+    for (name, schema) in schemas.as_object_mut().into_iter().flatten() {
+        for variant in schema.get_mut("oneOf").and_then(Value::as_array_mut).into_iter().flatten() {
+            let values = variant.pointer("/properties/type/enum").and_then(Value::as_array);
+            let Some([Value::String(kind)]) = values.map(Vec::as_slice) else { continue };
+            let (first, rest) = kind.split_at(1);
+            variant["title"] = Value::from(first.to_uppercase() + rest + name);
         }
     }
 }
@@ -60,12 +73,15 @@ fn is_bytes(schema: &Map<String, Value>) -> bool {
         && items.is_some_and(|items| items.as_object().is_some_and(|items| items.len() == 3))
 }
 
-/// A parameter is given or it is omitted. It is never null.
+/// A parameter is given or it is omitted: it is never null. Numbers have any length; too large ones are taken as the limit.
 fn normalize_parameter(parameter: &mut Map<String, Value>) {
     let name = parameter.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let Some(schema) = parameter.get_mut("schema") else { return };
     if schema["type"] == json!(["string", "null"]) {
         schema["type"] = Value::from("string");
+    }
+    if let Some(members) = schema.as_object_mut().filter(|members| members.get("type") == Some(&json!("integer"))) {
+        members.remove("format");
     }
     add_format(&name, schema);
 }

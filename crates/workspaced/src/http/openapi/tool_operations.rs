@@ -21,6 +21,33 @@ pub(crate) fn tool_of(id: &str) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| operation_id(tool) == id)
 }
 
+/// Returns the schema of an item of the catalogue, in each of its forms.
+pub(crate) fn catalogue_item() -> Value {
+    let object = |title: &str, description: &str, properties: Value| {
+        let required: Vec<_> = properties.as_object().into_iter().flatten().map(|(name, _)| name).collect();
+        json!({
+            "title": title, "description": description, "type": "object", "required": required, "properties": properties,
+        })
+    };
+    let text = json!({"type": "string"});
+    let schema = json!({"type": "object"});
+    let function = object(
+        "FunctionDeclaration",
+        "The function.",
+        json!({
+            "name": text, "description": text, "parameters": schema,
+        }),
+    );
+    json!({"anyOf": [
+        {"$ref": "#/components/schemas/ToolInfo"},
+        object("FunctionTool", "With `format=openai`.", json!({"type": {"const": "function"}, "function": function})),
+        object("MessagesTool", "With `format=anthropic`.", json!({"name": text, "description": text, "input_schema": schema})),
+        object("McpTool", "With `format=mcp`.", json!({
+            "name": text, "description": text, "inputSchema": schema, "annotations": schema,
+        })),
+    ]})
+}
+
 /// Returns the operation that documents a tool.
 pub(crate) fn operation(tool: &Tool) -> Value {
     let schema = |name: String| json!({"schema": {"$ref": format!("#/components/schemas/{name}")}});
