@@ -8,10 +8,10 @@ type Record = components["schemas"]["Record"];
 
 const [baseUrl, operatorToken] = process.argv.slice(2);
 assert(baseUrl !== undefined && operatorToken !== undefined);
-/** A tool answers JSON unless text is asked for. */
-const json = <T>(answer: T | string | undefined): T => {
-  assert(answer !== undefined && typeof answer !== "string");
-  return answer;
+/** A tool answers JSON unless text is asked for; `ok` tells an output from a call that waits for an approval. */
+const json = <T extends { ok: boolean }>(answer: T | string | undefined): Extract<T, { ok: true }> => {
+  assert(typeof answer === "object" && answer.ok, JSON.stringify(answer));
+  return answer as Extract<T, { ok: true }>;
 };
 const connect = (token: string) => createClient<paths>({ baseUrl, headers: { Authorization: `Bearer ${token}` } });
 const operator = connect(operatorToken);
@@ -51,8 +51,8 @@ const text = await agent.POST("/v1/runs/{run}/tools/read_file", {
 });
 assert.equal(String(text.data), "1  one\n2  three\n");
 const refused = await agent.POST("/v1/runs/{run}/tools/read_file", { params: { path }, body: { path: ".env" } });
-assert.equal(refused.response.status, 403);
-assert.equal(json(refused.error).code, "POLICY_DENIED_SECRET");
+assert(refused.response.status === 403 && typeof refused.error === "object");
+assert.equal(refused.error.code, "POLICY_DENIED_SECRET");
 
 const bytes = new Uint8Array([0, 255, 10, 13, 128]);
 const file = { run, path: "data/b.bin" };

@@ -56,6 +56,10 @@ fn walk(value: &mut Value) {
             if members.get("in").is_some_and(Value::is_string) {
                 normalize_parameter(members);
             }
+            if is_any_object(members) {
+                // Without it, generated clients take the object for an empty one.
+                members.insert("additionalProperties".to_owned(), Value::from(true));
+            }
             if let Some(Value::Object(properties)) = members.get_mut("properties") {
                 properties.iter_mut().for_each(|(name, schema)| add_format(name, schema));
             }
@@ -71,6 +75,14 @@ fn is_bytes(schema: &Map<String, Value>) -> bool {
     let items = schema.get("items");
     items.is_some_and(|items| items["type"] == "integer" && items["format"] == "int32" && items["minimum"] == 0)
         && items.is_some_and(|items| items.as_object().is_some_and(|items| items.len() == 3))
+}
+
+/// Returns whether a schema accepts objects and says nothing about their members.
+fn is_any_object(schema: &Map<String, Value>) -> bool {
+    let kind = schema.get("type");
+    let is_object = kind.is_some_and(|kind| *kind == "object" || *kind == json!(["object", "null"]));
+    let described = ["properties", "additionalProperties", "allOf", "oneOf", "anyOf"];
+    is_object && !described.iter().any(|key| schema.contains_key(*key))
 }
 
 /// A parameter is given or it is omitted: it is never null. Numbers have any length; too large ones are taken as the limit.

@@ -58,7 +58,7 @@ async fn the_generated_typescript_client_works(#[values(Backend::Sqlite, Backend
     let said = run(generate).await.to_lowercase();
     assert!(!said.contains("warn") && !said.contains("error"), "{said}");
     let types = std::fs::read_to_string(folder.path().join("api.d.ts")).unwrap();
-    assert!(!types.contains("Record<string, never>"), "a schema has no type");
+    assert!(!types.contains(": Record<string, never>"), "a schema has no type");
 
     let mut compile = Command::new(modules.join(".bin/tsc"));
     compile.args(["--strict", "--exactOptionalPropertyTypes", "--target", "es2022", "--module", "nodenext"]);
