@@ -61,7 +61,7 @@ pub struct RunFilter {
 #[into_params(parameter_in = Query)]
 pub struct WaitQuery {
     /// If the call waits for approval, wait at most this long for the decision. Values over 60 are taken as 60.
-    #[param(minimum = 0, maximum = 60, default = 0)]
+    #[param(minimum = 0, default = 0)]
     wait_seconds: Option<u64>,
 }
 

@@ -15,7 +15,7 @@ pub const DEFAULT_LIMIT: u32 = 100;
 pub struct Paging {
     /// The maximum number of items. Values over 1,000 are taken as 1,000. A page also ends when its items have 4 MiB.
     #[serde(deserialize_with = "saturating_number")]
-    #[param(minimum = 1, maximum = 1000, default = 100)]
+    #[param(minimum = 1, default = 100)]
     limit: Option<u32>,
     /// The `nextCursor` of the previous page. Default: the first page.
     cursor: Option<String>,

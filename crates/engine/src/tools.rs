@@ -23,7 +23,9 @@ mod write_file;
 use crate::tool::Tool;
 
 pub use bounds::ToolLimits;
-pub use catalogue::{Audience, CATALOGUE, CatalogueFormat, CatalogueView, ToolInfo, input_schema, output_schema};
+pub use catalogue::{
+    Audience, CATALOGUE, CatalogueFormat, CatalogueView, ToolInfo, referring_input_schema, referring_output_schema,
+};
 
 /// Every tool, in the order of the catalogue.
 pub static TOOLS: &[Tool] = &[

@@ -47,13 +47,14 @@ pub(crate) use validated_string;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
-        id!($(#[$doc])* $name, $what, "a letter or digit, then up to 63 letters, digits, `_` or `-`", is_name);
+        id!($(#[$doc])* $name, $what, "a letter or digit, then up to 63 letters, digits, `_` or `-`",
+            "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", is_name);
     };
-    ($(#[$doc:meta])* $name:ident, $what:literal, $grammar:literal, $valid:expr) => {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $grammar:literal, $pattern:literal, $valid:expr) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
         #[serde(try_from = "String", into = "String")]
-        #[schema(value_type = String)]
+        #[schema(value_type = String, pattern = $pattern)]
         pub struct $name(String);
 
         impl $name {
@@ -93,6 +94,7 @@ id!(
 id!(
     /// Identifies a tool call within its run. The caller may choose any text without control characters.
     ToolCallId, "tool call ID", "1 to 128 characters, none of them a control character",
+    r"^[^\u0000-\u001f\u007f-\u009f]{1,128}$",
     |raw| (1..=MAX_TOOL_CALL_ID).contains(&raw.chars().count()) && !raw.chars().any(char::is_control)
 );
 id!(
@@ -110,6 +112,7 @@ id!(
 id!(
     /// Names an operator. Names that differ in letter case only are the same name: see [`OperatorName::is_same`].
     OperatorName, "operator name", "a letter or digit, then up to 63 letters, digits, `.`, `_`, `@`, `+` or `-`",
+    "^[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}$",
     |raw| {
         let bytes = raw.as_bytes();
         let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._@+-".contains(byte);

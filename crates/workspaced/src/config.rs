@@ -27,7 +27,7 @@ use engine::admission::operators::OperatorIdentity;
 use engine::limits::Limits;
 use model::Profiles;
 
-pub use self::cli::{Args, Command, ServeArgs};
+pub use self::cli::{Args, Command, OpenApiArgs, OpenApiVersion, ServeArgs};
 pub use self::error::ConfigError;
 pub use self::offline::{Accept, RepairArgs, RepairConfig, ReplayArgs, ReplayConfig, VerifyArgs, VerifyConfig};
 pub use self::operators::{OperatorAction, OperatorArgs, OperatorConfig};

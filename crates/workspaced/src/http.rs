@@ -35,6 +35,7 @@ use tower_http::trace::TraceLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::config::OpenApiVersion;
 use crate::http::conventions::{compression, cors, request_ids};
 use crate::http::extract::json_text;
 use crate::http::problem::Problem;
@@ -124,12 +125,15 @@ pub(crate) fn router(service: Service, cors_origins: Vec<HeaderValue>) -> Router
     router.layer(cors::layer(cors_origins)).layer(from_fn(request_ids::ensure))
 }
 
-/// Returns the OpenAPI document, indented.
-pub(crate) fn openapi_text() -> String {
+/// Returns the OpenAPI document of a version, indented.
+pub(crate) fn openapi_text(version: OpenApiVersion) -> String {
+    let document = openapi::document(routes().into_openapi());
+    let document = match version {
+        OpenApiVersion::V3_1 => document,
+        OpenApiVersion::V3_0 => openapi::to_version_3_0(document),
+    };
     // A JSON value always serialises.
-    serde_json::to_string_pretty(&openapi::document(routes().into_openapi()))
-        .map(|text| text + "\n")
-        .unwrap_or_default()
+    serde_json::to_string_pretty(&document).map(|text| text + "\n").unwrap_or_default()
 }
 
 /// Get this document

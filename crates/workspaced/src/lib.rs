@@ -25,6 +25,6 @@ pub use cli::run as run_client;
 pub use sandbox::{Confinement, confine};
 
 /// Returns the OpenAPI document of the service, as committed under `openapi/`.
-pub fn openapi() -> String {
-    http::openapi_text()
+pub fn openapi(version: config::OpenApiVersion) -> String {
+    http::openapi_text(version)
 }

@@ -45,7 +45,9 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
             runtime.shutdown_background();
             Ok(ExitCode::SUCCESS)
         }
-        Command::Openapi => Ok(success_if(io::stdout().write_all(workspaced::openapi().as_bytes()).is_ok())),
+        Command::Openapi(args) => {
+            Ok(success_if(io::stdout().write_all(workspaced::openapi(args.version).as_bytes()).is_ok()))
+        }
         // Exit code 1 means a broken chain; 2, that the chains could not be verified.
         Command::Verify(args) => Ok(match block_on(workspaced::verify(args.check()?))? {
             Ok(is_intact) => success_if(is_intact),

@@ -54,6 +54,9 @@ pub struct RecordedFailure {
     pub failed: Option<usize>,
 }
 
+/// Refusals that precede the look-up of the stored answer.
+const BEFORE_REPLAY: [Code; 3] = [Code::Forbidden, Code::InvalidRequest, Code::PreconditionRequired];
+
 impl Engine {
     /// Appends the `entries` of `calls`, which have the same order, all or none.
     ///
@@ -111,8 +114,9 @@ impl Engine {
             entries.push(entry);
         }
         let records = match self.append(entries.clone()).await {
-            // The ID has an answer that this caller may not see. The refusal is a further record.
-            Ok(Appended::Repeated(_)) if error.is(Code::Forbidden) => {
+            // The ID has an answer that this caller may not see, or the request was refused before it was looked up. The refusal
+            // is a further record.
+            Ok(Appended::Repeated(_)) if BEFORE_REPLAY.iter().any(|code| error.is(*code)) => {
                 for entry in &mut entries {
                     entry.reply = None;
                 }

@@ -24,7 +24,7 @@ pub struct ChangesQuery {
     #[param(default = 0)]
     since: Option<u64>,
     /// The maximum number of changes. Values over 1,000 are taken as 1,000. A response also ends when its records have 4 MiB.
-    #[param(minimum = 1, maximum = 1000, default = 100)]
+    #[param(minimum = 1, default = 100)]
     limit: Option<u32>,
 }
 

@@ -33,6 +33,28 @@ impl ToolSchema {
         schema
     }
 
+    /// Returns the JSON Schema with references to the types of `refers_to`, with additional `members`, of which those in
+    /// `required` are required.
+    pub fn with_references(&self, members: &[(&str, Value)], required: &[&str]) -> Value {
+        let mut schema = serde_json::to_value(&self.schema).unwrap_or_default();
+        // Flattened structs are references, to be merged into the object.
+        if let Some(Value::Array(parts)) = schema.get_mut("allOf") {
+            for part in parts {
+                let name = part["$ref"].as_str().and_then(|reference| reference.rsplit('/').next());
+                let found = self.refers_to.iter().find(|(known, _)| Some(known.as_str()) == name);
+                if let Some(Ok(schema)) = found.map(|(_, schema)| serde_json::to_value(schema)) {
+                    *part = schema;
+                }
+            }
+        }
+        merge_annotations(&mut schema);
+        if let Some(object) = schema.as_object_mut() {
+            merge_parts(object);
+            extend(object, members, required);
+        }
+        schema
+    }
+
     fn resolve(&self, value: Value, depth: usize) -> Value {
         match value {
             Value::Object(members) => match members.get("$ref").and_then(Value::as_str) {

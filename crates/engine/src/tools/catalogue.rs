@@ -28,7 +28,8 @@ pub struct ToolInfo {
     pub permissions: Vec<&'static str>,
     /// JSON Schema of the input, without references.
     pub input_schema: Value,
-    /// JSON Schema of the output, without references.
+    /// JSON Schema of the output, without references; missing for `audience=model`.
+    #[schema(required = false)]
     pub output_schema: Value,
 }
 
@@ -47,7 +48,22 @@ fn info(tool: &Tool) -> ToolInfo {
 }
 
 /// Returns the schema of a call's whole input: the tool's own members and those of every call.
-pub fn input_schema(tool: &Tool) -> Value {
+fn input_schema(tool: &Tool) -> Value {
+    let (members, required) = common_input(tool);
+    (tool.input)().inlined(&members, &required)
+}
+
+/// As [`input_schema`], with references to other types.
+pub fn referring_input_schema(tool: &Tool) -> Value {
+    let (members, required) = common_input(tool);
+    (tool.input)().with_references(&members, &required)
+}
+
+/// Members of a schema, and which of them are required.
+type Members = (Vec<(&'static str, Value)>, Vec<&'static str>);
+
+/// Returns the members that every input has.
+fn common_input(tool: &Tool) -> Members {
     let mut members = vec![
         (
             "toolCallId",
@@ -76,11 +92,23 @@ pub fn input_schema(tool: &Tool) -> Value {
             json!({"type": "string", "description": "The read-only mount to read; the workspace itself if omitted."}),
         ));
     }
-    (tool.input)().inlined(&members, &required)
+    (members, required)
 }
 
 /// Returns the schema of a successful response of `tool`.
-pub fn output_schema(tool: &Tool) -> Value {
+fn output_schema(tool: &Tool) -> Value {
+    let (members, required) = common_output(tool);
+    (tool.output)().inlined(&members, &required)
+}
+
+/// As [`output_schema`], with references to other types.
+pub fn referring_output_schema(tool: &Tool) -> Value {
+    let (members, required) = common_output(tool);
+    (tool.output)().with_references(&members, &required)
+}
+
+/// Returns the members that every output has.
+fn common_output(tool: &Tool) -> Members {
     let mut members = vec![
         ("ok", json!({"type": "boolean", "const": true})),
         ("toolCallId", json!({"type": "string", "description": "The ID of the call."})),
@@ -109,7 +137,7 @@ pub fn output_schema(tool: &Tool) -> Value {
         );
         members.push(("contentWithheld", json!({"type": "boolean", "description": description})));
     }
-    (tool.output)().inlined(&members, &required)
+    (members, required)
 }
 
 #[cfg(test)]

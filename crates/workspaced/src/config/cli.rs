@@ -33,7 +33,7 @@ pub enum Command {
     /// in the data folder at the first start.
     Serve(Box<ServeArgs>),
     /// Print the OpenAPI document.
-    Openapi,
+    Openapi(OpenApiArgs),
     /// Verify the audit chains in the database; exit code 1 if one is broken.
     Verify(VerifyArgs),
     /// Rebuild a run's files from its base and its ledger; exit code 1 if they differ from the ledger or the workspace.
@@ -46,6 +46,25 @@ pub enum Command {
     #[expect(missing_docs, reason = "each of its variants has a description")]
     #[command(flatten)]
     Client(ClientCommand),
+}
+
+/// Arguments of `openapi`.
+#[derive(Debug, clap::Args)]
+pub struct OpenApiArgs {
+    /// The version of OpenAPI. The document of 3.0 is for generators that do not read 3.1.
+    #[arg(long, value_name = "VERSION", default_value = "3.1")]
+    pub version: OpenApiVersion,
+}
+
+/// A version of OpenAPI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OpenApiVersion {
+    /// As it is served at `/openapi.json`.
+    #[value(name = "3.1")]
+    V3_1,
+    /// Converted.
+    #[value(name = "3.0")]
+    V3_0,
 }
 
 /// Arguments of `serve`.

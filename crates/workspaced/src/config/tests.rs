@@ -21,7 +21,7 @@ fn check_with(arguments: &[&str], env: &dyn Fn(&str) -> Option<String>) -> Resul
     let args = Args::try_parse_from(["workspaced", "serve"].iter().chain(arguments)).unwrap();
     match args.command {
         Command::Serve(args) => args.check(env),
-        Command::Openapi
+        Command::Openapi(_)
         | Command::Verify(_)
         | Command::Replay(_)
         | Command::Repair(_)

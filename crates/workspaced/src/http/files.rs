@@ -51,13 +51,14 @@ pub(crate) struct FileQuery {
 
 /// Download a file
 ///
-/// Whole or one range. `ETag` is the quoted SHA-256 of the whole file.
+/// Whole or one range. `ETag` is the quoted SHA-256 of the whole file. `HEAD` returns the headers alone.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/files/{*path}", tag = "files", operation_id = "getFile",
     params(
         ("run" = RunId, Path), ("path" = String, Path, description = "The path, with unescaped slashes."), FileQuery,
         ("If-None-Match" = Option<String>, Header, description = "Respond with 304 if the file has this ETag."),
         ("Range" = Option<String>, Header, description = "One range of bytes."),
+        ("If-Range" = Option<String>, Header, description = "Ignore `Range` if the file does not have this ETag."),
         ("X-Tool-Call-Id" = Option<String>, Header, description = "The ID of the call.")
     ),
     responses(

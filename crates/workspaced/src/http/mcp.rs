@@ -18,7 +18,7 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tower::ServiceExt as _;
 
 use crate::http::auth::RunTokenCaller;
-use crate::http::extract::JsonBytes;
+use crate::http::extract::{JsonBytes, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
 
@@ -35,6 +35,7 @@ struct Caller(Arc<RunTokenCaller>);
 pub(crate) async fn handle(
     State(service): State<Service>,
     caller: RunTokenCaller,
+    Query(()): Query<()>,
     request: Request,
 ) -> Result<Response, Problem> {
     let (mut parts, body) = request.into_parts();

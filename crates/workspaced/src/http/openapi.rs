@@ -2,16 +2,22 @@
 
 mod callers;
 mod conventions;
+mod responses;
+mod schemas;
+mod tool_operations;
+mod version_3_0;
 
 use model::{ApprovalId, ArtifactId, RunId, TokenId, ToolCallId};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 use utoipa::openapi::{OpenApi, RefOr, Schema};
 
-use crate::http::problem::{PROBLEM_JSON, ProblemBody, example_of};
+use crate::http::mcp;
+use crate::http::problem::{PROBLEM_JSON, ProblemBody};
 use crate::http::tools::PATH as TOOL_PATH;
-use engine::tool::Tool;
-use engine::tools::{TOOLS, input_schema, output_schema};
+use engine::tools::{TOOLS, referring_input_schema, referring_output_schema};
+
+pub(crate) use version_3_0::convert as to_version_3_0;
 
 const DESCRIPTION: &str = "\
 workspaced gives each coding-agent run its own guarded, audited file tree behind an HTTP API.
@@ -55,10 +61,31 @@ pub(crate) fn document(routes: OpenApi) -> Value {
     add_head(&mut document);
     add_schemas(&mut document);
     conventions::add_components(&mut document);
+    responses::add_components(&mut document);
     for tool in TOOLS {
-        document["paths"][TOOL_PATH.replace("{tool}", tool.name)] = json!({ "post": tool_operation(tool) });
+        document["paths"][TOOL_PATH.replace("{tool}", tool.name)] = json!({ "post": tool_operations::operation(tool) });
     }
-    document["paths"]["/docs"] = json!({"get": {
+    add_other_operations(&mut document["paths"]);
+    if let Some(paths) = document["paths"].as_object_mut() {
+        // The router's wildcard for the rest of a path is an ordinary parameter in OpenAPI.
+        if let Some(files) = paths.remove("/v1/runs/{run}/files/{*path}") {
+            paths.insert("/v1/runs/{run}/files/{path}".to_owned(), files);
+        }
+        for (path, item) in paths {
+            for (method, operation) in item.as_object_mut().into_iter().flatten() {
+                responses::complete(path, method, operation);
+                callers::add(operation);
+                conventions::add_to(operation);
+            }
+        }
+    }
+    schemas::normalize(&mut document);
+    document
+}
+
+/// Adds the operations whose routes are not documented where they are.
+fn add_other_operations(paths: &mut Value) {
+    paths["/docs"] = json!({"get": {
         "tags": ["open"],
         "summary": "Show this document as web pages",
         "description": "The pages load nothing from other hosts.",
@@ -66,20 +93,22 @@ pub(crate) fn document(routes: OpenApi) -> Value {
         "security": [{}],
         "responses": {"303": {"description": "Redirect to the pages at `/docs/`."}},
     }});
-    if let Some(paths) = document["paths"].as_object_mut() {
-        // The router's wildcard for the rest of a path is an ordinary parameter in OpenAPI.
-        if let Some(files) = paths.remove("/v1/runs/{run}/files/{*path}") {
-            paths.insert("/v1/runs/{run}/files/{path}".to_owned(), files);
-        }
-        for (path, item) in paths {
-            for (_, operation) in item.as_object_mut().into_iter().flatten() {
-                add_common_responses(path, operation);
-                callers::add(operation);
-                conventions::add_to(operation);
-            }
-        }
-    }
-    document
+    let message = json!({"application/json": {"schema": {"type": "object"}}});
+    paths[mcp::PATH] = json!({"post": {
+        "tags": ["tools"],
+        "summary": "Send a message of the Model Context Protocol",
+        "description": "The run's tools and files for clients of the protocol, over Streamable HTTP without sessions. Use such \
+                        a client: the JSON-RPC messages are specified by the protocol and not by this document.",
+        "operationId": "sendMcpMessage",
+        "requestBody": {"required": true, "content": message},
+        "responses": {
+            "200": {"description": "The JSON-RPC response.", "content": message},
+            "202": {"description": "The notification is accepted."},
+            "406": {"description": "`Accept` does not list both `application/json` and `text/event-stream`.", "content": {
+                PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}},
+            }},
+        },
+    }});
 }
 
 fn add_head(document: &mut Value) {
@@ -94,9 +123,6 @@ fn add_head(document: &mut Value) {
     document["tags"] =
         TAGS.iter().map(|(name, description)| json!({"name": name, "description": description})).collect();
     document["security"] = json!([{"bearer": []}]);
-    for (name, description, schema) in text_headers() {
-        document["components"]["headers"][name] = json!({"description": description, "schema": schema});
-    }
     document["components"]["securitySchemes"] = json!({"bearer": {
         "type": "http",
         "scheme": "bearer",
@@ -116,117 +142,25 @@ fn add_schemas(document: &mut Value) {
         schemas[name] = serde_json::to_value(schema).unwrap_or_default();
     }
     for tool in TOOLS {
-        schemas[(tool.input)().name] = input_schema(tool);
-        schemas[(tool.output)().name] = output_schema(tool);
+        for part in [(tool.input)(), (tool.output)()] {
+            for (name, schema) in part.refers_to {
+                schemas[name] = serde_json::to_value(schema).unwrap_or_default();
+            }
+        }
+    }
+    // Generated clients tell a refusal from an output by it.
+    if let Some(ok) = schemas.pointer_mut("/Problem/allOf/1/properties/ok") {
+        *ok = json!({"type": "boolean", "const": false, "description": "Always false."});
+    }
+    schemas["ToolList"]["properties"]["items"]["items"] = tool_operations::catalogue_item();
+    for tool in TOOLS {
+        schemas[(tool.input)().name] = referring_input_schema(tool);
+        schemas[(tool.output)().name] = referring_output_schema(tool);
     }
 }
 
 fn named<T: ToSchema>() -> (String, RefOr<Schema>) {
     (T::name().into_owned(), T::schema())
-}
-
-/// Returns the operation that documents a tool.
-fn tool_operation(tool: &Tool) -> Value {
-    let schema = |name: String| json!({"schema": {"$ref": format!("#/components/schemas/{name}")}});
-    let permissions: Vec<_> = tool.permissions.iter().map(|one| format!("`{}`", one.as_str())).collect();
-    let mut responses = json!({
-        "200": {"description": "The call's result.", "headers": text_header_references(), "content": {
-            "application/json": schema((tool.output)().name),
-            "text/plain": {"schema": {"type": "string"}},
-        }},
-        "409": problem("The file or the run is not in the expected state.", "RUN_CLOSED"),
-        "413": problem("A file or the body is too large.", "FILE_TOO_LARGE"),
-        "415": problem("The file is binary, or the body has a `Content-Encoding`.", "UNSUPPORTED_BINARY"),
-    });
-    if tool.mutates() {
-        responses["202"] = json!({
-            "description": "`APPROVAL_REQUIRED`: the call waits for an approval; nothing has changed yet.",
-            "headers": text_header_references(),
-            "content": {"application/json": schema("Problem".to_owned()), "text/plain": {"schema": {"type": "string"}}},
-        });
-        responses["422"] = problem("The call exceeds a budget of the run's policy.", "PATCH_BUDGET_EXCEEDED");
-        responses["507"] = problem("The call would exceed a quota of the run or of the service.", "QUOTA_EXCEEDED");
-    }
-    json!({
-        "tags": ["tools"],
-        "summary": format!("Call `{}`", tool.name),
-        "description": format!("{}\n\nRequires the permission {}.", tool.description, permissions.join(" or ")),
-        "operationId": tool.name,
-        "parameters": [{"name": "run", "in": "path", "required": true, "description": "The run.",
-            "schema": {"$ref": "#/components/schemas/RunId"}}],
-        "requestBody": {"required": tool.mutates(), "content": {"application/json": schema((tool.input)().name)}},
-        "responses": responses,
-    })
-}
-
-/// The headers of an answer as text, each with its description and schema.
-fn text_headers() -> [(&'static str, &'static str, Value); 3] {
-    [
-        ("Workspaced-Call", "With `text/plain`: the ID of the call.", json!({"type": "string"})),
-        (
-            "Workspaced-Seq",
-            "With `text/plain`: the number of the call's record.",
-            json!({"type": "integer", "minimum": 1}),
-        ),
-        (
-            "Workspaced-Sha256",
-            "With `text/plain`, in answers about a single file: its hash, after the call's change.",
-            json!({"type": "string", "pattern": "^[0-9a-f]{64}$"}),
-        ),
-    ]
-}
-
-/// References to [`text_headers`].
-fn text_header_references() -> Value {
-    let reference = |(name, ..): &(&str, &str, Value)| {
-        ((*name).to_owned(), json!({"$ref": format!("#/components/headers/{name}")}))
-    };
-    Value::Object(text_headers().iter().map(reference).collect())
-}
-
-/// Adds the responses that every operation of its kind has.
-fn add_common_responses(path: &str, operation: &mut Value) {
-    let open = operation["tags"][0] == "open";
-    let takes_body = operation.get("requestBody").is_some();
-    let Some(responses) = operation["responses"].as_object_mut() else { return };
-    let mut add = |status: &str, description: &str, code: &str| {
-        responses.entry(status.to_owned()).or_insert_with(|| problem(description, code));
-    };
-    if !open {
-        add("400", "The request is malformed, or its path is rejected.", "INVALID_REQUEST");
-        add("401", "The token is missing, unknown, expired or revoked.", "UNAUTHENTICATED");
-        add("403", "The token does not permit the request, or the policy denies it.", "FORBIDDEN");
-        add("429", "The token exceeds its request rate or concurrency.", "RATE_LIMITED");
-        add("503", "The store or the disk is full or unavailable; nothing was changed.", "UNAVAILABLE");
-        if path.contains("{run}") || path.contains("/runs/") {
-            add("404", "The run does not exist, or the requested item does not exist in it.", "RUN_NOT_FOUND");
-        } else if path.contains('{') {
-            add("404", "The requested item does not exist.", "NOT_FOUND");
-        }
-    }
-    if takes_body {
-        add("413", "The body is too large.", "BODY_TOO_LARGE");
-        add("415", "The body has a `Content-Encoding`, which is not supported.", "INVALID_REQUEST");
-    }
-    add("500", "The service failed; the cause is in its log.", "INTERNAL");
-    let sorted: Map<_, _> = {
-        let mut all: Vec<_> = std::mem::take(responses).into_iter().collect();
-        all.sort_by(|a, b| a.0.cmp(&b.0));
-        all.into_iter().collect()
-    };
-    *responses = sorted;
-}
-
-fn problem(description: &str, code: &str) -> Value {
-    let mut response = json!({
-        "description": description,
-        "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example_of(code)}},
-    });
-    if matches!(code, "RATE_LIMITED" | "UNAVAILABLE") {
-        let schema = json!({"type": "integer", "minimum": 1});
-        response["headers"] = json!({"Retry-After": {"description": "Seconds to wait.", "schema": schema}});
-    }
-    response
 }
 
 #[cfg(test)]
@@ -245,7 +179,7 @@ mod tests {
     }
 
     fn full_document() -> Value {
-        serde_json::from_str(&crate::http::openapi_text()).unwrap()
+        serde_json::from_str(&crate::http::openapi_text(crate::config::OpenApiVersion::V3_1)).unwrap()
     }
 
     #[test]
@@ -264,7 +198,7 @@ mod tests {
         let document = full_document();
         for tool in TOOLS {
             let operation = &document["paths"][TOOL_PATH.replace("{tool}", tool.name)]["post"];
-            assert_eq!(operation["operationId"], tool.name);
+            assert_eq!(operation["operationId"], tool_operations::operation_id(tool));
             for status in ["200", "400", "401", "403", "404", "409", "413", "429", "500", "503"] {
                 assert!(operation["responses"][status].is_object(), "{} lacks {status}", tool.name);
             }

@@ -1,11 +1,11 @@
 //! Which tokens each operation accepts, as its description and as the extensions `x-scopes` and `x-run-token`.
 
-use engine::tools;
 use model::Scope;
 use serde_json::{Value, json};
 
 use crate::http::auth::scopes::{Accepts as _, Auditors, Deciders, MetricsReaders, Orchestrators, Reviewers};
 use crate::http::auth::scopes_for;
+use crate::http::openapi::tool_operations::tool_of;
 
 /// Who may call an operation.
 struct Callers {
@@ -20,8 +20,9 @@ pub(super) fn add(operation: &mut Value) {
     let Some(Callers { scopes, run_token }) = operation["operationId"].as_str().and_then(callers) else { return };
     let names: Vec<_> = scopes.iter().map(|scope| scope.as_str()).collect();
     let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-    let mut sentence = format!("Callers: operators with the scope {}", quoted.join(" or "));
-    sentence.push_str(if run_token { "; tokens of the run." } else { "." });
+    let operators = (!names.is_empty()).then(|| format!("operators with the scope {}", quoted.join(" or ")));
+    let callers: Vec<_> = operators.into_iter().chain(run_token.then(|| "tokens of the run".to_owned())).collect();
+    let sentence = format!("Callers: {}.", callers.join("; "));
     let description = match operation["description"].as_str() {
         Some(text) if !text.is_empty() => format!("{text}\n\n{sentence}"),
         Some(_) | None => sentence,
@@ -63,7 +64,8 @@ fn callers(operation_id: &str) -> Option<Callers> {
         "listRuns" | "listApprovals" | "getApproval" => (Reviewers::SCOPES, false),
         "getRun" | "getToolCall" | "getArtifact" | "getPatch" => (Reviewers::SCOPES, true),
         "getMetrics" => (MetricsReaders::SCOPES, false),
-        tool => (scopes_for(Some(tools::find(tool)?)), true),
+        "sendMcpMessage" => (&[][..], true),
+        tool => (scopes_for(Some(tool_of(tool)?)), true),
     };
     Some(Callers { scopes, run_token })
 }
@@ -74,7 +76,8 @@ mod tests {
 
     #[test]
     fn every_operation_that_needs_a_token_says_whose() {
-        let document: Value = serde_json::from_str(&crate::http::openapi_text()).unwrap();
+        let document: Value =
+            serde_json::from_str(&crate::http::openapi_text(crate::config::OpenApiVersion::V3_1)).unwrap();
         for (path, item) in document["paths"].as_object().unwrap() {
             for (method, operation) in item.as_object().unwrap() {
                 let is_open = operation["security"] == json!([{}]);

@@ -73,6 +73,8 @@ pub(crate) async fn get_patch(
     params(("run" = RunId, Path), BundleCommit),
     responses(
         (status = 200, description = "The git bundle.", body = Vec<u8>, content_type = "application/x-git-bundle"),
+        (status = 414, description = "The URL is longer than 64 KiB; the body is empty."),
+        (status = 431, description = "The head of the request is too large; the body is empty."),
         (status = 409, description = "`RUN_CLOSED`: the run is preparing or deleted.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),

@@ -28,6 +28,10 @@ fn operations(document: &Value, location: &str) -> Vec<Operation> {
             let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
             let names: Vec<_> = parameters
                 .iter()
+                .map(|parameter| match parameter["$ref"].as_str() {
+                    Some(reference) => document.pointer(reference.trim_start_matches('#')).unwrap(),
+                    None => parameter,
+                })
                 .filter(|parameter| parameter["in"] == location)
                 .map(|parameter| parameter["name"].as_str().unwrap().to_owned())
                 .collect();
@@ -96,7 +100,8 @@ async fn a_malformed_query_parameter_is_refused(#[values(Backend::Sqlite, Backen
 async fn routes_refuse_unknown_query_parameters(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let document = run.operator.get("/openapi.json").await.ok();
-    let open = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs"];
+    // No operator may send messages to `/mcp`.
+    let open = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/mcp"];
     for (path, item) in document["paths"].as_object().unwrap() {
         for method in item.as_object().unwrap().keys().filter(|_| !open.contains(&path.as_str())) {
             let method: Method = method.to_uppercase().parse().unwrap();

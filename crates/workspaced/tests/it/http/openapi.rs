@@ -130,11 +130,13 @@ fn every_required_route_is_documented_and_every_reference_resolves() {
     for (method, path) in REQUIRED {
         assert!(documented.contains(&(method.to_owned(), shape(path))), "{method} {path} is missing");
     }
-    let mut ids = BTreeSet::new();
+    let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
     for (method, path, operation) in operations(&document) {
         let route = format!("{method} {path}");
         let id = operation["operationId"].as_str().unwrap_or_else(|| panic!("{route} has no operationId"));
         assert!(ids.insert(id.to_owned()), "two operations have the ID {id}");
+        let folded = id.replace('_', "").to_lowercase();
+        assert!(names.insert(folded), "{id} has the name of another operation in a language without letter case");
         assert!(
             operation["summary"].as_str().is_some_and(|text| text.len() > 8 && !text.ends_with('.')),
             "{route} has no summary"
@@ -209,7 +211,7 @@ async fn each_operation_refuses_unauthorized_callers(#[values(Backend::Sqlite, B
             let status = call(&server.auditor(), &method, &path, &run).await.status;
             assert_eq!(status == 403, !allowed, "an auditor on {route}: {status}");
         }
-        if path != "/v1/tools" && path != "/v1/limits" {
+        if !["/v1/tools", "/v1/limits", "/mcp"].contains(&path.as_str()) {
             call(&other.agent, &method, &path, &run).await.refused("FORBIDDEN");
         }
     }

@@ -265,6 +265,10 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
         "get /readyz",
     ];
     all.extend(plain.map(|route| of_run(run, route, &none, 96)));
+    let arguments = json!({"name": "read_file", "arguments": {"path": "large.txt"}});
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": arguments});
+    let request = run.agent.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream");
+    all.push(MeasuredRequest { route: "post /mcp", request: request.json(&message), status: 200, most_mib: 64 });
     all
 }
 

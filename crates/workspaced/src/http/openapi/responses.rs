@@ -1,0 +1,225 @@
+//! The responses: refusals are components that every operation refers to, by status.
+
+use serde_json::{Map, Value, json};
+
+use crate::http::problem::{PROBLEM_JSON, example_of};
+
+/// Refusals: status, name of the component, description, example of a code.
+const REFUSALS: [(&str, &str, &str, &str); 17] = [
+    (
+        "202",
+        "ApprovalRequired",
+        "`APPROVAL_REQUIRED`: the call waits for an approval; nothing has changed yet.",
+        "APPROVAL_REQUIRED",
+    ),
+    ("400", "BadRequest", "The request is malformed, or its path is rejected.", "INVALID_REQUEST"),
+    ("401", "Unauthenticated", "The token is missing, unknown, expired or revoked.", "UNAUTHENTICATED"),
+    ("403", "Forbidden", "The token does not permit the request, or the policy denies it.", "FORBIDDEN"),
+    ("404", "NotFound", "The run does not exist, or the requested item does not exist.", "NOT_FOUND"),
+    (
+        "405",
+        "MethodNotAllowed",
+        "The path does not support the method; `Allow` lists those that it supports.",
+        "INVALID_REQUEST",
+    ),
+    ("409", "Conflict", "The file, the run or the item is not in the expected state.", "WRITE_CONFLICT"),
+    ("412", "PreconditionFailed", "The file does not have the version that the precondition names.", "WRITE_CONFLICT"),
+    ("413", "TooLarge", "A file or the body is too large.", "BODY_TOO_LARGE"),
+    ("415", "UnsupportedMediaType", "The file is binary, or the body has a `Content-Encoding`.", "UNSUPPORTED_BINARY"),
+    ("416", "RangeNotSatisfiable", "The file has no such part; `Content-Range` has its size.", "INVALID_REQUEST"),
+    ("422", "BudgetExceeded", "The call exceeds a budget of the run's policy.", "PATCH_BUDGET_EXCEEDED"),
+    ("428", "PreconditionRequired", "The precondition is missing.", "PRECONDITION_REQUIRED"),
+    ("429", "RateLimited", "The token exceeds its request rate or concurrency.", "RATE_LIMITED"),
+    ("500", "InternalError", "The service failed; the cause is in its log.", "INTERNAL"),
+    (
+        "503",
+        "Unavailable",
+        "The store or the disk is full or unavailable, or the run needs repair; nothing was changed.",
+        "UNAVAILABLE",
+    ),
+    ("507", "QuotaExceeded", "The request would exceed a quota of the run or of the service.", "QUOTA_EXCEEDED"),
+];
+
+/// Headers by their component: name of the header, description, schema.
+fn headers() -> [(&'static str, &'static str, &'static str, Value); 15] {
+    let text = || json!({"type": "string"});
+    let positive = || json!({"type": "integer", "minimum": 1});
+    let example = |example: &str| json!({"type": "string", "examples": [example]});
+    [
+        (
+            "RequestId",
+            "X-Request-Id",
+            "The ID of the request: that of the caller, or one that the service made.",
+            text(),
+        ),
+        (
+            "RateLimit",
+            "RateLimit",
+            "With a rate limit: the requests that the token may send at once, and the seconds until that is the whole burst again.",
+            example("\"token\";r=99;t=1"),
+        ),
+        (
+            "RateLimitPolicy",
+            "RateLimit-Policy",
+            "With a rate limit: the burst, and the seconds in which it becomes available again.",
+            example("\"token\";q=100;w=2"),
+        ),
+        ("RetryAfter", "Retry-After", "Seconds to wait.", positive()),
+        ("Authenticate", "WWW-Authenticate", "The scheme: `Bearer`.", text()),
+        ("Allow", "Allow", "The methods of the path.", text()),
+        ("AcceptEncoding", "Accept-Encoding", "For a body with a `Content-Encoding`: `identity`.", text()),
+        ("ContentRange", "Content-Range", "The part and the size of the file.", example("bytes 0-99/1234")),
+        ("AcceptRanges", "Accept-Ranges", "`bytes`.", text()),
+        (
+            "ETag",
+            "ETag",
+            "The quoted SHA-256 of the file, or of the answer.",
+            json!({"type": "string", "pattern": "^(W/)?\"[0-9a-f]{64}\"$"}),
+        ),
+        (
+            "Location",
+            "Location",
+            "The URL path of what was created.",
+            json!({"type": "string", "format": "uri-reference"}),
+        ),
+        ("Disposition", "Content-Disposition", "`attachment`, with a file name.", text()),
+        ("Call", "Workspaced-Call", "With `text/plain`: the ID of the call.", text()),
+        ("Seq", "Workspaced-Seq", "With `text/plain`: the number of the call's record.", positive()),
+        (
+            "FileSha256",
+            "Workspaced-Sha256",
+            "With `text/plain`, in answers about a single file: its hash, after the call's change.",
+            json!({"type": "string", "pattern": "^[0-9a-f]{64}$"}),
+        ),
+    ]
+}
+
+/// Refusals of single operations, besides those that are documented at the route.
+const OWN_REFUSALS: [(&str, &[&str]); 3] = [
+    ("getFile", &["413"]),
+    ("putFile", &["202", "412", "422", "428", "507"]),
+    ("deleteFile", &["202", "412", "422", "428", "507"]),
+];
+
+/// Headers of single operations: those of their responses with a status.
+const OWN_HEADERS: [(&str, &str, &[&str]); 14] = [
+    ("getFile", "200", &["ETag", "AcceptRanges"]),
+    ("getFile", "206", &["ETag", "AcceptRanges", "ContentRange"]),
+    ("getFile", "304", &["ETag"]),
+    ("putFile", "200", &["ETag"]),
+    ("putFile", "201", &["ETag"]),
+    ("listTools", "200", &["ETag"]),
+    ("listTools", "304", &["ETag"]),
+    ("createRun", "201", &["Location"]),
+    ("issueToken", "201", &["Location"]),
+    ("getDocs", "303", &["Location"]),
+    ("getArchive", "200", &["Disposition"]),
+    ("getBundle", "200", &["Disposition"]),
+    ("getPatch", "200", &["Disposition"]),
+    ("getUploadedArtifact", "200", &["Disposition"]),
+];
+
+/// Returns references to the headers of these components.
+pub(super) fn header_references(components: &[&str]) -> Value {
+    let all = headers();
+    let found = all.iter().filter(|(component, ..)| components.contains(component));
+    found
+        .map(|(component, name, ..)| ((*name).to_owned(), json!({"$ref": format!("#/components/headers/{component}")})))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+/// Adds the refusals and the headers to the components of `document`.
+pub(super) fn add_components(document: &mut Value) {
+    for (component, _, description, schema) in headers() {
+        document["components"]["headers"][component] = json!({"description": description, "schema": schema});
+    }
+    for (status, name, description, code) in REFUSALS {
+        let mut own = vec!["RequestId", "RateLimit", "RateLimitPolicy"];
+        own.extend(match status {
+            "401" => Some("Authenticate"),
+            "405" => Some("Allow"),
+            "415" => Some("AcceptEncoding"),
+            "416" => Some("ContentRange"),
+            "429" | "503" => Some("RetryAfter"),
+            _ => None,
+        });
+        // A call that waits is not an error, although its response has the same members.
+        let media_type = if status == "202" { "application/json" } else { PROBLEM_JSON };
+        let body = json!({"schema": {"$ref": "#/components/schemas/Problem"}, "example": example_of(code)});
+        let response = json!({
+            "description": description, "headers": header_references(&own), "content": {media_type: body},
+        });
+        let mut of_tool = response.clone();
+        own.extend(["Call", "Seq"]);
+        of_tool["headers"] = header_references(&own);
+        of_tool["content"][media_type] = json!({"schema": {"$ref": "#/components/schemas/Problem"}});
+        of_tool["content"]["text/plain"] = json!({"schema": {"type": "string"}});
+        document["components"]["responses"][name] = response;
+        // Only tools answer refusals as text too.
+        if !["412", "416", "428", "405"].contains(&status) {
+            document["components"]["responses"][format!("Tool{name}")] = of_tool;
+        }
+    }
+}
+
+/// Returns a reference to the refusal with `status`.
+pub(super) fn refusal(status: &str, is_tool: bool) -> Option<Value> {
+    let (_, name, ..) = REFUSALS.iter().find(|(known, ..)| *known == status)?;
+    let prefix = if is_tool { "Tool" } else { "" };
+    Some(json!({"$ref": format!("#/components/responses/{prefix}{name}")}))
+}
+
+/// Adds the responses that every operation of its kind has, and replaces the refusals by references.
+pub(super) fn complete(path: &str, method: &str, operation: &mut Value) {
+    let is_tool = path.contains("/tools/");
+    let id = operation["operationId"].as_str().unwrap_or_default().to_owned();
+    let own = OWN_REFUSALS.iter().filter(|(known, _)| *known == id).flat_map(|(_, statuses)| *statuses);
+    let mut statuses = common_refusals(path, method, operation);
+    statuses.extend(own);
+    let Some(responses) = operation["responses"].as_object_mut() else { return };
+    for (status, response) in responses.iter_mut() {
+        let is_problem = response["content"][PROBLEM_JSON].is_object();
+        let Some(mut reference) = refusal(status, is_tool).filter(|_| is_problem) else { continue };
+        // What the status means for this operation.
+        reference["description"] = response["description"].take();
+        *response = reference;
+    }
+    for status in statuses {
+        if let Some(reference) = refusal(status, is_tool) {
+            responses.entry(status).or_insert(reference);
+        }
+    }
+    let shared: &[_] =
+        if path.starts_with("/v1/") { &["RequestId", "RateLimit", "RateLimitPolicy"] } else { &["RequestId"] };
+    for (status, response) in responses.iter_mut().filter(|(_, response)| response.get("$ref").is_none()) {
+        let own = OWN_HEADERS.iter().find(|(known, own, _)| *known == id && own == status);
+        let names = [shared, own.map_or(&[][..], |(.., names)| names)].concat();
+        if response["headers"].is_null() {
+            response["headers"] = json!({});
+        }
+        if let (Value::Object(more), Some(all)) = (header_references(&names), response["headers"].as_object_mut()) {
+            all.extend(more);
+        }
+    }
+}
+
+/// Returns the statuses of the refusals that every operation of this kind has.
+fn common_refusals(path: &str, method: &str, operation: &Value) -> Vec<&'static str> {
+    let tag = operation["tags"][0].as_str().unwrap_or_default();
+    let mut statuses = vec!["500"];
+    if tag != "open" {
+        statuses.extend(["400", "401", "403", "429", "503"]);
+    }
+    if tag != "open" && path.contains('{') {
+        statuses.push("404");
+    }
+    if matches!(tag, "tools" | "files") && path.contains("{run}") {
+        // The run is preparing or deleted, or the ID of the call belongs to another call.
+        statuses.push("409");
+    }
+    if method != "get" {
+        statuses.extend(["413", "415"]);
+    }
+    statuses
+}
