@@ -2,13 +2,14 @@
 
 pub(crate) mod chain_head;
 pub mod disclosure;
+mod evidence;
 pub mod record;
 
 use std::borrow::Cow;
 use std::time::Instant;
 
 use ledger::{Entry, Preconditions, Reply};
-use model::{Draft, Outcome, Refusal, RunId, Sha256, ToolCallId, Verdict, canonical_json};
+use model::{Draft, Evidence, EvidenceFact, Outcome, Refusal, RunId, Sha256, ToolCallId, Verdict, canonical_json};
 use serde_json::{Map, Value};
 
 use crate::CallError;
@@ -75,6 +76,10 @@ pub struct CallContext {
     pub reason: Option<String>,
     /// Whether the call only shows what it would change.
     pub dry_run: bool,
+    /// The check that the caller attests; only mutations have one.
+    pub evidence: Option<Evidence>,
+    /// What it says.
+    pub evidence_fact: EvidenceFact,
     /// The mount to read; only reads have one.
     pub mount: Option<String>,
     /// How the caller reads the answer.
@@ -111,6 +116,8 @@ impl CallContext {
             caller,
             reason: None,
             dry_run: false,
+            evidence: None,
+            evidence_fact: EvidenceFact::Missing,
             mount: None,
             view: View::Json,
             timestamp: now(),
@@ -157,6 +164,9 @@ impl CallContext {
             self.tool_call_id = check_id(&raw)?;
             self.client_supplied_id = true;
         }
+        if self.tool.mutates() {
+            self.take_evidence(&mut members)?;
+        }
         let step_id = text_member(&mut members, "stepId")?;
         if step_id.as_ref().is_some_and(|step| step.is_empty() || step.chars().count() > MAX_STEP_ID) {
             return Err(Refusal::invalid(
@@ -188,16 +198,21 @@ impl CallContext {
     /// stays that of the request, so that a repetition is the same call.
     fn redact_input(&mut self, name: &str, text: String) -> String {
         let Cow::Owned(redacted) = model::redact(&text) else { return text };
+        self.replace_input(name, Value::from(redacted.as_str()));
+        redacted
+    }
+
+    /// Replaces a member of the stored input.
+    fn replace_input(&mut self, name: &str, value: Value) {
         if let Ok(Value::Object(mut input)) = serde_json::from_str(&self.input) {
-            input.insert(name.to_owned(), Value::from(redacted.as_str()));
+            input.insert(name.to_owned(), value);
             self.input = canonical_json(&input);
         }
-        redacted
     }
 
     /// Returns the tool's own members of a stored input.
     pub fn without_common(mut members: Map<String, Value>) -> Map<String, Value> {
-        for name in ["stepId", "reason", "dryRun"] {
+        for name in ["stepId", "reason", "dryRun", "evidence"] {
             members.remove(name);
         }
         members
@@ -216,6 +231,7 @@ impl CallContext {
         draft.duration_micros = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         draft.mutates = self.tool.mutates();
         draft.outcome = outcome;
+        draft.evidence.clone_from(&self.evidence);
         draft.reason.clone_from(&self.reason);
         draft.step_id.clone_from(&self.step_id);
         RequestIds::write(self.caller.request.as_deref(), &mut draft);

@@ -101,6 +101,10 @@ impl Engine {
         members: Result<Map<String, Value>, Refusal>,
     ) -> Result<Answer, CallError> {
         let (run, members) = self.admit(&call, members).await?;
+        let mut call = call;
+        if let Err(error) = self.load_evidence(&mut call).await {
+            return Err(self.record_error(&call, &[], error).await);
+        }
         let operation = Operation::parse(&call, members);
         self.execute_one(call, run, operation).await
     }
@@ -135,7 +139,7 @@ impl Engine {
     }
 
     async fn execute_batch(&self, calls: Vec<CallWithInput>) -> Result<Outcomes, CallError> {
-        let (calls, inputs): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+        let (mut calls, inputs): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
         let Some(first) = calls.first() else { return Ok(Outcomes { answers: Vec::new(), failed: None }) };
         if let Some(index) = calls.iter().position(|call| !call.is_permitted()) {
             let error = forbidden(calls[index].tool.permissions).into();
@@ -150,6 +154,11 @@ impl Engine {
             let refusal = inputs.into_iter().nth(index).and_then(Result::err);
             let error = refusal.map_or_else(|| CallError::Internal("an input is missing".into()), CallError::from);
             return self.fail(&calls, Failure::Call(index, error)).await;
+        }
+        for index in 0..calls.len() {
+            if let Err(error) = self.load_evidence(&mut calls[index]).await {
+                return self.fail(&calls, Failure::Call(index, error)).await;
+            }
         }
         let parse = |(call, members): (CallContext, Result<Map<String, Value>, Refusal>)| {
             let operation = members.and_then(|members| Operation::parse(&call, members));

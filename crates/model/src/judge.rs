@@ -7,12 +7,13 @@ mod facts;
 mod path;
 mod public_api;
 mod sensitive;
+mod weakened_tests;
 
 pub use budget::{judge_call_bytes, judge_file_count};
 pub use change::{bytes_written, explain_path, judge_change, judge_new_text, judge_scanned_content};
 pub use decision::Decision;
-pub use facts::{Access, ChangeFacts, PathFacts};
-pub use path::judge_path;
+pub use facts::{Access, ChangeFacts, EvidenceFact, PathFacts};
+pub use path::{judge_path, may_read_redacted};
 
 #[cfg(test)]
 mod tests;

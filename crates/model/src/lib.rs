@@ -32,8 +32,8 @@ pub use edit::{EditFault, EditResult, NearMatch, RangeFault, edit, replace_range
 pub use hash::{HashInvalid, Sha256, canonical_json};
 pub use id::{ApprovalId, ArtifactId, IdInvalid, MAX_TOOL_CALL_ID, OperatorName, RunId, TokenId, ToolCallId};
 pub use judge::{
-    Access, ChangeFacts, Decision, PathFacts, bytes_written, explain_path, judge_call_bytes, judge_change,
-    judge_file_count, judge_new_text, judge_path, judge_scanned_content,
+    Access, ChangeFacts, Decision, EvidenceFact, PathFacts, bytes_written, explain_path, judge_call_bytes,
+    judge_change, judge_file_count, judge_new_text, judge_path, judge_scanned_content, may_read_redacted,
 };
 pub use kind::{FileKind, is_binary};
 pub use merge::{MAX_MERGE_BYTES, MergeFault, merge};
@@ -44,8 +44,8 @@ pub use patch::{
 pub use path::confusables::fold_name;
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, is_unprintable};
 pub use policy::{
-    ApprovalRule, ApprovalRuleOverrides, Budget, BudgetOverrides, Policy, PolicyOverrides, ProfileFileError, Profiles,
-    Quota, QuotaOverrides, Rules, SourceFolders, Trigger,
+    ApprovalRule, ApprovalRuleOverrides, Budget, BudgetOverrides, KindDecision, Policy, PolicyOverrides,
+    ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders, Trigger,
 };
 pub use record::{
     ChainBreak, ChainCheck, ChainReport, CheckpointLeaf, Draft, EventKind, Evidence, MAX_EVENT_DATA_BYTES,
@@ -56,5 +56,5 @@ pub use refusal::{Code, Conflict, ConflictRegion, Guide, NearestText, ProblemDet
 pub use run::*;
 pub use text::{
     ContentScan, Decoded, Encoding, LineEnding, MAX_LINE_CHARS, Page, PageFormat, PageSize, ScannedContent, decode,
-    detect_encoding, encode, page, page_within,
+    detect_encoding, encode, is_settings_file, page, page_within, redact_settings,
 };

@@ -255,12 +255,14 @@ named_enum! {
         FileMove = "file:move",
         AuditRead = "audit:read",
         EventAppend = "event:append",
+        EvidenceAttest = "evidence:attest",
     }
 }
 
 impl Permission {
-    /// The permissions of a token that is issued without a list of them. `event:append` is given by name only, since events
-    /// state what happened outside of the service: a model must not write the account that it is judged by.
+    /// The permissions of a token that is issued without a list of them. `event:append` and
+    /// `evidence:attest` are given by name only, since they state what happened outside of the service: a model must not write
+    /// the account that it is judged by.
     pub const DEFAULT: [Self; 10] = [
         Self::FileList,
         Self::FileRead,

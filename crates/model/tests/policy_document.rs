@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{Access, FileKind, LogicalPath, PathFacts, Policy, Profiles, Trigger, Verdict, explain_path};
+use model::{Access, FileKind, KindDecision, LogicalPath, PathFacts, Policy, Profiles, Trigger, Verdict, explain_path};
 use serde_json::Value;
 
 fn document() -> String {
@@ -99,8 +99,8 @@ fn the_table_of_kinds_has_the_verdict_of_every_profile() {
     for row in table("kind") {
         let kind = FileKind::ALL.into_iter().find(|kind| kind.as_str() == row[0]).unwrap();
         for (profile, cell) in [("READ_ONLY", &row[2]), ("SUPERVISED_PR", &row[3]), ("AUTONOMOUS", &row[3])] {
-            let verdict: Verdict = serde_json::from_value(Value::from(cell.clone())).unwrap();
-            assert_eq!(built_in(profile).kinds[&kind], verdict, "{profile} {}", row[0]);
+            let decision: KindDecision = serde_json::from_value(Value::from(cell.clone())).unwrap();
+            assert_eq!(built_in(profile).kinds[&kind], decision, "{profile} {}", row[0]);
         }
     }
 }
@@ -147,7 +147,7 @@ fn the_example_is_a_valid_profile() {
     let policy = profiles.get("DOCS").unwrap();
     assert_eq!(policy.require_approval_if, BTreeSet::from([Trigger::DeletesFile]));
     assert_eq!((policy.budget.max_files_touched, policy.budget.max_insertions), (5, 800));
-    assert_eq!(policy.kinds[&FileKind::Lockfile], Verdict::Allow);
+    assert_eq!(policy.kinds[&FileKind::Lockfile], KindDecision::Allow);
 
     let overrides = model::PolicyOverrides { profile: Some("DOCS".to_owned()), ..model::PolicyOverrides::default() };
     let rules = profiles.resolve(&overrides).unwrap();

@@ -108,6 +108,39 @@ impl Tree {
         Ok(FileContent { path: path.clone(), real_path: opened.real, kind, bytes, sha256, mode })
     }
 
+    /// Returns the keys of the secret file of settings at `path` without their values. `None` if policy does not permit that, or
+    /// the file is not a file of settings of at most `max_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn read_redacted(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        max_bytes: u64,
+    ) -> Result<Option<String>, WorkspaceError> {
+        let opened = match self.root.open(path, Blocking::Allowed) {
+            Ok(opened) if opened.file_type() == FileType::RegularFile => opened,
+            Err(error @ GuardError::Io(_)) => return Err(error.at(path)),
+            Ok(_) | Err(_) => return Ok(None),
+        };
+        let real_path = opened.real.as_ref();
+        let facts = PathFacts {
+            path,
+            real_path,
+            kind: rules.kind_of_path(real_path.unwrap_or(path)),
+            ignored: self.is_ignored(path, real_path, Blocking::Allowed)?,
+            hard_linked: opened.is_hard_linked(),
+        };
+        if !model::may_read_redacted(rules, &facts) || opened.size() > max_bytes {
+            return Ok(None);
+        }
+        let (bytes, _) = read_whole(&opened, max_bytes, Blocking::Allowed)?;
+        let is_whole = bytes.len() as u64 <= max_bytes;
+        Ok(is_whole.then(|| model::redact_settings(real_path.unwrap_or(path), &bytes)).flatten())
+    }
+
     /// Opens the regular file at `path`. Policy is checked before existence.
     pub(crate) fn admit(
         &self,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ledger::{ApprovalDecision, Entry};
-use model::{Approval, ApprovalId, ApprovalState, Code, LogicalPath, Outcome, Permission, Refusal, RunId, Sha256};
+use model::{
+    Approval, ApprovalId, ApprovalState, Code, EvidenceFact, LogicalPath, Outcome, Permission, Refusal, RunId, Sha256,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -271,6 +273,9 @@ fn context_of(
         client_supplied_id: false,
         step_id: None,
         input_sha256,
+        evidence: CallContext::stored_evidence(&call.input),
+        // A person has approved the change, so that the evidence is only recorded.
+        evidence_fact: EvidenceFact::Missing,
         input: call.input,
         caller: Caller {
             actor: decider.map_or_else(|| "service".to_owned(), |decider| decider.operator.actor()),

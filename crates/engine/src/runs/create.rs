@@ -80,7 +80,7 @@ pub(crate) struct MountRequest {
 pub struct CreatedRun {
     /// The run.
     pub run: Run,
-    /// The run's first token, with every permission but `event:append`.
+    /// The run's first token, with every permission but `event:append` and `evidence:attest`.
     pub token: IssuedToken,
 }
 

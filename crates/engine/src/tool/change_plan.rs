@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Change, ChangeFacts, ChangeSet, Code, Content, Counts, DiskChange, Effect, FileDiff, FileKind, FileState,
-    LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Side, StepBytes, bytes_written, diff_file,
+    Change, ChangeFacts, ChangeSet, Code, Content, Counts, DiskChange, Effect, EvidenceFact, FileDiff, FileKind,
+    FileState, LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Side, StepBytes, bytes_written, diff_file,
 };
 use serde_json::{Map, Value};
 use workspace::{FileStamp, PlannedFile, Target};
@@ -300,12 +300,12 @@ impl ChangePlan {
         self.changes.changes.iter().find(|change| change.path == *path)
     }
 
-    /// Returns the facts of each change that the policy judges. `touched` returns whether an earlier call changed the path.
-    pub fn facts(&self, touched: impl Fn(&LogicalPath) -> bool) -> Vec<ChangeFacts<'_>> {
-        self.changes.changes.iter().map(|change| self.facts_of(change, touched(&change.path))).collect()
+    /// Returns the facts of each change that the policy judges. `evidence` is that of the call, and `touched` returns whether an earlier call changed the path.
+    pub fn facts(&self, evidence: EvidenceFact, touched: impl Fn(&LogicalPath) -> bool) -> Vec<ChangeFacts<'_>> {
+        self.changes.changes.iter().map(|change| self.facts_of(change, evidence, touched(&change.path))).collect()
     }
 
-    fn facts_of<'a>(&'a self, change: &'a Change, touched_before: bool) -> ChangeFacts<'a> {
+    fn facts_of<'a>(&'a self, change: &'a Change, evidence: EvidenceFact, touched_before: bool) -> ChangeFacts<'a> {
         let source = match &change.effect {
             Effect::MoveTo { from } => from,
             Effect::Create | Effect::Replace | Effect::Delete | Effect::MoveFrom { .. } => &change.path,
@@ -335,6 +335,7 @@ impl ChangePlan {
             old_text,
             new_text,
             not_compared: is_unread || self.staged_lines.contains_key(&change.path),
+            evidence,
         }
     }
 

@@ -74,6 +74,15 @@ impl ReadOutput {
         self
     }
 
+    /// Adds a secret file of which the output has the keys. The record has no hash of it, since it would confirm a guess.
+    #[must_use]
+    pub fn with_redacted(mut self, path: &LogicalPath) -> Self {
+        let file = RecordFile { path: path.clone(), kind: FileKind::SecretLike, old_sha256: None, new_sha256: None };
+        self.files.push(file);
+        self.reasons.push(format!("redacted: {path}"));
+        self
+    }
+
     /// Adds a file that was requested and refused with `refusal`.
     #[must_use]
     pub fn with_refused(mut self, rules: &Rules, path: &LogicalPath, refusal: &Refusal) -> Self {

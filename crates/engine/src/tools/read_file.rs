@@ -79,8 +79,12 @@ pub(crate) struct ReadFileOutput<'a> {
     end_line: u64,
     /// Number of lines in the file.
     total_lines: u64,
-    /// Hash of the file's bytes.
-    sha256: Sha256,
+    /// Hash of the file's bytes. Missing if `redacted` is true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha256: Option<Sha256>,
+    /// True if the file is secret, and the content shows its keys without their values.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    redacted: bool,
     /// Whether more lines follow, or the rest of a line over 64 KiB is omitted; with `raw` such a line ends the content.
     truncated: bool,
     /// The `startLine` to continue with.
@@ -142,6 +146,8 @@ impl ReadTool for ReadFile {
             Ok(file) => Some(self.output(&file)),
             // Too large to be read inline. `read` decides whether the file may be read at all.
             Err(WorkspaceError::Refused(refusal)) if refusal.code == Code::FileTooLarge => None,
+            // `read` may show the keys of a secret file.
+            Err(WorkspaceError::Refused(refusal)) if is_redactable(context, &refusal) => None,
             Err(fault) => Some(Err(fault)),
         }
     }
@@ -161,7 +167,10 @@ impl ReadTool for ReadFile {
                 snapshot.contents.as_ref(),
                 context.cancel,
             )?,
-            None => context.tree.read(rules, path, max_bytes)?,
+            None => match context.tree.read(rules, path, max_bytes) {
+                Ok(file) => file,
+                Err(error) => return self.redacted_output(&read_redacted(context, path, error)?),
+            },
         };
         self.output(&file)
     }
@@ -177,15 +186,26 @@ impl ReadFile {
     }
 
     fn output(&self, file: &FileContent) -> Result<ReadOutput, WorkspaceError> {
+        Ok(self.output_of(&file.bytes, Some(file.sha256))?.with_file(&self.path, file.kind, file.sha256))
+    }
+
+    /// The output for the keys of a secret file. No hash of the file is shown or recorded, since it would confirm a guess.
+    fn redacted_output(&self, text: &str) -> Result<ReadOutput, WorkspaceError> {
+        Ok(self.output_of(text.as_bytes(), None)?.with_redacted(&self.path))
+    }
+
+    /// The output for `bytes`, whose hash is missing if they are redacted.
+    fn output_of(&self, bytes: &[u8], sha256: Option<Sha256>) -> Result<ReadOutput, WorkspaceError> {
         let size = PageSize { max_bytes: MAX_CONTENT_BYTES, max_chars: self.max_chars };
-        let page = model::page_within(&file.bytes, self.format, self.start_line, self.max_lines, size)
+        let page = model::page_within(bytes, self.format, self.start_line, self.max_lines, size)
             .ok_or_else(|| unsupported_binary(&self.path))?;
         let output = ReadFileOutput {
             path: &self.path,
             start_line: page.start_line,
             end_line: page.end_line,
             total_lines: page.total_lines,
-            sha256: file.sha256,
+            sha256,
+            redacted: sha256.is_none(),
             truncated: page.truncated,
             next_start_line: page.next_start_line,
             content: &page.content,
@@ -199,7 +219,30 @@ impl ReadFile {
             at_seq: self.at_seq,
             format: Some(self.format).filter(|format| *format == PageFormat::Raw),
         };
-        let output = ReadOutput::with_text(&output, "content", &page.content, vec![self.path.clone()])?;
-        Ok(output.with_file(&self.path, file.kind, file.sha256))
+        ReadOutput::with_text(&output, "content", &page.content, vec![self.path.clone()])
     }
+}
+
+/// Whether the keys of a file that was refused might be shown.
+fn is_redactable(context: &ReadContext<'_>, refusal: &Refusal) -> bool {
+    refusal.code == Code::PolicyDeniedSecret && context.rules.redacts_secrets()
+}
+
+/// Returns the keys of the secret file at `path` without their values, where policy permits it.
+///
+/// # Errors
+///
+/// `refused`, which reading the file as a whole has returned, if it does not; or if the disk fails.
+pub(crate) fn read_redacted(
+    context: &ReadContext<'_>,
+    path: &LogicalPath,
+    refused: WorkspaceError,
+) -> Result<String, WorkspaceError> {
+    let redacted = match &refused {
+        WorkspaceError::Refused(refusal) if is_redactable(context, refusal) => {
+            context.tree.read_redacted(context.rules, path, context.rules.policy().max_file_bytes)?
+        }
+        _ => None,
+    };
+    redacted.ok_or(refused)
 }

@@ -10,6 +10,7 @@ use crate::call::record::attempted_path;
 use crate::tool::input::{file_path, max_chars, parse, unsupported_binary};
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
+use crate::tools::read_file::read_redacted;
 
 /// The maximum number of files in one call.
 pub(crate) const MAX_PATHS: usize = 50;
@@ -71,6 +72,10 @@ pub(crate) struct OneFile {
     /// Hash of the file's bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     sha256: Option<Sha256>,
+    /// True if the file is secret, and the text shows its keys without their values. It then has no `sha256` and no
+    /// `sizeBytes`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    redacted: bool,
     /// Size in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     size_bytes: Option<u64>,
@@ -141,9 +146,9 @@ impl ReadTool for ReadFiles {
                 Err(refusal) => Err(WorkspaceError::Refused(refusal.clone())),
             };
             let file = match result {
-                Ok((file, kind, version)) => {
+                Ok((file, version)) => {
                     truncated = file.truncated;
-                    read.extend(path.as_ref().ok().map(|path| (path.clone(), kind, version)));
+                    read.extend(path.as_ref().ok().map(|path| (path.clone(), version)));
                     file
                 }
                 Err(WorkspaceError::Refused(refusal)) => {
@@ -156,11 +161,14 @@ impl ReadTool for ReadFiles {
             };
             files.insert(raw.clone(), file);
         }
-        let paths_read = read.iter().map(|(path, ..)| path.clone()).collect();
+        let paths_read = read.iter().map(|(path, _)| path.clone()).collect();
         let mut output = ReadOutput::new(&ReadFilesOutput { files, truncated, remaining }, paths_read)?;
         output.reasons = reasons;
-        for (path, kind, version) in &read {
-            output = output.with_file(path, *kind, *version);
+        for (path, version) in &read {
+            output = match version {
+                Some((kind, sha256)) => output.with_file(path, *kind, *sha256),
+                None => output.with_redacted(path),
+            };
         }
         // The record names refused files too: the caller requested them.
         for (path, refusal) in &refusals {
@@ -181,14 +189,18 @@ struct Length {
     chars_left: Option<usize>,
 }
 
+/// Returns a file, with its kind and version unless it is redacted.
 fn read_one(
     context: &ReadContext<'_>,
     path: &LogicalPath,
     length: &mut Length,
-) -> Result<(OneFile, FileKind, Sha256), WorkspaceError> {
-    let file = context.tree.read(context.rules, path, context.rules.policy().max_file_bytes)?;
+) -> Result<(OneFile, Option<(FileKind, Sha256)>), WorkspaceError> {
+    let (bytes, version) = match context.tree.read(context.rules, path, context.rules.policy().max_file_bytes) {
+        Ok(file) => (file.bytes, Some((file.kind, file.sha256))),
+        Err(error) => (read_redacted(context, path, error)?.into_bytes(), None),
+    };
     let size = PageSize { max_bytes: usize::MAX, max_chars: length.chars_left };
-    let page = model::page_within(&file.bytes, PageFormat::Raw, 1, u64::MAX, size);
+    let page = model::page_within(&bytes, PageFormat::Raw, 1, u64::MAX, size);
     let page = page.ok_or_else(|| unsupported_binary(path))?;
     let total_bytes = length.bytes + page.content.len();
     // The first file is always returned, since a call for it alone could not return less.
@@ -205,8 +217,9 @@ fn read_one(
     length.chars_left = length.chars_left.map(|left| left.saturating_sub(page.content.chars().count()));
     let output = OneFile {
         status: "OK".to_owned(),
-        size_bytes: Some(file.bytes.len() as u64),
-        sha256: Some(file.sha256),
+        size_bytes: version.map(|_| bytes.len() as u64),
+        sha256: version.map(|(_, sha256)| sha256),
+        redacted: version.is_none(),
         total_lines: Some(page.total_lines),
         encoding: Some(page.encoding),
         line_ending: Some(page.line_ending),
@@ -215,7 +228,7 @@ fn read_one(
         next_start_line: page.next_start_line,
         ..OneFile::default()
     };
-    Ok((output, file.kind, file.sha256))
+    Ok((output, version))
 }
 
 fn refused(refusal: &Refusal) -> OneFile {

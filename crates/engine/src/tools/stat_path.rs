@@ -54,6 +54,10 @@ pub(crate) struct StatPathOutput {
     /// If it is not readable: the error code with which a read would be refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// True for a secret file of settings of which `read_file` shows the keys without their values, because the policy says
+    /// `REDACT`. It is not readable otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    redacted: bool,
     /// Whether a tool could change the path, or create it if it is missing. The change may need an approval.
     writable: bool,
     /// The size of a file.
@@ -81,6 +85,7 @@ impl From<PathStat> for StatPathOutput {
             kind: found.and_then(|found| found.kind),
             readable: found.is_some_and(|found| found.refused.is_none()),
             reason: found.and_then(|found| found.refused).map(|code| code.as_str().to_owned()),
+            redacted: found.is_some_and(|found| found.redacted),
             writable: stat.writable,
             size_bytes: found.and_then(|found| found.size_bytes),
             modified_at: found.map(|found| found.modified_at.clone()),

@@ -62,6 +62,7 @@ impl Planned {
     /// The call that could not be planned, unless a call before it is denied.
     pub fn judge(self, run: &OpenRun) -> Result<Judged, Failure> {
         let Self { calls, items, overlay, stopped, .. } = self;
+        let evidence: Vec<_> = calls.iter().map(|call| call.evidence_fact).collect();
         let before = run.accounting.usage();
         let mut judged = Judged {
             calls,
@@ -73,7 +74,7 @@ impl Planned {
             disk_change: DiskChange::default(),
         };
         let mut earlier: BTreeSet<LogicalPath> = BTreeSet::new();
-        for item in items {
+        for (item, evidence) in items.into_iter().zip(evidence) {
             let (plan, reservation) = match item {
                 PlannedItem::Change(plan, reservation) => (plan, reservation),
                 PlannedItem::Read(output) => {
@@ -81,7 +82,7 @@ impl Planned {
                     continue;
                 }
             };
-            let facts = plan.facts(|path| run.accounting.has_touched(path) || earlier.contains(path));
+            let facts = plan.facts(evidence, |path| run.accounting.has_touched(path) || earlier.contains(path));
             judged.decision = judge_change(&run.rules, &facts, &before);
             let usage = Usage::of(&facts);
             earlier.extend(plan.paths());
@@ -138,7 +139,9 @@ impl Judged {
             let facts: Vec<ChangeFacts<'_>> = self
                 .changes()
                 .take_while(|(index, _)| *index < count)
-                .flat_map(|(_, change)| change.plan.facts(|path| run.accounting.has_touched(path)))
+                .flat_map(|(index, change)| {
+                    change.plan.facts(self.calls[index].evidence_fact, |path| run.accounting.has_touched(path))
+                })
                 .collect();
             judge_change(&run.rules, &facts, before)
         };

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use super::budget::judge_budgets;
 use super::decision::Decision;
-use super::facts::{Access, ChangeFacts, PathFacts};
+use super::facts::{Access, ChangeFacts, EvidenceFact, PathFacts};
 use super::path::judge_path;
 use super::public_api;
 use super::sensitive::{is_build_file, is_security_sensitive};
+use super::weakened_tests;
 use crate::diff::inserted_bytes;
 use crate::{
     Code, Effect, FileKind, LogicalPath, Refusal, Rules, ScannedContent, Trigger, Usage, Verdict, new_credential,
@@ -29,7 +30,11 @@ pub fn judge_change(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -
     let reasons: BTreeSet<String> = changes.iter().flat_map(|facts| approval_reasons(rules, facts)).collect();
     if reasons.is_empty() {
         let globs: BTreeSet<_> = changes.iter().filter_map(|facts| rules.matching_write_glob(facts.path)).collect();
-        return Decision::allow(globs.into_iter().map(|glob| format!("write:{glob}")).collect());
+        let mut allowed: BTreeSet<_> = globs.into_iter().map(|glob| format!("write:{glob}")).collect();
+        // Only evidence can have allowed such a kind.
+        let attested = changes.iter().filter(|facts| rules.accepts_evidence(facts.kind));
+        allowed.extend(attested.map(|facts| format!("evidence:{}", facts.kind.as_str())));
+        return Decision::allow(allowed.into_iter().collect());
     }
     Decision { verdict: Verdict::RequireApproval, reasons: reasons.into_iter().collect(), refusal: None }
 }
@@ -57,6 +62,7 @@ pub fn explain_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Dec
         old_text: None,
         new_text: None,
         not_compared: false,
+        evidence: EvidenceFact::Missing,
     };
     let directory = facts.kind == FileKind::Directory;
     if directory { Decision::allow(Vec::new()) } else { judge_change(rules, &[change], &Usage::default()) }
@@ -142,8 +148,11 @@ pub fn bytes_written(old: Option<&[u8]>, new: Option<&[u8]>, whole: u64) -> u64 
 fn approval_reasons(rules: &Rules, facts: &ChangeFacts<'_>) -> Vec<String> {
     let policy = rules.policy();
     let mut reasons = Vec::new();
-    if rules.verdict_of(facts.kind) == Verdict::RequireApproval {
+    let accepts_evidence = rules.accepts_evidence(facts.kind);
+    let has_evidence = accepts_evidence && facts.evidence == EvidenceFact::Successful;
+    if rules.verdict_of(facts.kind) == Verdict::RequireApproval && !has_evidence {
         reasons.push(format!("kind:{}", facts.kind.as_str()));
+        reasons.extend(accepts_evidence.then(|| evidence_reason(facts.evidence)));
     }
     if facts.ignored && policy.ignored_files == Verdict::RequireApproval {
         reasons.push("ignored".to_owned());
@@ -151,6 +160,15 @@ fn approval_reasons(rules: &Rules, facts: &ChangeFacts<'_>) -> Vec<String> {
     let fired = policy.require_approval_if.iter().filter(|trigger| fires(**trigger, facts));
     reasons.extend(fired.map(|trigger| format!("requireApprovalIf:{}", trigger.as_str())));
     reasons
+}
+
+/// Returns why the evidence of a call does not allow the change.
+fn evidence_reason(evidence: EvidenceFact) -> String {
+    match evidence {
+        EvidenceFact::Missing => "evidence:missing",
+        EvidenceFact::NotSuccessful | EvidenceFact::Successful => "evidence:exitCode",
+    }
+    .to_owned()
 }
 
 fn fires(trigger: Trigger, facts: &ChangeFacts<'_>) -> bool {
@@ -161,5 +179,7 @@ fn fires(trigger: Trigger, facts: &ChangeFacts<'_>) -> bool {
         Trigger::DeletesFile => *facts.effect == Effect::Delete,
         Trigger::ChangesPublicApi if facts.not_compared => public_api::may_have_declarations(facts.path),
         Trigger::ChangesPublicApi => public_api::changes_public_api(facts.path, facts.old_text, facts.new_text),
+        Trigger::DeletesTest => weakened_tests::deletes_test(facts),
+        Trigger::WeakensTest => weakened_tests::weakens_test(facts),
     }
 }

@@ -26,6 +26,18 @@ pub struct PathFacts<'a> {
     pub hard_linked: bool,
 }
 
+/// What the evidence of a call says about its check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EvidenceFact {
+    /// The call has no evidence.
+    #[default]
+    Missing,
+    /// The check failed, or its outcome is not known.
+    NotSuccessful,
+    /// The check succeeded.
+    Successful,
+}
+
 /// The facts about a change of one path.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "the facts are independent")]
@@ -54,4 +66,6 @@ pub struct ChangeFacts<'a> {
     pub new_text: Option<&'a [u8]>,
     /// Whether a text is too large for memory. Everything that needs a comparison of the texts then counts as changed.
     pub not_compared: bool,
+    /// The evidence of the call.
+    pub evidence: EvidenceFact,
 }

@@ -38,6 +38,20 @@ pub fn judge_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Resul
     if reasons.is_empty() { Ok(()) } else { Err(denied(rules, access, facts.path, reasons)) }
 }
 
+/// Whether a read of the secret file at a path may show its keys without their values. Everything but its kind must permit the
+/// read.
+pub fn may_read_redacted(rules: &Rules, facts: &PathFacts<'_>) -> bool {
+    if !rules.redacts_secrets() || kind_of(rules, facts) != FileKind::SecretLike {
+        return false;
+    }
+    let mut reasons = Vec::new();
+    for path in [Some(facts.path), facts.real_path].into_iter().flatten() {
+        add_glob_reasons(rules, Access::Read, FileKind::SecretLike, path, &mut reasons);
+    }
+    add_state_reasons(rules, Access::Read, FileKind::SecretLike, facts, &mut reasons);
+    reasons.is_empty()
+}
+
 /// Returns the strictest kind by the path, its target and the facts.
 fn kind_of(rules: &Rules, facts: &PathFacts<'_>) -> FileKind {
     let by_name = |path| match facts.kind {

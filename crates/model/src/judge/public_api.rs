@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use crate::LogicalPath;
 use crate::credential::readable;
 use crate::path::confusables::with_folded;
-use scope::{Language, Scope};
+pub(crate) use scope::Language;
+use scope::Scope;
 
 /// Whether a change from `old` to `new` adds, removes or changes a public declaration. False for other languages.
 ///
@@ -36,7 +37,7 @@ pub(super) fn may_have_declarations(path: &LogicalPath) -> bool {
     language_of(path).is_some()
 }
 
-fn language_of(path: &LogicalPath) -> Option<Language> {
+pub(crate) fn language_of(path: &LogicalPath) -> Option<Language> {
     with_folded(path.file_name(), |name| match name.rsplit_once('.')?.1 {
         "rs" => Some(Language::Rust),
         "java" => Some(Language::Java),

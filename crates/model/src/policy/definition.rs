@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::approval_rule::{ApprovalRule, ApprovalRuleOverrides};
 use super::budget::{Budget, BudgetOverrides};
+use super::kind_decision::KindDecision;
 use super::quota::{Quota, QuotaOverrides};
 use crate::named_enum::named_enum;
 use crate::{FileKind, Verdict};
@@ -36,9 +37,9 @@ pub struct Policy {
     /// tool treats these files as any other file of their type.
     #[serde(default)]
     pub not_secret: Vec<String>,
-    /// The verdict on a mutation of each kind of file. `SECRET_LIKE`, `GIT_INTERNAL` and `DIRECTORY` are always `DENY`.
-    /// `BINARY` applies to file uploads, deletions and moves, since no text tool writes binary files.
-    pub kinds: BTreeMap<FileKind, Verdict>,
+    /// The decision about each kind of file. `GIT_INTERNAL` and `DIRECTORY` are always `DENY`, and `SECRET_LIKE` is `DENY` or
+    /// `REDACT`. `REQUIRE_EVIDENCE` is for `LOCKFILE` and `GENERATED`. `BINARY` applies to file uploads, deletions and moves, since no text tool writes binary files.
+    pub kinds: BTreeMap<FileKind, KindDecision>,
     /// The limits of one call.
     pub budget: Budget,
     /// The limits of the whole run. A missing member is not limited.
@@ -95,6 +96,11 @@ named_enum! {
         DeletesFile = "deletesFile",
         /// Adds, removes or changes a public declaration in Rust, Java, TypeScript or JavaScript, Python or Go.
         ChangesPublicApi = "changesPublicApi",
+        /// Deletes or empties a test file, or moves it to a name that is not one of a test. Knows Rust, Java, TypeScript or
+        /// JavaScript, Python and Go.
+        DeletesTest = "deletesTest",
+        /// Leaves fewer tests or assertions in a file than before, or skips more tests. In the same languages.
+        WeakensTest = "weakensTest",
     }
 }
 
@@ -114,7 +120,7 @@ pub struct PolicyOverrides {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_secret: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub kinds: Option<BTreeMap<FileKind, Verdict>>,
+    pub kinds: Option<BTreeMap<FileKind, KindDecision>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetOverrides>,
     #[serde(skip_serializing_if = "Option::is_none")]

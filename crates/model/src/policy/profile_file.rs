@@ -9,6 +9,7 @@ use super::approval_rule::ApprovalRuleOverrides;
 use super::budget::BudgetOverrides;
 use super::definition::{Policy, PolicyOverrides, Trigger};
 use super::globs::{Globs, Purpose};
+use super::kind_decision::KindDecision;
 use super::profiles::{MAX_FILE_BYTES, MAX_NUMBER, Profiles, with_overrides};
 use super::quota::QuotaOverrides;
 use crate::{FileKind, Verdict};
@@ -40,7 +41,7 @@ struct Profile {
     write: Option<Vec<Spanned<String>>>,
     deny: Option<Vec<Spanned<String>>>,
     not_secret: Option<Vec<Spanned<String>>>,
-    kinds: Option<Spanned<BTreeMap<FileKind, Verdict>>>,
+    kinds: Option<Spanned<BTreeMap<FileKind, KindDecision>>>,
     budget: Option<BudgetOverrides>,
     run_budget: Option<BudgetOverrides>,
     quota: Option<QuotaOverrides>,

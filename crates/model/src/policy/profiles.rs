@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::approval_rule::{ApprovalRule, MAX_APPROVERS};
 use super::budget::{Budget, BudgetOverrides};
 use super::definition::{Policy, PolicyOverrides, Trigger};
+use super::kind_decision::KindDecision;
 use super::quota::Quota;
 use super::rules::Rules;
 use crate::{Code, FileKind, Refusal, Result, Verdict};
@@ -24,13 +25,13 @@ impl Profiles {
     /// Returns the built-in profiles `READ_ONLY`, `SUPERVISED_PR` and `AUTONOMOUS`.
     ///
     /// `READ_ONLY` denies every mutation both by its write globs and by every kind, so that no single override permits one.
-    /// `SUPERVISED_PR` requires approval for lockfiles and security-sensitive paths, `AUTONOMOUS` for all five triggers.
+    /// `SUPERVISED_PR` requires approval for lockfiles and security-sensitive paths, `AUTONOMOUS` for all triggers.
     pub fn built_in() -> Self {
         let supervised = base_policy(DEFAULT_PROFILE);
         let read_only = Policy {
             profile: "READ_ONLY".to_owned(),
             write: Vec::new(),
-            kinds: FileKind::ALL.into_iter().map(|kind| (kind, Verdict::Deny)).collect(),
+            kinds: FileKind::ALL.into_iter().map(|kind| (kind, KindDecision::Deny)).collect(),
             ..supervised.clone()
         };
         let autonomous =
@@ -75,15 +76,15 @@ impl Profiles {
 }
 
 fn base_policy(name: &str) -> Policy {
-    let verdict = |kind| match kind {
+    let decision = |kind| match kind {
         FileKind::Generated
         | FileKind::Vendored
         | FileKind::SecretLike
         | FileKind::GitInternal
-        | FileKind::Directory => Verdict::Deny,
-        FileKind::Lockfile => Verdict::RequireApproval,
+        | FileKind::Directory => KindDecision::Deny,
+        FileKind::Lockfile => KindDecision::RequireApproval,
         FileKind::TextSource | FileKind::TextConfig | FileKind::TextDoc | FileKind::Binary | FileKind::Unknown => {
-            Verdict::Allow
+            KindDecision::Allow
         }
     };
     Policy {
@@ -92,7 +93,7 @@ fn base_policy(name: &str) -> Policy {
         write: vec!["**".to_owned()],
         deny: Vec::new(),
         not_secret: Vec::new(),
-        kinds: FileKind::ALL.into_iter().map(|kind| (kind, verdict(kind))).collect(),
+        kinds: FileKind::ALL.into_iter().map(|kind| (kind, decision(kind))).collect(),
         budget: Budget::default(),
         run_budget: None,
         quota: Quota::default(),
@@ -115,9 +116,9 @@ pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> R
     replace(&mut policy.deny, &overrides.deny);
     replace(&mut policy.not_secret, &overrides.not_secret);
     override_lockfiles(&mut policy, overrides);
-    for (kind, verdict) in overrides.kinds.iter().flatten() {
-        check_kind(*kind, *verdict)?;
-        policy.kinds.insert(*kind, *verdict);
+    for (kind, decision) in overrides.kinds.iter().flatten() {
+        check_kind(*kind, *decision)?;
+        policy.kinds.insert(*kind, *decision);
     }
     if let Some(budget) = &overrides.budget {
         policy.budget = budget.over(&profile.budget);
@@ -139,32 +140,40 @@ pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> R
     Ok(policy)
 }
 
-/// Applies an override of the kind or of the trigger of lockfiles to both: an allowed kind removes the trigger, and a list of
+/// Applies an override of the kind or of the trigger of lockfiles to both: a kind that is allowed, perhaps with evidence, removes the trigger, and a list of
 /// triggers without that of lockfiles allows the kind.
 fn override_lockfiles(policy: &mut Policy, overrides: &PolicyOverrides) {
     let by_kind = overrides.kinds.as_ref().and_then(|kinds| kinds.get(&FileKind::Lockfile));
     match (&overrides.require_approval_if, by_kind) {
         (Some(triggers), by_kind) => {
             policy.require_approval_if.clone_from(triggers);
-            let requires_approval = policy.kinds.get(&FileKind::Lockfile) == Some(&Verdict::RequireApproval);
+            let requires_approval = policy.kinds.get(&FileKind::Lockfile) == Some(&KindDecision::RequireApproval);
             if by_kind.is_none() && requires_approval && !triggers.contains(&Trigger::TouchesLockfile) {
-                policy.kinds.insert(FileKind::Lockfile, Verdict::Allow);
+                policy.kinds.insert(FileKind::Lockfile, KindDecision::Allow);
             }
         }
-        (None, Some(Verdict::Allow)) => drop(policy.require_approval_if.remove(&Trigger::TouchesLockfile)),
-        (None, Some(Verdict::RequireApproval | Verdict::Deny) | None) => {}
+        (None, Some(KindDecision::Allow | KindDecision::RequireEvidence)) => {
+            policy.require_approval_if.remove(&Trigger::TouchesLockfile);
+        }
+        (None, Some(KindDecision::RequireApproval | KindDecision::Deny | KindDecision::Redact) | None) => {}
     }
 }
 
-fn check_kind(kind: FileKind, verdict: Verdict) -> Result<()> {
-    let fixed = matches!(kind, FileKind::SecretLike | FileKind::GitInternal | FileKind::Directory);
-    if fixed && verdict != Verdict::Deny {
-        return Err(invalid(
-            format!("the kind {} must be DENY in every policy", kind.as_str()),
-            "Remove it from `kinds`.",
-        ));
+fn check_kind(kind: FileKind, decision: KindDecision) -> Result<()> {
+    if decision.is_possible_for(kind) {
+        return Ok(());
     }
-    Ok(())
+    let possible: Vec<_> =
+        KindDecision::ALL.into_iter().filter(|other| other.is_possible_for(kind)).map(KindDecision::as_str).collect();
+    let message = match possible.as_slice() {
+        [only] => format!("the kind {} must be {only} in every policy", kind.as_str()),
+        _ => format!("the kind {} cannot be {}", kind.as_str(), decision.as_str()),
+    };
+    let hint = match possible.as_slice() {
+        [_] => "Remove it from `kinds`.".to_owned(),
+        _ => format!("Choose from {}.", possible.join(", ")),
+    };
+    Err(invalid(message, &hint))
 }
 
 fn check_numbers(overrides: &PolicyOverrides) -> Result<()> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::definition::Policy;
 use super::globs::{Globs, Purpose};
+use super::kind_decision::KindDecision;
 use crate::kind::KindOverrides;
 use crate::{FileKind, LogicalPath, Refusal, Result, Verdict};
 
@@ -107,8 +108,22 @@ impl Rules {
             | FileKind::Generated
             | FileKind::Vendored
             | FileKind::Binary
-            | FileKind::Unknown => self.policy.kinds.get(&kind).copied().unwrap_or(Verdict::Deny),
+            | FileKind::Unknown => self.decision_on(kind).verdict(),
         }
+    }
+
+    /// Whether a mutation of a file of `kind` is allowed with evidence.
+    pub fn accepts_evidence(&self, kind: FileKind) -> bool {
+        self.decision_on(kind) == KindDecision::RequireEvidence
+    }
+
+    /// Whether a read of a secret file of settings shows its keys.
+    pub fn redacts_secrets(&self) -> bool {
+        self.decision_on(FileKind::SecretLike) == KindDecision::Redact
+    }
+
+    fn decision_on(&self, kind: FileKind) -> KindDecision {
+        self.policy.kinds.get(&kind).copied().unwrap_or(KindDecision::Deny)
     }
 
     /// Whether a read glob matches.

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::KindDecision;
 use super::globs::{Globs, MAX_GLOB_BYTES, MAX_GLOBS, Purpose};
 use super::{ApprovalRule, Budget, BudgetOverrides, Policy, PolicyOverrides, Profiles, Quota, Trigger};
 use crate::test_support::path;
@@ -41,7 +42,7 @@ fn the_built_in_profiles_are_those_of_the_contract() {
     assert_eq!(policy.quota, Quota { max_tree_bytes: 4 << 30, max_files: 200_000, pending_approvals: 100 });
     assert_eq!(policy.approval, ApprovalRule { approvers: 1, not_creator: false });
     assert_eq!(policy.kinds.len(), FileKind::ALL.len());
-    assert_eq!(policy.kinds[&FileKind::Lockfile], Verdict::RequireApproval);
+    assert_eq!(policy.kinds[&FileKind::Lockfile], KindDecision::RequireApproval);
     let autonomous = resolve(r#"{"profile":"AUTONOMOUS"}"#).unwrap();
     assert_eq!(autonomous.policy().require_approval_if, Trigger::ALL.into());
     let read_only = resolve(r#"{"profile":"READ_ONLY"}"#).unwrap();
@@ -62,8 +63,8 @@ fn overrides_replace_only_the_members_that_they_name() {
     assert_eq!(policy.approval, ApprovalRule { approvers: 2, not_creator: false });
     assert_eq!((policy.profile.as_str(), policy.write.as_slice()), ("AUTONOMOUS", &["src/**".to_owned()][..]));
     assert_eq!(policy.read, ["**"]);
-    assert_eq!(policy.kinds[&FileKind::Lockfile], Verdict::Allow);
-    assert_eq!(policy.kinds[&FileKind::Vendored], Verdict::Deny);
+    assert_eq!(policy.kinds[&FileKind::Lockfile], KindDecision::Allow);
+    assert_eq!(policy.kinds[&FileKind::Vendored], KindDecision::Deny);
     assert_eq!(policy.budget, Budget { max_files_touched: 5, ..Budget::default() });
     let run_budget = BudgetOverrides { max_insertions: Some(100), ..BudgetOverrides::default() };
     assert_eq!(policy.run_budget, Some(run_budget));
@@ -232,7 +233,7 @@ fn an_operators_profiles_extend_the_built_in_ones() {
     assert_eq!(docs.require_approval_if, BTreeSet::from([Trigger::DeletesFile]));
     let small = profiles.get("small").unwrap();
     assert_eq!(small.require_approval_if.len(), 2);
-    assert_eq!(small.kinds[&FileKind::Generated], Verdict::Allow);
+    assert_eq!(small.kinds[&FileKind::Generated], KindDecision::Allow);
     // A run's overrides replace members of the operator's profile.
     let overrides = serde_json::from_str(r#"{"profile":"small","quota":{},"runBudget":{"maxInsertions":7}}"#).unwrap();
     let rules = profiles.resolve(&overrides).unwrap();

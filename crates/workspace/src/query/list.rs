@@ -15,7 +15,7 @@ use crate::error::not_a_directory;
 use crate::guard::{Blocking, GuardError, Opened};
 use crate::walk::WalkPath;
 use crate::{Tree, WorkspaceError};
-pub(crate) use entry::skip_missing;
+pub(crate) use entry::{is_redacted, skip_missing};
 use lister::Lister;
 pub(crate) use lister::{has_contents_after, is_machine_made};
 
@@ -73,6 +73,10 @@ pub struct Entry {
     pub size_bytes: Option<u64>,
     /// Whether `read_file` would return its content.
     pub readable: bool,
+    /// True for a secret file of settings of which `read_file` shows the keys without their values, because the policy says
+    /// `REDACT`. It is not readable otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub redacted: bool,
     /// If not, the code that reading it would be refused with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

@@ -9,6 +9,7 @@ use sha2::Digest as _;
 
 use crate::error::check_cancelled;
 use crate::guard::{Blocking, GuardError, Opened, is_hard_linked};
+use crate::query::list::is_redacted;
 use crate::read::{hash_cache, head_of, kind_of};
 use crate::stamp::DeviceStamp;
 use crate::{EntryType, Tree, WorkspaceError};
@@ -38,6 +39,8 @@ pub struct EntryStat {
     pub kind: Option<FileKind>,
     /// The code that reading it would be refused with; `None` if it would be read.
     pub refused: Option<Code>,
+    /// Whether a read shows the keys of the secret file without their values.
+    pub redacted: bool,
     /// Its size, if it is a file.
     pub size_bytes: Option<u64>,
     /// The time of the last write, RFC 3339 UTC.
@@ -95,6 +98,7 @@ impl Tree {
             entry_type,
             kind: None,
             refused: None,
+            redacted: false,
             size_bytes: None,
             modified_at: rfc3339(stat),
             mode: stat.st_mode & 0o7777,
@@ -164,6 +168,10 @@ impl Tree {
         (found.kind, found.size_bytes) = (Some(kind), Some(size));
         found.refused = self.refusal_of(rules, path, name_stat, kind)?;
         if found.refused.is_some() {
+            let real_path = name_stat.real.as_ref();
+            let ignored = self.is_ignored(path, real_path, Blocking::Allowed)?;
+            let facts = PathFacts { path, real_path, kind, ignored, hard_linked: is_hard_linked(&name_stat.stat) };
+            found.redacted = is_redacted(rules, &facts, size);
             return Ok(());
         }
         if size > rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR) {

@@ -227,5 +227,5 @@ fn entry(
     refused: Option<Code>,
 ) -> Entry {
     let reason = refused.map(|code| code.as_str().to_owned());
-    Entry { path: path.to_string(), entry_type, kind, size_bytes, readable: refused.is_none(), reason }
+    Entry { path: path.to_string(), entry_type, kind, size_bytes, readable: refused.is_none(), redacted: false, reason }
 }

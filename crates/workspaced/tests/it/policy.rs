@@ -2,10 +2,12 @@
 
 mod approvals;
 mod disclosure;
+mod evidence;
 mod file_kinds;
 mod lookalike_names;
 mod policy_equivalence;
 mod redaction;
 mod rules;
 mod secret_leaks;
+mod secret_settings;
 mod several_approvers;

@@ -27,6 +27,7 @@ struct Described<'a> {
     entry_type: EntryType,
     kind: Option<FileKind>,
     reason: Option<&'a str>,
+    redacted: bool,
 }
 
 /// Renders an answer of `list_dir`: an indented tree of the names under the folder.
@@ -109,7 +110,7 @@ pub(crate) fn fitting(chars: impl Iterator<Item = usize>, max_chars: usize) -> u
 
 fn found_line(entry: &FoundFile) -> String {
     let FoundFile { entry_type, kind, reason, .. } = entry;
-    let notes = notes(&Described { entry_type: *entry_type, kind: *kind, reason: reason.as_deref() });
+    let notes = notes(&Described { entry_type: *entry_type, kind: *kind, reason: reason.as_deref(), redacted: false });
     format!("{}{notes}\n", quote::path(entry.path.as_str()))
 }
 
@@ -139,8 +140,8 @@ fn push_name(out: &mut String, depth: usize, name: &str, is_folder: bool, notes:
 }
 
 fn notes_of_entry(entry: &Entry) -> String {
-    let Entry { entry_type, kind, reason, .. } = entry;
-    notes(&Described { entry_type: *entry_type, kind: *kind, reason: reason.as_deref() })
+    let Entry { entry_type, kind, reason, redacted, .. } = entry;
+    notes(&Described { entry_type: *entry_type, kind: *kind, reason: reason.as_deref(), redacted: *redacted })
 }
 
 /// Returns what is special about an entry, in brackets; empty for an ordinary one.
@@ -153,6 +154,7 @@ fn notes(entry: &Described<'_>) -> String {
     };
     let why = match entry.reason {
         None | Some("UNSUPPORTED_BINARY" | "NOT_A_FILE") => None,
+        Some("POLICY_DENIED_SECRET") if entry.redacted => Some("keys only"),
         Some("POLICY_DENIED_SECRET") => Some("secret").filter(|why| what != Some(why)),
         Some("FILE_TOO_LARGE") => Some("too large"),
         Some("PATH_REJECTED") if entry.entry_type != EntryType::Symlink => Some("invalid name"),

@@ -22,6 +22,8 @@ struct Stat<'a> {
     readable: bool,
     #[serde(borrow, default)]
     reason: Option<Cow<'a, str>>,
+    #[serde(default)]
+    redacted: bool,
     writable: bool,
     size_bytes: Option<u64>,
     #[serde(borrow, default)]
@@ -59,6 +61,7 @@ pub(crate) fn stat_path(answer: &str) -> serde_json::Result<String> {
         (false, Some(reason)) => format!("not readable ({reason})").into(),
         (false, None) => "not readable".into(),
     });
+    facts.extend(stat.redacted.then_some(Cow::Borrowed("keys can be read")));
     facts.push(if stat.writable { "writable".into() } else { "not writable".into() });
     Ok(format!("{path}: {}\n", facts.join(", ")))
 }

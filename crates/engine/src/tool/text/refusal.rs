@@ -1,6 +1,6 @@
 //! Refusals and calls that wait for an approval.
 
-use model::{Code, Conflict, Refusal};
+use model::{Code, Conflict, ConflictRegion, NearestText, Refusal};
 
 use super::lines::PushLine as _;
 use super::{notes, quote};
@@ -15,12 +15,19 @@ pub fn refusal_text(refusal: &Refusal) -> String {
     if *code == Code::ApprovalRequired && !details.reasons.is_empty() {
         out.push_line(format_args!("reasons: {}", quote::one_line(&details.reasons.join(", "))));
     }
-    if !details.lines.is_empty() {
+    for nearest in &details.nearest {
+        push_nearest(&mut out, nearest);
+    }
+    // Otherwise the best of them repeats the first two members.
+    if !details.lines.is_empty() && details.nearest.is_empty() {
         let lines: Vec<_> = details.lines.iter().map(u64::to_string).collect();
         let what = if *code == Code::EditNotFound { "nearest" } else { "found" };
         out.push_line(format_args!("{what} at line {}", lines.join(", ")));
     }
-    out.extend(details.difference.as_deref().map(whole_lines));
+    out.extend(details.difference.as_deref().filter(|_| details.nearest.is_empty()).map(whole_lines));
+    for region in &details.conflict_regions {
+        push_region(&mut out, region);
+    }
     for conflict in &details.conflicts {
         push_conflict(&mut out, conflict);
     }
@@ -30,6 +37,20 @@ pub fn refusal_text(refusal: &Refusal) -> String {
     }
     out.extend(notes::hidden_characters(&out));
     out
+}
+
+fn push_nearest(out: &mut String, nearest: &NearestText) {
+    out.push_line(format_args!("nearest at line {}:", nearest.line));
+    out.push_str(&whole_lines(&nearest.difference));
+}
+
+/// Shows the three texts of a region that a merge found changed in two ways.
+fn push_region(out: &mut String, region: &ConflictRegion) {
+    out.push_line(format_args!("conflict at line {}:", region.line));
+    for (what, text) in [("expected:", &region.base), ("found:", &region.current), ("new:", &region.new)] {
+        out.push_line(if text.is_empty() { what.replace(':', ": nothing") } else { what.to_owned() });
+        out.push_str(&whole_lines(text));
+    }
 }
 
 fn push_conflict(out: &mut String, conflict: &Conflict) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{FileKind, Permission, Policy, Verdict};
+use model::{FileKind, KindDecision, Permission, Policy};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -38,8 +38,17 @@ pub enum Audience {
 }
 
 /// Members of the input that a model does not set.
-const PROGRAM_MEMBERS: [&str; 8] =
-    ["toolCallId", "stepId", "expectedSha256", "dryRun", "expectedBaseCommit", "atSeq", "checkTree", "maxChars"];
+const PROGRAM_MEMBERS: [&str; 9] = [
+    "toolCallId",
+    "stepId",
+    "expectedSha256",
+    "dryRun",
+    "evidence",
+    "expectedBaseCommit",
+    "atSeq",
+    "checkTree",
+    "maxChars",
+];
 
 /// Keywords of a schema that a model does not need: the service says what is wrong with a value.
 const PROGRAM_KEYWORDS: [&str; 9] =
@@ -158,7 +167,7 @@ impl Tool {
 
 /// Whether a policy denies every mutation, so that a model should not be offered one.
 fn denies_every_change(policy: &Policy) -> bool {
-    let is_denied = |kind: &FileKind| policy.kinds.get(kind) == Some(&Verdict::Deny);
+    let is_denied = |kind: &FileKind| policy.kinds.get(kind) == Some(&KindDecision::Deny);
     let kinds = [FileKind::TextSource, FileKind::TextConfig, FileKind::TextDoc, FileKind::Unknown];
     policy.write.is_empty() || kinds.iter().all(is_denied)
 }

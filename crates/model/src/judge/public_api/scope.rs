@@ -3,7 +3,7 @@
 use super::extent::Extent;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Language {
+pub(crate) enum Language {
     Rust,
     Java,
     TypeScript,

@@ -78,6 +78,7 @@ impl Edit {
             old_text: self.old.as_deref(),
             new_text: self.new.as_deref(),
             not_compared: false,
+            evidence: crate::EvidenceFact::Missing,
         }
     }
 }

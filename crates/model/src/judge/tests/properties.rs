@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::{
-    Access, BudgetOverrides, ChangeFacts, Code, Effect, FileKind, LogicalPath, PathFacts, PolicyOverrides, Profiles,
-    Rules, Trigger, Usage, Verdict, judge_change, judge_path,
+    Access, BudgetOverrides, ChangeFacts, Code, Effect, FileKind, KindDecision, LogicalPath, PathFacts,
+    PolicyOverrides, Profiles, Rules, Trigger, Usage, Verdict, judge_change, judge_path,
 };
 
 fn some_path() -> impl Strategy<Value = LogicalPath> {
@@ -37,11 +37,17 @@ fn globs() -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec(glob.prop_map(str::to_owned), 0..4)
 }
 
-/// Verdicts on kinds that a policy may set.
-fn kinds() -> impl Strategy<Value = BTreeMap<FileKind, Verdict>> {
-    let fixed = [FileKind::SecretLike, FileKind::GitInternal, FileKind::Directory];
-    let free: Vec<_> = FileKind::ALL.into_iter().filter(|kind| !fixed.contains(kind)).collect();
-    prop::collection::btree_map(prop::sample::select(free), verdict(), 0..4)
+/// Decisions on kinds that a policy may set.
+fn kinds() -> impl Strategy<Value = BTreeMap<FileKind, KindDecision>> {
+    let possible: Vec<_> = FileKind::ALL
+        .into_iter()
+        .flat_map(|kind| KindDecision::ALL.map(|decision| (kind, decision)))
+        .filter(|(kind, decision)| {
+            let overrides = PolicyOverrides { kinds: Some([(*kind, *decision)].into()), ..PolicyOverrides::default() };
+            Profiles::built_in().resolve(&overrides).is_ok()
+        })
+        .collect();
+    prop::collection::vec(prop::sample::select(possible), 0..4).prop_map(|kinds| kinds.into_iter().collect())
 }
 
 fn overrides() -> impl Strategy<Value = PolicyOverrides> {
@@ -138,6 +144,7 @@ fn judge(rules: &Rules, access: Access, call: &Call) -> (Verdict, Option<Code>) 
         old_text: None,
         new_text: None,
         not_compared: false,
+        evidence: crate::EvidenceFact::Missing,
     };
     let decision = judge_change(rules, &[facts], &Usage::default());
     assert_eq!(decision.refusal.is_some(), decision.verdict == Verdict::Deny);
@@ -192,7 +199,7 @@ proptest! {
             0 => narrow.deny.extend(more),
             1 => drop(narrow.write.pop()),
             2 => drop(narrow.read.pop()),
-            3 => narrow.kinds.values_mut().for_each(|verdict| *verdict = (*verdict).max(Verdict::RequireApproval)),
+            3 => narrow.kinds.values_mut().for_each(|decision| *decision = (*decision).max(KindDecision::RequireApproval)),
             4 => narrow.require_approval_if = Trigger::ALL.into(),
             5 => narrow.budget.max_insertions /= 2,
             6 => narrow.allow_mode_change = false,

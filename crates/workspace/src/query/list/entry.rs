@@ -43,6 +43,7 @@ impl UndescribedEntry<'_> {
             kind,
             size_bytes: size_of(entry_type, stat),
             readable: refused.is_none(),
+            redacted: entry_type == EntryType::File && self.is_redacted(rules, stat),
             reason: refused.map(|code| code.as_str().to_owned()),
         })
     }
@@ -63,10 +64,18 @@ impl UndescribedEntry<'_> {
         Ok((kind, (kind == FileKind::Binary).then_some(Code::UnsupportedBinary)))
     }
 
-    fn judge(&self, rules: &Rules, kind: FileKind, stat: &Stat) -> Option<Code> {
+    /// Whether a read shows the keys of the secret file without their values.
+    fn is_redacted(&self, rules: &Rules, stat: &Stat) -> bool {
+        is_redacted(rules, &self.facts(self.kind, stat), size_of(EntryType::File, stat).unwrap_or(0))
+    }
+
+    fn facts(&self, kind: FileKind, stat: &Stat) -> PathFacts<'_> {
         let (path, real_path) = (&self.at.shown, self.at.real.as_ref());
-        let facts = PathFacts { path, real_path, kind, ignored: self.ignored, hard_linked: is_hard_linked(stat) };
-        model::judge_path(rules, Access::Read, &facts).err().map(|refusal| refusal.code)
+        PathFacts { path, real_path, kind, ignored: self.ignored, hard_linked: is_hard_linked(stat) }
+    }
+
+    fn judge(&self, rules: &Rules, kind: FileKind, stat: &Stat) -> Option<Code> {
+        model::judge_path(rules, Access::Read, &self.facts(kind, stat)).err().map(|refusal| refusal.code)
     }
 
     /// Detects the kind from the first bytes.
@@ -92,9 +101,17 @@ impl Entry {
             kind: None,
             size_bytes: size_of(entry_type, stat),
             readable: false,
+            redacted: false,
             reason: Some(Code::PathRejected.as_str().to_owned()),
         }
     }
+}
+
+/// Whether a read of the secret file would show its keys without their values, judged by its name and its size.
+pub(crate) fn is_redacted(rules: &Rules, facts: &PathFacts<'_>, size_bytes: u64) -> bool {
+    model::may_read_redacted(rules, facts)
+        && model::is_settings_file(facts.real_path.unwrap_or(facts.path))
+        && size_bytes <= rules.policy().max_file_bytes
 }
 
 fn size_of(entry_type: EntryType, stat: &Stat) -> Option<u64> {

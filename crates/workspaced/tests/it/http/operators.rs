@@ -19,7 +19,7 @@ fn names(listed: &[Value]) -> Vec<&str> {
 }
 
 /// Every permission, those that a run's first token lacks too.
-const PERMISSIONS: [&str; 11] = [
+const PERMISSIONS: [&str; 12] = [
     "file:list",
     "file:read",
     "file:search",
@@ -31,6 +31,7 @@ const PERMISSIONS: [&str; 11] = [
     "file:move",
     "audit:read",
     "event:append",
+    "evidence:attest",
 ];
 
 #[rstest]

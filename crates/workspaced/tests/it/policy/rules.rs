@@ -31,8 +31,15 @@ async fn the_read_only_profile_denies_mutations(#[values(Backend::Sqlite, Backen
 async fn each_profile_requires_the_approvals_of_the_contract(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let all =
-        ["changesPublicApi", "deletesFile", "touchesBuildFile", "touchesLockfile", "touchesSecuritySensitivePath"];
+    let all = [
+        "changesPublicApi",
+        "deletesFile",
+        "deletesTest",
+        "touchesBuildFile",
+        "touchesLockfile",
+        "touchesSecuritySensitivePath",
+        "weakensTest",
+    ];
     for (profile, asks) in [
         (json!({}), vec!["touchesLockfile", "touchesSecuritySensitivePath"]),
         (json!({"profile": "SUPERVISED_PR"}), vec!["touchesLockfile", "touchesSecuritySensitivePath"]),

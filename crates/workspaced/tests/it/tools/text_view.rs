@@ -282,6 +282,9 @@ async fn a_refusal_has_what_helps_with_it(#[values(Backend::Sqlite, Backend::Pos
     let shown = assert_is_text(&near);
     assert!(shown.starts_with("EDIT_NOT_FOUND: ") && shown.contains("\nnearest at line "), "{shown}");
     assert!(shown.contains("\n+     one();\n"), "{shown}");
+    // The passages that the answer in JSON has, each with its difference.
+    let json = run.call("edit_file", edit("fn b() {\n\tone();\n}")).await.refused("EDIT_NOT_FOUND");
+    assert_eq!(shown.matches("nearest at line ").count(), json["nearest"].as_array().unwrap().len(), "{shown}");
     let several = assert_is_text(&run.text("edit_file", edit("    one();\n")).await);
     assert!(several.ends_with("\nfound at line 2, 6\n"), "{several}");
 
@@ -303,6 +306,16 @@ async fn a_refusal_has_what_helps_with_it(#[values(Backend::Sqlite, Backend::Pos
     assert!(shown.contains("\nchanged since:\n") && shown.contains("\n-fn a() {\n+fn c() {\n"), "{shown}");
     assert_eq!(stale.header("workspaced-sha256"), sha256(run.on_disk("a.rs")));
     assert!(!shown.contains(&version), "{shown}");
+
+    let content = "fn d() {\n    one();\n}\n\nfn b() {\n    one();\n}\n";
+    let merge = json!({
+        "path": "a.rs", "content": content, "expectedSha256": version, "onConflict": "merge", "reason": "r",
+    });
+    let conflict = run.text("write_file", merge).await;
+    let shown = assert_is_text(&conflict);
+    assert!(shown.starts_with("WRITE_CONFLICT: ") && shown.contains("\nconflict at line 1:\nexpected:\n"), "{shown}");
+    assert!(shown.contains("fn a() {\n") && shown.contains("found:\nfn c() {\n"), "{shown}");
+    assert!(shown.contains("new:\nfn d() {\n"), "{shown}");
 }
 
 #[rstest]

@@ -1,0 +1,115 @@
+//! The evidence that a caller sends with a mutation.
+
+use std::borrow::Cow;
+
+use model::{EventKind, Evidence, EvidenceFact, Permission, Record, Refusal, RunId, ToolCallId};
+use serde_json::{Map, Value};
+
+use crate::CallError;
+use crate::call::CallContext;
+use crate::call_error::refusals::forbidden;
+use crate::engine::Engine;
+
+/// The maximum length of the command, in bytes.
+const MAX_COMMAND_BYTES: usize = 4 * 1024;
+/// What to send.
+const HINT: &str = "Give `command` and `exitCode`, and optionally `outputSha256`; or the `eventId` of an event alone.";
+
+impl CallContext {
+    /// Takes the member `evidence` of a mutation's input.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN` without the permission `evidence:attest`; `INVALID_REQUEST`.
+    pub(super) fn take_evidence(&mut self, members: &mut Map<String, Value>) -> Result<(), Refusal> {
+        let Some(value) = members.remove("evidence") else { return Ok(()) };
+        if !self.caller.permissions.contains(&Permission::EvidenceAttest) {
+            return Err(forbidden(&[Permission::EvidenceAttest]));
+        }
+        let mut evidence: Evidence =
+            serde_json::from_value(value).map_err(|_| Refusal::invalid("`evidence` does not fit the call", HINT))?;
+        check(&evidence)?;
+        let command = evidence.command.as_deref().map(model::redact);
+        if let Some(Cow::Owned(redacted)) = command {
+            evidence.command = Some(redacted);
+            let value = serde_json::to_value(&evidence).unwrap_or_default();
+            self.replace_input("evidence", value);
+        }
+        self.evidence_fact = fact_of(evidence.exit_code.map(i64::from));
+        self.evidence = Some(evidence);
+        Ok(())
+    }
+
+    /// Returns the evidence of a stored input.
+    pub(crate) fn stored_evidence(input: &str) -> Option<Evidence> {
+        let members: Map<String, Value> = serde_json::from_str(input).ok()?;
+        serde_json::from_value(members.get("evidence")?.clone()).ok()
+    }
+}
+
+impl Engine {
+    /// Reads the event that the evidence of a call names.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` if the run has no such event of a check; the errors of the ledger.
+    pub(crate) async fn load_evidence(&self, call: &mut CallContext) -> Result<(), CallError> {
+        let id = call.evidence.as_ref().and_then(|evidence| evidence.event_id.as_deref());
+        let Some(id) = id.map(parse_id).transpose()? else { return Ok(()) };
+        let exit_code = self.event_exit_code(&call.run_id, &id).await?;
+        call.evidence_fact = fact_of(exit_code);
+        Ok(())
+    }
+
+    /// Returns the exit code in the data of an event.
+    async fn event_exit_code(&self, run: &RunId, id: &ToolCallId) -> Result<Option<i64>, CallError> {
+        let kinds = [EventKind::Command, EventKind::Test, EventKind::Evidence].map(EventKind::tool);
+        let event = self.ledger.call(run, id).await?.filter(|event| kinds.contains(&event.tool.as_str()));
+        let record = match event {
+            Some(event) => self.ledger.record(run, event.seq).await?,
+            None => None,
+        };
+        let Some(record) = record else {
+            let message = format!("the run has no event `{id}` of kind command, test or evidence");
+            return Err(Refusal::invalid(message, "Append the event first, or give `command` and `exitCode`.").into());
+        };
+        let record: Record =
+            serde_json::from_str(&record.text).map_err(|error| CallError::Internal(Box::new(error)))?;
+        let data = record.input.as_ref().and_then(|input| input.get("data"));
+        Ok(data.and_then(|data| data.get("exitCode")).and_then(Value::as_i64))
+    }
+}
+
+fn check(evidence: &Evidence) -> Result<(), Refusal> {
+    let Evidence { command, event_id, exit_code, output_sha256 } = evidence;
+    if let Some(id) = event_id {
+        let is_alone = command.is_none() && exit_code.is_none() && output_sha256.is_none();
+        parse_id(id)?;
+        return if is_alone {
+            Ok(())
+        } else {
+            Err(Refusal::invalid("`evidence` has `eventId` and other members", HINT))
+        };
+    }
+    let command = command.as_deref().unwrap_or_default();
+    if command.len() > MAX_COMMAND_BYTES {
+        let message = format!("`evidence.command` has {} bytes; the limit is {MAX_COMMAND_BYTES}", command.len());
+        return Err(Refusal::invalid(message, "Shorten the command.").with_details(|details| {
+            (details.limit, details.actual) = (Some(MAX_COMMAND_BYTES as u64), Some(command.len() as u64));
+        }));
+    }
+    if command.trim().is_empty() || command.contains('\0') {
+        return Err(Refusal::invalid("`evidence.command` is missing, empty or contains a NUL character", HINT));
+    }
+    if exit_code.is_none() { Err(Refusal::invalid("`evidence.exitCode` is missing", HINT)) } else { Ok(()) }
+}
+
+fn parse_id(id: &str) -> Result<ToolCallId, Refusal> {
+    let is_credential = model::credential_in(id.as_bytes()).is_some();
+    let parsed = ToolCallId::parse(id).ok().filter(|_| !is_credential);
+    parsed.ok_or_else(|| Refusal::invalid("`evidence.eventId` is not the ID of an event", HINT))
+}
+
+fn fact_of(exit_code: Option<i64>) -> EvidenceFact {
+    if exit_code == Some(0) { EvidenceFact::Successful } else { EvidenceFact::NotSuccessful }
+}

@@ -1,0 +1,95 @@
+//! YAML, by its lines and their indentation.
+
+use super::{REDACTED, ends_with_line, is_plain_key};
+
+/// What a line is.
+enum Line<'a> {
+    /// A key whose value follows on other lines.
+    Key(&'a str),
+    /// A key with at least the beginning of its value.
+    Setting(&'a str, &'a str),
+    /// An item of a list without a key.
+    Item(&'a str),
+    /// Anything else.
+    Unknown,
+}
+
+/// Returns the keys with their indentation.
+pub(super) fn redact(text: &str) -> Option<String> {
+    let (mut out, mut has_key) = (String::new(), false);
+    // Lines that are indented more than this belong to a value.
+    let mut value_column: Option<usize> = None;
+    for line in text.lines() {
+        let code = line.trim_start_matches(' ').trim_end();
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        if code.is_empty() {
+            out.push('\n');
+            continue;
+        }
+        if value_column.is_some_and(|column| indent > column) {
+            continue;
+        }
+        value_column = None;
+        let prefix = &line[..indent];
+        if code.starts_with('#') {
+            out.extend([prefix, REDACTED, "\n"]);
+            continue;
+        }
+        if code == "---" && indent == 0 {
+            out.push_str("---\n");
+            continue;
+        }
+        let dashes = dashes(code);
+        let (list, rest) = code.split_at(dashes);
+        let column = indent + dashes;
+        let value = match parse(rest, dashes > 0) {
+            Line::Key(key) => {
+                has_key = true;
+                out.extend([prefix, list, key, ":\n"]);
+                continue;
+            }
+            Line::Setting(key, value) => {
+                has_key = true;
+                out.extend([prefix, list, key, ": ", REDACTED, "\n"]);
+                value_column = Some(column);
+                value
+            }
+            Line::Item(value) => {
+                out.extend([prefix, list.trim_end(), " ", REDACTED, "\n"]);
+                value_column = Some(indent);
+                value
+            }
+            Line::Unknown => "\"",
+        };
+        if !ends_with_line(value) {
+            out.extend([prefix, REDACTED, "\n"]);
+            break;
+        }
+    }
+    has_key.then_some(out)
+}
+
+/// The length of the dashes that begin items of lists, with the blanks after them.
+fn dashes(code: &str) -> usize {
+    let mut length = 0;
+    while let Some(rest) = code[length..].strip_prefix("- ") {
+        length += 2 + rest.len() - rest.trim_start_matches(' ').len();
+    }
+    length
+}
+
+fn parse(rest: &str, is_item: bool) -> Line<'_> {
+    if rest == "-" {
+        return Line::Unknown;
+    }
+    let colon = rest.find(": ").or_else(|| rest.ends_with(':').then(|| rest.len() - 1));
+    let Some(colon) = colon else { return if is_item { Line::Item(rest) } else { Line::Unknown } };
+    let (key, value) = (&rest[..colon], rest[colon + 1..].trim());
+    if !is_plain_key(key) {
+        Line::Unknown
+    } else if value.is_empty() {
+        Line::Key(key)
+    } else {
+        Line::Setting(key, value)
+    }
+}

@@ -1,0 +1,140 @@
+//! Mutations that a policy allows with evidence of a check.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, sha256};
+
+const LOCK: &str = "version = 4\n";
+
+/// Returns a run whose lockfiles need evidence, and the same run with a token that may attest it.
+async fn runs(backend: Backend) -> (Run, Run) {
+    let policy = json!({"policy": {"kinds": {"LOCKFILE": "REQUIRE_EVIDENCE", "GENERATED": "REQUIRE_EVIDENCE"}}});
+    let files = [("Cargo.lock", LOCK), ("a.txt", "a\n"), ("a.pb.go", "a\n")];
+    let (_, run) = Run::shared_with(backend, &files, policy).await;
+    let permissions =
+        json!(["file:read", "file:write:replace", "file:write:create", "event:append", "evidence:attest"]);
+    let token = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({"permissions": permissions})).await;
+    let agent = run.agent.with_token(token.is(201)["token"].as_str());
+    let runner = Run { agent, ..run.clone() };
+    (run, runner)
+}
+
+fn write(path: &str, old: &str, evidence: &Value) -> Value {
+    let mut input = json!({"path": path, "content": "version = 5\n", "expectedSha256": sha256(old), "reason": "r"});
+    if !evidence.is_null() {
+        input["evidence"] = evidence.clone();
+    }
+    input
+}
+
+#[rstest]
+#[tokio::test]
+async fn evidence_allows_the_change_and_is_recorded(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, runner) = runs(backend).await;
+    let created = run.created["token"]["permissions"].as_array().unwrap().clone();
+    assert!(!created.contains(&json!("evidence:attest")));
+    let secret = format!("ghp_{}", "a1".repeat(18));
+    let evidence = json!({
+        "command": format!("TOKEN={secret} cargo update"), "exitCode": 0, "outputSha256": sha256("output"),
+    });
+    runner.call("write_file", write("Cargo.lock", LOCK, &evidence)).await.ok();
+    assert_eq!(run.on_disk("Cargo.lock"), "version = 5\n");
+    let record = run.last_record().await;
+    assert_eq!(record["evidence"]["exitCode"], 0, "{record:#}");
+    assert_eq!(record["evidence"]["outputSha256"], json!(sha256("output")));
+    assert_eq!(record["evidence"]["command"], "TOKEN=[redacted: GitHub token] cargo update");
+    assert!(record["reasons"].as_array().unwrap().contains(&json!("evidence:LOCKFILE")), "{record:#}");
+    runner.call("write_file", write("a.pb.go", "a\n", &json!({"command": "protoc", "exitCode": 0}))).await.ok();
+    // Evidence may be sent where the policy does not ask for it.
+    runner.call("write_file", write("a.txt", "a\n", &json!({"command": "true", "exitCode": 1}))).await.ok();
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_change_without_success_waits_for_a_person(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, runner) = runs(backend).await;
+    let plain = run.call("write_file", write("Cargo.lock", LOCK, &Value::Null)).await.is(202);
+    assert_eq!(plain["reasons"], json!(["evidence:missing", "kind:LOCKFILE"]));
+    let failed = json!({"command": "cargo update", "exitCode": 101});
+    let failed = runner.call("write_file", write("Cargo.lock", LOCK, &failed)).await.is(202);
+    assert_eq!(failed["reasons"], json!(["evidence:exitCode", "kind:LOCKFILE"]));
+    assert_eq!(run.last_record().await["evidence"]["exitCode"], 101);
+    let explained = run.agent.post(&format!("/v1/runs/{}/policy/explain", run.id), json!({"path": "Cargo.lock"})).await;
+    assert_eq!(explained.ok()["paths"][0]["mutate"]["decision"], "REQUIRE_APPROVAL");
+    let approve = format!("/v1/approvals/{}/approve", failed["approvalId"].as_str().unwrap());
+    let approved = run.operator.post(&approve, json!({"decidedBy": "ada"})).await.ok();
+    assert_eq!(approved["state"], "approved", "{approved:#}");
+    assert_eq!(run.on_disk("Cargo.lock"), "version = 5\n");
+    assert_eq!(run.last_record().await["evidence"]["command"], "cargo update");
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_event_is_evidence(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, runner) = runs(backend).await;
+    let events = format!("/v1/runs/{}/events", run.id);
+    for (id, kind, data) in [
+        ("good", "command", json!({"exitCode": 0})),
+        ("bad", "test", json!({"exitCode": 1})),
+        ("open", "evidence", json!({})),
+        ("talk", "message", json!({"exitCode": 0})),
+    ] {
+        let event = json!({"eventId": id, "kind": kind, "summary": "s", "data": data});
+        runner.agent.post(&events, event).await.is(201);
+    }
+    let call = |id: &str| runner.call("write_file", write("Cargo.lock", LOCK, &json!({"eventId": id})));
+    for id in ["talk", "none"] {
+        let refused = call(id).await.refused("INVALID_REQUEST");
+        assert!(refused["message"].as_str().unwrap().contains(id), "{refused:#}");
+    }
+    for id in ["bad", "open"] {
+        assert_eq!(call(id).await.is(202)["reasons"][0], "evidence:exitCode", "{id}");
+    }
+    call("good").await.ok();
+    assert_eq!(run.last_record().await["evidence"], json!({"eventId": "good"}));
+}
+
+#[rstest]
+#[tokio::test]
+async fn evidence_in_a_batch_counts_for_its_call(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, runner) = runs(backend).await;
+    let call = |input: Value| json!({"tool": "write_file", "input": input});
+    let good = json!({"command": "c", "exitCode": 0});
+    let calls = json!([call(write("a.pb.go", "a\n", &good)), call(write("Cargo.lock", LOCK, &Value::Null))]);
+    let asked = runner.batch(calls).await;
+    assert!(asked.contains("evidence:missing") && !asked.contains("kind:GENERATED"), "{}", asked.text());
+    assert_eq!(run.on_disk("a.pb.go"), "a\n");
+    let calls = json!([call(write("a.pb.go", "a\n", &good)), call(write("Cargo.lock", LOCK, &good))]);
+    runner.batch(calls).await.ok();
+    assert_eq!((run.on_disk("a.pb.go"), run.on_disk("Cargo.lock")), ("version = 5\n".into(), "version = 5\n".into()));
+}
+
+#[rstest]
+#[tokio::test]
+async fn invalid_evidence_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (run, runner) = runs(backend).await;
+    let good = json!({"command": "c", "exitCode": 0});
+    let refused = run.call("write_file", write("Cargo.lock", LOCK, &good)).await.refused("FORBIDDEN");
+    assert!(refused["hint"].as_str().unwrap().contains("evidence:attest"), "{refused:#}");
+    for evidence in [
+        json!({}),
+        json!("x"),
+        json!({"command": "c"}),
+        json!({"exitCode": 0}),
+        json!({"command": " ", "exitCode": 0}),
+        json!({"command": "c\u{0}", "exitCode": 0}),
+        json!({"command": "c", "exitCode": 0, "more": 1}),
+        json!({"command": "c", "exitCode": 0, "outputSha256": "x"}),
+        json!({"eventId": "e", "exitCode": 0}),
+        json!({"eventId": ""}),
+    ] {
+        runner.call("write_file", write("Cargo.lock", LOCK, &evidence)).await.refused("INVALID_REQUEST");
+    }
+    let long = |bytes: usize| json!({"command": "c".repeat(bytes), "exitCode": 0});
+    let refused = runner.call("write_file", write("Cargo.lock", LOCK, &long(4097))).await.refused("INVALID_REQUEST");
+    assert_eq!((&refused["limit"], &refused["actual"]), (&json!(4096), &json!(4097)));
+    runner.call("write_file", write("Cargo.lock", LOCK, &long(4096))).await.ok();
+    runner.call("read_file", json!({"path": "a.txt", "evidence": good})).await.refused("INVALID_REQUEST");
+}
