@@ -86,8 +86,7 @@ pub(crate) struct Query {
 impl Query {
     /// Selects the first `limit` records of `filter` in `range`.
     pub(crate) fn records(filter: &RecordFilter, access: AccessPath, range: PositionRange, limit: i64) -> Self {
-        let mut query =
-            Self { sql: String::from("SELECT r.position, r.body"), params: Vec::new() };
+        let mut query = Self { sql: String::from("SELECT r.position, r.body"), params: Vec::new() };
         if !filter.labels.is_empty() {
             query.sql.push_str(", (SELECT labels FROM run WHERE run.run_no = r.run_no) AS labels");
         }

@@ -27,8 +27,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken,
-    Record, Run, RunId, Sha256, Token, ToolCallId,
+    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
+    Sha256, Token, ToolCallId,
 };
 
 pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
@@ -40,7 +40,10 @@ pub use error::{Fence, LedgerError};
 pub use keyed_answer::{KeyedAnswer, KeyedAnswers};
 pub use page::{Page, PageSize};
 pub use run_change::{RunChange, Upload};
-pub use stored::{ApprovalFilter, JournalEntry, RecordFilter, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun};
+pub use stored::{
+    ApprovalFilter, JournalEntry, RecordFilter, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord,
+    StoredRun,
+};
 
 /// The setting that names the service instance that may write to the database: see [`Ledger::take_over`].
 pub const INSTANCE: &str = "instance";

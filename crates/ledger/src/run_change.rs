@@ -117,7 +117,6 @@ fn update(
 ) -> Result<Vec<Statement>> {
     let labels = labels.map(rows::to_json).transpose()?;
     let labels = labels.map(|labels| Statement::new(sql::SET_LABELS, [run.as_str().into(), labels.into()]));
-    let expires_at =
-        expires_at.map(|at| Statement::new(sql::SET_EXPIRY, [run.as_str().into(), at.as_deref().into()]));
+    let expires_at = expires_at.map(|at| Statement::new(sql::SET_EXPIRY, [run.as_str().into(), at.as_deref().into()]));
     Ok(labels.into_iter().chain(expires_at).collect())
 }

@@ -5,8 +5,8 @@ pub(crate) mod sql;
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken,
-    Record, Run, RunId, RunState, Sha256, Token, ToolCallId,
+    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
+    RunState, Sha256, Token, ToolCallId,
 };
 use tokio::sync::watch;
 
@@ -14,9 +14,8 @@ use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
-    Appended, ApprovalFilter, Entry, INSTANCE, JournalEntry, KeyedAnswer, Ledger, LedgerError, Page, PageSize, RecordFilter,
-    Result, RunFilter, SettledRun,
-    StorageTotals, StoredCall, StoredRecord, StoredRun, verify,
+    Appended, ApprovalFilter, Entry, INSTANCE, JournalEntry, KeyedAnswer, Ledger, LedgerError, Page, PageSize,
+    RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, verify,
 };
 
 /// A ledger on the database `B`.

@@ -126,7 +126,8 @@ impl RunFilter {
 impl ApprovalFilter {
     /// Whether `approval` matches the conditions without an index.
     pub(crate) fn matches(&self, approval: &Approval) -> bool {
-        let is_under = |prefix: &String| approval.files.iter().any(|file| file.path.as_str().starts_with(prefix.as_str()));
+        let is_under =
+            |prefix: &String| approval.files.iter().any(|file| file.path.as_str().starts_with(prefix.as_str()));
         self.actor.as_ref().is_none_or(|actor| *actor == approval.actor)
             && self.path_prefix.as_ref().is_none_or(is_under)
             && is_between(&approval.created_at, self.created_after.as_deref(), self.created_before.as_deref())

@@ -1,5 +1,7 @@
 //! Records of operations on a run that are not tool calls. Each is appended together with the change that it records.
 
+use std::collections::BTreeMap;
+
 use ledger::{Entry, RunChange};
 use model::{Draft, ImportReport, Run, RunId, Sha256, Source, Token, TokenId, canonical_json, redact_members};
 use serde::Serialize;
@@ -86,6 +88,19 @@ pub(crate) fn token_revoked(run: &RunId, caller: &Caller, token: &TokenId) -> En
     entry(run, Some(caller), "token.revoke", members(&input), Some(RunChange::RevokeToken(token.clone())))
 }
 
+/// The record of the replacement of a run's labels or expiry time; `Some(None)` is no expiry.
+pub(crate) fn updated(
+    run: &RunId,
+    caller: &Caller,
+    labels: Option<BTreeMap<String, String>>,
+    expires_at: Option<Option<String>>,
+) -> Entry {
+    let mut input = Map::new();
+    input.extend(labels.as_ref().map(|labels| ("labels".to_owned(), to_value(labels))));
+    input.extend(expires_at.as_ref().map(|at| ("expiresAt".to_owned(), to_value(at))));
+    entry(run, Some(caller), "run.update", input, Some(RunChange::Update { labels, expires_at }))
+}
+
 /// What callers of the run may see of its source: not the service's own paths, of which it has the hashes.
 pub(crate) fn shown_source(source: &Source) -> Value {
     match source {
@@ -129,6 +144,8 @@ fn entry(
     draft.input = Some(redact_members(input));
     let mut entry = Entry::new(draft, input_sha256);
     entry.run_change = change;
+    // Revocation and expiry hold at the commit.
+    entry.preconditions.token = caller.and_then(|caller| caller.token.clone());
     entry
 }
 

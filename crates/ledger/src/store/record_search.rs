@@ -148,7 +148,11 @@ impl<B: Backend> Store<B> {
                 chunks += 1;
                 if !items.is_empty() || chunks == MAX_CHUNKS {
                     let next = ranges.get(index + 1);
-                    let end = if filter.newest_first { next.map(|next| next.high + 1) } else { next.map(|next| next.low - 1) };
+                    let end = if filter.newest_first {
+                        next.map(|next| next.high + 1)
+                    } else {
+                        next.map(|next| next.low - 1)
+                    };
                     let resume = if has_more_items { None } else { last.or(end) };
                     return Ok(Page { items, more: has_more_items || resume.is_some(), resume });
                 }
