@@ -210,9 +210,13 @@ impl Query {
             } else {
                 self.sql.push_str(" AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND ");
                 self.in_paths(&paths);
-                // Otherwise a merge join of the two tables by position would start at the first or last position.
-                self.and("p.position >= ", range.low);
-                self.and("p.position <= ", range.high);
+                // Otherwise a merge join of the two tables by position would start at the first or last position. Of the range,
+                // only the end at which the search begins: for a bounded one the planner may collect all of its paths.
+                if filter.newest_first {
+                    self.and("p.position <= ", range.high);
+                } else {
+                    self.and("p.position >= ", range.low);
+                }
             }
             self.sql.push(')');
         }
