@@ -39,7 +39,7 @@ pub use entry::{
 pub use error::{Fence, LedgerError};
 pub use keyed_answer::{KeyedAnswer, KeyedAnswers};
 pub use page::{Page, PageSize};
-pub use run_change::{RunChange, Upload};
+pub use run_change::{Expiry, RunChange, Upload};
 pub use stored::{
     ApprovalFilter, JournalEntry, RecordFilter, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord,
     StoredRun,

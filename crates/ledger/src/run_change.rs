@@ -38,9 +38,27 @@ pub enum RunChange {
     Update {
         /// The new labels.
         labels: Option<BTreeMap<String, String>>,
-        /// The new expiry time, RFC 3339 UTC; `Some(None)` for a run that does not expire.
-        expires_at: Option<Option<String>>,
+        /// The new expiry time.
+        expires_at: Option<Expiry>,
     },
+}
+
+/// When a run expires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// It does not expire.
+    Never,
+    /// RFC 3339 UTC.
+    At(String),
+}
+
+impl From<Expiry> for Option<String> {
+    fn from(expiry: Expiry) -> Self {
+        match expiry {
+            Expiry::Never => None,
+            Expiry::At(time) => Some(time),
+        }
+    }
 }
 
 /// Content that a caller uploaded, stored by its digest.
@@ -113,10 +131,11 @@ impl RunChange {
 fn update(
     run: &RunId,
     labels: Option<&BTreeMap<String, String>>,
-    expires_at: Option<&Option<String>>,
+    expires_at: Option<&Expiry>,
 ) -> Result<Vec<Statement>> {
     let labels = labels.map(rows::to_json).transpose()?;
     let labels = labels.map(|labels| Statement::new(sql::SET_LABELS, [run.as_str().into(), labels.into()]));
-    let expires_at = expires_at.map(|at| Statement::new(sql::SET_EXPIRY, [run.as_str().into(), at.as_deref().into()]));
+    let expires_at = expires_at
+        .map(|at| Statement::new(sql::SET_EXPIRY, [run.as_str().into(), Option::<String>::from(at.clone()).into()]));
     Ok(labels.into_iter().chain(expires_at).collect())
 }

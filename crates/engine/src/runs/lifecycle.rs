@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ledger::{Entry, RunChange};
+use ledger::{Entry, Expiry, RunChange};
 use model::{Draft, ImportReport, Run, RunId, Sha256, Source, Token, TokenId, canonical_json, redact_members};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -88,16 +88,17 @@ pub(crate) fn token_revoked(run: &RunId, caller: &Caller, token: &TokenId) -> En
     entry(run, Some(caller), "token.revoke", members(&input), Some(RunChange::RevokeToken(token.clone())))
 }
 
-/// The record of the replacement of a run's labels or expiry time; `Some(None)` is no expiry.
+/// The record of the replacement of a run's labels or expiry time.
 pub(crate) fn updated(
     run: &RunId,
     caller: &Caller,
     labels: Option<BTreeMap<String, String>>,
-    expires_at: Option<Option<String>>,
+    expires_at: Option<Expiry>,
 ) -> Entry {
     let mut input = Map::new();
     input.extend(labels.as_ref().map(|labels| ("labels".to_owned(), to_value(labels))));
-    input.extend(expires_at.as_ref().map(|at| ("expiresAt".to_owned(), to_value(at))));
+    let at = expires_at.clone().map(|at| Value::from(Option::<String>::from(at)));
+    input.extend(at.map(|at| ("expiresAt".to_owned(), at)));
     entry(run, Some(caller), "run.update", input, Some(RunChange::Update { labels, expires_at }))
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ledger::Expiry;
 use model::{Refusal, Run, RunId};
 use serde::{Deserialize, Deserializer};
 
@@ -21,14 +22,19 @@ pub struct UpdateRunRequest {
     #[schema(value_type = BTreeMap<String, String>, required = false, example = json!({"ticket": "4711"}))]
     labels: Option<BTreeMap<String, String>>,
     /// When the run expires and closes, RFC 3339, in the future; null for a run that does not expire.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "expiry")]
     #[schema(value_type = Option<String>, required = false, example = "2030-01-01T00:00:00Z")]
-    expires_at: Option<Option<String>>,
+    expires_at: Option<Expiry>,
 }
 
 /// Parses a member that is present, so that null is not taken for a missing one.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
+}
+
+fn expiry<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Expiry>, D::Error> {
+    let time = Option::<String>::deserialize(from)?;
+    Ok(Some(time.map_or(Expiry::Never, Expiry::At)))
 }
 
 impl UpdateRunRequest {
@@ -38,7 +44,10 @@ impl UpdateRunRequest {
             return Err(Refusal::invalid("the request has no member", "Give `labels`, `expiresAt`, or both."));
         }
         check_labels(self.labels.as_ref())?;
-        let expires_at = self.expires_at.map(|at| at.as_deref().map(future_time).transpose()).transpose()?;
+        let expires_at = match self.expires_at {
+            Some(Expiry::At(time)) => Some(Expiry::At(future_time(&time)?)),
+            other => other,
+        };
         Ok(Self { labels: self.labels.map(redacted_labels), expires_at })
     }
 }
@@ -71,7 +80,7 @@ impl Engine {
                     };
                     engine.append_change(entry).await?;
                     if let Some(open_run) = &open_run {
-                        open_run.set_expiry(expires_at);
+                        open_run.set_expiry(expires_at.into());
                     }
                 }
             }

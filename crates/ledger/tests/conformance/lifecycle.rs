@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ledger::{Appended, Entry, EventQuota, FailedPrecondition, RequiredToken, RunChange, TokenHolder, Upload};
+use ledger::{Appended, Entry, EventQuota, Expiry, FailedPrecondition, RequiredToken, RunChange, TokenHolder, Upload};
 use model::{MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, RunState, Sha256, TokenId};
 use rstest::rstest;
 
@@ -48,7 +48,7 @@ async fn labels_and_expiry_are_replaced_until_the_run_is_deleted(
     let run = db.run("r1").await;
     let labels = |value: &str| BTreeMap::from([("ticket".to_owned(), value.to_owned())]);
     let update = async |labels: Option<&str>, expires_at: Option<Option<&str>>| {
-        let expires_at = expires_at.map(|at| at.map(str::to_owned));
+        let expires_at = expires_at.map(|at| at.map_or(Expiry::Never, |at| Expiry::At(at.to_owned())));
         let labels = labels.map(|value| BTreeMap::from([("ticket".to_owned(), value.to_owned())]));
         db.try_append(change_of("r1", "run.update", RunChange::Update { labels, expires_at })).await.unwrap()
     };
@@ -64,7 +64,7 @@ async fn labels_and_expiry_are_replaced_until_the_run_is_deleted(
     let later = "2099-01-01T00:00:00.000000Z";
     assert!(matches!(update(Some("2"), Some(Some(later))).await, Appended::Recorded(_)));
     assert_eq!(stored().await, (labels("2"), Some(later.to_owned())));
-    assert_eq!(db.ledger.expired_runs(later).await.unwrap(), [run.clone()]);
+    assert_eq!(db.ledger.expired_runs(later).await.unwrap(), std::slice::from_ref(&run));
 
     let is_rejected = |appended: &Appended, state: RunState| matches!(appended, Appended::PreconditionFailed(FailedPrecondition::Run(found)) if *found == state);
     db.ledger.set_run_state(&run, RunState::Closed, None).await.unwrap();
