@@ -6,6 +6,7 @@ pub(crate) mod votes;
 
 use std::sync::Arc;
 
+use ledger::ApprovalFilter;
 use model::{Approval, ApprovalId, ApprovalState, Refusal, RunId};
 use serde::Deserialize;
 
@@ -14,6 +15,7 @@ use crate::admission::operators::OperatorIdentity;
 use crate::approvals::decide::Decider;
 use crate::clock::latest;
 use crate::engine::Engine;
+use crate::page::conditions::{CreatedQuery, OrderQuery, check_actor, check_path_prefix};
 use crate::page::{Cursor, List, Page};
 
 /// Maximum characters of `onBehalfOf`, and of `decidedBy`.
@@ -24,12 +26,42 @@ const MAX_NOTE: usize = 2000;
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
-pub struct ApprovalFilter {
+pub struct ApprovalQuery {
     /// Only approvals in this state.
     state: Option<ApprovalState>,
     /// Only approvals of this run.
     #[param(value_type = Option<RunId>, example = "issue-4711")]
     run: Option<String>,
+    /// Only approvals of calls by this caller: `operator:NAME` or `run-token:TOKEN_ID`.
+    #[param(example = "run-token:tok_4711")]
+    actor: Option<String>,
+    /// Only approvals of calls that would change a file whose path begins with this text, such as `src/`.
+    #[param(example = "src/")]
+    path_prefix: Option<String>,
+}
+
+impl ApprovalQuery {
+    /// Returns the filter for the ledger.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`.
+    pub fn to_ledger(&self, created: &CreatedQuery, order: OrderQuery) -> Result<ApprovalFilter, Refusal> {
+        let run = self.run.as_deref().map(RunId::parse).transpose();
+        let run = run.map_err(|error| Refusal::invalid(error.to_string(), "Give a run ID that GET /v1/runs lists."))?;
+        self.actor.as_deref().map_or(Ok(()), check_actor)?;
+        self.path_prefix.as_deref().map_or(Ok(()), check_path_prefix)?;
+        let (created_after, created_before) = created.times()?;
+        Ok(ApprovalFilter {
+            state: self.state,
+            run,
+            actor: self.actor.clone(),
+            path_prefix: self.path_prefix.clone(),
+            created_after,
+            created_before,
+            newest_first: order.is_newest_first(),
+        })
+    }
 }
 
 /// What an operator decides about a call that waits for approval.
@@ -120,22 +152,19 @@ fn looks_like_actor(name: &str) -> bool {
 }
 
 impl Engine {
-    /// Returns a page of approvals, in order of creation.
+    /// Returns a page of the approvals that match `filter`, in order of creation.
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST`.
+    /// If the ledger fails.
     pub async fn approvals(
         &self,
         filter: &ApprovalFilter,
         after: Option<Cursor>,
         limit: u32,
     ) -> Result<Page<Approval>, CallError> {
-        let run = filter.run.as_deref().map(RunId::parse).transpose();
-        let run = run.map_err(|error| Refusal::invalid(error.to_string(), "Give a run ID that GET /v1/runs lists."))?;
-        let after = after.map(Cursor::position);
-        let found = self.ledger.approvals(filter.state, run.as_ref(), after, limit.into()).await?;
-        let mut page = Page::of(found, List::Approvals);
+        let found = self.ledger.approvals(filter, after.map(Cursor::position), limit.into()).await?;
+        let mut page = Page::of(found, &List::Approvals.filtered(filter));
         page.items.iter_mut().for_each(expire_if_due);
         Ok(page)
     }

@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::CallError;
 use crate::call_error::refusals::run_not_found;
-use crate::clock::parse_time;
+use crate::clock::just_after;
 use crate::engine::Engine;
 use crate::history::content_history;
-use crate::page::{Cursor, List, Page};
+use crate::page::conditions::{CreatedQuery, LabelQuery, OrderQuery, check_actor, check_path_prefix, time};
+use crate::page::{Cursor, ListKey, Page};
 
 /// The maximum time to wait for the decision about a call, in seconds.
 pub const MAX_WAIT_SECONDS: u64 = 60;
@@ -43,6 +44,14 @@ pub struct Filters {
     since: Option<String>,
     /// Only calls before this time, RFC 3339.
     until: Option<String>,
+    /// Only calls that read, wrote or requested a path that begins with this text, such as `src/`.
+    #[param(example = "src/")]
+    path_prefix: Option<String>,
+    /// Only calls of this caller: `operator:NAME`, `run-token:TOKEN_ID` or `service`.
+    #[param(example = "operator:ada")]
+    actor: Option<String>,
+    /// Only calls that were refused with this code.
+    code: Option<Code>,
 }
 
 /// A filter by run.
@@ -124,19 +133,35 @@ impl Filters {
     /// # Errors
     ///
     /// `INVALID_REQUEST`, `PATH_REJECTED`.
-    pub fn to_ledger(&self, run: Option<RunId>) -> Result<RecordFilter, Refusal> {
+    pub fn to_ledger(
+        &self,
+        run: Option<RunId>,
+        created: &CreatedQuery,
+        labels: &LabelQuery,
+        order: OrderQuery,
+    ) -> Result<RecordFilter, Refusal> {
         let path = self
             .path
             .as_ref()
             .map(|raw| LogicalPath::parse(raw).map(|path| path.to_string()).map_err(|rule| Refusal::path(raw, rule)));
+        self.path_prefix.as_deref().map_or(Ok(()), check_path_prefix)?;
+        self.actor.as_deref().map_or(Ok(()), check_actor)?;
+        let (after, before) = created.times()?;
+        let since = time("since", self.since.as_deref())?.into_iter().chain(after.as_deref().map(just_after));
+        let until = time("until", self.until.as_deref())?.into_iter().chain(before);
         Ok(RecordFilter {
             run,
             tool: self.tool.clone(),
             decision: self.decision.map(verdict_text),
             outcome: self.outcome.map(outcome_text),
             path: path.transpose()?,
-            since: time("since", self.since.as_deref())?,
-            until: time("until", self.until.as_deref())?,
+            since: since.max(),
+            until: until.min(),
+            path_prefix: self.path_prefix.clone(),
+            actor: self.actor.clone(),
+            code: self.code.map(|code| code.as_str().to_owned()),
+            labels: labels.check()?,
+            newest_first: order.is_newest_first(),
         })
     }
 }
@@ -160,12 +185,6 @@ fn outcome_text(outcome: Outcome) -> String {
     .to_owned()
 }
 
-fn time(name: &str, raw: Option<&str>) -> Result<Option<String>, Refusal> {
-    let hint = "Give a time such as `2026-01-01T00:00:00Z`.";
-    let invalid = |_| Refusal::invalid(format!("`{name}` is not an RFC 3339 time"), hint);
-    raw.map(parse_time).transpose().map_err(invalid)
-}
-
 impl Engine {
     /// Returns a page of the records that match `filter`, in order. Each is the JSON text that was hashed, with its hash.
     ///
@@ -177,7 +196,7 @@ impl Engine {
         filter: &RecordFilter,
         after: Option<Cursor>,
         limit: u32,
-        list: List<'_>,
+        list: &ListKey,
     ) -> Result<Page<String>, CallError> {
         let found = self.ledger.records(filter, after.map(Cursor::position), limit.into()).await?;
         Ok(Page::of(found.map(|record| (record.position, record.text)), list))
@@ -298,6 +317,11 @@ impl RecordStream {
             // Before the query, so that a record that is added during it ends the wait below.
             let newest = *self.newest.borrow_and_update();
             let found = self.engine.ledger.records(&self.filter, Some(self.after), STREAM_BATCH).await?;
+            if found.more && found.is_empty() {
+                // The search continues after a bounded number of records that do not match.
+                self.after = found.resume.unwrap_or(self.after);
+                continue;
+            }
             if !found.is_empty() {
                 self.batch = found.into_iter();
                 continue;

@@ -119,6 +119,7 @@ impl From<ledger::LedgerError> for CallError {
             ledger::LedgerError::Unavailable(_) => Self::unavailable(&error),
             ledger::LedgerError::InDoubt(_) => Self::uncertain(&error),
             ledger::LedgerError::Fenced(fence) => Self::fenced(fence),
+            ledger::LedgerError::CreationRejected(failed) => Self::Refused(refusals::refusal_of(failed)),
             ledger::LedgerError::NoSuchRun => Self::Refused(refusals::run_not_found()),
             ledger::LedgerError::AlreadyExists | ledger::LedgerError::Internal(_) => Self::Internal(Box::new(error)),
         }

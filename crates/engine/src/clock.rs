@@ -68,6 +68,12 @@ pub fn parse_time(raw: &str) -> Result<String, jiff::Error> {
     raw.parse().map(format_time)
 }
 
+/// Returns the first time after `time`, which has the format of [`now`].
+pub fn just_after(time: &str) -> String {
+    // Sorts after `time` and before the next microsecond.
+    format!("{time}~")
+}
+
 fn format_time(time: Timestamp) -> String {
     format!("{time:.6}")
 }

@@ -11,8 +11,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::CallError;
-use crate::call::record::{reasons_of, refusal_of, verdict_of};
+use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
+use crate::call_error::refusals::refusal_of;
 use crate::clock::{new_tool_call_id, now};
 use crate::engine::{Caller, Engine, RequestIds};
 

@@ -1,5 +1,7 @@
 //! Pagination: a limit, and an opaque cursor.
 
+pub mod conditions;
+
 use model::{Refusal, RunId, Sha256};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -30,7 +32,7 @@ fn saturating_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, 
     Ok(Some(raw.parse().unwrap_or(u32::MAX)))
 }
 
-/// The list that a cursor belongs to. It is invalid in other lists.
+/// A list.
 #[derive(Clone, Copy, Debug)]
 pub enum List<'a> {
     /// The runs.
@@ -45,18 +47,38 @@ pub enum List<'a> {
     RunAudit(&'a RunId),
 }
 
+/// A list with its filter and order, to which its cursors belong.
+#[derive(Clone, Debug)]
+pub struct ListKey(String);
+
 impl List<'_> {
-    /// Returns the prefix of the list's cursors.
+    /// Returns the list without a filter.
+    pub fn unfiltered(self) -> ListKey {
+        ListKey(self.prefix())
+    }
+
+    /// Returns the list with `filter`, which includes the order.
+    pub fn filtered<F: Serialize + Default>(self, filter: &F) -> ListKey {
+        // Strings, booleans and lists always serialise.
+        let text = |filter: &F| serde_json::to_string(filter).unwrap_or_default();
+        let (text, default) = (text(filter), text(&F::default()));
+        if text == default { self.unfiltered() } else { ListKey(format!("{}_{}_", self.prefix(), short_hash(&text))) }
+    }
+
     fn prefix(self) -> String {
         match self {
             Self::Runs => "r".to_owned(),
             Self::Approvals => "a".to_owned(),
             Self::Operators => "o".to_owned(),
             Self::Audit => "c".to_owned(),
-            // Enough of a hash to detect cursors of other runs. It protects nothing.
-            Self::RunAudit(run) => format!("s{}", &Sha256::of(run.as_str().as_bytes()).to_string()[..8]),
+            Self::RunAudit(run) => format!("s{}", short_hash(run.as_str())),
         }
     }
+}
+
+/// Returns enough of a hash to detect cursors of other lists. It protects nothing.
+fn short_hash(text: &str) -> String {
+    Sha256::of(text.as_bytes()).to_string().chars().take(8).collect()
 }
 
 impl Paging {
@@ -65,7 +87,7 @@ impl Paging {
     /// # Errors
     ///
     /// `INVALID_REQUEST`.
-    pub fn check(&self, list: List<'_>) -> Result<(u32, Option<Cursor>), Refusal> {
+    pub fn check(&self, list: &ListKey) -> Result<(u32, Option<Cursor>), Refusal> {
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_LIMIT);
         if limit == 0 {
             return Err(Refusal::invalid("`limit` is 0", "Give 1 to 1,000, or omit it for 100."));
@@ -105,21 +127,20 @@ impl Cursor {
     /// # Errors
     ///
     /// `INVALID_REQUEST`.
-    pub fn parse(raw: &str, list: List<'_>) -> Result<Self, Refusal> {
-        let digits =
-            raw.strip_prefix(&list.prefix()).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    pub fn parse(raw: &str, list: &ListKey) -> Result<Self, Refusal> {
+        let digits = raw.strip_prefix(&list.0).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_alphanumeric()));
         let position = digits.and_then(|digits| u64::from_str_radix(digits, 36).ok());
         let position = position.and_then(|position| i64::try_from(position).ok());
         position.map(Self).ok_or_else(|| {
             Refusal::invalid(
-                "`cursor` is invalid or belongs to another list",
-                "Give the nextCursor of the previous page of the same list, or omit it.",
+                "`cursor` is invalid or belongs to another list, filter or order",
+                "Give the nextCursor of the previous page of the same list with the same filters and order, or omit it.",
             )
         })
     }
 
     /// Returns the text of the cursor in `list`.
-    pub fn to_text(self, list: List<'_>) -> String {
+    pub fn to_text(self, list: &ListKey) -> String {
         const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
         let mut rest = self.0.unsigned_abs();
         let mut digits = Vec::new();
@@ -130,15 +151,14 @@ impl Cursor {
                 break;
             }
         }
-        list.prefix().chars().chain(digits.into_iter().rev()).collect()
+        list.0.chars().chain(digits.into_iter().rev()).collect()
     }
 }
 
 impl<T> Page<T> {
     /// Converts a page of the ledger, which has the position of each item, to a page of `list`.
-    pub fn of(found: ledger::Page<(i64, T)>, list: List<'_>) -> Self {
-        let last = found.last().map(|(position, _)| Cursor::after(*position).to_text(list));
-        let next_cursor = last.filter(|_| found.more);
+    pub fn of(found: ledger::Page<(i64, T)>, list: &ListKey) -> Self {
+        let next_cursor = found.next().map(|position| Cursor::after(position).to_text(list));
         Self { items: found.into_iter().map(|(_, item)| item).collect(), next_cursor }
     }
 }
@@ -152,25 +172,32 @@ mod tests {
         let (one, other) = (RunId::parse("one").unwrap(), RunId::parse("other").unwrap());
         let lists =
             [List::Runs, List::Approvals, List::Operators, List::Audit, List::RunAudit(&one), List::RunAudit(&other)];
+        let open = ledger::RunFilter::from(model::RunState::Open);
+        let newest_first = ledger::RunFilter { newest_first: true, ..ledger::RunFilter::default() };
+        let filtered = [&open, &newest_first].map(|filter| List::Runs.filtered(filter));
+        let lists: Vec<_> = lists.into_iter().map(List::unfiltered).chain(filtered).collect();
         for position in [0, 1, 35, 36, 1_000_000, i64::MAX] {
             let cursor = Cursor::after(position);
-            for (index, list) in lists.into_iter().enumerate() {
-                for (other_index, other) in lists.into_iter().enumerate() {
+            for (index, list) in lists.iter().enumerate() {
+                for (other_index, other) in lists.iter().enumerate() {
                     let parsed = Cursor::parse(&cursor.to_text(list), other);
                     assert_eq!(parsed.ok(), (index == other_index).then_some(cursor), "{list:?} in {other:?}");
                 }
             }
         }
         for bad in ["", "c", "1", "c-1", "c+1", "c_", "cé", "czzzzzzzzzzzzzzzz"] {
-            assert!(Cursor::parse(bad, List::Audit).is_err(), "{bad:?}");
+            assert!(Cursor::parse(bad, &List::Audit.unfiltered()).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn only_a_page_that_is_not_the_last_has_a_cursor() {
-        let found = |more| ledger::Page { items: vec![(1, 1), (2, 2)], more };
-        assert_eq!(Page::of(found(false), List::Runs).next_cursor, None);
-        let page = Page::of(found(true), List::Runs);
-        assert_eq!((page.items, page.next_cursor), (vec![1, 2], Some(Cursor::after(2).to_text(List::Runs))));
+        let found = |more| ledger::Page { items: vec![(1, 1), (2, 2)], more, resume: None };
+        assert_eq!(Page::of(found(false), &List::Runs.unfiltered()).next_cursor, None);
+        let page = Page::of(found(true), &List::Runs.unfiltered());
+        assert_eq!(
+            (page.items, page.next_cursor),
+            (vec![1, 2], Some(Cursor::after(2).to_text(&List::Runs.unfiltered())))
+        );
     }
 }

@@ -8,6 +8,7 @@ pub mod import_registry;
 pub mod in_flight_calls;
 mod keyed_requests;
 pub(crate) mod lifecycle;
+pub mod listing;
 mod open;
 pub mod open_run;
 pub mod open_runs;
@@ -15,6 +16,7 @@ pub mod own_view;
 pub mod path_locks;
 pub mod quota;
 pub mod seen_versions;
+pub mod update;
 
 use std::io::Read;
 use std::path::Path;
@@ -27,10 +29,9 @@ use workspace::{ImportError, ImportObserver as _, ImportSource, ImportedRun};
 
 use crate::admission::bulkhead::no_permit;
 use crate::admission::operators::OperatorIdentity;
-use crate::call_error::refusals::{run_not_found, run_not_open, run_without_files};
+use crate::call_error::refusals::{refusal_of, run_not_found, run_not_open, run_without_files};
 use crate::clock::now;
 use crate::engine::{Caller, Engine};
-use crate::page::{Cursor, List, Page};
 use crate::runs::import_registry::{CancelOnDrop, ImportGuard};
 use crate::runs::open::unreadable;
 use crate::runs::open_run::has_expired;
@@ -67,37 +68,6 @@ impl Engine {
             // The import may have ended between the two lookups.
             (None, None) => Err(run_not_found().into()),
         }
-    }
-
-    /// Returns a page of runs, in order of creation.
-    ///
-    /// # Errors
-    ///
-    /// If the ledger fails.
-    pub async fn runs(
-        &self,
-        state: Option<RunState>,
-        after: Option<Cursor>,
-        limit: u32,
-    ) -> Result<Page<Run>, CallError> {
-        let importing = match state {
-            None | Some(RunState::Preparing) => self.imports.all(),
-            Some(RunState::Open | RunState::AwaitingApproval | RunState::Closed | RunState::Deleted) => Vec::new(),
-        };
-        let found = self.ledger.runs(state, after.map(Cursor::position), limit.into()).await?;
-        let mut page = Page::of(found, List::Runs);
-        for run in &mut page.items {
-            if has_expired(run.state, run.expires_at.as_deref()) {
-                run.state = RunState::Closed;
-            }
-        }
-        if page.next_cursor.is_none() {
-            // Imports in progress are the newest runs. The ledger has them once they are complete.
-            let known: Vec<_> = page.items.iter().map(|run| run.run_id.clone()).collect();
-            let more = importing.into_iter().filter(|run| !known.contains(&run.run_id));
-            page.items.extend(more.filter(|run| run.source != Source::Archive {}));
-        }
-        Ok(page)
     }
 
     /// Closes a run. After the answer no mutation is recorded or applied and no call is approved, not even one that is in
@@ -137,12 +107,26 @@ impl Engine {
             open_run.set_state(RunState::Closed);
         }
         // If the run is closed or deleted meanwhile, nothing is appended.
-        self.append(vec![entry]).await?;
+        self.append_change(entry).await?;
         if let Some(open_run) = self.runs.get(run) {
             open_run.set_state(RunState::Closed);
         }
         tracing::info!(run.id = %run, "run closed");
         self.end_approvals(run).await
+    }
+
+    /// Appends the record of an operation on a run. If a precondition does not hold, the open run gets the ledger's state again.
+    pub(crate) async fn append_change(&self, entry: Entry) -> Result<Appended, CallError> {
+        let run = entry.draft.run_id.clone();
+        match self.append(vec![entry]).await? {
+            Appended::PreconditionFailed(failed) => {
+                if let Some(open_run) = self.runs.get(&run) {
+                    self.refresh_state(&open_run).await?;
+                }
+                Err(refusal_of(failed).into())
+            }
+            appended => Ok(appended),
+        }
     }
 
     /// Closes the run in the ledger if it has expired.
@@ -173,7 +157,7 @@ impl Engine {
         if let Some(open_run) = &open_run {
             open_run.set_state(RunState::Deleted);
         }
-        self.append(vec![lifecycle::deleted(run, caller, &now())]).await?;
+        self.append_change(lifecycle::deleted(run, caller, &now())).await?;
         if let Some(open_run) = open_run {
             self.retire(open_run, DELETE_TIMEOUT).await;
         }
@@ -287,6 +271,7 @@ impl Engine {
                 let stored = self.ledger.run(run).await.map_err(create::uncertain)?;
                 Ok(stored.is_some_and(|stored| stored.run.base_commit.as_deref() == Some(&*imported.base_commit)))
             }
+            Ok(Appended::PreconditionFailed(failed)) => Err(LedgerError::CreationRejected(failed)),
             done => done.map(is_recorded),
         }
     }

@@ -59,19 +59,30 @@ pub(crate) use impl_row_reader;
 pub(crate) struct PageColumns {
     /// The column that the rows are ordered by.
     pub(crate) order: &'static str,
+    /// Whether the last row of that order comes first.
+    pub(crate) descending: bool,
     /// The columns whose texts count towards the bytes of the page.
     pub(crate) texts: &'static [&'static str],
 }
 
 impl PageColumns {
     /// For records, as `position, body`.
-    pub(crate) const RECORDS: Self = Self { order: "position", texts: &["body"] };
+    pub(crate) const RECORDS: Self = Self::ascending("position", &["body"]);
     /// For runs.
-    pub(crate) const RUNS: Self = Self { order: "run_no", texts: &["body", "import_report", "mount_paths"] };
+    pub(crate) const RUNS: Self = Self::ascending("run_no", &["body", "import_report", "mount_paths", "labels"]);
     /// For approvals.
-    pub(crate) const APPROVALS: Self = Self { order: "approval_no", texts: &["body"] };
+    pub(crate) const APPROVALS: Self = Self::ascending("approval_no", &["body"]);
     /// For approvals in order of expiry.
-    pub(crate) const EXPIRED_APPROVALS: Self = Self { order: "expires_at", texts: &["body"] };
+    pub(crate) const EXPIRED_APPROVALS: Self = Self::ascending("expires_at", &["body"]);
+
+    pub(crate) const fn ascending(order: &'static str, texts: &'static [&'static str]) -> Self {
+        Self { order, descending: false, texts }
+    }
+
+    /// Returns the same columns for the other direction, if `descending`.
+    pub(crate) fn in_direction(self, descending: bool) -> Self {
+        Self { descending, ..self }
+    }
 }
 
 /// A database system.

@@ -1,5 +1,7 @@
 //! The errors of the ledger.
 
+use crate::FailedPrecondition;
+
 /// The error of a method, which has stored nothing unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
@@ -9,6 +11,9 @@ pub enum LedgerError {
     /// The run does not exist.
     #[error("the run does not exist")]
     NoSuchRun,
+    /// A precondition of the first record of a new run does not hold.
+    #[error("a precondition of the creation of the run does not hold")]
+    CreationRejected(FailedPrecondition),
     /// The database is full, unreachable, locked or too slow. A retry may succeed.
     #[error("the database is unavailable")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -30,6 +35,7 @@ impl LedgerError {
         match self {
             Self::AlreadyExists => Self::AlreadyExists,
             Self::NoSuchRun => Self::NoSuchRun,
+            Self::CreationRejected(failed) => Self::CreationRejected(*failed),
             Self::Unavailable(cause) => Self::Unavailable(cause.to_string().into()),
             Self::InDoubt(cause) => Self::InDoubt(cause.to_string().into()),
             Self::Fenced(fence) => Self::Fenced(*fence),

@@ -37,10 +37,45 @@ pub(crate) struct PositionRange {
 }
 
 impl PositionRange {
+    /// Returns the rest of the range after `position`, or before it; `None` if it is empty.
+    pub(crate) fn after(self, position: i64, newest_first: bool) -> Option<Self> {
+        let rest = if newest_first {
+            Self { high: position - 1, ..self }
+        } else {
+            Self { low: position.checked_add(1)?, ..self }
+        };
+        (rest.low <= rest.high).then_some(rest)
+    }
+
     /// Returns the positions in both ranges; `None` if they do not overlap.
     pub(crate) fn intersection(self, other: Self) -> Option<Self> {
         let both = Self { low: self.low.max(other.low), high: self.high.min(other.high) };
         (both.low <= both.high).then_some(both)
+    }
+}
+
+/// The paths that a condition accepts.
+enum PathRange<'f> {
+    One(&'f str),
+    /// From `start` on, without `end`.
+    From {
+        start: &'f str,
+        end: String,
+    },
+}
+
+impl<'f> PathRange<'f> {
+    /// Returns the conditions of `filter`. A path that ends with `/` accepts everything under it.
+    fn of(filter: &'f RecordFilter) -> impl Iterator<Item = Self> {
+        let path = filter.path.as_deref().map(|path| match path.strip_suffix('/') {
+            None => Self::One(path),
+            // `0` is the character after `/`.
+            Some(folder) => Self::From { start: path, end: format!("{folder}0") },
+        });
+        // The column sorts by bytes, so these are the paths between the prefix and the texts after it.
+        let prefix = filter.path_prefix.as_deref();
+        let prefix = prefix.map(|start| Self::From { start, end: format!("{start}\u{10ffff}") });
+        path.into_iter().chain(prefix)
     }
 }
 
@@ -53,8 +88,11 @@ pub(crate) struct Query {
 impl Query {
     /// Selects the first `limit` records of `filter` in `range`.
     pub(crate) fn records(filter: &RecordFilter, access: AccessPath, range: PositionRange, limit: i64) -> Self {
-        let mut query =
-            Self { sql: String::from("SELECT r.position, r.body FROM audit_record r WHERE "), params: Vec::new() };
+        let mut query = Self { sql: String::from("SELECT r.position, r.body"), params: Vec::new() };
+        if !filter.labels.is_empty() {
+            query.sql.push_str(", (SELECT labels FROM run WHERE run.run_no = r.run_no) AS labels");
+        }
+        query.sql.push_str(" FROM audit_record r WHERE ");
         if access == AccessPath::Run {
             query.in_run(filter, range);
         } else {
@@ -68,27 +106,25 @@ impl Query {
                 query.and(condition, value.as_str());
             }
         }
-        query.sql.push_str(match access {
-            AccessPath::Run => " ORDER BY r.seq LIMIT ",
-            _ => " ORDER BY r.position LIMIT ",
-        });
+        let order = if access == AccessPath::Run { "r.seq" } else { "r.position" };
+        let _ = write!(query.sql, " ORDER BY {order}{} LIMIT ", if filter.newest_first { " DESC" } else { "" });
         query.value(limit);
         query
     }
 
     /// Counts the records of the filter's path in `range`, up to one more than [`MAX_SORTED`].
     pub(crate) fn count_path(filter: &RecordFilter, range: PositionRange) -> Option<Self> {
-        let path = filter.path.as_deref()?;
-        Some(Self::count(MAX_SORTED, |query| query.positions_of(path, range)))
+        let paths = PathRange::of(filter).next()?;
+        Some(Self::count(MAX_SORTED, |query| query.positions_of(&paths, range)))
     }
 
     /// Selects the numbers of the parts in which the filter's path has records in `range`.
     pub(crate) fn parts_of_path(filter: &RecordFilter, range: PositionRange) -> Option<Self> {
-        let path = filter.path.as_deref()?;
+        let paths = PathRange::of(filter).next()?;
         let mut query = Self { sql: String::new(), params: Vec::new() };
         query.parts(range);
         query.sql.push_str("SELECT no FROM part WHERE EXISTS (SELECT 1 FROM record_path p WHERE ");
-        query.in_part(path, range);
+        query.in_part(&paths, range);
         query.sql.push_str(") ORDER BY no");
         Some(query)
     }
@@ -138,44 +174,61 @@ impl Query {
             self.sql.push_str(" AND (r.decision <> 'ALLOW' OR r.outcome <> 'ok')");
         }
         if range.low > 0 {
-            // If the record at the cursor belongs to the run, its `seq` is used. Otherwise a binary search finds the run's last
-            // record before the cursor, which is possible because `seq` has no gaps.
-            let low = self.param(range.low);
-            let _ = write!(
-                self.sql,
-                " AND r.seq > coalesce(\
-                 (SELECT c.seq FROM audit_record c WHERE c.position = {low} - 1 AND (c.run_no + 0) = {run_no}), \
-                 (WITH RECURSIVE half (before, after) AS (\
-                 SELECT CAST(0 AS bigint), head_seq + 1 FROM run_head WHERE run_no = {run_no} \
-                 UNION ALL SELECT CASE WHEN c.position < {low} THEN c.seq ELSE half.before END, \
-                 CASE WHEN c.position < {low} THEN half.after ELSE c.seq END \
-                 FROM half CROSS JOIN audit_record c \
-                 WHERE half.after - half.before > 1 AND c.run_no = {run_no} AND c.seq = (half.before + half.after) / 2) \
-                 SELECT max(before) FROM half), 0)"
-            );
+            self.sql.push_str(" AND r.seq > ");
+            self.last_seq_before(&run_no, range.low);
+        }
+        if range.high < i64::MAX {
+            self.sql.push_str(" AND r.seq <= ");
+            self.last_seq_before(&run_no, range.high + 1);
         }
     }
 
-    /// Adds the condition on the path.
+    /// Adds the `seq` of the run's last record before `position`, or 0.
+    ///
+    /// If the record before it belongs to the run, its `seq` is used. Otherwise a binary search finds the record, which is
+    /// possible because `seq` has no gaps.
+    fn last_seq_before(&mut self, run_no: &str, position: i64) {
+        let end = self.param(position);
+        let _ = write!(
+            self.sql,
+            "coalesce(\
+             (SELECT c.seq FROM audit_record c WHERE c.position = {end} - 1 AND (c.run_no + 0) = {run_no}), \
+             (WITH RECURSIVE half (before, after) AS (\
+             SELECT CAST(0 AS bigint), head_seq + 1 FROM run_head WHERE run_no = {run_no} \
+             UNION ALL SELECT CASE WHEN c.position < {end} THEN c.seq ELSE half.before END, \
+             CASE WHEN c.position < {end} THEN half.after ELSE c.seq END \
+             FROM half CROSS JOIN audit_record c \
+             WHERE half.after - half.before > 1 AND c.run_no = {run_no} AND c.seq = (half.before + half.after) / 2) \
+             SELECT max(before) FROM half), 0)"
+        );
+    }
+
+    /// Adds the conditions on the path. The access path is that of the first one.
     fn path(&mut self, filter: &RecordFilter, access: AccessPath, range: PositionRange) {
-        let Some(path) = filter.path.as_deref() else { return };
-        if access == AccessPath::SortedPath {
-            self.sql.push_str(" AND r.position IN (");
-            self.positions_of(path, range);
-        } else {
-            self.sql.push_str(" AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND ");
-            self.under(path);
-            // Otherwise a merge join of the two tables by position would start at the first position.
-            self.and("p.position >= ", range.low);
+        for (index, paths) in PathRange::of(filter).enumerate() {
+            if access == AccessPath::SortedPath && index == 0 {
+                self.sql.push_str(" AND r.position IN (");
+                self.positions_of(&paths, range);
+            } else {
+                self.sql.push_str(" AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND ");
+                self.in_paths(&paths);
+                // Otherwise a merge join of the two tables by position would start at the first or last position. Of the range,
+                // only the end at which the search begins: for a bounded one the planner may collect all of its paths.
+                if filter.newest_first {
+                    self.and("p.position <= ", range.high);
+                } else {
+                    self.and("p.position >= ", range.low);
+                }
+            }
+            self.sql.push(')');
         }
-        self.sql.push(')');
     }
 
-    /// Adds a query for the positions of the path's records in `range`, by the parts of the index, unsorted.
-    fn positions_of(&mut self, path: &str, range: PositionRange) {
+    /// Adds a query for the positions of the paths' records in `range`, by the parts of the index, unsorted.
+    fn positions_of(&mut self, paths: &PathRange<'_>, range: PositionRange) {
         self.parts(range);
         self.sql.push_str("SELECT p.position FROM part CROSS JOIN record_path p WHERE ");
-        self.in_part(path, range);
+        self.in_part(paths, range);
     }
 
     /// Adds a `WITH` clause for the table `part (no)`: the parts of the path index that `range` overlaps.
@@ -188,27 +241,25 @@ impl Query {
         );
     }
 
-    /// Adds the condition that a row of the path index is in `part`, under `path` and in `range`.
-    fn in_part(&mut self, path: &str, range: PositionRange) {
+    /// Adds the condition that a row of the path index is in `part`, of one of the paths and in `range`.
+    fn in_part(&mut self, paths: &PathRange<'_>, range: PositionRange) {
         let _ = write!(self.sql, "(p.position >> {PATH_PART_BITS}) = part.no AND ");
-        self.under(path);
+        self.in_paths(paths);
         self.and("p.position >= ", range.low);
         self.and("p.position <= ", range.high);
     }
 
-    /// Adds the condition that the path is `path`, or is under it if it ends with `/`.
-    fn under(&mut self, path: &str) {
-        match path.strip_suffix('/') {
-            None => {
+    /// Adds the condition on the path.
+    fn in_paths(&mut self, paths: &PathRange<'_>) {
+        match paths {
+            PathRange::One(path) => {
                 self.sql.push_str("p.path = ");
-                self.value(path);
+                self.value(*path);
             }
-            Some(folder) => {
+            PathRange::From { start, end } => {
                 self.sql.push_str("p.path >= ");
-                self.value(path);
-                self.sql.push_str(" AND p.path < ");
-                // `0` is the character after `/`.
-                self.value(format!("{folder}0"));
+                self.value(*start);
+                self.and("p.path < ", end.as_str());
             }
         }
     }
@@ -258,9 +309,10 @@ impl Query {
     }
 }
 
-/// Returns whether the filter excludes the records of allowed and successful calls.
+/// Returns whether the filter excludes the records of allowed and successful calls, which have no code.
 fn excludes_successful(filter: &RecordFilter) -> bool {
-    filter.decision.as_ref().is_some_and(|decision| decision != "ALLOW")
+    filter.code.is_some()
+        || filter.decision.as_ref().is_some_and(|decision| decision != "ALLOW")
         || filter.outcome.as_ref().is_some_and(|outcome| outcome != "ok")
 }
 
@@ -281,7 +333,8 @@ pub(crate) fn default_access_path(filter: &RecordFilter) -> AccessPath {
 
 /// Returns whether the filter contains a NUL, which no indexed text contains and PostgreSQL rejects.
 pub(crate) fn matches_nothing(filter: &RecordFilter) -> bool {
-    [&filter.tool, &filter.decision, &filter.outcome, &filter.path, &filter.since, &filter.until]
+    let RecordFilter { tool, decision, outcome, path, since, until, path_prefix, .. } = filter;
+    [tool, decision, outcome, path, since, until, path_prefix]
         .into_iter()
         .any(|value| value.as_ref().is_some_and(|text| text.contains('\0')))
 }

@@ -27,8 +27,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken,
-    Record, Run, RunId, RunState, Sha256, Token, ToolCallId,
+    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
+    Sha256, Token, ToolCallId,
 };
 
 pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
@@ -39,8 +39,11 @@ pub use entry::{
 pub use error::{Fence, LedgerError};
 pub use keyed_answer::{KeyedAnswer, KeyedAnswers};
 pub use page::{Page, PageSize};
-pub use run_change::{RunChange, Upload};
-pub use stored::{JournalEntry, RecordFilter, SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun};
+pub use run_change::{Expiry, RunChange, Upload};
+pub use stored::{
+    ApprovalFilter, JournalEntry, RecordFilter, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord,
+    StoredRun,
+};
 
 /// The setting that names the service instance that may write to the database: see [`Ledger::take_over`].
 pub const INSTANCE: &str = "instance";
@@ -55,7 +58,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + Send + Sync {
     ///
     /// # Errors
     ///
-    /// `AlreadyExists` if there is a run with this ID, or as for [`append`](Self::append).
+    /// `AlreadyExists` if there is a run with this ID; `CreationRejected` if a precondition of the entries does not hold; or as
+    /// for [`append`](Self::append).
     async fn create_run(&self, run: &StoredRun, token: &Token, entries: Vec<Entry>) -> Result<Vec<Record>>;
     /// Sets or clears the mark that a run's tree was changed from outside.
     async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()>;
@@ -67,8 +71,9 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + Send + Sync {
     async fn storage_totals(&self) -> Result<StorageTotals>;
     /// Returns a run.
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>>;
-    /// Lists runs after `after` in order of creation, each with its position for a cursor. Unreadable runs are skipped.
-    async fn runs(&self, state: Option<RunState>, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>>;
+    /// Lists the runs after `after` that match `filter` in order of creation, each with its position for a cursor. Unreadable
+    /// runs are skipped.
+    async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>>;
     /// Lists the IDs of all runs after `after` in order of creation, each with its position, including runs whose head row was
     /// removed from the database.
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>>;
@@ -84,12 +89,13 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + Send + Sync {
     /// Lists the secret hashes after `after` of the tokens that are valid at `now` (RFC 3339, UTC), in order.
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>>;
 
-    /// Stores an operator.
+    /// Stores an operator, and the answer to the keyed request for it with the current time.
     ///
     /// # Errors
     ///
-    /// `AlreadyExists` if an operator of that name, in any letter case, is not revoked, or if the token is known.
-    async fn create_operator(&self, token: &OperatorToken) -> Result<()>;
+    /// `AlreadyExists` if an operator of that name, in any letter case, is not revoked, if the token is known, or if the key has an
+    /// answer that has not expired.
+    async fn create_operator(&self, token: &OperatorToken, answer: Option<(KeyedAnswer, String)>) -> Result<()>;
     /// Lists the operators after `after` in order of creation, each with its position, revoked ones included.
     async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>>;
     /// Returns the newest operator of that name, in any letter case.
@@ -155,11 +161,10 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + Send + Sync {
     async fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>>;
     /// Returns the input, as JSON, of the call that requested an approval.
     async fn approval_input(&self, id: &ApprovalId) -> Result<Option<String>>;
-    /// Lists approvals after `after` in order of creation, each with its position for a cursor. Unreadable ones are skipped.
+    /// Lists the approvals after `after` that match `filter` in order of creation, each with its position for a cursor. Unreadable ones are skipped.
     async fn approvals(
         &self,
-        state: Option<ApprovalState>,
-        run: Option<&RunId>,
+        filter: &ApprovalFilter,
         after: Option<i64>,
         size: PageSize,
     ) -> Result<Page<(i64, Approval)>>;

@@ -54,6 +54,7 @@ migrations! {
     10 "0010_idempotency";
     11 "0011_operators";
     12 "0012_events";
+    13 "0013_labels";
 }
 
 impl AppliedMigration {

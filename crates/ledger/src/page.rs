@@ -49,12 +49,23 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Whether another page follows.
     pub more: bool,
+    /// The position after which the next page continues, if it is not that of the last item: a search stops after a bounded
+    /// number of rows, whether they match or not.
+    pub resume: Option<i64>,
 }
 
 impl<T> Page<T> {
     /// Returns the page with each item converted.
     pub fn map<U>(self, convert: impl FnMut(T) -> U) -> Page<U> {
-        Page { items: self.items.into_iter().map(convert).collect(), more: self.more }
+        Page { items: self.items.into_iter().map(convert).collect(), more: self.more, resume: self.resume }
+    }
+}
+
+impl<T> Page<(i64, T)> {
+    /// Returns the position after which the next page begins; `None` if this is the last one.
+    pub fn next(&self) -> Option<i64> {
+        let last = self.items.last().map(|(position, _)| *position);
+        self.resume.or(last).filter(|_| self.more)
     }
 }
 

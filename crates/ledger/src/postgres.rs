@@ -72,7 +72,8 @@ impl Postgres {
 /// Returns a query for the rows of `sql` that are preceded by fewer bytes of texts than parameter number `bytes`. The server knows
 /// the lengths without reading the texts. The last column is the number of all rows of `sql`.
 fn page_sql(sql: &str, bytes: usize, columns: PageColumns) -> String {
-    let PageColumns { order, texts } = columns;
+    let PageColumns { order, descending, texts } = columns;
+    let order = if descending { format!("{order} DESC") } else { order.to_owned() };
     let length: Vec<_> = texts.iter().map(|text| format!("octet_length({text})")).collect();
     let length = length.join(" + ");
     format!(
@@ -130,7 +131,7 @@ impl Backend for Postgres {
         let all = rows.first().map_or(Ok(0), |row| row.int(row.len() - 1)).map(to_count)?;
         let max = if size.bytes == 0 { 0 } else { size.rows as usize };
         let items: Vec<T> = rows.iter().take(max).map(|row| read(row)).collect::<Result<_>>()?;
-        Ok(Page { more: all > items.len() as u64, items })
+        Ok(Page { more: all > items.len() as u64, items, resume: None })
     }
 
     async fn transact(&self, _touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {

@@ -1,7 +1,5 @@
 //! Conversions of rows to values, the same for both databases, and the queries that select those rows.
 
-use std::collections::BTreeMap;
-
 use model::{
     Approval, Disk, LogicalPath, Mount, Operator, OperatorName, OperatorToken, Policy, Run, RunCounts, RunId, Sha256,
     Source, Step, StepBytes, StepContent, Token, TokenId, Usage,
@@ -19,7 +17,6 @@ struct RunBody {
     source: Source,
     policy: Policy,
     mounts: Vec<Mount>,
-    labels: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     created_by: Option<OperatorName>,
 }
@@ -40,7 +37,8 @@ macro_rules! select_run {
         concat!(
             "SELECT run.run_no, run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, body, ",
             "import_report, mount_paths, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
-            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files FROM run JOIN run_head ON run_head.run_no = run.run_no ",
+            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, labels ",
+            "FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
         )
     };
@@ -108,7 +106,7 @@ pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
         source: body.source,
         policy: body.policy,
         mounts: body.mounts,
-        labels: body.labels,
+        labels: json(&row.text(23)?, "label")?,
         import: json(&row.text(9)?, "import report")?,
         disk: disk(row, 21)?.unwrap_or_default(),
         counts: RunCounts { calls: head_seq, mutations: count(13)?, denied: count(14)?, pending_approvals: count(15)? },
@@ -143,7 +141,6 @@ pub(crate) fn run_body(run: &Run) -> Result<String> {
         source: run.source.clone(),
         policy: run.policy.clone(),
         mounts: run.mounts.clone(),
-        labels: run.labels.clone(),
         created_by: run.created_by.clone(),
     })
 }

@@ -1,5 +1,7 @@
 //! Changes of a run beside its files, which become durable with the record of the operation.
 
+use std::collections::BTreeMap;
+
 use model::{Disk, ImportReport, RunId, RunState, Sha256, Token, TokenId};
 
 use crate::backend::Statement;
@@ -32,6 +34,31 @@ pub enum RunChange {
     IssueToken(Token),
     /// Revokes a token of the run, unless it is revoked.
     RevokeToken(TokenId),
+    /// Replaces the labels or the expiry time of a run that is not deleted. A closed run has no expiry time to replace.
+    Update {
+        /// The new labels.
+        labels: Option<BTreeMap<String, String>>,
+        /// The new expiry time.
+        expires_at: Option<Expiry>,
+    },
+}
+
+/// When a run expires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// It does not expire.
+    Never,
+    /// RFC 3339 UTC.
+    At(String),
+}
+
+impl From<Expiry> for Option<String> {
+    fn from(expiry: Expiry) -> Self {
+        match expiry {
+            Expiry::Never => None,
+            Expiry::At(time) => Some(time),
+        }
+    }
 }
 
 /// Content that a caller uploaded, stored by its digest.
@@ -51,10 +78,18 @@ impl RunChange {
             (Self::Open { .. }, _)
             | (Self::Close { .. }, RunState::Closed | RunState::Deleted)
             | (Self::Delete { .. }, RunState::Deleted) => Some(Appended::Unchanged),
-            (Self::IssueToken(_), RunState::Deleted) => {
+            (Self::IssueToken(_) | Self::Update { .. }, RunState::Deleted)
+            | (Self::Update { expires_at: Some(_), .. }, RunState::Closed) => {
                 Some(Appended::PreconditionFailed(FailedPrecondition::Run(state)))
             }
-            (Self::Close { .. } | Self::Delete { .. } | Self::IssueToken(_) | Self::RevokeToken(_), _) => None,
+            (
+                Self::Close { .. }
+                | Self::Delete { .. }
+                | Self::IssueToken(_)
+                | Self::RevokeToken(_)
+                | Self::Update { .. },
+                _,
+            ) => None,
         }
     }
 
@@ -67,7 +102,7 @@ impl RunChange {
             }
             Self::Close { .. } => head.state = RunState::Closed,
             Self::Delete { .. } => head.state = RunState::Deleted,
-            Self::IssueToken(_) | Self::RevokeToken(_) => {}
+            Self::IssueToken(_) | Self::RevokeToken(_) | Self::Update { .. } => {}
         }
     }
 
@@ -76,7 +111,7 @@ impl RunChange {
         let set_state = |state: RunState, at: &String| {
             Statement::new(sql::SET_STATE, [run.as_str().into(), state.as_str().into(), at.as_str().into()])
         };
-        Ok(vec![match self {
+        let statement = match self {
             Self::Open { base_commit, import } => {
                 let params = [run.as_str().into(), base_commit.as_str().into(), rows::to_json(import)?.into()];
                 Statement::new(sql::OPEN_RUN, params)
@@ -87,6 +122,20 @@ impl RunChange {
             Self::RevokeToken(token) => {
                 Statement::new(sql::REVOKE_TOKEN, [run.as_str().into(), token.as_str().into(), true.into()])
             }
-        }])
+            Self::Update { labels, expires_at } => return update(run, labels.as_ref(), expires_at.as_ref()),
+        };
+        Ok(vec![statement])
     }
+}
+
+fn update(
+    run: &RunId,
+    labels: Option<&BTreeMap<String, String>>,
+    expires_at: Option<&Expiry>,
+) -> Result<Vec<Statement>> {
+    let labels = labels.map(rows::to_json).transpose()?;
+    let labels = labels.map(|labels| Statement::new(sql::SET_LABELS, [run.as_str().into(), labels.into()]));
+    let expires_at = expires_at
+        .map(|at| Statement::new(sql::SET_EXPIRY, [run.as_str().into(), Option::<String>::from(at.clone()).into()]));
+    Ok(labels.into_iter().chain(expires_at).collect())
 }

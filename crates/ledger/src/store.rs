@@ -5,8 +5,8 @@ pub(crate) mod sql;
 
 use async_trait::async_trait;
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken,
-    Record, Run, RunId, RunState, Sha256, Token, ToolCallId,
+    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
+    RunState, Sha256, Token, ToolCallId,
 };
 use tokio::sync::watch;
 
@@ -14,8 +14,8 @@ use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
-    Appended, Entry, INSTANCE, JournalEntry, Ledger, LedgerError, Page, PageSize, RecordFilter, Result, SettledRun,
-    StorageTotals, StoredCall, StoredRecord, StoredRun, verify,
+    Appended, ApprovalFilter, Entry, INSTANCE, JournalEntry, KeyedAnswer, Ledger, LedgerError, Page, PageSize,
+    RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, verify,
 };
 
 /// A ledger on the database `B`.
@@ -23,6 +23,48 @@ pub(crate) struct Store<B>(pub(crate) B);
 
 /// An item of a list with its position, or the error if it is unreadable.
 type Positioned<T> = Result<(i64, Result<T>)>;
+
+/// Rows of a chunk that is searched for what no index has.
+const SCANNED_ROWS: u32 = 1000;
+/// Maximum number of chunks that one page reads.
+const MAX_CHUNKS: u32 = 5;
+
+/// A list whose items have positions.
+struct List<T> {
+    what: &'static str,
+    select: &'static str,
+    /// The condition, in which the cursor is `$1`, the limit `$2`, and other parameters follow. It begins with ` AND `, or is
+    /// empty.
+    condition: &'static str,
+    more_params: Vec<Param<'static>>,
+    read: fn(&dyn RowReader) -> Positioned<T>,
+    columns: PageColumns,
+    /// The column of the position.
+    position: &'static str,
+    newest_first: bool,
+    /// Whether items are checked after they are read.
+    scans: bool,
+}
+
+impl<T> List<T> {
+    fn sql(&self) -> String {
+        let Self { select, condition, position, .. } = self;
+        let (after, order) = if self.newest_first { ("<", " DESC") } else { (">", "") };
+        format!("{select}WHERE {position} {after} $1{condition} ORDER BY {position}{order} LIMIT $2")
+    }
+}
+
+/// Returns an item, unless it is unreadable.
+fn readable<T>(what: &str, (position, item): (i64, Result<T>)) -> Option<(i64, T)> {
+    match item {
+        Ok(item) => Some((position, item)),
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(position, error, "skipped an unreadable {what} in a list");
+            None
+        }
+    }
+}
 
 tables! {
     PRUNED: Delete step (run_no RunId, seq Int);
@@ -42,37 +84,34 @@ impl<B: Backend> Store<B> {
         Ok(self.0.fetch(sql, params, read).await?.into_iter().next())
     }
 
-    /// Returns the page of `sql` after `after`, which is `$1`, without unreadable rows. `$2` is the limit; `more_params` follow.
-    #[expect(clippy::too_many_arguments, reason = "the parameters of a page and of its items")]
+    /// Returns the page of `list` after `after`, without unreadable items and those that do not match. If the list scans, the
+    /// page ends with the chunk in which it has its first items, or after [`MAX_CHUNKS`].
     async fn list_readable<T: Send + 'static>(
         &self,
-        what: &'static str,
-        sql: &'static str,
+        list: List<T>,
         after: Option<i64>,
-        more_params: Vec<Param<'static>>,
-        read: fn(&dyn RowReader) -> Positioned<T>,
         size: PageSize,
-        columns: PageColumns,
+        matches: impl Fn(&T) -> bool + Send + Sync,
     ) -> Result<Page<(i64, T)>> {
-        let mut after = after.unwrap_or(0);
+        let mut after = after.unwrap_or(if list.newest_first { i64::MAX } else { 0 });
+        let chunk_size = if list.scans { PageSize { rows: size.rows.max(SCANNED_ROWS), ..size } } else { size };
+        let (sql, columns) = (list.sql(), list.columns.in_direction(list.newest_first));
+        let mut chunks = 0;
         loop {
-            let params =
-                [Param::Int(after), Param::Int(size.query_limit())].into_iter().chain(more_params.clone()).collect();
-            let page = self.0.fetch_page(sql, params, read, size, columns).await?;
-            after = page.last().map_or(after, |(position, _)| *position);
-            let readable = |(position, item): (i64, Result<T>)| match item {
-                Ok(item) => Some((position, item)),
-                Err(error) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::error!(position, error, "skipped an unreadable {what} in a list");
-                    None
-                }
-            };
-            let more = page.more;
-            let items: Vec<_> = page.into_iter().filter_map(readable).collect();
-            // An empty page has no position to continue from.
-            if !items.is_empty() || !more {
-                return Ok(Page { items, more });
+            let params = [Param::Int(after), Param::Int(chunk_size.query_limit())];
+            let params = params.into_iter().chain(list.more_params.clone()).collect();
+            let chunk = self.0.fetch_page(sql.as_str(), params, list.read, chunk_size, columns).await?;
+            let more = chunk.more;
+            after = chunk.last().map_or(after, |(position, _)| *position);
+            let mut items: Vec<_> = chunk.into_iter().filter_map(|item| readable(list.what, item)).collect();
+            items.retain(|(_, item)| matches(item));
+            chunks += 1;
+            if items.len() > size.rows as usize {
+                items.truncate(size.rows as usize);
+                return Ok(Page { items, more: true, resume: None });
+            }
+            if !items.is_empty() || !more || (list.scans && chunks == MAX_CHUNKS) {
+                return Ok(Page { items, more, resume: more.then_some(after) });
             }
         }
     }
@@ -130,14 +169,19 @@ impl<B: Backend> Ledger for Store<B> {
         Ok(found.map(|(_, run)| run))
     }
 
-    async fn runs(&self, state: Option<RunState>, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>> {
-        let sql = match state {
-            None => select_run!("WHERE run.run_no > $1 ORDER BY run.run_no LIMIT $2"),
-            Some(_) => select_run!("WHERE run.run_no > $1 AND state = $3 ORDER BY run.run_no LIMIT $2"),
+    async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>> {
+        let list = List {
+            what: "run",
+            select: select_run!(""),
+            condition: if filter.state.is_some() { " AND state = $3" } else { "" },
+            more_params: filter.state.map(|state| Param::from(state.as_str())).into_iter().collect(),
+            read: |row| Ok((row.int(0)?, rows::run(row).map(|(_, stored)| stored.run))),
+            columns: PageColumns::RUNS,
+            position: "run.run_no",
+            newest_first: filter.newest_first,
+            scans: filter.scans(),
         };
-        let params = state.map(|state| Param::from(state.as_str())).into_iter().collect();
-        let read = |row: &dyn RowReader| Ok((row.int(0)?, rows::run(row).map(|(_, stored)| stored.run)));
-        self.list_readable("run", sql, after, params, read, size, PageColumns::RUNS).await
+        self.list_readable(list, after, size, |run| filter.matches(run)).await
     }
 
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>> {
@@ -167,8 +211,9 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.fetch(sql::TOKEN_HASHES, params, |row| rows::sha256(&row.bytes(0)?)).await
     }
 
-    async fn create_operator(&self, token: &OperatorToken) -> Result<()> {
-        self.0.transact(None, vec![insert_operator(token)?]).await.map(drop)
+    async fn create_operator(&self, token: &OperatorToken, answer: Option<(KeyedAnswer, String)>) -> Result<()> {
+        let answer = answer.into_iter().flat_map(|(answer, now)| answer.statements(&now));
+        self.0.transact(None, [insert_operator(token)?].into_iter().chain(answer).collect()).await.map(drop)
     }
 
     async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>> {
@@ -314,28 +359,30 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn approvals(
         &self,
-        state: Option<ApprovalState>,
-        run: Option<&RunId>,
+        filter: &ApprovalFilter,
         after: Option<i64>,
         size: PageSize,
     ) -> Result<Page<(i64, Approval)>> {
-        let mut params = Vec::new();
-        params.extend(state.map(|state| Param::from(state.as_str())));
-        params.extend(run.map(|run| Param::from(run.as_str())));
-        let sql = match (state, run) {
-            (None, None) => select_approval!("WHERE approval_no > $1 ORDER BY approval_no LIMIT $2"),
-            (Some(_), None) => select_approval!("WHERE approval_no > $1 AND state = $3 ORDER BY approval_no LIMIT $2"),
-            (None, Some(_)) => select_approval!(
-                "WHERE approval_no > $1 AND run_no = (SELECT run_no FROM run WHERE run_id = $3) \
-                ORDER BY approval_no LIMIT $2"
-            ),
-            (Some(_), Some(_)) => select_approval!(
-                "WHERE approval_no > $1 AND (state || '') = $3 \
-                AND run_no = (SELECT run_no FROM run WHERE run_id = $4) ORDER BY approval_no LIMIT $2"
-            ),
+        let state = filter.state.map(|state| Param::from(state.as_str()));
+        let run = filter.run.as_ref().map(|run| Param::from(run.as_str()));
+        let condition = match (&state, &run) {
+            (None, None) => "",
+            (Some(_), None) => " AND state = $3",
+            (None, Some(_)) => " AND run_no = (SELECT run_no FROM run WHERE run_id = $3)",
+            (Some(_), Some(_)) => " AND (state || '') = $3 AND run_no = (SELECT run_no FROM run WHERE run_id = $4)",
         };
-        let read = |row: &dyn RowReader| Ok((row.int(0)?, rows::approval(row).map(|(_, approval)| approval)));
-        self.list_readable("approval", sql, after, params, read, size, PageColumns::APPROVALS).await
+        let list = List {
+            what: "approval",
+            select: select_approval!(""),
+            condition,
+            more_params: state.into_iter().chain(run).collect(),
+            read: |row| Ok((row.int(0)?, rows::approval(row).map(|(_, approval)| approval))),
+            columns: PageColumns::APPROVALS,
+            position: "approval_no",
+            newest_first: filter.newest_first,
+            scans: filter.scans(),
+        };
+        self.list_readable(list, after, size, |approval| filter.matches(approval)).await
     }
 
     async fn expired_approvals(&self, now: &str, size: PageSize) -> Result<Page<Approval>> {
@@ -344,7 +391,7 @@ impl<B: Backend> Ledger for Store<B> {
         let page =
             self.0.fetch_page(sql::EXPIRED_APPROVALS, params, read, size, PageColumns::EXPIRED_APPROVALS).await?;
         // An unreadable approval must not prevent others from expiring.
-        Ok(Page { more: page.more, items: page.into_iter().flatten().collect() })
+        Ok(Page { more: page.more, resume: None, items: page.into_iter().flatten().collect() })
     }
 
     async fn setting(&self, name: &str) -> Result<Option<String>> {
@@ -390,6 +437,7 @@ fn insert_run(stored: &StoredRun) -> Result<Statement> {
             rows::run_body(run)?.into(),
             rows::to_json(&run.import)?.into(),
             rows::to_json(&stored.mount_paths)?.into(),
+            rows::to_json(&run.labels)?.into(),
         ],
     ))
 }

@@ -1,6 +1,9 @@
 //! The values that the ledger returns.
 
-use model::{Run, RunId, Sha256, Step, Usage};
+use std::collections::BTreeMap;
+
+use model::{Approval, ApprovalState, Run, RunId, RunState, Sha256, Step, Usage};
+use serde::Serialize;
 
 use crate::Reply;
 
@@ -34,7 +37,7 @@ pub struct JournalEntry {
 }
 
 /// Which records to list. A record must match every member that is set.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 #[expect(missing_docs, reason = "the names are those of the HTTP API")]
 pub struct RecordFilter {
     pub run: Option<RunId>,
@@ -48,6 +51,105 @@ pub struct RecordFilter {
     pub since: Option<String>,
     /// Exclusive upper bound.
     pub until: Option<String>,
+    /// The start of a path that the call read or wrote.
+    pub path_prefix: Option<String>,
+    /// The caller. No index has it: see [`Page::resume`](crate::Page::resume).
+    pub actor: Option<String>,
+    /// The code of a refusal. Without an index, except in one run.
+    pub code: Option<String>,
+    /// Labels of the record's run, each as `name:value`. Without an index.
+    pub labels: Vec<String>,
+    /// Whether the newest record comes first.
+    pub newest_first: bool,
+}
+
+/// Which runs to list. A run must match every member that is set. Only the state has an index: see
+/// [`Page::resume`](crate::Page::resume).
+#[derive(Clone, Debug, Default, Serialize)]
+#[expect(missing_docs, reason = "the names are those of the HTTP API")]
+pub struct RunFilter {
+    pub state: Option<RunState>,
+    /// The operator who created the run.
+    pub created_by: Option<String>,
+    /// Each as `name:value`.
+    pub labels: Vec<String>,
+    /// Exclusive lower bound, in the format of stored times.
+    pub created_after: Option<String>,
+    /// Exclusive upper bound.
+    pub created_before: Option<String>,
+    /// Whether the newest run comes first.
+    pub newest_first: bool,
+}
+
+/// Which approvals to list. An approval must match every member that is set. Only the state and the run have an index: see
+/// [`Page::resume`](crate::Page::resume).
+#[derive(Clone, Debug, Default, Serialize)]
+#[expect(missing_docs, reason = "the names are those of the HTTP API")]
+pub struct ApprovalFilter {
+    pub state: Option<ApprovalState>,
+    pub run: Option<RunId>,
+    /// The caller whose call requires the approval.
+    pub actor: Option<String>,
+    /// The start of the path of a file that the call would change.
+    pub path_prefix: Option<String>,
+    /// Exclusive lower bound, in the format of stored times.
+    pub created_after: Option<String>,
+    /// Exclusive upper bound.
+    pub created_before: Option<String>,
+    /// Whether the newest approval comes first.
+    pub newest_first: bool,
+}
+
+impl From<RunState> for RunFilter {
+    fn from(state: RunState) -> Self {
+        Self { state: Some(state), ..Self::default() }
+    }
+}
+
+impl RunFilter {
+    /// Whether `run` matches.
+    pub fn matches(&self, run: &Run) -> bool {
+        let created_by = run.created_by.as_ref().map(model::OperatorName::as_str);
+        self.state.is_none_or(|state| state == run.state)
+            && self.created_by.as_ref().is_none_or(|name| created_by == Some(name.as_str()))
+            && has_labels(&run.labels, &self.labels)
+            && is_between(&run.created_at, self.created_after.as_deref(), self.created_before.as_deref())
+    }
+
+    /// Whether a condition has no index.
+    pub(crate) fn scans(&self) -> bool {
+        let Self { state: _, created_by, labels, created_after, created_before, newest_first: _ } = self;
+        created_by.is_some() || !labels.is_empty() || created_after.is_some() || created_before.is_some()
+    }
+}
+
+impl ApprovalFilter {
+    /// Whether `approval` matches the conditions without an index.
+    pub(crate) fn matches(&self, approval: &Approval) -> bool {
+        let is_under =
+            |prefix: &String| approval.files.iter().any(|file| file.path.as_str().starts_with(prefix.as_str()));
+        self.actor.as_ref().is_none_or(|actor| *actor == approval.actor)
+            && self.path_prefix.as_ref().is_none_or(is_under)
+            && is_between(&approval.created_at, self.created_after.as_deref(), self.created_before.as_deref())
+    }
+
+    /// Whether a condition has no index.
+    pub(crate) fn scans(&self) -> bool {
+        let Self { state: _, run: _, actor, path_prefix, created_after, created_before, newest_first: _ } = self;
+        actor.is_some() || path_prefix.is_some() || created_after.is_some() || created_before.is_some()
+    }
+}
+
+/// Whether `labels` has each of `wanted`, which are `name:value`.
+pub(crate) fn has_labels(labels: &BTreeMap<String, String>, wanted: &[String]) -> bool {
+    let is = |wanted: &str, name: &str, value: &str| {
+        wanted.strip_prefix(name).and_then(|rest| rest.strip_prefix(':')) == Some(value)
+    };
+    wanted.iter().all(|wanted| labels.iter().any(|(name, value)| is(wanted, name, value)))
+}
+
+fn is_between(time: &str, after: Option<&str>, before: Option<&str>) -> bool {
+    after.is_none_or(|after| time > after) && before.is_none_or(|before| time < before)
 }
 
 /// A record as it is stored.

@@ -96,7 +96,7 @@ async fn page(backend: &impl Backend, run_no: i64, head_seq: u64, check: &mut Ch
     let after = to_int(check.next_seq()) - 1;
     let size = PageSize::rows(RECORDS_PER_PAGE);
     let params = vec![Param::Int(run_no), Param::Int(after), head_seq.into(), Param::Int(size.query_limit())];
-    let columns = PageColumns { order: "seq", texts: &["body"] };
+    let columns = PageColumns::ascending("seq", &["body"]);
     let found = backend.fetch_page(RECORDS, params, read_row, size, columns).await?;
     let Some(last) = found.last() else { return Ok(false) };
     let params = vec![Param::Int(run_no), Param::Int(after), last.seq.into()];

@@ -45,7 +45,7 @@ use crate::service::Service;
 fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::default()
         .routes(routes!(runs::create_run, runs::list_runs))
-        .routes(routes!(runs::get_run, runs::delete_run))
+        .routes(routes!(runs::get_run, runs::update_run, runs::delete_run))
         .routes(routes!(runs::close_run))
         .routes(routes!(runs::archive::put_archive, runs::exports::get_archive))
         .routes(routes!(runs::exports::get_patch))

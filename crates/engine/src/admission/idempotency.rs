@@ -7,15 +7,16 @@ use std::fmt;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use ledger::KeyedAnswer;
-use model::{Sha256, TokenId};
+use model::Sha256;
 use serde::Serialize;
 
 use crate::clock::now_plus;
 
 /// How long the answer to a key is kept, in seconds.
 pub const KEPT_SECONDS: i64 = 24 * 60 * 60;
-/// The purpose of the derived bytes, so that the same secret could serve another one.
-const PURPOSE: &str = "workspaced run token of a keyed request";
+/// The purposes of the derived bytes.
+pub(crate) const RUN_TOKEN: &str = "workspaced run token of a keyed request";
+pub(crate) const OPERATOR_TOKEN: &str = "workspaced operator token of a keyed request";
 
 /// A request under an `Idempotency-Key`.
 #[derive(Clone, Debug)]
@@ -66,12 +67,12 @@ impl DerivationKey {
         Self(bytes)
     }
 
-    /// Derives the bytes of the secret of `token`, without an end.
-    pub(crate) fn bytes(self, request: &KeyedRequest, token: &TokenId) -> impl FnMut() -> u8 {
+    /// Derives the bytes of the secret of `token`, which has one of the purposes above, without an end.
+    pub(crate) fn bytes(self, purpose: &str, request: &KeyedRequest, token: &str) -> impl FnMut() -> u8 {
         let Ok(mut mac) = Hmac::<sha2::Sha256>::new_from_slice(&self.0) else {
             unreachable!("HMAC takes a key of any length")
         };
-        for part in [PURPOSE, &request.operator, &request.key, token.as_str()] {
+        for part in [purpose, &request.operator, &request.key, token] {
             // With its length, so that no two lists of parts have the same bytes.
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part.as_bytes());
@@ -96,8 +97,7 @@ mod tests {
 
     fn first_bytes(key: u8, operator: &str, idempotency_key: &str, token: &str) -> Vec<u8> {
         let request = KeyedRequest::new(operator, idempotency_key, "run.create", "{}");
-        let token = TokenId::parse(token).unwrap();
-        let mut next = DerivationKey::new([key; 32]).bytes(&request, &token);
+        let mut next = DerivationKey::new([key; 32]).bytes(RUN_TOKEN, &request, token);
         (0..100).map(|_| next()).collect()
     }
 

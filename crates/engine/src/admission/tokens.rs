@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use ledger::Ledger;
 use lru::LruCache;
-use model::{Permission, Refusal, RunId, Scope, Sha256, Token, TokenId};
+use model::{Operator, Permission, Refusal, RunId, Scope, Sha256, Token, TokenId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use tokio::sync::{Semaphore, watch};
 
-use crate::admission::idempotency::{DerivationKey, KeyedRequest};
+use crate::admission::idempotency::{DerivationKey, KeyedRequest, OPERATOR_TOKEN, RUN_TOKEN};
 use crate::admission::operators::{AUDIT, LoadError, OPERATOR, OperatorIdentity, Operators};
 use crate::clock::{latest, new_token_id, parse_time};
 use crate::metrics;
@@ -162,9 +162,16 @@ impl Tokens {
     /// Generates the secret of the run token `token`; derives it if it is created by a keyed request.
     pub(crate) fn secret(&self, keyed: Option<&KeyedRequest>, token: &TokenId) -> String {
         match keyed {
-            Some(request) => token_of(RUN_PREFIX, self.derivation_key.bytes(request, token)),
+            Some(request) => token_of(RUN_PREFIX, self.derivation_key.bytes(RUN_TOKEN, request, token.as_str())),
             None => new_token(RUN_PREFIX),
         }
+    }
+
+    /// Derives the secret of an operator that is created by a keyed request.
+    pub(crate) fn operator_secret(&self, request: &KeyedRequest, operator: &Operator) -> String {
+        // With the time, because an operator of the same name may be created under the same key again.
+        let token = format!("{} {}", operator.created_at.as_deref().unwrap_or_default(), operator.name);
+        token_of(OPERATOR_PREFIX, self.derivation_key.bytes(OPERATOR_TOKEN, request, &token))
     }
 
     /// Makes streams check their tokens again.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ledger::{ApprovalDecision, Entry};
+use ledger::{ApprovalDecision, ApprovalFilter, Entry};
 use model::{
     Approval, ApprovalId, ApprovalState, Code, EvidenceFact, LogicalPath, Outcome, Permission, Refusal, RunId, Sha256,
 };
@@ -154,9 +154,11 @@ impl Engine {
     ///
     /// If the ledger fails.
     pub async fn end_approvals(&self, run: &RunId) -> Result<(), CallError> {
-        let (pending, mut after) = (Some(ApprovalState::Pending), None);
+        let (state, run_id) = (Some(ApprovalState::Pending), Some(run.clone()));
+        let pending = ApprovalFilter { state, run: run_id, ..ApprovalFilter::default() };
+        let mut after = None;
         loop {
-            let page = self.ledger.approvals(pending, Some(run), after, PAGE.into()).await?;
+            let page = self.ledger.approvals(&pending, after, PAGE.into()).await?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             after = Some(*last);
             for (_, approval) in page.iter() {

@@ -9,7 +9,7 @@ mod markdown;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use ledger::RecordFilter;
+use ledger::{ApprovalFilter, RecordFilter};
 use model::{Approval, ApprovalState, Code, FileKind, Run, RunId, RunState, Sha256, Usage};
 use serde::Serialize;
 use serde_json::Value;
@@ -229,7 +229,8 @@ impl Engine {
             Err(CallError::Refused(refusal)) => (None, Some(refusal.code)),
             Err(error) => return Err(error),
         };
-        let approvals = self.ledger.approvals(None, Some(id), None, MAX_APPROVALS.into()).await?;
+        let of_run = ApprovalFilter { run: Some(id.clone()), ..ApprovalFilter::default() };
+        let approvals = self.ledger.approvals(&of_run, None, MAX_APPROVALS.into()).await?;
         let all = u64::from(approvals.more) + approvals.len() as u64;
         let approvals =
             fit(approvals.into_iter().map(|(_, approval)| ReportApproval::of(approval)), MAX_APPROVAL_BYTES);

@@ -1,11 +1,11 @@
 //! Records of calls: their ledger entries, and recording calls that fail.
 
-use ledger::{Appended, Entry, FailedPrecondition, Reply};
+use ledger::{Appended, Entry, Reply};
 use model::{Code, FileKind, LogicalPath, Outcome, Record, RecordFile, Refusal, Verdict};
 
 use crate::CallError;
 use crate::call::CallContext;
-use crate::call_error::refusals::{already_recorded, approval_not_pending, run_not_open};
+use crate::call_error::refusals::{already_recorded, approval_not_pending, refusal_of};
 use crate::engine::Engine;
 use crate::tool::output::ReadOutput;
 
@@ -173,18 +173,6 @@ impl Engine {
             Ok(_) => refusal.into(),
             Err(error) => error.into(),
         }
-    }
-}
-
-/// Returns the refusal of a call that could not be recorded because a precondition no longer holds.
-pub fn refusal_of(failed: FailedPrecondition) -> Refusal {
-    match failed {
-        FailedPrecondition::Run(state) => run_not_open(state),
-        FailedPrecondition::Token => Refusal::new(
-            Code::Unauthenticated,
-            "the token was revoked or expired during the call; nothing was changed",
-            "Ask the orchestrator for another token.",
-        ),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ledger::FailedPrecondition;
 use model::{Code, LogicalPath, Permission, Refusal, RunState};
 
 /// The run does not exist. Only operators see this: a run token is forbidden in another run, whether or not that run exists.
@@ -19,6 +20,18 @@ pub fn run_not_open(state: RunState) -> Refusal {
         }
     };
     Refusal::new(Code::RunClosed, message, hint)
+}
+
+/// Returns the refusal of a call that could not be recorded because a precondition no longer holds.
+pub fn refusal_of(failed: FailedPrecondition) -> Refusal {
+    match failed {
+        FailedPrecondition::Run(state) => run_not_open(state),
+        FailedPrecondition::Token => Refusal::new(
+            Code::Unauthenticated,
+            "the token was revoked or expired during the call; nothing was changed",
+            "Ask the orchestrator for another token.",
+        ),
+    }
 }
 
 /// The run has no files: it is preparing, deleted, or was closed before its import was complete.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{lacks_permission, over_quota};
 use crate::CallError;
-use crate::call::record::refusal_of;
+use crate::call_error::refusals::refusal_of;
 use crate::clock::{new_tool_call_id, now};
 use crate::engine::{Caller, Engine, RequestIds};
 

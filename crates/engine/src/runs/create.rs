@@ -344,7 +344,7 @@ fn check_ttl(seconds: i64) -> Result<String, Refusal> {
     }
 }
 
-fn check_labels(labels: Option<&BTreeMap<String, String>>) -> Result<(), Refusal> {
+pub(crate) fn check_labels(labels: Option<&BTreeMap<String, String>>) -> Result<(), Refusal> {
     let Some(labels) = labels else { return Ok(()) };
     if labels.len() > MAX_LABELS {
         return Err(too_many("labels", MAX_LABELS, labels.len()));
@@ -364,7 +364,7 @@ fn check_labels(labels: Option<&BTreeMap<String, String>>) -> Result<(), Refusal
 }
 
 /// Returns the labels without credentials.
-fn redacted_labels(labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub(crate) fn redacted_labels(labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let redacted = |text: String| model::redact(&text).into_owned();
     labels.into_iter().map(|(name, value)| (redacted(name), redacted(value))).collect()
 }

@@ -12,8 +12,9 @@ use serde::Deserialize;
 use workspace::Bundle;
 
 use crate::admission::bulkhead::Permit;
-use crate::call::record::{reasons_of, refusal_of, verdict_of};
+use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
+use crate::call_error::refusals::refusal_of;
 use crate::clock::{new_tool_call_id, now, now_seconds};
 use crate::engine::{Caller, Engine, RequestIds};
 use crate::history::content_history;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ledger::Ledger;
 use model::{Code, Refusal, RunId, Sha256};
 use serde::de::DeserializeOwned;
 
@@ -9,36 +10,62 @@ use crate::CallError;
 use crate::admission::bulkhead::no_permit;
 use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::OperatorIdentity;
-use crate::admission::tokens::{IssueTokenRequest, IssuedToken};
+use crate::admission::operators::manage::{CreateOperatorRequest, CreatedOperator};
+use crate::admission::tokens::{IssueTokenRequest, IssuedToken, Tokens};
 use crate::clock::latest;
 use crate::engine::{Caller, Engine};
 use crate::runs::{CreateRunRequest, CreatedRun};
 
 /// An answer that contains a token.
 trait WithToken: DeserializeOwned {
-    /// Returns the token.
-    fn token(&self) -> &IssuedToken;
-    /// Returns the same answer with another token.
-    fn with_token(self, token: IssuedToken) -> Self;
+    /// Derives the secret of the token of an answer that was stored without it.
+    fn secret(&self, tokens: &Tokens, request: &KeyedRequest) -> String;
+    /// Whether the ledger has the token, by the hash of its secret.
+    fn is_stored(&self, ledger: &dyn Ledger, sha256: Sha256) -> impl Future<Output = ledger::Result<bool>> + Send;
+    /// Returns the same answer with this secret.
+    fn with_token(self, secret: String) -> Self;
 }
 
 impl WithToken for CreatedRun {
-    fn token(&self) -> &IssuedToken {
-        &self.token
+    fn secret(&self, tokens: &Tokens, request: &KeyedRequest) -> String {
+        self.token.secret(tokens, request)
     }
 
-    fn with_token(self, token: IssuedToken) -> Self {
-        Self { token, ..self }
+    async fn is_stored(&self, ledger: &dyn Ledger, sha256: Sha256) -> ledger::Result<bool> {
+        self.token.is_stored(ledger, sha256).await
+    }
+
+    fn with_token(self, secret: String) -> Self {
+        Self { token: self.token.with_token(secret), ..self }
     }
 }
 
 impl WithToken for IssuedToken {
-    fn token(&self) -> &IssuedToken {
-        self
+    fn secret(&self, tokens: &Tokens, request: &KeyedRequest) -> String {
+        tokens.secret(Some(request), &self.token_id)
     }
 
-    fn with_token(self, token: IssuedToken) -> Self {
-        token
+    async fn is_stored(&self, ledger: &dyn Ledger, sha256: Sha256) -> ledger::Result<bool> {
+        Ok(ledger.token(&sha256).await?.is_some())
+    }
+
+    fn with_token(self, secret: String) -> Self {
+        self.with_secret(secret)
+    }
+}
+
+impl WithToken for CreatedOperator {
+    fn secret(&self, tokens: &Tokens, request: &KeyedRequest) -> String {
+        tokens.operator_secret(request, &self.operator)
+    }
+
+    async fn is_stored(&self, ledger: &dyn Ledger, sha256: Sha256) -> ledger::Result<bool> {
+        // Another operator may have the name by now.
+        Ok(ledger.operator(&self.operator.name).await?.is_some_and(|found| found.secret_sha256 == sha256))
+    }
+
+    fn with_token(self, secret: String) -> Self {
+        Self { token: secret, ..self }
     }
 }
 
@@ -81,6 +108,23 @@ impl Engine {
         self.detached(work).await
     }
 
+    /// As [`create_operator`](Self::create_operator); a repetition returns the first answer. Goes on if the caller disconnects.
+    ///
+    /// # Errors
+    ///
+    /// As for [`create_operator`](Self::create_operator); `IDEMPOTENCY_KEY_REUSED`; `UNAVAILABLE` while the first request is
+    /// under way.
+    pub async fn create_operator_once(
+        &self,
+        request: CreateOperatorRequest,
+        creator: Arc<OperatorIdentity>,
+        keyed: KeyedRequest,
+    ) -> Result<CreatedOperator, CallError> {
+        let engine = self.clone();
+        let work = async move { engine.once(&keyed, engine.add_operator(request, &creator, Some(&keyed))).await };
+        self.detached(work).await
+    }
+
     /// Runs `create`, unless the request has an answer.
     async fn once<T: WithToken>(
         &self,
@@ -109,15 +153,14 @@ impl Engine {
             return Err(Refusal::new(Code::IdempotencyKeyReused, message, hint).into());
         }
         let answer: T = serde_json::from_str(&stored.answer).map_err(|error| CallError::Internal(Box::new(error)))?;
-        let issued = answer.token();
-        let secret = self.tokens.secret(Some(request), &issued.token_id);
-        if self.ledger.token(&Sha256::of(secret.as_bytes())).await?.is_none() {
-            let message = "the first request under this idempotency key has created its token with another key file";
-            let hint = "Issue another token for the run, under a new key.";
+        let secret = answer.secret(&self.tokens, request);
+        if !answer.is_stored(self.ledger.as_ref(), Sha256::of(secret.as_bytes())).await? {
+            let message = "the token of the first request under this idempotency key was created with another key file, or \
+                           its operator was replaced";
+            let hint = "Send the request under a new key.";
             return Err(Refusal::new(Code::IdempotencyKeyReused, message, hint).into());
         }
-        let issued = issued.with_secret(secret);
-        tracing::info!(token.id = %issued.token_id, "a keyed request was repeated");
-        Ok(Some(answer.with_token(issued)))
+        tracing::info!(operator = request.operator, "a keyed request was repeated");
+        Ok(Some(answer.with_token(secret)))
     }
 }

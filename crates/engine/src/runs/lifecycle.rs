@@ -1,6 +1,8 @@
 //! Records of operations on a run that are not tool calls. Each is appended together with the change that it records.
 
-use ledger::{Entry, RunChange};
+use std::collections::BTreeMap;
+
+use ledger::{Entry, Expiry, RunChange};
 use model::{Draft, ImportReport, Run, RunId, Sha256, Source, Token, TokenId, canonical_json, redact_members};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -86,6 +88,20 @@ pub(crate) fn token_revoked(run: &RunId, caller: &Caller, token: &TokenId) -> En
     entry(run, Some(caller), "token.revoke", members(&input), Some(RunChange::RevokeToken(token.clone())))
 }
 
+/// The record of the replacement of a run's labels or expiry time.
+pub(crate) fn updated(
+    run: &RunId,
+    caller: &Caller,
+    labels: Option<BTreeMap<String, String>>,
+    expires_at: Option<Expiry>,
+) -> Entry {
+    let mut input = Map::new();
+    input.extend(labels.as_ref().map(|labels| ("labels".to_owned(), to_value(labels))));
+    let at = expires_at.clone().map(|at| Value::from(Option::<String>::from(at)));
+    input.extend(at.map(|at| ("expiresAt".to_owned(), at)));
+    entry(run, Some(caller), "run.update", input, Some(RunChange::Update { labels, expires_at }))
+}
+
 /// What callers of the run may see of its source: not the service's own paths, of which it has the hashes.
 pub(crate) fn shown_source(source: &Source) -> Value {
     match source {
@@ -129,6 +145,8 @@ fn entry(
     draft.input = Some(redact_members(input));
     let mut entry = Entry::new(draft, input_sha256);
     entry.run_change = change;
+    // Revocation and expiry hold at the commit.
+    entry.preconditions.token = caller.and_then(|caller| caller.token.clone());
     entry
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use model::{Mount, Rules, RunId, RunState};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use workspace::{Tree, Workspace};
 
@@ -29,7 +30,9 @@ pub struct OpenRun {
     /// A [`RunState`], updated together with the ledger's.
     pub state: AtomicU8,
     /// When the run expires and closes.
-    pub expires_at: Option<String>,
+    pub expires_at: Mutex<Option<String>>,
+    /// Held while the expiry time is replaced in the ledger and here.
+    pub updating: tokio::sync::Mutex<()>,
     /// Whether the tree was changed from outside while a change was pending.
     pub needs_repair: AtomicBool,
     /// The paths that are known to differ from the base.
@@ -57,12 +60,17 @@ impl OpenRun {
             [RunState::Preparing, RunState::Open, RunState::AwaitingApproval, RunState::Closed, RunState::Deleted];
         let stored = self.state.load(Ordering::Acquire);
         let state = STATES.into_iter().find(|state| *state as u8 == stored).unwrap_or(RunState::Deleted);
-        if has_expired(state, self.expires_at.as_deref()) { RunState::Closed } else { state }
+        if has_expired(state, self.expires_at.lock().as_deref()) { RunState::Closed } else { state }
     }
 
     /// Stores the state that the ledger has.
     pub fn set_state(&self, state: RunState) {
         self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Stores the expiry time that the ledger has.
+    pub fn set_expiry(&self, expires_at: Option<String>) {
+        *self.expires_at.lock() = expires_at;
     }
 
     /// Sets the state of a run in which a call waits for approval. The ledger has recorded that call.

@@ -6,8 +6,9 @@ use ledger::{Appended, ApprovalDecision};
 use model::{Record, Usage};
 
 use crate::CallError;
-use crate::call::record::{Failure, refusal_of};
+use crate::call::record::Failure;
 use crate::call::{Answer, CallContext};
+use crate::call_error::refusals::refusal_of;
 use crate::call_error::refusals::{already_recorded, approval_not_pending};
 use crate::engine::Engine;
 use crate::runs::open_run::OpenRun;

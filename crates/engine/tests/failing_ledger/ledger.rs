@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use ledger::{
-    AdvancedHead, Appended, CheckpointLog, Entry, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError,
-    NewCheckpoint, Page, PageSize, RecordFilter, Result, SettledRun, StorageTotals, StoredCall, StoredCheckpoint,
-    StoredLeaf, StoredRecord, StoredRun,
+    AdvancedHead, Appended, ApprovalFilter, CheckpointLog, Entry, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger,
+    LedgerError, NewCheckpoint, Page, PageSize, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall,
+    StoredCheckpoint, StoredLeaf, StoredRecord, StoredRun,
 };
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken,
-    Record, Run, RunId, RunState, Sha256, Token, ToolCallId,
+    Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
+    Sha256, Token, ToolCallId,
 };
 
 /// How a call of the ledger fails.
@@ -138,8 +138,8 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.run(run)).await
     }
 
-    async fn runs(&self, state: Option<RunState>, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>> {
-        self.pass(self.inner.runs(state, after, size)).await
+    async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>> {
+        self.pass(self.inner.runs(filter, after, size)).await
     }
 
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>> {
@@ -166,8 +166,8 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.token_hashes(after, now, limit)).await
     }
 
-    async fn create_operator(&self, token: &OperatorToken) -> Result<()> {
-        self.pass(self.inner.create_operator(token)).await
+    async fn create_operator(&self, token: &OperatorToken, answer: Option<(KeyedAnswer, String)>) -> Result<()> {
+        self.pass(self.inner.create_operator(token, answer)).await
     }
 
     async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>> {
@@ -260,12 +260,11 @@ impl Ledger for FailingLedger {
 
     async fn approvals(
         &self,
-        state: Option<ApprovalState>,
-        run: Option<&RunId>,
+        filter: &ApprovalFilter,
         after: Option<i64>,
         size: PageSize,
     ) -> Result<Page<(i64, Approval)>> {
-        self.pass(self.inner.approvals(state, run, after, size)).await
+        self.pass(self.inner.approvals(filter, after, size)).await
     }
 
     async fn expired_approvals(&self, now: &str, size: PageSize) -> Result<Page<Approval>> {

@@ -327,7 +327,7 @@ mod tests {
             let issued = rig.engine.issue_token_once(&run, &caller, issue.clone(), token.clone()).await.unwrap();
             let repeated = rig.engine.issue_token_once(&run, &caller, issue, token).await.unwrap();
             assert_eq!(serde_json::to_string(&issued).unwrap(), serde_json::to_string(&repeated).unwrap());
-            let runs = rig.ledger.runs(None, None, 1000.into()).await.unwrap();
+            let runs = rig.ledger.runs(&ledger::RunFilter::default(), None, 1000.into()).await.unwrap();
             assert_eq!(runs.iter().count() as u64, number + 1, "{mode:?} {number}: one run for each key");
             if !has_failed {
                 assert!(failures > 1, "the creation makes no call of the ledger");

@@ -80,13 +80,15 @@ impl Writer {
     async fn write(&mut self, group: Vec<Job>) {
         match self.commit(&group).await {
             Ok(done) => group.into_iter().zip(done).for_each(|(job, done)| drop(job.result.send(done))),
-            Err(LedgerError::AlreadyExists | LedgerError::Internal(_)) if group.len() > 1 => {
+            Err(LedgerError::AlreadyExists | LedgerError::CreationRejected(_) | LedgerError::Internal(_))
+                if group.len() > 1 =>
+            {
                 for job in group {
                     Box::pin(self.write(vec![job])).await;
                 }
             }
             Err(error) => {
-                if !matches!(error, LedgerError::AlreadyExists) {
+                if !matches!(error, LedgerError::AlreadyExists | LedgerError::CreationRejected(_)) {
                     tracing::error!(error = &error as &dyn std::error::Error, jobs = group.len(), "a commit failed");
                 }
                 for job in group {
@@ -173,6 +175,10 @@ async fn run_transaction(
         }
         done.push(match appended {
             Err(LedgerError::NoSuchRun) => Err(LedgerError::NoSuchRun),
+            // The run is written already, so the transaction must be rolled back.
+            Ok(Appended::PreconditionFailed(failed)) if !job.creation.is_empty() => {
+                return Err(LedgerError::CreationRejected(failed));
+            }
             appended => Ok(appended?),
         });
     }

@@ -65,12 +65,12 @@ pub(crate) fn fetch_page<T>(
     let (mut items, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next().map_err(failed)? {
         if items.len() >= size.rows as usize || bytes >= size.bytes {
-            return Ok(Page { items, more: true });
+            return Ok(Page { items, more: true, resume: None });
         }
         bytes += bytes_of(row).map_err(failed)?;
         items.push(read(row)?);
     }
-    Ok(Page { items, more: false })
+    Ok(Page { items, more: false, resume: None })
 }
 
 fn bytes_of(row: &Row<'_>) -> rusqlite::Result<u64> {

@@ -261,6 +261,10 @@ impl Job {
                 }
                 match heads.append(connection, entries) {
                     Err(LedgerError::NoSuchRun) => Ok(JobResult::Appended(Err(LedgerError::NoSuchRun))),
+                    // The run is written already, so the transaction must be rolled back.
+                    Ok(Appended::PreconditionFailed(failed)) if !creation.is_empty() => {
+                        Err(LedgerError::CreationRejected(failed))
+                    }
                     appended => appended.map(|appended| JobResult::Appended(Ok(appended))),
                 }
             }

@@ -1,9 +1,61 @@
-//! The search for records: chooses the access path and the ranges of positions.
+//! The search for records: chooses the access path and the ranges of positions, and checks the conditions that have no index.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
 
 use super::Store;
 use crate::backend::{Backend, PageColumns, RowReader};
 use crate::filter::{self, AccessPath, MAX_SORTED, PATH_PART_BITS, PositionRange, Query, ZONE_POSITIONS};
+use crate::stored::has_labels;
 use crate::{Page, PageSize, RecordFilter, Result, StoredRecord, rows};
+
+use super::{MAX_CHUNKS, SCANNED_ROWS};
+
+/// The members of a record that no index has.
+#[derive(Deserialize)]
+struct Unindexed {
+    actor: String,
+    #[serde(default)]
+    code: Option<String>,
+}
+
+/// A record, and the labels of its run if the filter has labels.
+type Labelled = (StoredRecord, Option<String>);
+
+fn read_record(row: &dyn RowReader) -> Result<Labelled> {
+    Ok((rows::record(row)?, None))
+}
+
+fn read_labelled_record(row: &dyn RowReader) -> Result<Labelled> {
+    Ok((rows::record(row)?, row.maybe_text(2)?))
+}
+
+/// Whether the filter has a condition without an index.
+fn scans(filter: &RecordFilter) -> bool {
+    filter.actor.is_some() || filter.code.is_some() || !filter.labels.is_empty()
+}
+
+/// Returns the records that match the conditions without an index.
+fn matching(filter: &RecordFilter, records: impl IntoIterator<Item = Labelled>) -> Result<Vec<StoredRecord>> {
+    let mut found = Vec::new();
+    for (record, labels) in records {
+        if !filter.labels.is_empty() {
+            let labels: BTreeMap<String, String> = rows::json(labels.as_deref().unwrap_or("{}"), "label")?;
+            if !has_labels(&labels, &filter.labels) {
+                continue;
+            }
+        }
+        // A record that direct access to the database has damaged matches nothing.
+        let Ok(members) = serde_json::from_str::<Unindexed>(&record.text) else { continue };
+        if filter.actor.as_ref().is_none_or(|actor| *actor == members.actor)
+            && filter.code.as_ref().is_none_or(|code| members.code.as_ref() == Some(code))
+        {
+            found.push(record);
+        }
+    }
+    Ok(found)
+}
 
 /// Selects the first zone that is not in the zone map, and the first and last zone that may contain times from `$1` to `$2`.
 const ZONES: &str = "SELECT coalesce((SELECT zone + 1 FROM audit_zone ORDER BY zone DESC LIMIT 1), 0), \
@@ -19,17 +71,28 @@ impl<B: Backend> Store<B> {
         after: Option<i64>,
         size: PageSize,
     ) -> Result<Page<StoredRecord>> {
-        let mut page = Page { items: Vec::new(), more: false };
+        let mut page = Page { items: Vec::new(), more: false, resume: None };
         if filter::matches_nothing(filter) {
             return Ok(page);
         }
-        let all = PositionRange { low: after.map_or(0, |after| after.saturating_add(1)), high: i64::MAX };
+        let all = match after {
+            None => Some(PositionRange { low: 0, high: i64::MAX }),
+            Some(after) if filter.newest_first => Some(PositionRange { low: 0, high: after.saturating_sub(1) }),
+            Some(after) => after.checked_add(1).map(|low| PositionRange { low, high: i64::MAX }),
+        };
+        let Some(all) = all else { return Ok(page) };
         let access = self.access_path(filter, all).await?;
-        let ranges = match access {
+        let mut ranges = match access {
             AccessPath::Run => vec![all],
             AccessPath::SortedPath => self.ranges_of_times(filter, all).await?,
             _ => self.ranges_of_path(filter, self.ranges_of_times(filter, all).await?, all).await?,
         };
+        if filter.newest_first {
+            ranges.reverse();
+        }
+        if scans(filter) {
+            return self.scan_records(filter, access, &ranges, size).await;
+        }
         for range in ranges {
             self.add_records(filter, access, range, size, &mut page).await?;
             if page.more {
@@ -52,10 +115,50 @@ impl<B: Backend> Store<B> {
         let bytes = page.iter().map(|record| record.text.len() as u64).sum();
         let remaining = PageSize { rows, bytes: size.bytes.saturating_sub(bytes) };
         let query = Query::records(filter, access, range, remaining.query_limit());
-        let found = self.0.fetch_page(query.sql, query.params, rows::record, remaining, PageColumns::RECORDS).await?;
+        let columns = PageColumns::RECORDS.in_direction(filter.newest_first);
+        let found = self.0.fetch_page(query.sql, query.params, rows::record, remaining, columns).await?;
         page.more = found.more;
         page.items.extend(found);
         Ok(())
+    }
+
+    /// Reads the records of `ranges` that match the indexed conditions, and returns those that match the others. The page ends
+    /// with the chunk in which it has its first records, or after [`MAX_CHUNKS`].
+    async fn scan_records(
+        &self,
+        filter: &RecordFilter,
+        access: AccessPath,
+        ranges: &[PositionRange],
+        size: PageSize,
+    ) -> Result<Page<StoredRecord>> {
+        let chunk_size = PageSize { rows: size.rows.max(SCANNED_ROWS), ..size };
+        let columns = PageColumns::RECORDS.in_direction(filter.newest_first);
+        let read = if filter.labels.is_empty() { read_record } else { read_labelled_record };
+        let mut chunks = 0;
+        for (index, range) in ranges.iter().enumerate() {
+            let mut rest = Some(*range);
+            while let Some(range) = rest {
+                let query = Query::records(filter, access, range, chunk_size.query_limit());
+                let chunk = self.0.fetch_page(query.sql, query.params, read, chunk_size, columns).await?;
+                let last = chunk.last().map(|(record, _)| record.position).filter(|_| chunk.more);
+                rest = last.and_then(|last| range.after(last, filter.newest_first));
+                let mut items = matching(filter, chunk)?;
+                let has_more_items = items.len() > size.rows as usize;
+                items.truncate(size.rows as usize);
+                chunks += 1;
+                if !items.is_empty() || chunks == MAX_CHUNKS {
+                    let next = ranges.get(index + 1);
+                    let end = if filter.newest_first {
+                        next.map(|next| next.high + 1)
+                    } else {
+                        next.map(|next| next.low - 1)
+                    };
+                    let resume = if has_more_items { None } else { last.or(end) };
+                    return Ok(Page { items, more: has_more_items || resume.is_some(), resume });
+                }
+            }
+        }
+        Ok(Page { items: Vec::new(), more: false, resume: None })
     }
 
     /// Returns the ranges that may contain times of the filter: from the zone map, and the positions after its last zone.
@@ -98,7 +201,8 @@ impl<B: Backend> Store<B> {
 
     /// Chooses the access path. If the filter has several of a path, a tool and a run, takes one with few records.
     async fn access_path(&self, filter: &RecordFilter, range: PositionRange) -> Result<AccessPath> {
-        if filter.path.is_none() && (filter.run.is_none() || filter.tool.is_none()) {
+        let has_path = filter.path.is_some() || filter.path_prefix.is_some();
+        if !has_path && (filter.run.is_none() || filter.tool.is_none()) {
             return Ok(filter::default_access_path(filter));
         }
         if let Some(run) = &filter.run {
@@ -106,7 +210,7 @@ impl<B: Backend> Store<B> {
             if length <= MAX_SORTED / 10 {
                 return Ok(AccessPath::Run);
             }
-            if filter.path.is_none() {
+            if !has_path {
                 // A long run may have no record of the tool, and a scan would read all of the run.
                 let max = MAX_SORTED.min(length);
                 let Some(query) = Query::count_tool(filter, range, max) else { return Ok(AccessPath::Run) };
@@ -120,6 +224,6 @@ impl<B: Backend> Store<B> {
         if count.first().is_some_and(|count| *count <= MAX_SORTED) {
             return Ok(AccessPath::SortedPath);
         }
-        Ok(filter::default_access_path(&RecordFilter { path: None, ..filter.clone() }))
+        Ok(filter::default_access_path(filter))
     }
 }

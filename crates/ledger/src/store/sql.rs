@@ -3,7 +3,7 @@
 use crate::rows::{select_voters, written_at};
 
 pub(crate) const INSERT_RUN: &str = "INSERT INTO run (run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, \
-    body, import_report, mount_paths) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    body, import_report, mount_paths, labels) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 pub(crate) const INSERT_HEAD: &str = "INSERT INTO run_head (run_no, head_seq, head_hash, mutations, denied, pending_approvals, \
     files_touched, insertions, deletions, files_deleted, bytes, disk_bytes, disk_files) \
     SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13 FROM run WHERE run_id = $1";
@@ -13,6 +13,8 @@ pub(crate) const OPEN_RUN: &str = "UPDATE run SET base_commit = $2, import_repor
     WHERE run_id = $1 AND state = 'preparing'";
 pub(crate) const SET_STATE: &str = "UPDATE run SET state = CASE state WHEN 'deleted' THEN state ELSE $2 END, \
     closed_at = coalesce(closed_at, $3) WHERE run_id = $1";
+pub(crate) const SET_LABELS: &str = "UPDATE run SET labels = $2 WHERE run_id = $1";
+pub(crate) const SET_EXPIRY: &str = "UPDATE run SET expires_at = $2 WHERE run_id = $1";
 pub(crate) const SET_DISK_USAGE: &str = "UPDATE run_head SET disk_bytes = $2, disk_files = $3 \
     WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 pub(crate) const CLEAR_DISK_USAGE: &str = "UPDATE run_head SET disk_bytes = NULL, disk_files = NULL \

@@ -1,7 +1,7 @@
 //! Calls that wait for an approval, and decisions on approvals.
 
-use ledger::{Appended, ApprovalDecision, Entry, PageSize};
-use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, Outcome, RunState, Verdict};
+use ledger::{Appended, ApprovalDecision, ApprovalFilter, Entry, PageSize};
+use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, Outcome, RunId, RunState, Verdict};
 use rstest::rstest;
 
 use crate::harness::{Backend, RunChanges as _, TestDatabase, call_id, path, read, run_id, write};
@@ -153,6 +153,11 @@ async fn a_closed_run_remains_closed_when_its_approvals_are_decided(
     assert_eq!(state_of(&db, "r1").await, (RunState::Closed, 0));
 }
 
+/// Returns the filter by state and run.
+fn of(state: Option<ApprovalState>, run: Option<&RunId>) -> ApprovalFilter {
+    ApprovalFilter { state, run: run.cloned(), ..ApprovalFilter::default() }
+}
+
 #[rstest]
 #[tokio::test]
 async fn approvals_are_listed_by_state_and_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
@@ -166,7 +171,7 @@ async fn approvals_are_listed_by_state_and_run(#[values(Backend::Sqlite, Backend
     db.append(approval_decision("r1", "a3", ApprovalState::Denied)).await;
     let r1 = run_id("r1");
     let list = async |state, run, after, limit| {
-        let found = db.ledger.approvals(state, run, after, PageSize::rows(limit)).await.unwrap();
+        let found = db.ledger.approvals(&of(state, run), after, PageSize::rows(limit)).await.unwrap();
         (
             found.iter().map(|(_, approval)| approval.approval_id.to_string()).collect::<Vec<_>>(),
             found.last().map(|last| last.0),
@@ -179,6 +184,45 @@ async fn approvals_are_listed_by_state_and_run(#[values(Backend::Sqlite, Backend
     assert_eq!(list(None, Some(&r1), None, 9).await.0, ["a1", "a3", "a4"]);
     assert_eq!(list(Some(ApprovalState::Pending), Some(&r1), None, 9).await.0, ["a1", "a4"]);
     assert_eq!(list(Some(ApprovalState::Denied), Some(&r1), None, 9).await.0, ["a3"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn approvals_are_searched(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let db = backend.open().await;
+    db.run("r1").await;
+    for (day, (id, actor, file)) in
+        (1..).zip([("a1", "run-token:x", "src/a"), ("a2", "run-token:y", "src/b"), ("a3", "run-token:x", "docs/c")])
+    {
+        let mut entry = approval_request("r1", id);
+        let (approval, _) = entry.approval.as_mut().unwrap();
+        approval.actor = actor.into();
+        approval.files[0].path = path(file);
+        approval.created_at = format!("2026-01-0{day}T00:00:00.000000Z");
+        db.append(entry).await;
+    }
+    let text = |text: &str| Some(text.to_owned());
+    let all = ApprovalFilter::default;
+    for (filter, expected) in [
+        (ApprovalFilter { newest_first: true, ..all() }, vec!["a3", "a2", "a1"]),
+        (ApprovalFilter { actor: text("run-token:x"), ..all() }, vec!["a1", "a3"]),
+        (ApprovalFilter { actor: text("run-token:x"), newest_first: true, ..all() }, vec!["a3", "a1"]),
+        (ApprovalFilter { path_prefix: text("src/"), ..all() }, vec!["a1", "a2"]),
+        (ApprovalFilter { created_after: text("2026-01-01T00:00:00.000000Z"), ..all() }, vec!["a2", "a3"]),
+        (ApprovalFilter { created_before: text("2026-01-02T00:00:00.000000Z"), ..all() }, vec!["a1"]),
+        (ApprovalFilter { actor: text("service"), ..all() }, vec![]),
+    ] {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = db.ledger.approvals(&filter, after, PageSize::rows(1)).await.unwrap();
+            found.extend(page.iter().map(|(_, approval)| approval.approval_id.to_string()));
+            after = page.next();
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, expected, "{filter:?}");
+    }
 }
 
 #[rstest]
@@ -210,7 +254,7 @@ async fn unreadable_approvals_are_skipped_in_lists(#[values(Backend::Sqlite, Bac
     db.execute("UPDATE approval SET body = '{' WHERE approval_id IN ('ap-1', 'ap-2')").await.unwrap();
     let pending = Some(ApprovalState::Pending);
     for (state, run) in [(None, None), (pending, None), (None, Some(&run)), (pending, Some(&run))] {
-        let page = db.ledger.approvals(state, run, None, PageSize::rows(1)).await.unwrap();
+        let page = db.ledger.approvals(&of(state, run), None, PageSize::rows(1)).await.unwrap();
         let listed: Vec<_> = page.iter().map(|(_, approval)| approval.approval_id.as_str()).collect();
         assert_eq!((listed, page.more), (vec!["ap-3"], false));
     }

@@ -5,6 +5,7 @@ use model::{Record, Sha256};
 use rstest::rstest;
 
 use crate::harness::{Backend, TestDatabase, change_of, new_run, new_token, read, run_id};
+use crate::operators::{name, new_operator};
 
 const NOON: &str = "2026-01-01T12:00:00.000000Z";
 const EVENING: &str = "2026-01-01T18:00:00.000000Z";
@@ -44,6 +45,26 @@ async fn issue_token(
     let mut entry = change_of(run, "token.issue", RunChange::IssueToken(new_token(run, token)));
     entry.keyed_answer = Some((answer.clone(), now.to_owned()));
     db.try_append(entry).await
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_operator_and_its_answer_are_stored_atomically(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open().await;
+    let first = answer("a", "operator", "first");
+    let keyed = |answer: &KeyedAnswer| Some((answer.clone(), NOON.to_owned()));
+    db.ledger.create_operator(&new_operator("ada", 1), keyed(&first)).await.unwrap();
+    let stored = async |key: &KeyedAnswer| db.ledger.keyed_answer("a", &key.key_sha256, NOON).await.unwrap();
+    assert_eq!(stored(&first).await.as_ref(), Some(&first));
+    let taken_name = answer("a", "other", "second");
+    let refused = db.ledger.create_operator(&new_operator("ADA", 2), keyed(&taken_name)).await;
+    assert!(matches!(refused, Err(LedgerError::AlreadyExists)), "{refused:?}");
+    assert_eq!(stored(&taken_name).await, None);
+    let refused = db.ledger.create_operator(&new_operator("bob", 3), keyed(&first)).await;
+    assert!(matches!(refused, Err(LedgerError::AlreadyExists)), "{refused:?}");
+    assert_eq!(db.ledger.operator(&name("bob")).await.unwrap(), None);
 }
 
 #[rstest]

@@ -1,6 +1,8 @@
 //! Changes of runs with their records, events and uploads.
 
-use ledger::{Appended, Entry, EventQuota, FailedPrecondition, RequiredToken, RunChange, TokenHolder, Upload};
+use std::collections::BTreeMap;
+
+use ledger::{Appended, Entry, EventQuota, Expiry, FailedPrecondition, RequiredToken, RunChange, TokenHolder, Upload};
 use model::{MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, RunState, Sha256, TokenId};
 use rstest::rstest;
 
@@ -35,6 +37,49 @@ async fn seqs(db: &TestDatabase, run: &str) -> Vec<(u64, String)> {
         (record.seq, record.tool)
     };
     page.iter().map(parse).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn labels_and_expiry_are_replaced_until_the_run_is_deleted(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open().await;
+    let run = db.run("r1").await;
+    let labels = |value: &str| BTreeMap::from([("ticket".to_owned(), value.to_owned())]);
+    let update = async |labels: Option<&str>, expires_at: Option<Option<&str>>| {
+        let expires_at = expires_at.map(|at| at.map_or(Expiry::Never, |at| Expiry::At(at.to_owned())));
+        let labels = labels.map(|value| BTreeMap::from([("ticket".to_owned(), value.to_owned())]));
+        db.try_append(change_of("r1", "run.update", RunChange::Update { labels, expires_at })).await.unwrap()
+    };
+    let stored = async || {
+        let run = db.ledger.run(&run).await.unwrap().unwrap().run;
+        (run.labels, run.expires_at)
+    };
+    let before = stored().await;
+    assert!(matches!(update(Some("1"), None).await, Appended::Recorded(_)));
+    assert_eq!(stored().await, (labels("1"), before.1));
+    assert!(matches!(update(None, Some(None)).await, Appended::Recorded(_)));
+    assert_eq!(stored().await, (labels("1"), None));
+    let later = "2099-01-01T00:00:00.000000Z";
+    assert!(matches!(update(Some("2"), Some(Some(later))).await, Appended::Recorded(_)));
+    assert_eq!(stored().await, (labels("2"), Some(later.to_owned())));
+    assert_eq!(db.ledger.expired_runs(later).await.unwrap(), std::slice::from_ref(&run));
+
+    let is_rejected = |appended: &Appended, state: RunState| matches!(appended, Appended::PreconditionFailed(FailedPrecondition::Run(found)) if *found == state);
+    db.ledger.set_run_state(&run, RunState::Closed, None).await.unwrap();
+    let rejected = update(Some("3"), Some(None)).await;
+    assert!(is_rejected(&rejected, RunState::Closed), "{rejected:?}");
+    assert!(matches!(update(Some("3"), None).await, Appended::Recorded(_)));
+    assert_eq!(stored().await, (labels("3"), Some(later.to_owned())));
+    db.ledger.set_run_state(&run, RunState::Deleted, None).await.unwrap();
+    let rejected = update(Some("4"), None).await;
+    assert!(is_rejected(&rejected, RunState::Deleted), "{rejected:?}");
+    assert_eq!(stored().await.0, labels("3"));
+    let tools: Vec<_> = seqs(&db, "r1").await.into_iter().map(|(_, tool)| tool).collect();
+    let update = "run.update";
+    assert_eq!(tools, [update, update, update, "run.close", update, "run.delete"]);
+    assert!(db.ledger.verify(&run).await.unwrap().intact);
 }
 
 #[rstest]

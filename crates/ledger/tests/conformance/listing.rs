@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ledger::{PageSize, RecordFilter, StoredRecord};
-use model::{Outcome, Record, Verdict};
+use model::{Code, Outcome, Record, Verdict};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use rstest::rstest;
 
-use crate::harness::{Backend, TestDatabase, path, read, run_id, write};
+use crate::harness::{Backend, TestDatabase, new_run, new_token, path, read, run_id, write};
 use crate::journal::mutation;
 
 /// Paths of the records: files in nested folders, and names that sort before and after a `/`.
@@ -19,7 +19,9 @@ const FILES: [&str; 6] = ["src/a", "src/deep/b", "src-gen/c", "src", "src0", "RE
 async fn records_of_every_kind(backend: Backend) -> (TestDatabase, Vec<Record>) {
     let db = backend.open().await;
     db.run("r1").await;
-    db.run("r2").await;
+    let mut labelled = new_run("r2");
+    labelled.run.labels = [("ticket".to_owned(), "2".to_owned()), ("team".to_owned(), "a".to_owned())].into();
+    db.ledger.create_run(&labelled, &new_token("r2", "tok-r2"), vec![]).await.unwrap();
     let mut records = Vec::new();
     for index in 0..60 {
         let run = if index % 3 == 0 { "r2" } else { "r1" };
@@ -28,9 +30,14 @@ async fn records_of_every_kind(backend: Backend) -> (TestDatabase, Vec<Record>) 
         if index % 5 == 0 {
             entry.draft.decision = Verdict::Deny;
             entry.draft.outcome = Outcome::Refused;
+            entry.draft.code = Some(Code::PolicyDenied);
+        }
+        if index % 4 == 1 {
+            entry.draft.actor = "operator:ada".into();
         }
         if index % 7 == 0 {
             entry.draft.outcome = Outcome::Failed;
+            entry.draft.code = Some(Code::WriteConflict);
             entry.draft.paths_read = vec![path("src/a"), path("src/z"), path("src/a")];
         }
         // The clock is set back once.
@@ -54,7 +61,15 @@ fn matches(filter: &RecordFilter, record: &Record) -> bool {
             if expected.ends_with('/') { path.starts_with(expected.as_str()) } else { path == expected }
         })
     };
+    let starts = |prefix: &String| {
+        record.paths_read.iter().chain(&record.paths_written).any(|path| path.as_str().starts_with(prefix.as_str()))
+    };
+    let has_label = |label: &String| record.run_id == run_id("r2") && ["ticket:2", "team:a"].contains(&label.as_str());
     filter.run.as_ref().is_none_or(|run| *run == record.run_id)
+        && filter.path_prefix.as_ref().is_none_or(starts)
+        && is(&filter.actor, &record.actor)
+        && filter.code.as_ref().is_none_or(|code| record.code.is_some_and(|found| found.as_str() == code))
+        && filter.labels.iter().all(has_label)
         && is(&filter.tool, &record.tool)
         && is(&filter.decision, &text(record.decision))
         && is(&filter.outcome, &text(record.outcome))
@@ -73,10 +88,16 @@ async fn pages(db: &TestDatabase, filter: &RecordFilter, limit: u32) -> Vec<Reco
     loop {
         let page = db.ledger.records(filter, after, limit.into()).await.unwrap();
         assert!(page.len() <= limit as usize);
-        let Some(last) = page.last() else { return found };
-        assert!(after < Some(page[0].position) && page.is_sorted_by_key(|record| record.position));
-        after = Some(last.position);
+        let order = |position: i64| if filter.newest_first { -position } else { position };
+        let positions: Vec<_> = page.iter().map(|record| order(record.position)).collect();
+        assert!(positions.is_sorted() && positions.first().is_none_or(|first| after.map(order) < Some(*first)));
         found.extend(parse(&page));
+        if !page.more {
+            return found;
+        }
+        let next = page.resume.or(page.last().map(|record| record.position)).unwrap();
+        assert!(after.map(order) < Some(order(next)) && positions.last().is_none_or(|last| *last <= order(next)));
+        after = Some(next);
     }
 }
 
@@ -96,8 +117,16 @@ fn filters() -> impl Strategy<Value = RecordFilter> {
         one_of(&["ok", "refused", "failed", "pending"]),
         one_of(&["src/a", "src/", "src", "src/deep/", "README", "none/", "src/z"]),
         (time(), time()),
+        (
+            one_of(&["src", "src/", "s", "README", "x", "src/\0"]),
+            one_of(&["operator:ada", "run-token:tok_1", "service"]),
+            one_of(&["POLICY_DENIED", "WRITE_CONFLICT", "NOT_FOUND"]),
+            proptest::sample::subsequence(vec!["ticket:2", "team:a", "team:b"], 0..2),
+            proptest::bool::ANY,
+            proptest::bool::ANY,
+        ),
     )
-        .prop_map(|(run, tool, decision, outcome, path, (since, until))| RecordFilter {
+        .prop_map(|(run, tool, decision, outcome, path, (since, until), more)| RecordFilter {
             run: run.map(run_id),
             tool,
             decision,
@@ -105,6 +134,12 @@ fn filters() -> impl Strategy<Value = RecordFilter> {
             path,
             since,
             until,
+            path_prefix: more.0,
+            // Half of the filters have conditions with an index only.
+            actor: more.1.filter(|_| more.4),
+            code: more.2.filter(|_| more.4),
+            labels: more.3.into_iter().filter(|_| more.4).map(str::to_owned).collect(),
+            newest_first: more.5,
         })
 }
 
@@ -121,10 +156,13 @@ async fn every_filter_lists_the_matching_records(
         db.execute(&format!("UPDATE {table} SET position = position * {distance}")).await.unwrap();
     }
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    for _ in 0..250 {
+    for _ in 0..400 {
         let filter = filters().new_tree(&mut runner).unwrap().current();
         let limit = (1..20u32).new_tree(&mut runner).unwrap().current();
-        let expected: Vec<_> = records.iter().filter(|record| matches(&filter, record)).cloned().collect();
+        let mut expected: Vec<_> = records.iter().filter(|record| matches(&filter, record)).cloned().collect();
+        if filter.newest_first {
+            expected.reverse();
+        }
         assert_eq!(pages(&db, &filter, limit).await, expected, "{filter:?}");
     }
 }
@@ -145,6 +183,58 @@ async fn a_cursor_of_another_filter_is_a_valid_position(
     }
     let after_the_last = db.ledger.records(&RecordFilter::default(), Some(i64::MAX), 10.into()).await.unwrap();
     assert!(after_the_last.is_empty());
+}
+
+#[rstest]
+#[tokio::test]
+async fn new_records_are_on_no_further_page_of_the_newest(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(None, Some("r1"))] run: Option<&str>,
+) {
+    let db = backend.open().await;
+    db.run("r1").await;
+    for _ in 0..7 {
+        db.append(read("r1", "a")).await;
+    }
+    let filter = RecordFilter { run: run.map(run_id), newest_first: true, ..RecordFilter::default() };
+    let (mut seqs, mut after) = (Vec::new(), None);
+    loop {
+        let page = db.ledger.records(&filter, after, 2.into()).await.unwrap();
+        seqs.extend(parse(&page).iter().map(|record| record.seq));
+        let Some(last) = page.last().filter(|_| page.more) else { break };
+        after = Some(last.position);
+        db.append(read("r1", "a")).await;
+    }
+    assert_eq!(seqs, [7, 6, 5, 4, 3, 2, 1]);
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_without_an_index_reads_a_bounded_number_of_records(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open().await;
+    db.run("r1").await;
+    let mut rare = read("r1", "a");
+    rare.draft.actor = "operator:ada".into();
+    db.append(rare.clone()).await;
+    for _ in 0..16 {
+        db.ledger.append((0..500).map(|_| read("r1", "a")).collect()).await.unwrap();
+    }
+    rare.draft.tool_call_id = crate::harness::call_id("last");
+    db.append(rare).await;
+    let filter = RecordFilter { actor: Some("operator:ada".into()), ..RecordFilter::default() };
+    let first = db.ledger.records(&filter, None, 10.into()).await.unwrap();
+    assert_eq!((parse(&first)[0].seq, first.len(), first.more), (1, 1, true));
+    let second = db.ledger.records(&filter, first.resume, 10.into()).await.unwrap();
+    assert_eq!((second.len(), second.more), (0, true), "a page without a match has a position to continue from");
+    let third = db.ledger.records(&filter, second.resume, 10.into()).await.unwrap();
+    assert_eq!((parse(&third)[0].seq, third.more), (8002, false));
+    for newest_first in [false, true] {
+        let found = pages(&db, &RecordFilter { newest_first, ..filter.clone() }, 10).await;
+        let seqs: Vec<_> = found.iter().map(|record| record.seq).collect();
+        assert_eq!(seqs, if newest_first { [8002, 1] } else { [1, 8002] });
+    }
 }
 
 #[rstest]

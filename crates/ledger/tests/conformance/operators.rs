@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use ledger::{Appended, Entry, FailedPrecondition, LedgerError, PageSize, RequiredToken, TokenHolder};
+use ledger::{Appended, ApprovalFilter, Entry, FailedPrecondition, LedgerError, PageSize, RequiredToken, TokenHolder};
 use model::{ApprovalId, ApprovalState, Operator, OperatorName, OperatorToken, Outcome, Scope, Sha256, Verdict};
 use rstest::rstest;
 
 use crate::approvals::{approval_decision, approval_request};
-use crate::harness::{Backend, TestDatabase, read};
+use crate::harness::{Backend, TestDatabase, new_run, new_token, read, run_id};
 
 pub(crate) fn name(name: &str) -> OperatorName {
     OperatorName::parse(name).unwrap()
@@ -65,7 +65,7 @@ async fn voters(db: &TestDatabase, id: &str) -> Vec<String> {
 async fn an_operator_is_stored_and_listed_in_order(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut db = backend.open().await;
     for (number, raw) in (1..).zip(["bob", "Ada@example.org", "eve"]) {
-        db.ledger.create_operator(&new_operator(raw, number)).await.unwrap();
+        db.ledger.create_operator(&new_operator(raw, number), None).await.unwrap();
     }
     db.reopen().await;
     assert_eq!(names(&db, 0, 9).await, ["bob", "Ada@example.org", "eve"]);
@@ -83,9 +83,9 @@ async fn a_name_belongs_to_one_operator_until_it_is_revoked(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let db = backend.open().await;
-    db.ledger.create_operator(&new_operator("ada", 1)).await.unwrap();
+    db.ledger.create_operator(&new_operator("ada", 1), None).await.unwrap();
     for taken in [new_operator("ada", 2), new_operator("ADA", 2), new_operator("bob", 1)] {
-        let refused = db.ledger.create_operator(&taken).await;
+        let refused = db.ledger.create_operator(&taken, None).await;
         assert!(matches!(refused, Err(LedgerError::AlreadyExists)), "{refused:?}");
     }
     let at = "2026-02-01T00:00:00.000000Z";
@@ -94,11 +94,46 @@ async fn a_name_belongs_to_one_operator_until_it_is_revoked(
     assert!(!db.ledger.revoke_operator(&name("ada"), at).await.unwrap(), "it is revoked already");
     let revoked = db.ledger.operator(&name("ada")).await.unwrap().unwrap();
     assert_eq!(revoked.operator.revoked_at.as_deref(), Some(at));
-    let again = db.ledger.create_operator(&new_operator("ada", 1)).await;
+    let again = db.ledger.create_operator(&new_operator("ada", 1), None).await;
     assert!(matches!(again, Err(LedgerError::AlreadyExists)), "a revoked token comes back: {again:?}");
-    db.ledger.create_operator(&new_operator("ADA", 3)).await.unwrap();
+    db.ledger.create_operator(&new_operator("ADA", 3), None).await.unwrap();
     assert_eq!(db.ledger.operator(&name("ada")).await.unwrap(), Some(new_operator("ADA", 3)));
     assert_eq!(names(&db, 0, 9).await, ["ada", "ADA"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_revoked_operator_creates_no_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let db = backend.open().await;
+    for (number, raw) in [(1, "ada"), (2, "bob")] {
+        db.ledger.create_operator(&new_operator(raw, number), None).await.unwrap();
+    }
+    db.ledger.revoke_operator(&name("ada"), "2026-02-01T00:00:00Z").await.unwrap();
+    // Of runs that are created together, only those of the revoked operator are rejected.
+    let mut tasks = tokio::task::JoinSet::new();
+    for index in 0..20 {
+        let ledger = std::sync::Arc::clone(&db.ledger);
+        tasks.spawn(async move {
+            let (run, operator) = (format!("r{index}"), if index % 2 == 0 { 1 } else { 2 });
+            let entry = requiring_operator(operator, read(&run, "a"));
+            let created = ledger.create_run(&new_run(&run), &new_token(&run, "tok"), vec![entry]).await;
+            (run, operator, created)
+        });
+    }
+    for (run, operator, created) in tasks.join_all().await {
+        let found = db.ledger.run(&run_id(&run)).await.unwrap();
+        let token = db.ledger.token(&new_token(&run, "tok").secret_sha256).await.unwrap();
+        if operator == 1 {
+            assert!(
+                matches!(created, Err(LedgerError::CreationRejected(FailedPrecondition::Token))),
+                "{run}: {created:?}"
+            );
+            assert!(found.is_none() && token.is_none(), "{run} is stored");
+        } else {
+            assert_eq!((created.unwrap().len(), found.unwrap().run.head_seq), (1, 1));
+            assert!(token.is_some());
+        }
+    }
 }
 
 #[rstest]
@@ -107,7 +142,7 @@ async fn a_revoked_operator_records_nothing_more(#[values(Backend::Sqlite, Backe
     let mut db = backend.open().await;
     db.run("r1").await;
     for (number, raw) in [(1, "ada"), (2, "bob")] {
-        db.ledger.create_operator(&new_operator(raw, number)).await.unwrap();
+        db.ledger.create_operator(&new_operator(raw, number), None).await.unwrap();
         db.append(requiring_operator(number, read("r1", "a"))).await;
     }
     db.append(approval_request("r1", "a1")).await;
@@ -161,7 +196,11 @@ async fn an_approval_lists_who_has_approved(#[values(Backend::Sqlite, Backend::P
     assert_eq!(voters(&db, "a1").await, ["bob", "Ada@example.org", "eve"]);
     let late = db.try_append(vote("r1", "a1", "dan")).await.unwrap();
     assert!(matches!(late, Appended::NotPending), "{late:?}");
-    let page = db.ledger.approvals(None, Some(&run), None, PageSize::rows(9)).await.unwrap();
+    let page = db
+        .ledger
+        .approvals(&ApprovalFilter { run: Some(run.clone()), ..ApprovalFilter::default() }, None, PageSize::rows(9))
+        .await
+        .unwrap();
     let listed: Vec<_> = page.iter().map(|(_, approval)| approval.approved_by.len()).collect();
     assert_eq!(listed, [3, 1]);
     let expired = db.ledger.expired_approvals("2027-01-01T00:00:00.000000Z", 10.into()).await.unwrap();

@@ -101,9 +101,13 @@ async fn pages_of_runs_and_of_approvals_end_with_the_row_that_fills_their_bytes(
         }
         db.append(entry).await;
     }
-    let (lengths, all) = read_pages(async |after| db.ledger.runs(None, after, SIZE).await.unwrap(), |row| row.0).await;
+    let (lengths, all) = read_pages(
+        async |after| db.ledger.runs(&ledger::RunFilter::default(), after, SIZE).await.unwrap(),
+        |row| row.0,
+    )
+    .await;
     assert_eq!((lengths, all.len()), (vec![3, 1], 4));
-    let page = async |after| db.ledger.approvals(None, None, after, SIZE).await.unwrap();
+    let page = async |after| db.ledger.approvals(&ledger::ApprovalFilter::default(), after, SIZE).await.unwrap();
     let (lengths, all) = read_pages(page, |row| row.0).await;
     assert_eq!((lengths, all.len()), (vec![3, 1], 4));
     let expired = db.ledger.expired_approvals("2027-01-01T00:00:00.000000Z", SIZE).await.unwrap();

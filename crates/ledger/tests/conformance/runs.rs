@@ -1,6 +1,6 @@
 //! Runs, tokens, settings, and opening a database.
 
-use ledger::{Appended, LedgerError, StorageTotals, StoredRun};
+use ledger::{Appended, LedgerError, RunFilter, StorageTotals, StoredRun};
 use model::{
     Disk, DiskChange, ImportReport, Outcome, Run, RunState, Sha256, SkippedEntry, Token, TokenId, Usage, Verdict,
 };
@@ -165,14 +165,86 @@ async fn runs_are_listed_in_order_of_creation(#[values(Backend::Sqlite, Backend:
     db.ledger.set_run_state(&run_id("a"), RunState::Closed, None).await.unwrap();
     db.ledger.set_run_state(&run_id("d"), RunState::Deleted, None).await.unwrap();
     let names = |runs: &[(i64, Run)]| runs.iter().map(|(_, run)| run.run_id.to_string()).collect::<Vec<_>>();
-    let first = db.ledger.runs(None, None, 3.into()).await.unwrap();
+    let (all, open_only) = (RunFilter::default(), RunFilter::from(RunState::Open));
+    let first = db.ledger.runs(&all, None, 3.into()).await.unwrap();
     assert_eq!(names(&first), ["b", "a", "d"]);
-    assert_eq!(names(&db.ledger.runs(None, Some(first[2].0), 3.into()).await.unwrap()), ["c"]);
-    let open = db.ledger.runs(Some(RunState::Open), None, 1.into()).await.unwrap();
+    assert_eq!(names(&db.ledger.runs(&all, Some(first[2].0), 3.into()).await.unwrap()), ["c"]);
+    let open = db.ledger.runs(&open_only, None, 1.into()).await.unwrap();
     assert_eq!(names(&open), ["b"]);
-    assert_eq!(names(&db.ledger.runs(Some(RunState::Open), Some(open[0].0), 9.into()).await.unwrap()), ["c"]);
+    assert_eq!(names(&db.ledger.runs(&open_only, Some(open[0].0), 9.into()).await.unwrap()), ["c"]);
     let live = db.ledger.live_runs().await.unwrap();
     assert_eq!(live, [run_id("b"), run_id("a"), run_id("c")]);
+}
+
+/// Returns the IDs of the runs of all pages of one run.
+async fn listed(db: &TestDatabase, filter: &RunFilter) -> Vec<String> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = db.ledger.runs(filter, after, 1.into()).await.unwrap();
+        assert!(page.len() <= 1);
+        found.extend(page.iter().map(|(_, run)| run.run_id.to_string()));
+        after = page.next();
+        if after.is_none() {
+            return found;
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn runs_are_searched(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let db = backend.open().await;
+    for (day, (id, creator, labels)) in (1..).zip([
+        ("b", "ada", vec![("team", "x"), ("ticket", "1")]),
+        ("a", "bob", vec![("team", "x"), ("a:b", "c")]),
+        ("d", "ada", vec![("team", "y")]),
+        ("c", "ada", vec![("team", "x"), ("ticket", "2")]),
+    ]) {
+        let mut stored = new_run(id);
+        stored.run.created_by = Some(crate::operators::name(creator));
+        stored.run.created_at = format!("2026-01-0{day}T00:00:00.000000Z");
+        stored.run.labels = labels.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        db.ledger.create_run(&stored, &new_token(id, &format!("tok-{id}")), vec![]).await.unwrap();
+    }
+    db.ledger.set_run_state(&run_id("d"), RunState::Closed, None).await.unwrap();
+    let text = |text: &str| Some(text.to_owned());
+    let labels = |labels: &[&str]| labels.iter().map(|label| (*label).to_owned()).collect::<Vec<_>>();
+    let all = RunFilter::default;
+    for (filter, expected) in [
+        (RunFilter { newest_first: true, ..all() }, vec!["c", "d", "a", "b"]),
+        (RunFilter { newest_first: true, ..RunState::Open.into() }, vec!["c", "a", "b"]),
+        (RunFilter { labels: labels(&["team:x"]), ..all() }, vec!["b", "a", "c"]),
+        (RunFilter { labels: labels(&["team:x"]), newest_first: true, ..all() }, vec!["c", "a", "b"]),
+        (RunFilter { labels: labels(&["ticket:2", "team:x"]), ..all() }, vec!["c"]),
+        (RunFilter { labels: labels(&["ticket:1", "ticket:2"]), ..all() }, vec![]),
+        (RunFilter { labels: labels(&["team:"]), ..all() }, vec![]),
+        (RunFilter { labels: labels(&["a:b:c"]), ..all() }, vec!["a"]),
+        (RunFilter { created_by: text("ada"), ..all() }, vec!["b", "d", "c"]),
+        (RunFilter { created_by: text("ada"), ..RunState::Closed.into() }, vec!["d"]),
+        (RunFilter { created_after: text("2026-01-02T00:00:00.000000Z"), ..all() }, vec!["d", "c"]),
+        (RunFilter { created_before: text("2026-01-02T00:00:00.000000Z"), ..all() }, vec!["b"]),
+    ] {
+        assert_eq!(listed(&db, &filter).await, expected, "{filter:?}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn labels_of_an_earlier_version_are_kept(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut db = backend.open().await;
+    let run = db.run("r1").await;
+    // As the earlier version stored them: in the body. The mount's description has a NUL.
+    for sql in [
+        "ALTER TABLE run DROP COLUMN labels",
+        "DELETE FROM schema_migration WHERE version = 13",
+        r#"UPDATE run SET body = replace(body, '"mounts":', '"labels":{"ticket":"\u00fc \"1\""},"mounts":')"#,
+    ] {
+        db.execute(sql).await.unwrap();
+    }
+    db.reopen().await;
+    let found = db.ledger.run(&run).await.unwrap().unwrap().run;
+    assert_eq!(found.labels, [("ticket".to_owned(), "ü \"1\"".to_owned())].into());
+    assert_eq!(found.mounts, new_run("r1").run.mounts);
 }
 
 #[rstest]

@@ -30,7 +30,7 @@ async fn the_privileges_of_the_service_role_are_sufficient() {
     let (leaves, _) = db.checkpoint(&mut 0, 0).await;
     assert_eq!(leaves.len(), 1);
     db.ledger.set_setting_once("name", "value").await.unwrap();
-    db.ledger.create_operator(&new_operator("ada", 1)).await.unwrap();
+    db.ledger.create_operator(&new_operator("ada", 1), None).await.unwrap();
     db.append(approval_request("r1", "ap-2")).await;
     db.append(vote("r1", "ap-2", "ada")).await;
     assert!(db.ledger.revoke_operator(&name("ada"), "2026-01-01T00:00:00Z").await.unwrap());

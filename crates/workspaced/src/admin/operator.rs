@@ -59,7 +59,7 @@ async fn add(config: &OperatorConfig, ledger: &dyn Ledger, request: CreateOperat
     if config.configured.iter().any(|other| other.name.is_same(name)) {
         return Err(taken().into());
     }
-    match ledger.create_operator(&token).await {
+    match ledger.create_operator(&token, None).await {
         Ok(()) => {}
         Err(LedgerError::AlreadyExists) => return Err(taken().into()),
         Err(error) => return Err(database(error)),

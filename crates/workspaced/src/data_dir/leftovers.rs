@@ -110,7 +110,7 @@ async fn runs_with_files(ledger: &dyn Ledger) -> ledger::Result<HashSet<String>>
     let mut runs: HashSet<String> = ledger.live_runs().await?.into_iter().map(String::from).collect();
     let mut after = None;
     loop {
-        let page = ledger.runs(Some(RunState::Preparing), after, PAGE.into()).await?;
+        let page = ledger.runs(&RunState::Preparing.into(), after, PAGE.into()).await?;
         after = page.last().map(|(position, _)| *position);
         for (_, run) in page.iter() {
             runs.remove(run.run_id.as_str());

@@ -8,22 +8,26 @@ use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 use engine::approvals::decide::{self, ApprovalResult};
-use engine::approvals::{ApprovalDecision, ApprovalFilter};
+use engine::approvals::{ApprovalDecision, ApprovalQuery};
+use engine::page::conditions::{CreatedQuery, OrderQuery};
 use engine::page::{List, Page, Paging};
 
 /// List approvals
 ///
-/// In the order in which they were requested.
+/// In the order in which they were requested, or the newest first. A page may have fewer approvals than match, also none,
+/// because it searches a bounded number of approvals: there are more as long as it has a `nextCursor`.
 #[utoipa::path(
-    get, path = "/v1/approvals", tag = "approvals", operation_id = "listApprovals", params(ApprovalFilter, Paging),
+    get, path = "/v1/approvals", tag = "approvals", operation_id = "listApprovals",
+    params(ApprovalQuery, CreatedQuery, OrderQuery, Paging),
     responses((status = 200, description = "One page of approvals.", body = Page<Approval>)),
 )]
 pub(crate) async fn list_approvals(
     State(service): State<Service>,
     _reviewer: Reviewer,
-    Query((filter, paging)): Query<(ApprovalFilter, Paging)>,
+    Query((query, created, order, paging)): Query<(ApprovalQuery, CreatedQuery, OrderQuery, Paging)>,
 ) -> Result<Json<Page<Approval>>, Problem> {
-    let (limit, after) = paging.check(List::Approvals)?;
+    let filter = query.to_ledger(&created, order)?;
+    let (limit, after) = paging.check(&List::Approvals.filtered(&filter))?;
     Ok(Json(service.approvals(&filter, after, limit).await?))
 }
 

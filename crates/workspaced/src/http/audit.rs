@@ -20,42 +20,50 @@ use crate::http::extract::{Json, Path, Query, json_text};
 use crate::http::problem::Problem;
 use crate::service::Service;
 use engine::audit::{Filters, RunFilter, ToolCall, WaitQuery};
-use engine::page::{Cursor, List, Page, Paging};
+use engine::page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
+use engine::page::{Cursor, List, ListKey, Page, Paging};
+
+/// The query of the list of all records.
+type AuditQuery = (RunFilter, Filters, CreatedQuery, LabelQuery, OrderQuery, Paging);
 
 /// List the records of all runs
 ///
-/// In the order in which they were written.
+/// In the order in which they were written, or the newest first. A page may have fewer records than match, also none, because
+/// it searches a bounded number of records: there are more as long as it has a `nextCursor`.
 #[utoipa::path(
-    get, path = "/v1/audit", tag = "audit", operation_id = "listAudit", params(RunFilter, Filters, Paging),
+    get, path = "/v1/audit", tag = "audit", operation_id = "listAudit",
+    params(RunFilter, Filters, CreatedQuery, LabelQuery, OrderQuery, Paging),
     responses((status = 200, description = "One page of records.", body = Page<Record>)),
 )]
 pub(crate) async fn list_audit(
     State(service): State<Service>,
     _auditor: Auditor,
-    Query((run, filters, paging)): Query<(RunFilter, Filters, Paging)>,
+    Query((run, filters, created, labels, order, paging)): Query<AuditQuery>,
 ) -> Result<impl IntoResponse, Problem> {
-    let filter = filters.to_ledger(run.run()?)?;
-    page_of(&service, &filter, &paging, List::Audit).await
+    let filter = filters.to_ledger(run.run()?, &created, &labels, order)?;
+    page_of(&service, &filter, &paging, &List::Audit.filtered(&filter)).await
 }
 
 /// List the records of a run
 ///
-/// In order: `seq` is 1, 2, 3 … without gaps.
+/// In order: `seq` is 1, 2, 3 … without gaps; or the newest first. A page may have fewer records than match, also none, because
+/// it searches a bounded number of records: there are more as long as it has a `nextCursor`.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/audit", tag = "audit", operation_id = "listRunAudit",
-    params(("run" = RunId, Path), Filters, Paging),
+    params(("run" = RunId, Path), Filters, CreatedQuery, LabelQuery, OrderQuery, Paging),
     responses((status = 200, description = "One page of records.", body = Page<Record>)),
 )]
 pub(crate) async fn list_run_audit(
     State(service): State<Service>,
     RunAuditor { run, .. }: RunAuditor,
-    Query((filters, paging)): Query<(Filters, Paging)>,
+    Query((filters, created, labels, order, paging)): Query<(Filters, CreatedQuery, LabelQuery, OrderQuery, Paging)>,
 ) -> Result<impl IntoResponse, Problem> {
-    let filter = filters.to_ledger(Some(run.clone()))?;
-    let list = List::RunAudit(&run);
-    paging.check(list)?;
+    let mut filter = filters.to_ledger(None, &created, &labels, order)?;
+    let list = List::RunAudit(&run).filtered(&filter);
+    paging.check(&list)?;
     service.known_run(&run).await?;
-    page_of(&service, &filter, &paging, list).await
+    filter.run = Some(run);
+    page_of(&service, &filter, &paging, &list).await
 }
 
 /// Returns a page of records. Each record is sent as the stored text that was hashed, so the page is put together as text:
@@ -64,7 +72,7 @@ async fn page_of(
     service: &Service,
     filter: &RecordFilter,
     paging: &Paging,
-    list: List<'_>,
+    list: &ListKey,
 ) -> Result<impl IntoResponse + use<>, Problem> {
     let (limit, after) = paging.check(list)?;
     let page = service.records(filter, after, limit, list).await?;
@@ -81,7 +89,7 @@ async fn page_of(
 #[utoipa::path(
     get, path = "/v1/audit/stream", tag = "audit", operation_id = "streamAudit",
     params(
-        RunFilter, Filters,
+        RunFilter, Filters, CreatedQuery, LabelQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last received event."),
     ),
     responses((status = 200, description = "The events, until the service shuts down.", body = String,
@@ -90,11 +98,12 @@ async fn page_of(
 pub(crate) async fn stream_audit(
     State(service): State<Service>,
     Auditor { permit, .. }: Auditor,
-    Query((run, filters)): Query<(RunFilter, Filters)>,
+    Query((run, filters, created, labels)): Query<(RunFilter, Filters, CreatedQuery, LabelQuery)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let filter = filters.to_ledger(run.run()?)?;
-    let last = event_stream::last_event_id(&headers, |raw| Cursor::parse(raw, List::Audit).ok())?;
+    let filter = filters.to_ledger(run.run()?, &created, &labels, OrderQuery::default())?;
+    let list = List::Audit.unfiltered();
+    let last = event_stream::last_event_id(&headers, |raw| Cursor::parse(raw, &list).ok())?;
     let after = match last {
         Some(cursor) => cursor.position(),
         None if filter.since.is_some() => 0,
@@ -105,8 +114,8 @@ pub(crate) async fn stream_audit(
         let record = follow.next().await.transpose()?;
         Some((record, (follow, open)))
     });
-    Ok(event_stream::respond(records, |record| {
-        let id = Cursor::after(record.position).to_text(List::Audit);
+    Ok(event_stream::respond(records, move |record| {
+        let id = Cursor::after(record.position).to_text(&list);
         Event::default().event("audit").id(id).data(record.text)
     }))
 }

@@ -34,6 +34,18 @@ pub(crate) struct AppendedEvents {
     events: Vec<AppendedEvent>,
 }
 
+/// The refusals of both routes, for the API document.
+#[derive(utoipa::IntoResponses)]
+#[expect(dead_code, reason = "only the derived description is used")]
+enum EventRefusal {
+    /// `RUN_CLOSED`; `TOOL_CALL_ID_REUSED`: an ID belongs to another event or call.
+    #[response(status = 409, content_type = "application/problem+json")]
+    Conflict(ProblemBody<'static>),
+    /// `QUOTA_EXCEEDED`: the run has too many events, or too many bytes of them.
+    #[response(status = 507, content_type = "application/problem+json")]
+    QuotaExceeded(ProblemBody<'static>),
+}
+
 /// Append an event
 ///
 /// Records what happened outside of the tools: a prompt, a command, a test, a hand-over. The record is part of the run's
@@ -45,10 +57,7 @@ pub(crate) struct AppendedEvents {
     request_body = AppendEventRequest,
     responses(
         (status = 201, description = "The event is recorded, now or before.", body = AppendedEvent),
-        (status = 409, description = "`RUN_CLOSED`; `TOOL_CALL_ID_REUSED`: the ID belongs to another event or call.",
-            body = ProblemBody, content_type = "application/problem+json"),
-        (status = 507, description = "`QUOTA_EXCEEDED`: the run has too many events, or too many bytes of them.",
-            body = ProblemBody, content_type = "application/problem+json"),
+        EventRefusal,
     ),
 )]
 pub(crate) async fn append_event(
@@ -75,10 +84,7 @@ pub(crate) async fn append_event(
     params(("run" = RunId, Path)), request_body = AppendEventsRequest,
     responses(
         (status = 201, description = "The events are recorded, now or before.", body = AppendedEvents),
-        (status = 409, description = "`RUN_CLOSED`; `TOOL_CALL_ID_REUSED`: an ID belongs to another event or call.",
-            body = ProblemBody, content_type = "application/problem+json"),
-        (status = 507, description = "`QUOTA_EXCEEDED`: the run has too many events, or too many bytes of them.",
-            body = ProblemBody, content_type = "application/problem+json"),
+        EventRefusal,
     ),
 )]
 pub(crate) async fn append_events(

@@ -1,24 +1,29 @@
 //! Routes of operators.
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
 use engine::admission::operators::manage::{CreateOperatorRequest, CreatedOperator};
 use engine::page::{List, Page, Paging};
+use model::json;
 
 use crate::http::auth::Operator;
-use crate::http::extract::{Json, Path, Query};
+use crate::http::conventions::idempotency_key::{DESCRIPTION as IDEMPOTENCY_KEY, created_at, keyed_request};
+use crate::http::extract::{Json, JsonBytes, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 
 /// Create an operator
 ///
-/// The token is returned only here. A name belongs to one operator until that one is revoked.
+/// The token is returned only here, and to repetitions under the same `Idempotency-Key`. A name belongs to one operator until that one is revoked.
 #[utoipa::path(
     post, path = "/v1/operators", tag = "operators", operation_id = "createOperator",
     request_body = CreateOperatorRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = IDEMPOTENCY_KEY, max_length = 128)),
     responses(
-        (status = 201, description = "The operator with its token.", body = CreatedOperator),
-        (status = 409, description = "`ALREADY_EXISTS`: an operator of this name exists.", body = ProblemBody,
+        (status = 201, description = "The operator with its token.", body = CreatedOperator,
+            headers(("Location" = String, description = "The URL path of the operator, for its revocation."))),
+        (status = 409, description = "`ALREADY_EXISTS`: an operator of this name exists; `IDEMPOTENCY_KEY_REUSED`.", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 507, description = "`QUOTA_EXCEEDED`: there are too many operators.", body = ProblemBody,
             content_type = "application/problem+json"),
@@ -28,10 +33,15 @@ pub(crate) async fn create_operator(
     State(service): State<Service>,
     Operator { operator, .. }: Operator,
     Query(()): Query<()>,
-    Json(request): Json<CreateOperatorRequest>,
-) -> Result<(StatusCode, Json<CreatedOperator>), Problem> {
-    let created = service.create_operator(request, &operator).await?;
-    Ok((StatusCode::CREATED, Json(created)))
+    headers: HeaderMap,
+    JsonBytes(body): JsonBytes,
+) -> Result<Response, Problem> {
+    let request = json::parse_into(&body)?;
+    let created: CreatedOperator = match keyed_request(&operator.actor(), &headers, "operator.create", &body)? {
+        None => service.create_operator(request, &operator).await?,
+        Some(keyed) => service.create_operator_once(request, operator, keyed).await?,
+    };
+    Ok(created_at(&format!("/v1/operators/{}", created.operator.name), created))
 }
 
 /// List operators
@@ -46,7 +56,7 @@ pub(crate) async fn list_operators(
     _operator: Operator,
     Query((paging,)): Query<(Paging,)>,
 ) -> Result<Json<Page<model::Operator>>, Problem> {
-    let (limit, after) = paging.check(List::Operators)?;
+    let (limit, after) = paging.check(&List::Operators.unfiltered())?;
     Ok(Json(service.operators(after, limit).await?))
 }
 

@@ -8,31 +8,21 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use model::{Run, RunId, RunState, TokenId, json};
-use serde::{Deserialize, Serialize};
+use model::{Run, RunId, TokenId, json};
+use serde::Serialize;
 
 use crate::http::auth::{Operator, Reviewer, RunViewer};
-use crate::http::conventions::idempotency_key::{created_at, keyed_request};
+use crate::http::conventions::idempotency_key::{DESCRIPTION as IDEMPOTENCY_KEY, created_at, keyed_request};
 use crate::http::extract::{Json, JsonBytes, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
 use engine::admission::tokens::{IssueTokenRequest, IssuedToken};
+use engine::page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
 use engine::page::{List, Page, Paging};
+use engine::runs::listing::RunQuery;
 use engine::runs::own_view::OwnRun;
+use engine::runs::update::UpdateRunRequest;
 use engine::runs::{CreateRunRequest, CreatedRun};
-
-/// Describes the header in the API document.
-const IDEMPOTENCY_KEY: &str = "1 to 128 visible ASCII characters. The same key with the same body returns the first response \
-                               again, for 24 hours.";
-
-/// Filters of the list of runs.
-#[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
-#[serde(rename_all = "camelCase", default)]
-#[into_params(parameter_in = Query)]
-pub(crate) struct StateFilter {
-    /// Only runs in this state.
-    state: Option<RunState>,
-}
 
 /// Create a run
 ///
@@ -67,18 +57,21 @@ pub(crate) async fn create_run(
 
 /// List runs
 ///
-/// In order of creation. Runs that are being imported come last.
+/// In order of creation. Runs that are being imported are the newest. A page may have fewer runs than match, also none, because
+/// it searches a bounded number of runs: there are more as long as it has a `nextCursor`.
 #[utoipa::path(
-    get, path = "/v1/runs", tag = "runs", operation_id = "listRuns", params(StateFilter, Paging),
+    get, path = "/v1/runs", tag = "runs", operation_id = "listRuns",
+    params(RunQuery, CreatedQuery, LabelQuery, OrderQuery, Paging),
     responses((status = 200, description = "One page of runs.", body = Page<Run>)),
 )]
 pub(crate) async fn list_runs(
     State(service): State<Service>,
     _reviewer: Reviewer,
-    Query((filter, paging)): Query<(StateFilter, Paging)>,
+    Query((query, created, labels, order, paging)): Query<(RunQuery, CreatedQuery, LabelQuery, OrderQuery, Paging)>,
 ) -> Result<Json<Page<Run>>, Problem> {
-    let (limit, after) = paging.check(List::Runs)?;
-    Ok(Json(service.runs(filter.state, after, limit).await?))
+    let filter = query.to_ledger(&created, &labels, order)?;
+    let (limit, after) = paging.check(&List::Runs.filtered(&filter))?;
+    Ok(Json(service.runs(&filter, after, limit).await?))
 }
 
 /// A run as its caller may see it.
@@ -109,6 +102,29 @@ pub(crate) async fn get_run(
         None => RunView::Run(Box::new(service.run(&run).await?)),
         Some(token) => RunView::OwnRun(Box::new(service.own_run(token).await?)),
     }))
+}
+
+/// Update a run
+///
+/// Replaces the labels, the expiry time, or both, of a run that is not deleted. A closed run takes labels only. The change is
+/// recorded in the run's chain as `run.update`.
+#[utoipa::path(
+    patch, path = "/v1/runs/{run}", tag = "runs", operation_id = "updateRun", params(("run" = RunId, Path)),
+    request_body = UpdateRunRequest,
+    responses(
+        (status = 200, description = "The run.", body = Run),
+        (status = 409, description = "`RUN_CLOSED`: the run is deleted or still being imported, or it is closed and the request \
+            has `expiresAt`.", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn update_run(
+    State(service): State<Service>,
+    operator: Operator,
+    Path(run): Path<RunId>,
+    Query(()): Query<()>,
+    Json(request): Json<UpdateRunRequest>,
+) -> Result<Json<Run>, Problem> {
+    Ok(Json(service.update_run(&run, &operator.caller(), request).await?))
 }
 
 /// Close a run

@@ -6,6 +6,8 @@ mod git_remotes;
 mod history;
 mod in_flight_calls;
 mod lifecycle;
+mod listing;
 mod own_view;
 mod run_queries;
 mod sources;
+mod updates;

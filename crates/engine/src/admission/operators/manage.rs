@@ -8,10 +8,11 @@ use model::{Code, Operator, OperatorName, OperatorToken, Refusal, Scope, Sha256}
 use serde::{Deserialize, Serialize};
 
 use crate::CallError;
+use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::{OperatorIdentity, Operators, parse_name};
 use crate::admission::tokens::form::{OPERATOR_PREFIX, new_token};
 use crate::admission::tokens::future_time;
-use crate::clock::now;
+use crate::clock::{latest, now};
 use crate::engine::Engine;
 use crate::page::{Cursor, List, Page};
 
@@ -36,11 +37,12 @@ pub struct CreateOperatorRequest {
 }
 
 /// An operator with its token. The token is shown only once.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreatedOperator {
+    /// The operator.
     #[serde(flatten)]
-    operator: Operator,
+    pub operator: Operator,
     /// The secret, for `Authorization: Bearer`.
     #[schema(example = "wso_7Qm3XcV0bT9kLr2WzYd8NfJh5PsGa4Ue1iOqKxMvBnC6l0w3RtZp1")]
     pub token: String,
@@ -53,6 +55,15 @@ impl CreateOperatorRequest {
     ///
     /// `INVALID_REQUEST` for a malformed or reserved name, an empty list of scopes, an invalid time or a time in the past.
     pub fn issue(self, created_by: &str) -> Result<(OperatorToken, CreatedOperator), Refusal> {
+        self.issue_with(created_by, |_| new_token(OPERATOR_PREFIX))
+    }
+
+    /// As [`issue`](Self::issue), with the secret that `secret` generates for the operator.
+    fn issue_with(
+        self,
+        created_by: &str,
+        secret: impl FnOnce(&Operator) -> String,
+    ) -> Result<(OperatorToken, CreatedOperator), Refusal> {
         let name = parse_name(&self.name)?;
         let scopes: BTreeSet<_> = self.scopes.into_iter().collect();
         if scopes.is_empty() {
@@ -60,7 +71,6 @@ impl CreateOperatorRequest {
             return Err(Refusal::invalid("`scopes` is empty", format!("Give at least one of {}.", names.join(", "))));
         }
         let expires_at = self.expires_at.as_deref().map(future_time).transpose()?;
-        let secret = new_token(OPERATOR_PREFIX);
         let operator = Operator {
             name,
             scopes,
@@ -69,6 +79,7 @@ impl CreateOperatorRequest {
             expires_at,
             revoked_at: None,
         };
+        let secret = secret(&operator);
         let token = OperatorToken { operator: operator.clone(), secret_sha256: Sha256::of(secret.as_bytes()) };
         Ok((token, CreatedOperator { operator, token: secret }))
     }
@@ -108,7 +119,20 @@ impl Engine {
         request: CreateOperatorRequest,
         creator: &OperatorIdentity,
     ) -> Result<CreatedOperator, CallError> {
-        let (token, created) = request.issue(creator.name.as_str())?;
+        self.add_operator(request, creator, None).await
+    }
+
+    /// As [`create_operator`](Self::create_operator), for a request that may be a keyed one.
+    pub(crate) async fn add_operator(
+        &self,
+        request: CreateOperatorRequest,
+        creator: &OperatorIdentity,
+        keyed: Option<&KeyedRequest>,
+    ) -> Result<CreatedOperator, CallError> {
+        let (token, created) = request.issue_with(creator.name.as_str(), |operator| match keyed {
+            Some(keyed) => self.tokens.operator_secret(keyed, operator),
+            None => new_token(OPERATOR_PREFIX),
+        })?;
         let operators = &self.tokens.operators;
         let _changing = operators.changes.lock().await;
         let name = token.operator.name.clone();
@@ -125,7 +149,11 @@ impl Engine {
                 .into());
         }
         operators.check(creator)?;
-        match self.ledger.create_operator(&token).await {
+        let answer = keyed.map(|keyed| {
+            let without_secret = CreatedOperator { token: String::new(), ..created.clone() };
+            (keyed.answer(&without_secret), latest())
+        });
+        match self.ledger.create_operator(&token, answer).await {
             Ok(()) => {}
             Err(LedgerError::AlreadyExists) => return Err(name_taken(&name).into()),
             Err(error) => return Err(error.into()),
@@ -154,7 +182,7 @@ impl Engine {
         }
         let more = items.len() > limit;
         items.truncate(limit);
-        Ok(Page::of(ledger::Page { items, more }, List::Operators))
+        Ok(Page::of(ledger::Page { items, more, resume: None }, &List::Operators.unfiltered()))
     }
 
     /// Revokes an operator. After the answer its requests are refused, its streams end, and its calls in progress are not

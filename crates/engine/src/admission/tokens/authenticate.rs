@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ledger::{Appended, FailedPrecondition, LedgerError, RequiredToken, TokenHolder};
+use ledger::{Appended, LedgerError, RequiredToken, TokenHolder};
 use model::{Code, Permission, Refusal, RunId, Scope, Sha256, Token, TokenId};
 
 use crate::CallError;
@@ -12,7 +12,7 @@ use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::form::TokenForm;
 use crate::admission::tokens::{Identity, IssueTokenRequest, IssuedToken, TOKEN_TICK, has_expired, hash_prefix, same};
-use crate::call_error::refusals::{run_not_found, run_not_open};
+use crate::call_error::refusals::{refusal_of, run_not_found};
 use crate::clock::latest;
 use crate::engine::{Caller, Engine};
 use crate::runs::lifecycle;
@@ -137,7 +137,7 @@ impl Engine {
         entry.keyed_answer = keyed.map(|keyed| (keyed.answer(&issued.with_secret(String::new())), latest()));
         match self.append(vec![entry]).await {
             Ok(Appended::Recorded(_)) => {}
-            Ok(Appended::PreconditionFailed(FailedPrecondition::Run(state))) => return Err(run_not_open(state).into()),
+            Ok(Appended::PreconditionFailed(failed)) => return Err(refusal_of(failed).into()),
             Ok(other) => {
                 return Err(CallError::Internal(format!("the ledger rejected a token as {other:?}").into()));
             }
@@ -184,7 +184,7 @@ impl Engine {
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
     pub async fn revoke_token(&self, run: &RunId, caller: &Caller, token: &TokenId) -> Result<(), CallError> {
-        if let Appended::NoSuchToken = self.append(vec![lifecycle::token_revoked(run, caller, token)]).await? {
+        if let Appended::NoSuchToken = self.append_change(lifecycle::token_revoked(run, caller, token)).await? {
             let message = format!("the run has no token `{token}`");
             return Err(
                 Refusal::new(Code::NotFound, message, "Use the tokenId that was returned with the token.").into()

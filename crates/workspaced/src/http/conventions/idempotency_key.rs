@@ -10,6 +10,10 @@ use crate::http::extract::Json;
 
 static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
+/// Describes the header in the API document.
+pub(crate) const DESCRIPTION: &str = "1 to 128 visible ASCII characters. The same key with the same body returns the first \
+                                      response again, for 24 hours.";
+
 /// Maximum length of a key.
 const MAX_KEY_BYTES: usize = 128;
 
@@ -39,7 +43,7 @@ pub(crate) fn keyed_request(
 /// Returns the response of a creation: status 201, with the URL path of what was created.
 pub(crate) fn created_at(location: &str, body: impl Serialize) -> Response {
     let mut response = (StatusCode::CREATED, Json(body)).into_response();
-    // IDs consist of letters, digits, `_`, `-` and `.`.
+    // IDs and names consist of letters, digits, `_`, `-`, `.`, `@` and `+`.
     let location = HeaderValue::from_str(location).ok();
     response.headers_mut().extend(location.map(|location| (header::LOCATION, location)));
     response

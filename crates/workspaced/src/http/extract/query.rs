@@ -65,6 +65,9 @@ query_parts!();
 query_parts!(A);
 query_parts!(A, B);
 query_parts!(A, B, C);
+query_parts!(A, B, C, D);
+query_parts!(A, B, C, D, E);
+query_parts!(A, B, C, D, E, F);
 
 fn set_names<T: IntoParams>() -> Vec<String> {
     T::into_params(|| Some(ParameterIn::Query)).into_iter().map(|parameter| parameter.name).collect()

@@ -160,8 +160,72 @@ async fn a_cursor_is_valid_only_in_its_own_list(#[values(Backend::Sqlite, Backen
             }
         }
     }
-    // The same list with another filter accepts the cursor.
-    auditor.get(&format!("/v1/audit?run={}&cursor={}", run.id, cursors[2])).await.ok();
+    // A cursor belongs to its filter and order too.
+    for other in [format!("run={}", run.id), "order=desc".to_owned(), "actor=service".to_owned()] {
+        auditor.get(&format!("/v1/audit?{other}&cursor={}", cursors[2])).await.refused("INVALID_REQUEST");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn records_are_searched_in_both_orders(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("src/a.txt", "a\n"), ("b.txt", "b\n"), (".env", "A=1\n")]).await;
+    for path in ["src/a.txt", "b.txt", "none", ".env"] {
+        run.call("read_file", json!({"path": path})).await;
+    }
+    let (_, ada) = server.named_operator("ada", &["audit"]).await;
+    ada.post(&format!("/v1/runs/{}/tools/read_file", run.id), json!({"path": "src/a.txt"})).await.ok();
+    let patch = run.operator.request(reqwest::Method::PATCH, &format!("/v1/runs/{}", run.id));
+    let label = format!("own:{}", run.id);
+    run.operator.send(patch.json(&json!({"labels": {"own": run.id}}))).await.ok();
+    let actor = run.last_record().await["actor"].as_str().unwrap().to_owned();
+    let reader = run.audit().await[5]["actor"].as_str().unwrap().to_owned();
+    let own = format!("/v1/runs/{}/audit?limit=2", run.id);
+    let all = format!("/v1/audit?run={}&limit=2", run.id);
+    let labelled = format!("/v1/audit?label={label}&limit=1000");
+    for (query, expected) in [
+        ("order=asc".to_owned(), vec![1, 2, 3, 4, 5, 6, 7]),
+        ("order=desc".to_owned(), vec![7, 6, 5, 4, 3, 2, 1]),
+        (format!("actor={reader}"), vec![6]),
+        (format!("actor={actor}&order=desc"), vec![7, 1]),
+        ("code=POLICY_DENIED_SECRET".to_owned(), vec![5]),
+        ("code=NOT_FOUND&order=desc".to_owned(), vec![4]),
+        ("pathPrefix=src/".to_owned(), vec![2, 6]),
+        ("pathPrefix=src/a&order=desc".to_owned(), vec![6, 2]),
+        ("pathPrefix=b&path=b.txt".to_owned(), vec![3]),
+        (format!("label={label}&tool=read_file&order=desc"), vec![6, 5, 4, 3, 2]),
+        ("label=own:other".to_owned(), vec![]),
+        ("createdAfter=2001-01-01T00:00:00Z&tool=run.update".to_owned(), vec![7]),
+        ("createdBefore=2001-01-01T00:00:00Z".to_owned(), vec![]),
+    ] {
+        for list in [&own, &all, &labelled] {
+            let listed = items(&server.auditor(), &format!("{list}&{query}")).await;
+            let seqs: Vec<_> = listed.iter().map(|record| record["seq"].as_u64().unwrap()).collect();
+            assert_eq!(seqs, expected, "{list}&{query}");
+        }
+    }
+    for (bad, name) in [
+        ("order=up", "order"),
+        ("actor=ada", "actor"),
+        ("code=NOPE", "code"),
+        ("pathPrefix=../a", "pathPrefix"),
+        ("pathPrefix=", "pathPrefix"),
+        ("label=x", "label"),
+        ("createdAfter=x", "createdAfter"),
+    ] {
+        let refused = server.auditor().get(&format!("/v1/audit?{bad}")).await.refused("INVALID_REQUEST");
+        assert!(refused["message"].as_str().unwrap().contains(name), "{bad}: {refused:#}");
+    }
+    server.auditor().get("/v1/audit/stream?order=desc").await.refused("INVALID_REQUEST");
+    // The stream takes the same conditions.
+    let path = format!("/v1/audit/stream?label={label}&code=POLICY_DENIED_SECRET&since=2001-01-01T00:00:00Z");
+    let mut stream = server.auditor().stream(&path, None).await;
+    let mut text = String::new();
+    while !text.contains("\n\n") {
+        let chunk = tokio::time::timeout(Duration::from_secs(20), stream.chunk()).await.unwrap().unwrap().unwrap();
+        text += &String::from_utf8_lossy(&chunk);
+    }
+    assert!(text.contains("POLICY_DENIED_SECRET") && text.contains("\"seq\":5"), "{text}");
 }
 
 #[rstest]

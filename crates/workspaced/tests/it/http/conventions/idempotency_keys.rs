@@ -1,4 +1,4 @@
-//! `Idempotency-Key` and `Location` of `POST /v1/runs` and `POST /v1/runs/{run}/tokens`.
+//! `Idempotency-Key` and `Location` of `POST /v1/runs`, `POST /v1/runs/{run}/tokens` and `POST /v1/operators`.
 
 use reqwest::Method;
 use rstest::rstest;
@@ -78,6 +78,32 @@ async fn a_repeated_creation_returns_the_first_answer_with_a_token_that_works(
     assert_eq!(again.body, token.body);
     let agent = server.operator().with_token(Some(&secret(&again)));
     agent.post(&format!("/v1/runs/{run}/tools/list_dir"), json!({})).await.refused("UNAUTHENTICATED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repeated_creation_of_an_operator_returns_the_same_token(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let body = json!({"name": "ada@example.org", "scopes": ["audit"]});
+    let first = post(&server.operator(), "/v1/operators", "key", &body).await;
+    assert_eq!((first.status, first.header("location")), (201, "/v1/operators/ada@example.org"));
+    server.stop();
+    assert!(!server.database.contains(&secret(&first)).await, "the database contains the secret");
+    server.restart();
+    let again = post(&server.operator(), "/v1/operators", "key", &body).await;
+    assert_eq!((again.body.as_slice(), again.header("location")), (first.body.as_slice(), first.header("location")));
+    server.nobody().with_token(Some(&secret(&again))).get("/v1/runs").await.ok();
+    post(&server.operator(), "/v1/operators", "other", &body).await.refused("ALREADY_EXISTS");
+    let other = json!({"name": "bob", "scopes": ["audit"]});
+    post(&server.operator(), "/v1/operators", "key", &other).await.refused("IDEMPOTENCY_KEY_REUSED");
+    // The path of `Location` revokes the operator. The token of another operator of the name is not that of the key.
+    assert_eq!(server.operator().delete(first.header("location")).await.status, 204);
+    assert_eq!(post(&server.operator(), "/v1/operators", "key", &body).await.body, first.body);
+    server.nobody().with_token(Some(&secret(&first))).get("/v1/runs").await.refused("UNAUTHENTICATED");
+    post(&server.operator(), "/v1/operators", "second", &body).await.is(201);
+    post(&server.operator(), "/v1/operators", "key", &body).await.refused("IDEMPOTENCY_KEY_REUSED");
 }
 
 #[rstest]

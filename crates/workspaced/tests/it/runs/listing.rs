@@ -1,0 +1,103 @@
+//! Filters and orders of the lists of runs and approvals.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Server, items, sha256};
+
+fn ids(listed: &[Value], member: &str) -> Vec<String> {
+    listed.iter().map(|one| one[member].as_str().unwrap().to_owned()).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn runs_are_filtered_and_ordered(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let (ada, client) = server.named_operator("ada", &["orchestrate"]).await;
+    let operator = server.operator();
+    for (id, client, labels) in [
+        ("one", &operator, json!({"team": "a", "ticket": "1"})),
+        ("two", &client, json!({"team": "a", "ticket": "2"})),
+        ("three", &operator, json!({"team": "b"})),
+        ("four", &client, json!({"team": "a", "url": "x:y"})),
+    ] {
+        client.post("/v1/runs", json!({"runId": id, "source": {"type": "empty"}, "labels": labels})).await.is(201);
+    }
+    operator.post("/v1/runs/two/close", json!({})).await.ok();
+    let created = operator.get("/v1/runs/two").await.ok()["createdAt"].as_str().unwrap().to_owned();
+    let ada = format!("actor=operator:{ada}");
+    for (query, expected) in [
+        ("order=asc".to_owned(), vec!["one", "two", "three", "four"]),
+        ("order=desc".to_owned(), vec!["four", "three", "two", "one"]),
+        ("label=team:a".to_owned(), vec!["one", "two", "four"]),
+        ("label=team:a&label=ticket:2".to_owned(), vec!["two"]),
+        ("label=url:x:y".to_owned(), vec!["four"]),
+        ("label=team:none".to_owned(), vec![]),
+        ("label=team:a&order=desc&state=open".to_owned(), vec!["four", "one"]),
+        (format!("{ada}&order=desc"), vec!["four", "two"]),
+        ("actor=operator:orchestrate".to_owned(), vec!["one", "three"]),
+        (format!("createdAfter={created}"), vec!["three", "four"]),
+        (format!("createdBefore={created}"), vec!["one"]),
+        (format!("createdBefore={created}&label=team:b"), vec![]),
+    ] {
+        for limit in [1, 100] {
+            let listed = items(&operator, &format!("/v1/runs?{query}&limit={limit}")).await;
+            assert_eq!(ids(&listed, "runId"), expected, "{query}");
+        }
+    }
+    // New labels count at once.
+    let changed = operator.request(reqwest::Method::PATCH, "/v1/runs/one").json(&json!({"labels": {"team": "c"}}));
+    operator.send(changed).await.ok();
+    assert_eq!(ids(&items(&operator, "/v1/runs?label=team:c").await, "runId"), ["one"]);
+
+    // New runs are on no further page of the newest.
+    let first = operator.get("/v1/runs?order=desc&limit=2").await.ok();
+    server.run(json!({"runId": "five"})).await;
+    let cursor = first["nextCursor"].as_str().unwrap();
+    let second = operator.get(&format!("/v1/runs?order=desc&limit=2&cursor={cursor}")).await.ok();
+    assert_eq!(ids(second["items"].as_array().unwrap(), "runId"), ["two", "one"]);
+    // A cursor belongs to its filter and order.
+    for other in ["", "order=asc&", "order=desc&state=open&", "order=desc&label=team:a&"] {
+        operator.get(&format!("/v1/runs?{other}cursor={cursor}")).await.refused("INVALID_REQUEST");
+    }
+    for (bad, name) in [
+        ("order=up", "order"),
+        ("order=asc&order=desc", "order"),
+        ("label=team", "label"),
+        ("label=:a", "label"),
+        ("actor=ada", "actor"),
+        ("createdAfter=yesterday", "createdAfter"),
+        ("createdBefore=", "createdBefore"),
+        ("state=lost", "state"),
+    ] {
+        let refused = operator.get(&format!("/v1/runs?{bad}")).await.refused("INVALID_REQUEST");
+        assert!(refused["message"].as_str().unwrap().contains(name), "{bad}: {refused:#}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn approvals_are_filtered_and_ordered(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let run = server.run_with_files(&[("Cargo.lock", "l\n"), ("a/Cargo.lock", "l\n")], json!({})).await;
+    let mut asked = Vec::new();
+    for path in ["Cargo.lock", "a/Cargo.lock"] {
+        let input = json!({"path": path, "content": "m\n", "expectedSha256": sha256("l\n"), "reason": "r"});
+        let refused = run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+        asked.push(refused["approvalId"].as_str().unwrap().to_owned());
+    }
+    let list = async |query: &str| {
+        ids(&items(&run.operator, &format!("/v1/approvals?run={}&limit=1&{query}", run.id)).await, "approvalId")
+    };
+    let newest_first: Vec<_> = asked.iter().rev().cloned().collect();
+    assert_eq!((list("order=asc").await, list("order=desc").await), (asked.clone(), newest_first));
+    assert_eq!(list("pathPrefix=a/").await, asked[1..]);
+    let actor = format!("run-token:{}", run.created["token"]["tokenId"].as_str().unwrap());
+    assert_eq!(list(&format!("actor={actor}")).await, asked);
+    assert_eq!(list("actor=operator:nobody").await, [""; 0]);
+    assert_eq!(list("createdAfter=2001-01-01T00:00:00Z&state=pending").await, asked);
+    assert_eq!(list("createdBefore=2001-01-01T00:00:00Z").await, [""; 0]);
+    for bad in ["actor=x", "pathPrefix=/a", "createdAfter=x", "order=x"] {
+        run.operator.get(&format!("/v1/approvals?{bad}")).await.refused("INVALID_REQUEST");
+    }
+}
