@@ -8,6 +8,7 @@ mod git;
 mod hard_links;
 mod quota;
 mod remove;
+mod reuse;
 mod run_folders;
 #[cfg(test)]
 mod tests;
@@ -26,19 +27,22 @@ use rustix::io::Errno;
 
 use crate::base::manifest::{self, Head};
 use crate::base::{self, Base, BaseLru, GIT_NAME, MANIFEST_NAME};
-use crate::dir::{create_file, fresh_name, open_dir};
+use crate::dir::{create_file, fresh_name, open_dir, remove_file};
 use crate::git::{ConfineGit, Git, GitError, GitHome, make_home};
 use crate::{Workspace, guard};
 
 pub(crate) use bare::{make as make_bare, write_quoted};
 pub(crate) use git::FETCHED;
+pub use git::{GitCredential, GitToken};
 pub(crate) use remove::{all_in as remove_all_in, tree as remove_tree};
 pub use run_folders::RunFolder;
 pub(crate) use tracked::{folder_rules, is_folder_ignored};
 pub(crate) use writer::stays_inside;
 
 use directory::FolderId;
+use git::{GitSource, Origin};
 use quota::SkippedReport;
+use reuse::BaseIndex;
 use writer::ImportWriter;
 
 /// The prefix of a folder's name while it is imported. No run has such a name.
@@ -62,6 +66,8 @@ pub struct Workspaces {
     /// The service's own folders, which are never imported: they contain the database and the key.
     own: OwnFolders,
     limits: ImportLimits,
+    credentials: Vec<GitCredential>,
+    base_index: BaseIndex,
     base_lru: Arc<BaseLru>,
 }
 
@@ -117,6 +123,8 @@ pub enum ImportSource<'a> {
         url: String,
         /// A branch, tag or commit; `None` for HEAD.
         reference: Option<String>,
+        /// The name of the credential to send.
+        credential: Option<String>,
     },
     /// A git repository on this machine.
     GitLocal {
@@ -230,6 +238,8 @@ impl Workspaces {
             own: OwnFolders { paths: [data_dir, path.clone()], ids },
             path,
             limits: ImportLimits::default(),
+            credentials: Vec::new(),
+            base_index: BaseIndex::default(),
             base_lru: Arc::default(),
         })
     }
@@ -245,6 +255,31 @@ impl Workspaces {
     pub fn with_git(self, allowed_hosts: Vec<String>, confine: Option<Arc<dyn ConfineGit>>) -> Self {
         let home = GitHome { path: self.home.path.clone(), allowed_hosts, confine };
         Self { home: Arc::new(home), ..self }
+    }
+
+    /// Sets the credentials that git sources may name.
+    #[must_use]
+    pub fn with_credentials(self, credentials: Vec<GitCredential>) -> Self {
+        Self { credentials, ..self }
+    }
+
+    /// Checks that there is a credential `name` for `url`.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`, the same whether it does not exist or is for other repositories.
+    pub fn check_credential(&self, name: &str, url: &str) -> Result<(), Refusal> {
+        self.credential(name, url).map(drop)
+    }
+
+    fn credential(&self, name: &str, url: &str) -> Result<&GitCredential, Refusal> {
+        let found = self.credentials.iter().find(|credential| credential.name() == name && credential.covers(url));
+        found.ok_or_else(|| {
+            Refusal::invalid(
+                "the service has no such credential for the URL of the git source",
+                "Name a credential that the operator of the service has configured for this URL, or omit it.",
+            )
+        })
     }
 
     /// Returns the real path of `raw`, if it is under an import root and apart from the service's own folders.
@@ -304,6 +339,9 @@ impl Workspaces {
             Err(errno) => return Err(errno.into()),
         }
         rustix::fs::fsync(&self.dir)?;
+        if let Some((origin, commit)) = &done.reusable {
+            self.base_index.add(*origin, commit, run);
+        }
         watch.progress("done", done.files, done.bytes);
         let Done {
             base_commit,
@@ -331,9 +369,80 @@ impl Workspaces {
         let git_dir = self.path.join(&staging.name).join(GIT_NAME);
         bare::make(&git_dir)?;
         let git = Git::new(git_dir, &self.home);
+        match source {
+            ImportSource::GitRemote { url, reference, credential } => {
+                let credential = credential.map(|name| self.credential(&name, &url)).transpose()?;
+                self.fill_from_git(
+                    staging,
+                    &git,
+                    &Origin::Remote { url, credential },
+                    reference.as_deref(),
+                    rules,
+                    watch,
+                )
+            }
+            ImportSource::GitLocal { path, reference } => {
+                let path = git::find(&path, &|real| self.is_allowed(real))?;
+                let origin = Origin::Local { path, reads: self.import_roots.clone() };
+                self.fill_from_git(staging, &git, &origin, reference.as_deref(), rules, watch)
+            }
+            source => self.write(staging, &git, rules, watch, |writer| {
+                match source {
+                    ImportSource::Directory(path) => directory::copy(&path, &self.own.ids, self.limits, writer)?,
+                    ImportSource::Archive(archive) => archive::copy(archive, self.limits, writer)?,
+                    ImportSource::Empty | ImportSource::GitRemote { .. } | ImportSource::GitLocal { .. } => {}
+                }
+                Ok(None)
+            }),
+        }
+    }
+
+    /// Copies the base of another run that started from the same commit; if there is none, fetches the commit. The tree of a
+    /// commit does not depend on the rules, which decide on hard links only.
+    fn fill_from_git(
+        &self,
+        staging: &Staging<'_>,
+        git: &Git,
+        origin: &Origin<'_>,
+        reference: Option<&str>,
+        rules: &Rules,
+        watch: &dyn ImportObserver,
+    ) -> Result<Done, ImportError> {
+        let source = GitSource::new(git, origin, reference, self.limits, watch)?;
+        let id = reuse::origin_id(origin);
+        let bases = self.base_index.of(&self.dir, id)?;
+        // The repository is asked even if the commit is known: the credential may be revoked, and a ref may have moved.
+        if let Some(commit) = if bases.is_empty() { None } else { source.tip()? } {
+            for run in bases.into_iter().filter(|(known, _)| *known == commit).map(|(_, run)| run) {
+                match reuse::copy(&self.dir, &run, (id, &commit), &staging.dir, git, watch) {
+                    Ok(done) => return Ok(done),
+                    Err(reuse::CopyError::Import(error)) => return Err(error),
+                    Err(reuse::CopyError::Unusable(error)) => {
+                        tracing::info!(run.id = %run, %error, "the base of a run cannot be reused");
+                        self.base_index.remove(&run);
+                        staging.empty()?;
+                    }
+                }
+            }
+        }
+        let mut done = self.write(staging, git, rules, watch, |writer| source.copy(writer).map(Some))?;
+        reuse::describe(&staging.dir, git, id, &done)?;
+        done.reusable = Some((id, done.base_commit.clone()));
+        Ok(done)
+    }
+
+    /// Writes the tree with `copy`, which returns its commit if the source is a git repository, and the base.
+    fn write(
+        &self,
+        staging: &Staging<'_>,
+        git: &Git,
+        rules: &Rules,
+        watch: &dyn ImportObserver,
+        copy: impl FnOnce(&mut ImportWriter<'_>) -> Result<Option<String>, ImportError>,
+    ) -> Result<Done, ImportError> {
         let repo = open_dir(&staging.dir, "repo")?;
         let mut writer = ImportWriter::new(repo.try_clone()?, self.limits, watch);
-        let commit = self.copy(&git, source, watch, &mut writer)?;
+        let commit = copy(&mut writer)?;
         hard_links::remove_revealing(&mut writer, repo.as_fd(), rules)?;
         let folders = writer.folders()?;
         let (mut rows, skipped) = writer.into_rows();
@@ -347,35 +456,12 @@ impl Workspaces {
         } else {
             watch.progress("committing", files, bytes);
             tracked::retain_tracked(&mut rows, &ignores);
-            bare::commit(&git, repo.as_fd(), &rows, watch)?
+            bare::commit(git, repo.as_fd(), &rows, watch)?
         };
         let head = Head { commit: base_commit.clone(), ignores };
         let manifest_sha256 = manifest::digest(&rows);
         create_file(&staging.dir, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
-        Ok(Done { base_commit, manifest_sha256, files, bytes, skipped, entries })
-    }
-
-    /// Copies the source's tree. Returns its commit if the source is a git repository.
-    fn copy(
-        &self,
-        git: &Git,
-        source: ImportSource<'_>,
-        watch: &dyn ImportObserver,
-        writer: &mut ImportWriter<'_>,
-    ) -> Result<Option<String>, ImportError> {
-        let (origin, reference) = match source {
-            ImportSource::Empty => return Ok(None),
-            ImportSource::Directory(path) => {
-                return directory::copy(&path, &self.own.ids, self.limits, writer).map(|()| None);
-            }
-            ImportSource::Archive(archive) => return archive::copy(archive, self.limits, writer).map(|()| None),
-            ImportSource::GitRemote { url, reference } => (git::Origin::Remote(url), reference),
-            ImportSource::GitLocal { path, reference } => {
-                let git_dir = git::find(&path, &|real| self.is_allowed(real))?;
-                (git::Origin::Local { path: git_dir, reads: self.import_roots.clone() }, reference)
-            }
-        };
-        git::copy(git, &origin, reference.as_deref(), self.limits, watch, writer).map(Some)
+        Ok(Done { base_commit, manifest_sha256, files, bytes, skipped, entries, reusable: None })
     }
 
     /// Opens `run`'s workspace.
@@ -420,6 +506,7 @@ impl Workspaces {
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
+        self.base_index.remove(run);
         // From here on the run is removed. If its files cannot be removed now, a sweep does it.
         rustix::fs::fsync(&self.dir)?;
         remove::tree(self.dir.as_fd(), trash.as_bytes())
@@ -453,6 +540,8 @@ struct Done {
     skipped: SkippedReport,
     /// The number of files and folders.
     entries: usize,
+    /// The repository and the commit by which another run finds this base.
+    reusable: Option<(Sha256, String)>,
 }
 
 /// A run's folder while it is imported. Dropping it removes it, unless it was kept.
@@ -469,6 +558,16 @@ impl<'a> Staging<'a> {
         rustix::fs::mkdirat(&workspaces.dir, &*name, Mode::RWXU)?;
         let dir = open_dir(&workspaces.dir, &*name)?;
         Ok(Self { workspaces, name, dir, kept: false })
+    }
+
+    /// Removes what an attempt has written of the tree and the base.
+    fn empty(&self) -> io::Result<()> {
+        remove::tree(self.dir.as_fd(), "repo")?;
+        rustix::fs::mkdirat(&self.dir, "repo", Mode::RWXU)?;
+        for name in [MANIFEST_NAME, reuse::NAME] {
+            remove_file(&self.dir, name)?;
+        }
+        Ok(())
     }
 }
 
