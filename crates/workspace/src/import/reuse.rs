@@ -6,6 +6,8 @@
 
 mod files;
 mod index;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};

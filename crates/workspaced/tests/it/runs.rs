@@ -1,11 +1,13 @@
 //! Runs: creation from a source, lifecycle, queries, history and exports.
 
 mod archive_sources;
+mod async_creation;
 mod exports;
 mod git_remotes;
 mod history;
 mod in_flight_calls;
 mod lifecycle;
 mod own_view;
+mod private_git;
 mod run_queries;
 mod sources;
