@@ -3,6 +3,7 @@
 mod archive;
 mod bare;
 mod directory;
+mod fill;
 mod fsync_tree;
 mod git;
 mod hard_links;
@@ -10,13 +11,14 @@ mod quota;
 mod remove;
 mod reuse;
 mod run_folders;
+mod staging;
 #[cfg(test)]
 mod tests;
 mod tracked;
 mod writer;
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,10 +27,9 @@ use model::{Code, Refusal, Rules, RunId, Sha256, SkippedEntry};
 use rustix::fs::{Mode, RenameFlags};
 use rustix::io::Errno;
 
-use crate::base::manifest::{self, Head};
-use crate::base::{self, Base, BaseLru, GIT_NAME, MANIFEST_NAME};
-use crate::dir::{create_file, fresh_name, open_dir, remove_file};
-use crate::git::{ConfineGit, Git, GitError, GitHome, make_home};
+use crate::base::{self, Base, BaseLru};
+use crate::dir::{fresh_name, open_dir};
+use crate::git::{ConfineGit, GitError, GitHome, make_home};
 use crate::{Workspace, guard};
 
 pub(crate) use bare::{make as make_bare, write_quoted};
@@ -40,10 +41,9 @@ pub(crate) use tracked::{folder_rules, is_folder_ignored};
 pub(crate) use writer::stays_inside;
 
 use directory::FolderId;
-use git::{GitSource, Origin};
 use quota::SkippedReport;
 use reuse::BaseIndex;
-use writer::ImportWriter;
+use staging::{Done, Staging};
 
 /// The prefix of a folder's name while it is imported. No run has such a name.
 const STAGING: &str = ".import-";
@@ -355,115 +355,6 @@ impl Workspaces {
         Ok(ImportedRun { workspace, base_commit, manifest_sha256, files, bytes, left_out, left_out_more: more })
     }
 
-    fn fill(
-        &self,
-        staging: &Staging<'_>,
-        source: ImportSource<'_>,
-        rules: &Rules,
-        watch: &dyn ImportObserver,
-    ) -> Result<Done, ImportError> {
-        for folder in FOLDERS {
-            rustix::fs::mkdirat(&staging.dir, folder, Mode::RWXU)?;
-        }
-        run_folders::mark_unfinished(&staging.dir)?;
-        let git_dir = self.path.join(&staging.name).join(GIT_NAME);
-        bare::make(&git_dir)?;
-        let git = Git::new(git_dir, &self.home);
-        match source {
-            ImportSource::GitRemote { url, reference, credential } => {
-                let credential = credential.map(|name| self.credential(&name, &url)).transpose()?;
-                self.fill_from_git(
-                    staging,
-                    &git,
-                    &Origin::Remote { url, credential },
-                    reference.as_deref(),
-                    rules,
-                    watch,
-                )
-            }
-            ImportSource::GitLocal { path, reference } => {
-                let path = git::find(&path, &|real| self.is_allowed(real))?;
-                let origin = Origin::Local { path, reads: self.import_roots.clone() };
-                self.fill_from_git(staging, &git, &origin, reference.as_deref(), rules, watch)
-            }
-            source => self.write(staging, &git, rules, watch, |writer| {
-                match source {
-                    ImportSource::Directory(path) => directory::copy(&path, &self.own.ids, self.limits, writer)?,
-                    ImportSource::Archive(archive) => archive::copy(archive, self.limits, writer)?,
-                    ImportSource::Empty | ImportSource::GitRemote { .. } | ImportSource::GitLocal { .. } => {}
-                }
-                Ok(None)
-            }),
-        }
-    }
-
-    /// Copies the base of another run that started from the same commit; if there is none, fetches the commit. The tree of a
-    /// commit does not depend on the rules, which decide on hard links only.
-    fn fill_from_git(
-        &self,
-        staging: &Staging<'_>,
-        git: &Git,
-        origin: &Origin<'_>,
-        reference: Option<&str>,
-        rules: &Rules,
-        watch: &dyn ImportObserver,
-    ) -> Result<Done, ImportError> {
-        let source = GitSource::new(git, origin, reference, self.limits, watch)?;
-        let id = reuse::origin_id(origin);
-        let bases = self.base_index.of(&self.dir, id)?;
-        // The repository is asked even if the commit is known: the credential may be revoked, and a ref may have moved.
-        if let Some(commit) = if bases.is_empty() { None } else { source.tip()? } {
-            for run in bases.into_iter().filter(|(known, _)| *known == commit).map(|(_, run)| run) {
-                match reuse::copy(&self.dir, &run, (id, &commit), &staging.dir, git, watch) {
-                    Ok(done) => return Ok(done),
-                    Err(reuse::CopyError::Import(error)) => return Err(error),
-                    Err(reuse::CopyError::Unusable(error)) => {
-                        tracing::info!(run.id = %run, %error, "the base of a run cannot be reused");
-                        self.base_index.remove(&run);
-                        staging.empty()?;
-                    }
-                }
-            }
-        }
-        let mut done = self.write(staging, git, rules, watch, |writer| source.copy(writer).map(Some))?;
-        reuse::describe(&staging.dir, git, id, &done)?;
-        done.reusable = Some((id, done.base_commit.clone()));
-        Ok(done)
-    }
-
-    /// Writes the tree with `copy`, which returns its commit if the source is a git repository, and the base.
-    fn write(
-        &self,
-        staging: &Staging<'_>,
-        git: &Git,
-        rules: &Rules,
-        watch: &dyn ImportObserver,
-        copy: impl FnOnce(&mut ImportWriter<'_>) -> Result<Option<String>, ImportError>,
-    ) -> Result<Done, ImportError> {
-        let repo = open_dir(&staging.dir, "repo")?;
-        let mut writer = ImportWriter::new(repo.try_clone()?, self.limits, watch);
-        let commit = copy(&mut writer)?;
-        hard_links::remove_revealing(&mut writer, repo.as_fd(), rules)?;
-        let folders = writer.folders()?;
-        let (mut rows, skipped) = writer.into_rows();
-        let entries = rows.len() + folders.len();
-        // The writer's own counts include files that it removed again.
-        let files = rows.len() as u64;
-        let bytes = rows.iter().filter(|row| row.mode != manifest::MODE_LINK).map(|row| row.stamp.size).sum();
-        let ignores = tracked::ignore_files(repo.as_fd(), &rows)?;
-        let base_commit = if let Some(commit) = commit {
-            commit
-        } else {
-            watch.progress("committing", files, bytes);
-            tracked::retain_tracked(&mut rows, &ignores);
-            bare::commit(git, repo.as_fd(), &rows, watch)?
-        };
-        let head = Head { commit: base_commit.clone(), ignores };
-        let manifest_sha256 = manifest::digest(&rows);
-        create_file(&staging.dir, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
-        Ok(Done { base_commit, manifest_sha256, files, bytes, skipped, entries, reusable: None })
-    }
-
     /// Opens `run`'s workspace.
     ///
     /// # Errors
@@ -529,58 +420,6 @@ fn own_folder() -> Refusal {
         "the path is inside the service's own data folder, or contains it",
         "Use another folder: a run must not see the database, the keys or the files of other runs.",
     )
-}
-
-/// The result of an import.
-struct Done {
-    base_commit: String,
-    manifest_sha256: Sha256,
-    files: u64,
-    bytes: u64,
-    skipped: SkippedReport,
-    /// The number of files and folders.
-    entries: usize,
-    /// The repository and the commit by which another run finds this base.
-    reusable: Option<(Sha256, String)>,
-}
-
-/// A run's folder while it is imported. Dropping it removes it, unless it was kept.
-struct Staging<'a> {
-    workspaces: &'a Workspaces,
-    name: String,
-    dir: OwnedFd,
-    kept: bool,
-}
-
-impl<'a> Staging<'a> {
-    fn new(workspaces: &'a Workspaces) -> io::Result<Self> {
-        let name = workspaces.own_name(STAGING);
-        rustix::fs::mkdirat(&workspaces.dir, &*name, Mode::RWXU)?;
-        let dir = open_dir(&workspaces.dir, &*name)?;
-        Ok(Self { workspaces, name, dir, kept: false })
-    }
-
-    /// Removes what an attempt has written of the tree and the base.
-    fn empty(&self) -> io::Result<()> {
-        remove::tree(self.dir.as_fd(), "repo")?;
-        rustix::fs::mkdirat(&self.dir, "repo", Mode::RWXU)?;
-        for name in [MANIFEST_NAME, reuse::NAME] {
-            remove_file(&self.dir, name)?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Staging<'_> {
-    fn drop(&mut self) {
-        if self.kept {
-            return;
-        }
-        if let Err(error) = remove::tree(self.workspaces.dir.as_fd(), self.name.as_bytes()) {
-            // The next start removes it.
-            tracing::warn!(%error, "the files of a failed import could not be removed");
-        }
-    }
 }
 
 fn exists(run: &RunId) -> Refusal {

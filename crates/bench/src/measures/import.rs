@@ -66,7 +66,7 @@ fn second_runs(testbed: &Testbed, report: &mut Report) -> anyhow::Result<()> {
         runs.push(started.elapsed().as_secs_f64());
         testbed.runtime.block_on(testbed.api.delete_run(&run))?;
         let started = Instant::now();
-        run_checked("cp", ["-r", "plain", "copy"].map(AsRef::as_ref), &copies)?;
+        run_checked("cp", ["-r", "plain", "copy"], &copies)?;
         cp_times.push(started.elapsed().as_secs_f64());
         let started = Instant::now();
         run_checked(

@@ -19,8 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use super::git::{FETCHED, Origin};
 use super::quota::SkippedReport;
+use super::staging::Done;
 use super::writer::ENTRY_BYTES;
-use super::{Done, ImportError, ImportObserver};
+use super::{ImportError, ImportObserver};
 use crate::base::manifest::{self, Head, MODE_LINK, Row};
 use crate::base::{GIT_NAME, MANIFEST_NAME};
 use crate::dir::{create_file, entries, open_dir, open_file};

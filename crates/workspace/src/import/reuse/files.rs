@@ -23,6 +23,9 @@ const MAX_THREADS: usize = 4;
 /// Files up to this size are read and written, which takes fewer calls of the kernel's than a copy inside it is worth.
 const BUFFER_BYTES: usize = 128 * 1024;
 
+/// The files of a copy, and its folders with their stamps.
+type CopiedTree = (Vec<Row>, Vec<(Vec<u8>, FileStamp)>);
+
 /// All that the threads share.
 struct Copier<'a> {
     from: OwnedFd,
@@ -48,7 +51,7 @@ pub(super) fn copy(
     manifest: &Manifest,
     folders: &[&[u8]],
     watch: &dyn ImportObserver,
-) -> Result<(Vec<Row>, Vec<(Vec<u8>, FileStamp)>), CopyError> {
+) -> Result<CopiedTree, CopyError> {
     watch.progress("writing", 0, 0);
     let copier = Copier {
         from: open_dir(from, "repo")?,

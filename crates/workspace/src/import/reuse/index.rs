@@ -10,9 +10,12 @@ use parking_lot::Mutex;
 use super::{RULES, read_description};
 use crate::dir::{entries, open_dir};
 
+/// The commits of each repository, each with a run.
+type Bases = HashMap<Sha256, Vec<(String, RunId)>>;
+
 /// The commits and runs of each repository; read from the runs' folders on first use.
 #[derive(Default)]
-pub(in crate::import) struct BaseIndex(Mutex<Option<HashMap<Sha256, Vec<(String, RunId)>>>>);
+pub(in crate::import) struct BaseIndex(Mutex<Option<Bases>>);
 
 impl BaseIndex {
     /// Returns the commits of `origin` that have a base, the newest last, each with its run.
@@ -44,8 +47,8 @@ impl BaseIndex {
     }
 }
 
-fn scan(workspaces: &OwnedFd) -> io::Result<HashMap<Sha256, Vec<(String, RunId)>>> {
-    let mut index = HashMap::<_, Vec<_>>::new();
+fn scan(workspaces: &OwnedFd) -> io::Result<Bases> {
+    let mut index = Bases::new();
     for (name, _) in entries(workspaces, usize::MAX)? {
         let Some(run) = name.to_str().ok().and_then(|name| RunId::parse(name).ok()) else { continue };
         // Most runs have no such file, and one that is being removed has none any more.

@@ -28,7 +28,7 @@ mod tests {
     fn the_preference_is_found_among_others() {
         let prefers = |values: &[&'static str]| {
             let values = values.iter().map(|value| (PREFER, HeaderValue::from_static(value)));
-            prefers_async(&HeaderMap::from_iter(values))
+            prefers_async(&values.collect::<HeaderMap>())
         };
         for values in
             [&["respond-async"][..], &["Respond-Async; x=1, wait=10"], &["wait=5", "handling=lenient, respond-async"]]

@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::private_git;
-use crate::harness::{Answer, Backend, Client, Server, put};
+use crate::harness::{Answer, Backend, Client, Server, items, put};
 
 async fn post_async(client: &Client, key: Option<&str>, body: &Value) -> Answer {
     let mut request = client.request(Method::POST, "/v1/runs").header("prefer", "respond-async").json(body);
@@ -107,11 +107,11 @@ async fn a_failed_import_closes_the_run_and_says_why(#[values(Backend::Sqlite, B
     let error = &closed["import"]["error"];
     assert_eq!(error["code"], "INVALID_REQUEST");
     assert!(!error["message"].as_str().unwrap().is_empty() && !error["hint"].as_str().unwrap().is_empty());
-    let run = server.run_from(&created).await;
-    let records = run.audit().await;
+    let records = items(&operator, &format!("/v1/runs/{id}/audit")).await;
     assert_eq!(records.last().unwrap()["tool"], "run.close");
     assert_eq!(records.last().unwrap()["input"]["error"]["code"], "INVALID_REQUEST");
-    assert!(run.call("list_dir", json!({})).await.status >= 400);
+    let agent = operator.with_token(created["token"]["token"].as_str());
+    agent.post(&format!("/v1/runs/{id}/tools/list_dir"), json!({})).await.refused("RUN_CLOSED");
     assert!(!server.data_dir().join("workspaces").join(id).exists());
     operator.delete(&format!("/v1/runs/{id}")).await.ok();
 }

@@ -10,6 +10,8 @@ folder = sys.argv[1]
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
     def do_GET(self):
         self.answer(b"")
 
@@ -28,11 +30,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path.startswith("/org/moved.git"):
             self.send_response(302)
             self.send_header("Location", self.path.replace("/org/moved.git", "/other/public.git"))
+            self.send_header("Content-Length", "0")
             self.end_headers()
             return
         if self.path.startswith("/org/") and not is_known:
             self.send_response(401)
             self.send_header("WWW-Authenticate", 'Basic realm="git"')
+            self.send_header("Content-Length", "0")
             self.end_headers()
             return
         path, _, query = self.path.partition("?")
@@ -50,6 +54,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(int(lines.pop("Status", "200").split()[0]))
         for name, value in lines.items():
             self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
 
