@@ -1,6 +1,7 @@
 //! Runs: creation, queries, closing, deletion.
 
 pub mod accounting;
+mod background_import;
 pub mod changed_paths;
 mod create;
 pub mod exports;
@@ -38,7 +39,7 @@ use crate::runs::open_run::has_expired;
 use crate::runs::quota::RunDisk;
 use crate::{CallError, reconcile};
 
-pub use create::{CreateRunRequest, CreatedRun};
+pub use create::{Answer, CreateRunRequest, CreatedRun};
 
 /// The maximum time that a deletion waits for calls in progress.
 const DELETE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -86,6 +87,7 @@ impl Engine {
             RunState::Deleted => Err(run_not_open(RunState::Deleted).into()),
             RunState::Preparing | RunState::Open | RunState::AwaitingApproval => {
                 self.set_closed(run, lifecycle::closed(run, caller, &now())).await?;
+                self.imports.cancel(run);
                 self.finish_closing(run).await
             }
         }
@@ -201,9 +203,10 @@ impl Engine {
         let importing = self.imports.begin(known, disk).ok_or_else(has_files)?;
         let _cancel = CancelOnDrop(Arc::clone(&importing.import));
         let (engine, id, caller) = (self.clone(), run.clone(), caller.clone());
+        let patience = Some(self.limits.request_timeout);
         let work = async move {
             engine.remove_uncertain_files(&id).await?;
-            let imported = engine.import(&id, &importing, Origin::Archive(Box::new(archive))).await?;
+            let imported = engine.import(&id, &importing, Origin::Archive(Box::new(archive)), patience).await?;
             if let Err(refusal) = engine.tokens.operators.check(&sender) {
                 engine.remove_files(&id).await;
                 return Err(refusal.into());
@@ -229,8 +232,14 @@ impl Engine {
         self.detached(work).await
     }
 
-    /// Imports a run's files. Waits for a permit at most the request timeout. No files remain if it fails.
-    async fn import(&self, run: &RunId, importing: &ImportGuard, origin: Origin) -> Result<ImportedRun, CallError> {
+    /// Imports a run's files. Waits for a permit at most for `patience`. No files remain if it fails.
+    async fn import(
+        &self,
+        run: &RunId,
+        importing: &ImportGuard,
+        origin: Origin,
+        patience: Option<Duration>,
+    ) -> Result<ImportedRun, CallError> {
         let pools = &self.permits;
         let pool = match origin {
             // Takes as long as a small mutation.
@@ -240,9 +249,18 @@ impl Engine {
             Origin::GitRemote { .. } | Origin::GitLocal { .. } | Origin::Directory(_) => &pools.import,
         };
         // Held by this future, not by the thread: dropping it releases the permit, and the thread sees the cancellation.
-        let timeout = self.limits.request_timeout;
-        let permit = tokio::time::timeout(timeout, pool.acquire()).await;
-        let permit = permit.map_err(|_| no_permit("the import", timeout))?;
+        let permit = async {
+            tokio::select! {
+                permit = pool.acquire() => Ok(permit),
+                () = importing.import.until_cancelled() => Err(CallError::from(ImportError::Cancelled)),
+            }
+        };
+        let permit = match patience {
+            None => permit.await?,
+            Some(patience) => {
+                tokio::time::timeout(patience, permit).await.map_err(|_| no_permit("the import", patience))??
+            }
+        };
         let _permit = permit.map_err(|error| CallError::Internal(Box::new(error)))?;
         let (workspaces, import, run) = (Arc::clone(&self.workspaces), Arc::clone(&importing.import), run.clone());
         let mut origin = origin;
@@ -313,7 +331,7 @@ impl Engine {
 /// The source of a run's files, owned, so that it can be sent to another thread.
 enum Origin {
     Empty,
-    GitRemote { url: String, reference: Option<String> },
+    GitRemote { url: String, reference: Option<String>, credential: Option<String> },
     GitLocal { path: Box<Path>, reference: Option<String> },
     Directory(Box<Path>),
     Archive(Box<dyn Read + Send>),
@@ -323,9 +341,11 @@ impl Origin {
     fn source(&mut self) -> ImportSource<'_> {
         match self {
             Self::Empty => ImportSource::Empty,
-            Self::GitRemote { url, reference } => {
-                ImportSource::GitRemote { url: url.clone(), reference: reference.clone() }
-            }
+            Self::GitRemote { url, reference, credential } => ImportSource::GitRemote {
+                url: url.clone(),
+                reference: reference.clone(),
+                credential: credential.clone(),
+            },
             Self::GitLocal { path, reference } => {
                 ImportSource::GitLocal { path: path.to_path_buf(), reference: reference.clone() }
             }
@@ -342,6 +362,7 @@ fn report_of(imported: &ImportedRun) -> ImportReport {
         left_out: imported.left_out.clone(),
         left_out_more: imported.left_out_more,
         progress: "done".to_owned(),
+        error: None,
     }
 }
 
@@ -349,7 +370,7 @@ fn still_importing() -> Refusal {
     Refusal::new(
         Code::RunClosed,
         "the run's source is being imported",
-        "Wait until the run's state is `open`, or cancel the request that sends the source.",
+        "Wait until the run's state is `open`, or close the run if it was created with `Prefer: respond-async`.",
     )
 }
 

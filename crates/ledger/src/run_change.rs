@@ -20,6 +20,13 @@ pub enum RunChange {
         /// The import report.
         import: ImportReport,
     },
+    /// Closes a run that is being prepared: its import has failed, as the report says.
+    FailImport {
+        /// When, RFC 3339 UTC.
+        at: String,
+        /// The import report.
+        import: ImportReport,
+    },
     /// Closes the run, unless it is closed or deleted.
     Close {
         /// When, RFC 3339 UTC. Stored unless the run has such a time.
@@ -74,8 +81,8 @@ impl RunChange {
     /// Returns why a run in `state` does not take the change.
     pub(crate) fn rejection(&self, state: RunState) -> Option<Appended> {
         match (self, state) {
-            (Self::Open { .. }, RunState::Preparing) => None,
-            (Self::Open { .. }, _)
+            (Self::Open { .. } | Self::FailImport { .. }, RunState::Preparing) => None,
+            (Self::Open { .. } | Self::FailImport { .. }, _)
             | (Self::Close { .. }, RunState::Closed | RunState::Deleted)
             | (Self::Delete { .. }, RunState::Deleted) => Some(Appended::Unchanged),
             (Self::IssueToken(_) | Self::Update { .. }, RunState::Deleted)
@@ -100,7 +107,7 @@ impl RunChange {
                 head.state = RunState::Open;
                 head.disk = Some(Disk { bytes: import.bytes, files: import.files });
             }
-            Self::Close { .. } => head.state = RunState::Closed,
+            Self::FailImport { .. } | Self::Close { .. } => head.state = RunState::Closed,
             Self::Delete { .. } => head.state = RunState::Deleted,
             Self::IssueToken(_) | Self::RevokeToken(_) | Self::Update { .. } => {}
         }
@@ -115,6 +122,10 @@ impl RunChange {
             Self::Open { base_commit, import } => {
                 let params = [run.as_str().into(), base_commit.as_str().into(), rows::to_json(import)?.into()];
                 Statement::new(sql::OPEN_RUN, params)
+            }
+            Self::FailImport { at, import } => {
+                let params = [run.as_str().into(), at.as_str().into(), rows::to_json(import)?.into()];
+                Statement::new(sql::FAIL_IMPORT, params)
             }
             Self::Close { at } => set_state(RunState::Closed, at),
             Self::Delete { at } => set_state(RunState::Deleted, at),

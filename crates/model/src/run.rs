@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::named_enum::named_enum;
-use crate::{ApprovalId, LogicalPath, OperatorName, Policy, RunId, Sha256, TokenId, ToolCallId};
+use crate::{ApprovalId, Code, LogicalPath, OperatorName, Policy, RunId, Sha256, TokenId, ToolCallId};
 
 named_enum! {
     /// The state of a run.
@@ -36,6 +36,10 @@ pub enum Source {
         /// A branch, a tag or a commit. Default: the repository's HEAD.
         #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
         reference: Option<String>,
+        /// The name of a credential that the operator of the service has configured for the URL.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(example = "forge")]
+        credential: Option<String>,
     },
     /// A copy of a folder under an allowed import root.
     Directory {
@@ -59,8 +63,23 @@ pub struct ImportReport {
     /// The number of further skipped entries, which are not listed.
     #[serde(default)]
     pub left_out_more: u64,
-    /// `waiting`, `fetching`, `writing`, `committing` or `done`.
+    /// `waiting`, `fetching`, `writing`, `committing`, `done` or `failed`.
     pub progress: String,
+    /// Why the import failed, if the run was created with `Prefer: respond-async`. The run is closed then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ImportProblem>,
+}
+
+/// Why the import of a run failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImportProblem {
+    /// The code that a response would have.
+    pub code: Code,
+    /// What is wrong.
+    pub message: String,
+    /// What to do next.
+    pub hint: String,
 }
 
 /// An entry of the source that the import skipped.

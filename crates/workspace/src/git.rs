@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 /// The settings of every call, which override any configuration and repository.
-const SWITCHES: [&str; 17] = [
+const SWITCHES: [&str; 18] = [
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
     "core.autocrlf=false",
@@ -35,6 +35,8 @@ const SWITCHES: [&str; 17] = [
     "transfer.bundleURI=false",
     "fetch.fsckObjects=false",
     "fetch.recurseSubmodules=false",
+    // What is fetched stays a pack, however small, which another run can have too.
+    "fetch.unpackLimit=1",
     // Both lead to hosts that were not checked.
     "http.followRedirects=false",
     "http.proxy=",
@@ -120,11 +122,18 @@ pub(crate) struct GitHome {
 }
 
 /// One git folder of the service, with the settings for running git on it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Git {
     home: Arc<GitHome>,
     access: GitAccess,
     extra: Vec<(String, OsString)>,
+}
+
+impl fmt::Debug for Git {
+    // Without the settings, which may contain a credential.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Git").field("access", &self.access).finish_non_exhaustive()
+    }
 }
 
 impl Git {

@@ -3,19 +3,22 @@
 mod archive;
 mod bare;
 mod directory;
+mod fill;
 mod fsync_tree;
 mod git;
 mod hard_links;
 mod quota;
 mod remove;
+mod reuse;
 mod run_folders;
+mod staging;
 #[cfg(test)]
 mod tests;
 mod tracked;
 mod writer;
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,14 +27,14 @@ use model::{Code, Refusal, Rules, RunId, Sha256, SkippedEntry};
 use rustix::fs::{Mode, RenameFlags};
 use rustix::io::Errno;
 
-use crate::base::manifest::{self, Head};
-use crate::base::{self, Base, BaseLru, GIT_NAME, MANIFEST_NAME};
-use crate::dir::{create_file, fresh_name, open_dir};
-use crate::git::{ConfineGit, Git, GitError, GitHome, make_home};
+use crate::base::{self, Base, BaseLru};
+use crate::dir::{fresh_name, open_dir};
+use crate::git::{ConfineGit, GitError, GitHome, make_home};
 use crate::{Workspace, guard};
 
 pub(crate) use bare::{make as make_bare, write_quoted};
 pub(crate) use git::FETCHED;
+pub use git::{GitCredential, GitToken};
 pub(crate) use remove::{all_in as remove_all_in, tree as remove_tree};
 pub use run_folders::RunFolder;
 pub(crate) use tracked::{folder_rules, is_folder_ignored};
@@ -39,7 +42,8 @@ pub(crate) use writer::stays_inside;
 
 use directory::FolderId;
 use quota::SkippedReport;
-use writer::ImportWriter;
+use reuse::BaseIndex;
+use staging::{Done, Staging};
 
 /// The prefix of a folder's name while it is imported. No run has such a name.
 const STAGING: &str = ".import-";
@@ -62,6 +66,8 @@ pub struct Workspaces {
     /// The service's own folders, which are never imported: they contain the database and the key.
     own: OwnFolders,
     limits: ImportLimits,
+    credentials: Vec<GitCredential>,
+    base_index: BaseIndex,
     base_lru: Arc<BaseLru>,
 }
 
@@ -117,6 +123,8 @@ pub enum ImportSource<'a> {
         url: String,
         /// A branch, tag or commit; `None` for HEAD.
         reference: Option<String>,
+        /// The name of the credential to send.
+        credential: Option<String>,
     },
     /// A git repository on this machine.
     GitLocal {
@@ -230,6 +238,8 @@ impl Workspaces {
             own: OwnFolders { paths: [data_dir, path.clone()], ids },
             path,
             limits: ImportLimits::default(),
+            credentials: Vec::new(),
+            base_index: BaseIndex::default(),
             base_lru: Arc::default(),
         })
     }
@@ -245,6 +255,31 @@ impl Workspaces {
     pub fn with_git(self, allowed_hosts: Vec<String>, confine: Option<Arc<dyn ConfineGit>>) -> Self {
         let home = GitHome { path: self.home.path.clone(), allowed_hosts, confine };
         Self { home: Arc::new(home), ..self }
+    }
+
+    /// Sets the credentials that git sources may name.
+    #[must_use]
+    pub fn with_credentials(self, credentials: Vec<GitCredential>) -> Self {
+        Self { credentials, ..self }
+    }
+
+    /// Checks that there is a credential `name` for `url`.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`, the same whether it does not exist or is for other repositories.
+    pub fn check_credential(&self, name: &str, url: &str) -> Result<(), Refusal> {
+        self.credential(name, url).map(drop)
+    }
+
+    fn credential(&self, name: &str, url: &str) -> Result<&GitCredential, Refusal> {
+        let found = self.credentials.iter().find(|credential| credential.name() == name && credential.covers(url));
+        found.ok_or_else(|| {
+            Refusal::invalid(
+                "the service has no such credential for the URL of the git source",
+                "Name a credential that the operator of the service has configured for this URL, or omit it.",
+            )
+        })
     }
 
     /// Returns the real path of `raw`, if it is under an import root and apart from the service's own folders.
@@ -304,6 +339,9 @@ impl Workspaces {
             Err(errno) => return Err(errno.into()),
         }
         rustix::fs::fsync(&self.dir)?;
+        if let Some((origin, commit)) = &done.reusable {
+            self.base_index.add(*origin, commit, run);
+        }
         watch.progress("done", done.files, done.bytes);
         let Done {
             base_commit,
@@ -315,67 +353,6 @@ impl Workspaces {
         } = done;
         let workspace = self.get(run)?;
         Ok(ImportedRun { workspace, base_commit, manifest_sha256, files, bytes, left_out, left_out_more: more })
-    }
-
-    fn fill(
-        &self,
-        staging: &Staging<'_>,
-        source: ImportSource<'_>,
-        rules: &Rules,
-        watch: &dyn ImportObserver,
-    ) -> Result<Done, ImportError> {
-        for folder in FOLDERS {
-            rustix::fs::mkdirat(&staging.dir, folder, Mode::RWXU)?;
-        }
-        run_folders::mark_unfinished(&staging.dir)?;
-        let git_dir = self.path.join(&staging.name).join(GIT_NAME);
-        bare::make(&git_dir)?;
-        let git = Git::new(git_dir, &self.home);
-        let repo = open_dir(&staging.dir, "repo")?;
-        let mut writer = ImportWriter::new(repo.try_clone()?, self.limits, watch);
-        let commit = self.copy(&git, source, watch, &mut writer)?;
-        hard_links::remove_revealing(&mut writer, repo.as_fd(), rules)?;
-        let folders = writer.folders()?;
-        let (mut rows, skipped) = writer.into_rows();
-        let entries = rows.len() + folders.len();
-        // The writer's own counts include files that it removed again.
-        let files = rows.len() as u64;
-        let bytes = rows.iter().filter(|row| row.mode != manifest::MODE_LINK).map(|row| row.stamp.size).sum();
-        let ignores = tracked::ignore_files(repo.as_fd(), &rows)?;
-        let base_commit = if let Some(commit) = commit {
-            commit
-        } else {
-            watch.progress("committing", files, bytes);
-            tracked::retain_tracked(&mut rows, &ignores);
-            bare::commit(&git, repo.as_fd(), &rows, watch)?
-        };
-        let head = Head { commit: base_commit.clone(), ignores };
-        let manifest_sha256 = manifest::digest(&rows);
-        create_file(&staging.dir, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
-        Ok(Done { base_commit, manifest_sha256, files, bytes, skipped, entries })
-    }
-
-    /// Copies the source's tree. Returns its commit if the source is a git repository.
-    fn copy(
-        &self,
-        git: &Git,
-        source: ImportSource<'_>,
-        watch: &dyn ImportObserver,
-        writer: &mut ImportWriter<'_>,
-    ) -> Result<Option<String>, ImportError> {
-        let (origin, reference) = match source {
-            ImportSource::Empty => return Ok(None),
-            ImportSource::Directory(path) => {
-                return directory::copy(&path, &self.own.ids, self.limits, writer).map(|()| None);
-            }
-            ImportSource::Archive(archive) => return archive::copy(archive, self.limits, writer).map(|()| None),
-            ImportSource::GitRemote { url, reference } => (git::Origin::Remote(url), reference),
-            ImportSource::GitLocal { path, reference } => {
-                let git_dir = git::find(&path, &|real| self.is_allowed(real))?;
-                (git::Origin::Local { path: git_dir, reads: self.import_roots.clone() }, reference)
-            }
-        };
-        git::copy(git, &origin, reference.as_deref(), self.limits, watch, writer).map(Some)
     }
 
     /// Opens `run`'s workspace.
@@ -420,6 +397,7 @@ impl Workspaces {
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         }
+        self.base_index.remove(run);
         // From here on the run is removed. If its files cannot be removed now, a sweep does it.
         rustix::fs::fsync(&self.dir)?;
         remove::tree(self.dir.as_fd(), trash.as_bytes())
@@ -442,46 +420,6 @@ fn own_folder() -> Refusal {
         "the path is inside the service's own data folder, or contains it",
         "Use another folder: a run must not see the database, the keys or the files of other runs.",
     )
-}
-
-/// The result of an import.
-struct Done {
-    base_commit: String,
-    manifest_sha256: Sha256,
-    files: u64,
-    bytes: u64,
-    skipped: SkippedReport,
-    /// The number of files and folders.
-    entries: usize,
-}
-
-/// A run's folder while it is imported. Dropping it removes it, unless it was kept.
-struct Staging<'a> {
-    workspaces: &'a Workspaces,
-    name: String,
-    dir: OwnedFd,
-    kept: bool,
-}
-
-impl<'a> Staging<'a> {
-    fn new(workspaces: &'a Workspaces) -> io::Result<Self> {
-        let name = workspaces.own_name(STAGING);
-        rustix::fs::mkdirat(&workspaces.dir, &*name, Mode::RWXU)?;
-        let dir = open_dir(&workspaces.dir, &*name)?;
-        Ok(Self { workspaces, name, dir, kept: false })
-    }
-}
-
-impl Drop for Staging<'_> {
-    fn drop(&mut self) {
-        if self.kept {
-            return;
-        }
-        if let Err(error) = remove::tree(self.workspaces.dir.as_fd(), self.name.as_bytes()) {
-            // The next start removes it.
-            tracing::warn!(%error, "the files of a failed import could not be removed");
-        }
-    }
 }
 
 fn exists(run: &RunId) -> Refusal {

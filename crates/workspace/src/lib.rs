@@ -34,7 +34,10 @@ pub use error::WorkspaceError;
 pub use export::Bundle;
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
-pub use import::{ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, RunFolder, Workspaces};
+pub use import::{
+    GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, RunFolder,
+    Workspaces,
+};
 pub use preview::Preview;
 pub use query::{
     BoundedEntries, Entry, EntryStat, EntryType, FindPosition, FindQuery, FindReport, FindSort, FoundFile, ListQuery,

@@ -92,9 +92,10 @@ async fn open_service(
     let (tokens, first_token) = Tokens::load(token_settings(config, derivation_key), ledger.as_ref()).await?;
     let checkpoints = signer::start(&config.checkpoints, Arc::clone(&ledger), lock.note()).await?;
     let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
-    let allowed_hosts = config.git_allow_hosts.clone();
+    let (allowed_hosts, credentials) = (config.git_allow_hosts.clone(), config.git_credentials.clone());
     let opened = tokio::task::spawn_blocking(move || {
-        Ok::<_, io::Error>(Workspaces::open(&data_dir, &import_roots)?.with_git(allowed_hosts, git))
+        let workspaces = Workspaces::open(&data_dir, &import_roots)?;
+        Ok::<_, io::Error>(workspaces.with_git(allowed_hosts, git).with_credentials(credentials))
     });
     let workspaces = opened.await.map_err(io::Error::other).flatten();
     let workspaces = Arc::new(workspaces.map_err(|error| StartError::data_dir(&error))?);
@@ -106,6 +107,11 @@ async fn open_service(
     let totals = ledger.storage_totals().await?;
     let engine = Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, tokens, totals);
     let service = Service::new(engine, checkpoints, config.http_limits.clone(), config.protect_metrics);
+    let closed = service.close_interrupted_imports().await;
+    let closed = closed.map_err(|error| StartError::failed("interrupted imports", &error))?;
+    if closed > 0 {
+        tracing::warn!(runs = closed, "closed runs whose import was interrupted");
+    }
     let recovered = reconcile::reconcile_all(&service).await;
     let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;
     if recovered > 0 {
@@ -152,7 +158,13 @@ async fn measure_unmeasured(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>) -
 /// either no caller got an answer for it, or the journal has it.
 async fn close(service: &Service, timeout: Duration) {
     service.tasks.close();
-    if tokio::time::timeout(timeout.max(MIN_WORK_TIMEOUT), service.tasks.wait()).await.is_err() {
+    let mut is_done = tokio::time::timeout(timeout.max(MIN_WORK_TIMEOUT), service.tasks.wait()).await.is_ok();
+    if !is_done {
+        // No caller waits for them any more.
+        service.imports.cancel_all();
+        is_done = tokio::time::timeout(MIN_WORK_TIMEOUT, service.tasks.wait()).await.is_ok();
+    }
+    if !is_done {
         tracing::warn!("work in progress is left to recovery at the next start");
     }
     let closed = async {

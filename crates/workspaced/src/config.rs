@@ -11,6 +11,7 @@ mod cli;
 mod cors;
 mod database_url;
 mod error;
+mod git_credentials;
 pub(crate) mod http_limits;
 mod limits;
 mod offline;
@@ -26,6 +27,7 @@ use axum::http::HeaderValue;
 use engine::admission::operators::OperatorIdentity;
 use engine::limits::Limits;
 use model::Profiles;
+use workspace::GitCredential;
 
 pub use self::cli::{Args, Command, OpenApiArgs, OpenApiVersion, ServeArgs};
 pub use self::error::ConfigError;
@@ -48,6 +50,8 @@ pub struct Config {
     pub(crate) import_roots: Vec<PathBuf>,
     /// Hosts that git sources may name although their addresses are not public.
     pub(crate) git_allow_hosts: Vec<String>,
+    /// Credentials that git sources may name.
+    pub(crate) git_credentials: Vec<GitCredential>,
     /// Origins of web pages whose scripts may call the service.
     pub(crate) cors_origins: Vec<HeaderValue>,
     pub(crate) profiles: Profiles,
@@ -98,6 +102,7 @@ impl Config {
             data_dir,
             import_roots: import_roots(settings.import_roots.unwrap_or_default())?,
             git_allow_hosts: git_allow_hosts(settings.git_allow_hosts.unwrap_or_default())?,
+            git_credentials: git_credentials::check(settings.git_credential.unwrap_or_default(), env)?,
             cors_origins: cors::origins(settings.cors_origins.unwrap_or_default())?,
             profiles: profiles(settings.profiles.as_deref())?,
             operators: operators::check(settings.operator.unwrap_or_default(), &[&operator_token, &audit_token])?,

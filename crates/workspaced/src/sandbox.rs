@@ -12,7 +12,7 @@ use landlock::{
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope, make_bitflags, path_beneath_rules,
 };
 use rustix::fs::Mode;
-use workspace::{ConfineGit, GitAccess};
+use workspace::{ConfineGit, GitAccess, GitCredential};
 
 use crate::config::{Config, ConfigError, SandboxMode};
 
@@ -199,6 +199,9 @@ impl AllowedPaths {
             folder
         }));
         let mut read = config.import_roots.clone();
+        // The folder: a token file is often replaced by another one.
+        let token_files = config.git_credentials.iter().filter_map(GitCredential::token_file);
+        read.extend(token_files.filter_map(Path::parent).map(Path::to_owned));
         read.extend(CONFIGURATION.map(PathBuf::from));
         read.extend(config.external_paths.database.iter().chain(&config.external_paths.certificates).cloned());
         let mut programs: Vec<_> = PROGRAMS.map(PathBuf::from).into();

@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ledger::{Entry, LedgerError, StoredRun};
+use ledger::{Entry, KeyedAnswer, LedgerError, StoredRun};
 use model::{
     Code, Disk, ImportReport, LogicalPath, Mount, PolicyOverrides, Refusal, Rules, Run, RunCounts, RunId, RunState,
     Sha256, Source, Token, Usage,
 };
 use serde::{Deserialize, Serialize};
+use tracing::Instrument as _;
 use workspace::{ListQuery, Tree};
 
 use super::{Origin, lifecycle, report_of};
@@ -20,7 +21,7 @@ use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::{IssueTokenRequest, IssuedToken};
 use crate::clock::{latest, new_run_id, now, now_plus};
 use crate::engine::{Caller, Engine};
-use crate::runs::import_registry::{CancelOnDrop, ImportGuard};
+use crate::runs::import_registry::ImportGuard;
 use crate::runs::quota::{NewRunSlot, RunDisk};
 
 const MAX_LABELS: usize = 64;
@@ -84,6 +85,15 @@ pub struct CreatedRun {
     pub token: IssuedToken,
 }
 
+/// When the creation of a run is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// After the import. If it fails there is no run.
+    AfterImport,
+    /// Once the run is stored as `preparing`. If the import fails the run is closed.
+    AtOnce,
+}
+
 /// A checked request.
 struct CheckedRequest {
     stored: StoredRun,
@@ -101,29 +111,33 @@ struct CheckedMounts {
 }
 
 impl Engine {
-    /// Creates a run. Nothing remains of it if that fails.
+    /// Creates a run. Goes on if the caller disconnects.
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST`, `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, and the refusals of the source.
+    /// `INVALID_REQUEST`, `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, and, if the answer comes after the import, the refusals of the
+    /// source. Nothing remains of the run then.
     pub async fn create_run(
         &self,
         request: CreateRunRequest,
         creator: Arc<OperatorIdentity>,
         caller: &Caller,
+        answer: Answer,
     ) -> Result<CreatedRun, CallError> {
-        self.create(request, creator, caller, None).await
+        let (engine, caller) = (self.clone(), caller.clone());
+        self.detached(async move { engine.create(request, creator, &caller, None, answer).await }).await
     }
 
-    /// As [`create_run`](Self::create_run), for a request that may be a keyed one.
+    /// As [`create_run`](Self::create_run), for a request that may be a keyed one. Must run as a task of its own.
     pub(crate) async fn create(
         &self,
         request: CreateRunRequest,
         creator: Arc<OperatorIdentity>,
         caller: &Caller,
         keyed: Option<KeyedRequest>,
+        answer: Answer,
     ) -> Result<CreatedRun, CallError> {
-        let (engine, caller) = (self.clone(), caller.clone());
+        let engine = self.clone();
         let mut checked = self.blocking(move || engine.check(request, keyed).map_err(CallError::from)).await?;
         checked.stored.run.created_by = Some(creator.name.clone());
         let run = checked.stored.run.run_id.clone();
@@ -133,9 +147,46 @@ impl Engine {
             return Err(exists(&run).into());
         }
         let slot = self.node.add_run()?;
-        let _cancel = CancelOnDrop(Arc::clone(&importing.import));
-        let engine = self.clone();
-        self.detached(async move { engine.import_and_store(checked, importing, slot, &creator, &caller).await }).await
+        match (answer, checked.origin.take()) {
+            (Answer::AtOnce, Some(origin)) => {
+                self.store_and_import(checked, origin, importing, slot, creator, caller).await
+            }
+            (_, origin) => {
+                checked.origin = origin;
+                self.import_and_store(checked, importing, slot, &creator, caller).await
+            }
+        }
+    }
+
+    /// Stores the run as `preparing`, and imports its files in the background.
+    async fn store_and_import(
+        &self,
+        checked: CheckedRequest,
+        origin: Origin,
+        importing: ImportGuard,
+        slot: NewRunSlot,
+        creator: Arc<OperatorIdentity>,
+        caller: &Caller,
+    ) -> Result<CreatedRun, CallError> {
+        let CheckedRequest { stored, token, issued, keyed, .. } = checked;
+        let id = stored.run.run_id.clone();
+        self.tokens.operators.check(&creator)?;
+        self.tokens.note(&token);
+        let mut entry = lifecycle::created(&stored.run, &token, caller, None);
+        let run = lifecycle::after_creation(&stored.run, &entry);
+        entry.keyed_answer = keyed.map(|keyed| keyed_answer(&keyed, &run, &issued));
+        let done = match self.store_run(&stored, &token, entry).await {
+            Ok(()) => Ok(CreatedRun { run, token: issued }),
+            Err(LedgerError::AlreadyExists) => return Err(exists(&id).into()),
+            // The run may be stored, and must not stay `preparing` then.
+            Err(error @ LedgerError::InDoubt(_)) => Err(error.into()),
+            Err(error) => return Err(error.into()),
+        };
+        slot.keep();
+        let (engine, caller) = (self.clone(), caller.clone());
+        let import = async move { engine.import_stored(&id, importing, origin, &creator, &caller).await };
+        self.tasks.spawn(import.in_current_span());
+        done
     }
 
     async fn import_and_store(
@@ -150,7 +201,7 @@ impl Engine {
         let id = stored.run.run_id.clone();
         let mut manifest_sha256 = None;
         if let Some(origin) = origin {
-            let imported = self.import(&id, &importing, origin).await?;
+            let imported = self.import(&id, &importing, origin, Some(self.limits.request_timeout)).await?;
             stored.run.state = RunState::Open;
             stored.run.import = report_of(&imported);
             stored.run.disk = Disk { bytes: imported.bytes, files: imported.files };
@@ -168,10 +219,7 @@ impl Engine {
         let mut entry = lifecycle::created(&stored.run, &token, caller, manifest_sha256);
         // The ledger links the same draft to the same head.
         let run = lifecycle::after_creation(&stored.run, &entry);
-        entry.keyed_answer = keyed.map(|keyed| {
-            let without_secret = CreatedRun { run: run.clone(), token: issued.with_secret(String::new()) };
-            (keyed.answer(&without_secret), latest())
-        });
+        entry.keyed_answer = keyed.map(|keyed| keyed_answer(&keyed, &run, &issued));
         if let Err(error) = self.store_run(&stored, &token, entry).await {
             // If the outcome is uncertain, the files stay: the next start removes them if the ledger does not have the run.
             if has_files && !matches!(error, LedgerError::InDoubt(_)) {
@@ -257,16 +305,23 @@ impl Engine {
             Source::Empty {} => Origin::Empty,
             Source::Archive {} => return Ok(None),
             Source::Directory { path } => Origin::Directory(self.workspaces.allow(path)?.into()),
-            Source::Git { url, reference } => {
-                let reference = reference.clone();
+            Source::Git { url, reference, credential } => {
+                let (reference, credential) = (reference.clone(), credential.clone());
                 if let Some(reference) = &reference {
                     check_reference(reference)?;
                 }
                 match url.split_once("://") {
+                    None if credential.is_some() => {
+                        let hint = "Omit it, or give the repository's `https://` URL.";
+                        return Err(Refusal::invalid("`source.credential` is for `https` URLs only", hint));
+                    }
                     None => Origin::GitLocal { path: self.workspaces.allow(url)?.into(), reference },
                     Some(("https", rest)) => {
                         check_remote(rest)?;
-                        Origin::GitRemote { url: url.clone(), reference }
+                        if let Some(name) = &credential {
+                            self.workspaces.check_credential(name, url)?;
+                        }
+                        Origin::GitRemote { url: url.clone(), reference, credential }
                     }
                     Some(_) => {
                         let hint = "Give a URL that begins with `https://`, or a path under an import root.";
@@ -318,6 +373,12 @@ fn top_level(path: &Path, rules: &Rules) -> Result<Vec<String>, Refusal> {
     };
     let listing = tree.list(rules, &query, &AtomicBool::new(false)).map_err(|_| unusable())?;
     Ok(listing.entries.into_iter().map(|entry| entry.path).collect())
+}
+
+/// Returns the answer to a keyed request as it is stored: without the token's secret.
+fn keyed_answer(keyed: &KeyedRequest, run: &Run, issued: &IssuedToken) -> (KeyedAnswer, String) {
+    let without_secret = CreatedRun { run: run.clone(), token: issued.with_secret(String::new()) };
+    (keyed.answer(&without_secret), latest())
 }
 
 /// Returns the error of a second attempt, which leaves the outcome of the first one uncertain.
@@ -394,8 +455,9 @@ fn check_no_credentials(source: &Source) -> Result<(), Refusal> {
     match source {
         Source::Empty {} | Source::Archive {} => Ok(()),
         Source::Directory { path } => no_credential("source.path", path, hint),
-        Source::Git { url, reference } => {
+        Source::Git { url, reference, credential } => {
             no_credential("source.url", url, hint)?;
+            no_credential("source.credential", credential.as_deref().unwrap_or_default(), hint)?;
             no_credential("source.ref", reference.as_deref().unwrap_or_default(), hint)
         }
     }

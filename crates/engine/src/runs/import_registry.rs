@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use model::{Disk, DiskChange, Policy, Refusal, Run, RunId, RunState};
+use model::{Disk, DiskChange, ImportReport, Policy, Refusal, Run, RunId, RunState};
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 use workspace::ImportObserver;
 
 use crate::runs::quota::Reservation;
@@ -28,7 +29,7 @@ pub struct Import {
     files: AtomicU64,
     bytes: AtomicU64,
     logged: AtomicU64,
-    cancelled: AtomicBool,
+    cancelled: CancellationToken,
     /// The disk space of the files so far; `None` once the run accounts for it.
     disk: Mutex<Option<Reservation>>,
 }
@@ -55,7 +56,7 @@ impl ImportRegistry {
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             logged: AtomicU64::new(0),
-            cancelled: AtomicBool::new(false),
+            cancelled: CancellationToken::new(),
             disk: Mutex::new(Some(disk)),
         });
         table.insert(import.run.run_id.clone(), Arc::clone(&import));
@@ -72,6 +73,18 @@ impl ImportRegistry {
         self.0.lock().get(run).map(|import| import.run())
     }
 
+    /// Cancels the import of `run`, if one is in progress.
+    pub(crate) fn cancel(&self, run: &RunId) {
+        if let Some(import) = self.0.lock().get(run) {
+            import.cancelled.cancel();
+        }
+    }
+
+    /// Cancels every import, because the service stops.
+    pub fn cancel_all(&self) {
+        self.0.lock().values().for_each(|import| import.cancelled.cancel());
+    }
+
     /// Returns every run whose import is in progress, by time of creation.
     pub(crate) fn all(&self) -> Vec<Run> {
         let mut runs: Vec<_> = self.0.lock().values().map(|import| import.run()).collect();
@@ -84,6 +97,16 @@ impl Import {
     /// Returns the policy of the run.
     pub(crate) fn policy(&self) -> &Policy {
         &self.run.policy
+    }
+
+    /// Returns when the import is cancelled.
+    pub(crate) async fn until_cancelled(&self) {
+        self.cancelled.cancelled().await;
+    }
+
+    /// Returns the report of the import so far.
+    pub(crate) fn report(&self) -> ImportReport {
+        self.run().import
     }
 
     fn run(&self) -> Run {
@@ -125,13 +148,13 @@ impl ImportObserver for Import {
     }
 
     fn cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        self.cancelled.is_cancelled()
     }
 }
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        self.0.cancelled.store(true, Ordering::Relaxed);
+        self.0.cancelled.cancel();
     }
 }
 

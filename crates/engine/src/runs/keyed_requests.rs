@@ -14,7 +14,7 @@ use crate::admission::operators::manage::{CreateOperatorRequest, CreatedOperator
 use crate::admission::tokens::{IssueTokenRequest, IssuedToken, Tokens};
 use crate::clock::latest;
 use crate::engine::{Caller, Engine};
-use crate::runs::{CreateRunRequest, CreatedRun};
+use crate::runs::{Answer, CreateRunRequest, CreatedRun};
 
 /// An answer that contains a token.
 trait WithToken: DeserializeOwned {
@@ -81,11 +81,12 @@ impl Engine {
         creator: Arc<OperatorIdentity>,
         caller: &Caller,
         keyed: KeyedRequest,
+        answer: Answer,
     ) -> Result<CreatedRun, CallError> {
         let (engine, caller) = (self.clone(), caller.clone());
         // Boxed, so that requests without a key do not carry its size.
         let work = async move {
-            Box::pin(engine.once(&keyed, engine.create(request, creator, &caller, Some(keyed.clone())))).await
+            Box::pin(engine.once(&keyed, engine.create(request, creator, &caller, Some(keyed.clone()), answer))).await
         };
         Box::pin(self.detached(work)).await
     }

@@ -70,6 +70,12 @@ pub(crate) fn expired(run: &RunId, expires_at: &str) -> Entry {
     entry(run, None, "run.close", members(&input), Some(RunChange::Close { at: expires_at.to_owned() }))
 }
 
+/// The record of a run that closes because its import has failed.
+pub(crate) fn import_failed(run: &RunId, at: &str, import: ImportReport) -> Entry {
+    let input = json!({ "cause": "import", "error": import.error });
+    entry(run, None, "run.close", members(&input), Some(RunChange::FailImport { at: at.to_owned(), import }))
+}
+
 /// The record of a run's deletion.
 pub(crate) fn deleted(run: &RunId, caller: &Caller, at: &str) -> Entry {
     let input = json!({ "cause": "request" });
@@ -107,7 +113,7 @@ pub(crate) fn shown_source(source: &Source) -> Value {
     match source {
         Source::Empty {} | Source::Archive {} => to_value(source),
         Source::Directory { path } => json!({ "type": "directory", "pathSha256": Sha256::of(path.as_bytes()) }),
-        Source::Git { url, reference } => {
+        Source::Git { url, reference, credential } => {
             let mut value = if url.starts_with("https://") {
                 json!({ "type": "git", "url": model::redact(url) })
             } else {
@@ -115,6 +121,9 @@ pub(crate) fn shown_source(source: &Source) -> Value {
             };
             if let Some(reference) = reference {
                 value["ref"] = Value::from(reference.as_str());
+            }
+            if let Some(credential) = credential {
+                value["credential"] = Value::from(credential.as_str());
             }
             value
         }

@@ -23,7 +23,7 @@ mod tests {
     use engine::admission::tokens::{IssueTokenRequest, TokenSettings, Tokens};
     use engine::engine::Caller;
     use engine::limits::Limits;
-    use engine::runs::CreateRunRequest;
+    use engine::runs::{Answer, CreateRunRequest};
     use engine::{CallError, tools};
     use model::{OperatorName, Profiles, RecordFile, RunId, Scope};
     use rstest::rstest;
@@ -87,7 +87,10 @@ mod tests {
             let policy = json!({"profile": "SUPERVISED_PR", "requireApprovalIf": ["deletesFile"]});
             let request = json!({"runId": id, "source": {"type": "empty"}, "policy": policy});
             let request: CreateRunRequest = serde_json::from_value(request).unwrap();
-            self.engine.create_run(request, operator(), &Caller::of_operator(&operator())).await.unwrap();
+            self.engine
+                .create_run(request, operator(), &Caller::of_operator(&operator()), Answer::AfterImport)
+                .await
+                .unwrap();
             let run = RunId::parse(&id).unwrap();
             self.write(&run, "kept.txt", "one\n", None).await.unwrap();
             let expected = model::Sha256::of(b"one\n").to_string();
@@ -304,7 +307,15 @@ mod tests {
             let keyed = KeyedRequest::new("operator:test", &format!("key-{number}"), "run.create", &body.to_string());
             let create = async || {
                 let request: CreateRunRequest = serde_json::from_value(body.clone()).unwrap();
-                rig.engine.create_run_once(request, operator(), &Caller::of_operator(&operator()), keyed.clone()).await
+                rig.engine
+                    .create_run_once(
+                        request,
+                        operator(),
+                        &Caller::of_operator(&operator()),
+                        keyed.clone(),
+                        Answer::AfterImport,
+                    )
+                    .await
             };
             rig.ledger.arm(number, mode);
             let first = create().await;

@@ -11,6 +11,8 @@ pub(crate) const INSERT_TOKEN: &str = "INSERT INTO token (run_no, secret_sha256,
     SELECT run_no, $2, $3, $4, $5, $6 FROM run WHERE run_id = $1";
 pub(crate) const OPEN_RUN: &str = "UPDATE run SET base_commit = $2, import_report = $3, state = 'open' \
     WHERE run_id = $1 AND state = 'preparing'";
+pub(crate) const FAIL_IMPORT: &str = "UPDATE run SET closed_at = $2, import_report = $3, state = 'closed' \
+    WHERE run_id = $1 AND state = 'preparing'";
 pub(crate) const SET_STATE: &str = "UPDATE run SET state = CASE state WHEN 'deleted' THEN state ELSE $2 END, \
     closed_at = coalesce(closed_at, $3) WHERE run_id = $1";
 pub(crate) const SET_LABELS: &str = "UPDATE run SET labels = $2 WHERE run_id = $1";

@@ -78,7 +78,7 @@ async fn a_run_is_opened_and_closed_once(#[values(Backend::Sqlite, Backend::Post
     new.run.base_commit = None;
     db.ledger.create_run(&new, &new_token("r1", "tok-1"), vec![]).await.unwrap();
     let left_out = vec![SkippedEntry { path: "a/.git".into(), reason: "git-internal".into() }];
-    let import = ImportReport { files: 7, bytes: 8, left_out, left_out_more: 0, progress: "done".into() };
+    let import = ImportReport { files: 7, bytes: 8, left_out, left_out_more: 0, progress: "done".into(), error: None };
     assert!(db.ledger.open_run(&new.run.run_id, "beef", &import).await.unwrap());
     let open = stored(&db, "r1").await.run;
     assert_eq!((open.state, open.base_commit.as_deref(), open.import), (RunState::Open, Some("beef"), import));

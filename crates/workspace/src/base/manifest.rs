@@ -197,6 +197,22 @@ impl Manifest {
         self.files[file.0 as usize].mode
     }
 
+    /// Returns the path of every folder, each after the one above it.
+    pub(crate) fn sorted_folders(&self) -> Vec<&[u8]> {
+        let mut folders: Vec<_> = self.by_path.keys().map(|path| &**path).collect();
+        folders.sort_unstable();
+        folders
+    }
+
+    /// Returns the files of `folder` as rows.
+    pub(crate) fn rows_in(&self, path: &[u8], folder: FolderIndex) -> impl Iterator<Item = (FileIndex, Row)> {
+        self.files_in(folder).map(FileIndex).map(move |index| {
+            let (oid, sha256) = self.hashes[index.0 as usize];
+            let File { mode, stamp, .. } = self.files[index.0 as usize];
+            (index, Row { path: self.path(path, index), mode, oid, sha256, stamp })
+        })
+    }
+
     pub(crate) fn size(&self, file: FileIndex) -> u64 {
         self.files[file.0 as usize].stamp.size
     }

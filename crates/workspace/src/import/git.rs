@@ -3,7 +3,9 @@
 //! Nothing is checked out, so no filter, hook or attribute of the source can run. The program that serves a local source runs
 //! with an environment in which only the service's own configuration can name programs.
 
+mod credential;
 mod find;
+mod refs;
 mod remote;
 #[cfg(test)]
 mod tests;
@@ -18,6 +20,7 @@ use super::writer::ImportWriter;
 use super::{ImportError, ImportLimits, ImportObserver, bare};
 use crate::git::{Bounds, Git, GitError};
 
+pub use credential::{GitCredential, GitToken};
 pub(super) use find::find;
 
 /// The time limit of a fetch.
@@ -26,8 +29,11 @@ const FETCH_TIME: Duration = Duration::from_mins(15);
 pub(crate) const FETCHED: &str = "refs/workspaced/base";
 
 /// Where to fetch from.
-pub(super) enum Origin {
-    Remote(String),
+pub(super) enum Origin<'a> {
+    Remote {
+        url: String,
+        credential: Option<&'a GitCredential>,
+    },
     Local {
         /// Its git folder.
         path: PathBuf,
@@ -36,37 +42,54 @@ pub(super) enum Origin {
     },
 }
 
-/// Fetches one commit into `git`'s folder, writes its tree with `writer`, and returns the commit.
-pub(super) fn copy(
-    git: &Git,
-    origin: &Origin,
-    reference: Option<&str>,
+/// A repository, and the commit of it that an import asks for.
+pub(super) struct GitSource<'a> {
+    /// Git on the folder that receives the objects, without network and without access to the source.
+    git: &'a Git,
+    /// Git on the same folder, which reaches the source.
+    remote: Git,
+    reference: &'a str,
     limits: ImportLimits,
-    watch: &dyn ImportObserver,
-    writer: &mut ImportWriter<'_>,
-) -> Result<String, ImportError> {
-    let reference = reference.map_or(Ok("HEAD"), check_reference)?;
-    watch.progress("fetching", 0, 0);
-    let source = match origin {
-        Origin::Remote(url) => {
-            let remote = remote::judge(url, git.allowed_hosts())?;
-            let mut settings = vec![("remote.origin.url", remote.url)];
-            settings.extend(remote.resolve.as_deref().map(|resolve| ("http.curloptResolve", resolve)));
-            git.clone().with_settings(&settings).with_env("GIT_ALLOW_PROTOCOL", "https").connecting(remote.port)
-        }
-        Origin::Local { path, reads } => git
-            .clone()
-            .with_settings(&[("remote.origin.url", path.to_str().ok_or_else(no_repository)?)])
-            .with_env("GIT_ALLOW_PROTOCOL", "file")
-            .reading(reads),
-    };
-    let fetch = Fetch { git: &source, limits, watch };
-    let commit = fetch.commit(reference)?;
-    watch.progress("writing", 0, 0);
-    // The fetched objects are read by a git without network and without access to the source.
-    let entries = tree::list(git, &commit, limits, watch, writer)?;
-    tree::write(git, &entries, watch, writer)?;
-    Ok(commit)
+    watch: &'a dyn ImportObserver,
+}
+
+impl<'a> GitSource<'a> {
+    /// Checks where `origin` leads and what `reference` names, and reads the credential.
+    pub(super) fn new(
+        git: &'a Git,
+        origin: &Origin<'_>,
+        reference: Option<&'a str>,
+        limits: ImportLimits,
+        watch: &'a dyn ImportObserver,
+    ) -> Result<Self, ImportError> {
+        let reference = reference.map_or(Ok("HEAD"), check_reference)?;
+        let remote = match origin {
+            Origin::Remote { url, credential } => {
+                let judged = remote::judge(url, git.allowed_hosts())?;
+                let mut settings = vec![("remote.origin.url", judged.url)];
+                settings.extend(judged.resolve.as_deref().map(|resolve| ("http.curloptResolve", resolve)));
+                let header = credential.map(|credential| credential.header(url)).transpose()?;
+                settings.extend(header.as_ref().map(|(key, value)| (key.as_str(), value.as_str())));
+                git.clone().with_settings(&settings).with_env("GIT_ALLOW_PROTOCOL", "https").connecting(judged.port)
+            }
+            Origin::Local { path, reads } => git
+                .clone()
+                .with_settings(&[("remote.origin.url", path.to_str().ok_or_else(no_repository)?)])
+                .with_env("GIT_ALLOW_PROTOCOL", "file")
+                .reading(reads),
+        };
+        Ok(Self { git, remote, reference, limits, watch })
+    }
+
+    /// Fetches the commit, writes its tree with `writer`, and returns the commit.
+    pub(super) fn copy(&self, writer: &mut ImportWriter<'_>) -> Result<String, ImportError> {
+        self.watch.progress("fetching", 0, 0);
+        let commit = self.commit()?;
+        self.watch.progress("writing", 0, 0);
+        let entries = tree::list(self.git, &commit, self.limits, self.watch, writer)?;
+        tree::write(self.git, &entries, self.watch, writer)?;
+        Ok(commit)
+    }
 }
 
 /// Checks that `reference` is the name of a branch, tag or commit that git cannot take for anything else.
@@ -98,15 +121,10 @@ fn no_repository() -> ImportError {
     .into()
 }
 
-struct Fetch<'a> {
-    git: &'a Git,
-    limits: ImportLimits,
-    watch: &'a dyn ImportObserver,
-}
-
-impl Fetch<'_> {
-    /// Fetches the commit that `reference` names, with as little else as possible.
-    fn commit(&self, reference: &str) -> Result<String, ImportError> {
+impl GitSource<'_> {
+    /// Fetches the commit, with as little else as possible.
+    fn commit(&self) -> Result<String, ImportError> {
+        let reference = self.reference;
         match self.fetch(&[&format!("+{reference}:{FETCHED}")], "--depth=1") {
             Ok(()) => return self.resolve(FETCHED),
             Err(ImportError::Refused(refusal)) if !may_be_commit(reference) => return Err(refusal.into()),
@@ -134,7 +152,7 @@ impl Fetch<'_> {
             bytes > self.limits.max_bytes || quota(bytes).is_err()
         };
         let bounds = Bounds { time: FETCH_TIME, stop: &|| self.watch.cancelled(), too_much: &too_much };
-        let fetched = self.git.output(&args, 64 * 1024, &bounds);
+        let fetched = self.remote.output(&args, 64 * 1024, &bounds);
         fetched.map_err(|error| match quota(bare::size(self.git.dir())) {
             Err(refusal) => refusal.into(),
             Ok(()) => fetch_error(error),

@@ -44,9 +44,10 @@ impl EntryQuota {
 }
 
 /// The entries that an import has skipped, bounded in number and in bytes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct SkippedReport {
     pub(super) entries: Vec<SkippedEntry>,
+    #[serde(skip)]
     bytes: usize,
     /// How many more were skipped.
     pub(super) more: u64,

@@ -21,7 +21,7 @@ use crate::stamp::FileStamp;
 /// How many entries lie between two reports of progress.
 const REPORT_INTERVAL: u64 = 200;
 /// The size of a folder or link for the quota, since it has no bytes of its own.
-const ENTRY_BYTES: u64 = 4096;
+pub(crate) const ENTRY_BYTES: u64 = 4096;
 /// How much is read at once.
 const BUFFER_BYTES: usize = 256 * 1024;
 

@@ -64,6 +64,22 @@ pub(crate) struct OperatorSetting {
     pub(crate) scopes: Vec<Scope>,
 }
 
+/// One `[[git_credential]]` of the file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GitCredentialSetting {
+    pub(crate) name: String,
+    #[serde(alias = "url-prefix")]
+    pub(crate) url_prefix: String,
+    pub(crate) username: Option<String>,
+    /// A file with the token.
+    #[serde(alias = "token-file")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The name of an environment variable with the token.
+    #[serde(alias = "token-env")]
+    pub(crate) token_env: Option<String>,
+}
+
 /// Settings as written. A missing one has a default.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -106,6 +122,10 @@ pub(crate) struct Settings {
     /// Operators, only in the file: `[[operator]]` with `name`, `token_sha256` and `scopes`.
     #[arg(skip)]
     pub(crate) operator: Option<Vec<OperatorSetting>>,
+    /// Credentials of git sources, only in the file: `[[git_credential]]` with `name`, `url_prefix`, `username`, and
+    /// `token_file` or `token_env`.
+    #[arg(skip)]
+    pub(crate) git_credential: Option<Vec<GitCredentialSetting>>,
     /// Format of the log on standard error [default: text]
     #[arg(long, env = "WORKSPACED_LOG_FORMAT", value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
@@ -272,7 +292,7 @@ impl Settings {
             };
         }
         or! {
-            listen data_dir database_url import_roots git_allow_hosts cors_origins profiles protect_metrics operator
+            listen data_dir database_url import_roots git_allow_hosts cors_origins profiles protect_metrics operator git_credential
             log_format log sandbox max_connections
             header_timeout_seconds body_timeout_seconds min_bytes_per_second idle_timeout_seconds
             request_timeout_seconds max_body_bytes max_body_memory_bytes max_answer_memory_bytes max_archive_bytes

@@ -3,5 +3,6 @@
 pub(crate) mod compression;
 pub(crate) mod cors;
 pub(crate) mod idempotency_key;
+pub(crate) mod prefer;
 pub(crate) mod rate_limit;
 pub(crate) mod request_ids;

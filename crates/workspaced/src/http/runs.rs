@@ -8,11 +8,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use model::{Run, RunId, TokenId, json};
+use model::{Run, RunId, RunState, Source, TokenId, json};
 use serde::Serialize;
 
 use crate::http::auth::{Operator, Reviewer, RunViewer};
 use crate::http::conventions::idempotency_key::{DESCRIPTION as IDEMPOTENCY_KEY, created_at, keyed_request};
+use crate::http::conventions::prefer::{applied_async, prefers_async};
 use crate::http::extract::{Json, JsonBytes, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
@@ -22,19 +23,29 @@ use engine::page::{List, Page, Paging};
 use engine::runs::listing::RunQuery;
 use engine::runs::own_view::OwnRun;
 use engine::runs::update::UpdateRunRequest;
-use engine::runs::{CreateRunRequest, CreatedRun};
+use engine::runs::{Answer, CreateRunRequest, CreatedRun};
 
 /// Create a run
 ///
 /// The response is sent once the run is `open`; until then lists show it as `preparing`, with the progress of its import.
-/// If the import fails there is no run. A run with an `archive` source is returned at once and stays `preparing` until the
+/// If the import fails there is no run. With `Prefer: respond-async` the response is sent at once, and the import continues:
+/// `GET /v1/runs/{run}` shows its progress; a run whose import fails is closed, and `import.error` says why. Closing the run
+/// cancels its import. A closed connection cancels neither. A run with an `archive` source is returned at once and stays `preparing` until the
 /// archive is uploaded. The token's secret is returned only here, and to repetitions under the same `Idempotency-Key`.
 #[utoipa::path(
     post, path = "/v1/runs", tag = "runs", operation_id = "createRun", request_body = CreateRunRequest,
-    params(("Idempotency-Key" = Option<String>, Header, description = IDEMPOTENCY_KEY, max_length = 128)),
+    params(
+        ("Idempotency-Key" = Option<String>, Header, description = IDEMPOTENCY_KEY, max_length = 128),
+        ("Prefer" = Option<String>, Header, description = "`respond-async`: respond before the import.")
+    ),
     responses(
         (status = 201, description = "The run and its first token.", body = CreatedRun,
             headers(("Location" = String, description = "The URL path of the run."))),
+        (status = 202, description = "The run, which is `preparing`, and its first token.", body = CreatedRun,
+            headers(
+                ("Location" = String, description = "The URL path of the run."),
+                ("Preference-Applied" = String, description = "`respond-async`.")
+            )),
         (status = 409, description = "`ALREADY_EXISTS`: a run with this ID exists; `IDEMPOTENCY_KEY_REUSED`.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
@@ -48,11 +59,18 @@ pub(crate) async fn create_run(
 ) -> Result<Response, Problem> {
     let request = json::parse_into(&body)?;
     let (caller, creator) = (operator.caller(), Arc::clone(&operator.operator));
+    let answer = if prefers_async(&headers) { Answer::AtOnce } else { Answer::AfterImport };
     let created = match keyed_request(&caller.actor, &headers, "run.create", &body)? {
-        None => service.create_run(request, creator, &caller).await?,
-        Some(keyed) => service.create_run_once(request, creator, &caller, keyed).await?,
+        None => service.create_run(request, creator, &caller, answer).await?,
+        Some(keyed) => service.create_run_once(request, creator, &caller, keyed, answer).await?,
     };
-    Ok(created_at(&format!("/v1/runs/{}", created.run.run_id), created))
+    // A repetition under a key gets the first answer, whatever it prefers.
+    let is_importing = created.run.state == RunState::Preparing && created.run.source != Source::Archive {};
+    let mut response = created_at(&format!("/v1/runs/{}", created.run.run_id), created);
+    if is_importing {
+        applied_async(&mut response);
+    }
+    Ok(response)
 }
 
 /// List runs

@@ -1,6 +1,7 @@
 //! Runs: creation from a source, lifecycle, queries, history and exports.
 
 mod archive_sources;
+mod async_creation;
 mod exports;
 mod git_remotes;
 mod history;
@@ -8,6 +9,7 @@ mod in_flight_calls;
 mod lifecycle;
 mod listing;
 mod own_view;
+mod private_git;
 mod run_queries;
 mod sources;
 mod updates;

@@ -56,7 +56,7 @@ pub(super) fn judge<'a>(url: &'a str, allowed: &[String]) -> Result<Remote<'a>, 
 }
 
 /// Returns the host, without brackets, and the port.
-fn parse(url: &str) -> Result<(&str, u16), Refusal> {
+pub(super) fn parse(url: &str) -> Result<(&str, u16), Refusal> {
     let is_https = url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
     if !is_https || url.len() > 2048 || !url.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(bad_address());
@@ -205,7 +205,16 @@ mod tests {
             "https://0x7f.0.0.1/a",
             "https://0x7f000001/a",
             "https://017700000001/a",
+            "https://0177.0.0.01/a",
+            "https://0x7f.1/a",
             "https://[::1]/a",
+            "https://[::127.0.0.1]/a",
+            "https://[::ffff:7f00:1]/a",
+            "https://[0:0:0:0:0:ffff:0a00:0001]/a",
+            "https://[fd00::1]/a",
+            "https://[ff02::1]/a",
+            "https://[64:ff9b::a9fe:a9fe]/a",
+            "https://100.64.0.1/a",
             "https://[::ffff:127.0.0.1]:443/a",
             "https://0.0.0.0/a",
             "https://169.254.169.254/latest",

@@ -126,13 +126,15 @@ fn only_https_addresses_are_taken_and_none_is_shown() {
         "https://a b/secret",
         "",
     ] {
-        let refusal = refused(rig.import("r", ImportSource::GitRemote { url: url.to_owned(), reference: None }));
+        let refusal = refused(
+            rig.import("r", ImportSource::GitRemote { url: url.to_owned(), reference: None, credential: None }),
+        );
         assert_eq!(refusal.code, Code::InvalidRequest);
         assert!(!format!("{refusal:?}").contains("secret"), "{refusal:?}");
     }
     // No server listens at this address.
     let url = "https://user:secret@127.0.0.1:1/a.git".to_owned();
-    let refusal = refused(rig.import("r", ImportSource::GitRemote { url, reference: None }));
+    let refusal = refused(rig.import("r", ImportSource::GitRemote { url, reference: None, credential: None }));
     assert_eq!(refusal.code, Code::InvalidRequest);
     assert!(!format!("{refusal:?}").contains("secret"), "{refusal:?}");
     assert_eq!(rig.names(), [".git-home"]);

@@ -6,7 +6,7 @@ use axum::http::{HeaderName, HeaderValue, Method, header};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 /// Headers of responses that a script may read, in addition to those that it always may.
-const EXPOSED: [HeaderName; 13] = [
+const EXPOSED: [HeaderName; 14] = [
     header::ACCEPT_RANGES,
     header::ALLOW,
     header::CONTENT_DISPOSITION,
@@ -14,6 +14,7 @@ const EXPOSED: [HeaderName; 13] = [
     header::ETAG,
     header::LOCATION,
     header::RETRY_AFTER,
+    HeaderName::from_static("preference-applied"),
     HeaderName::from_static("ratelimit"),
     HeaderName::from_static("ratelimit-policy"),
     HeaderName::from_static("workspaced-call"),

@@ -1,0 +1,184 @@
+//! `Prefer: respond-async`: the run is answered before its import, and no import leaves it `preparing`.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::private_git;
+use crate::harness::{Answer, Backend, Client, Server, items, put};
+
+async fn post_async(client: &Client, key: Option<&str>, body: &Value) -> Answer {
+    let mut request = client.request(Method::POST, "/v1/runs").header("prefer", "respond-async").json(body);
+    if let Some(key) = key {
+        request = request.header("idempotency-key", key);
+    }
+    client.send(request).await
+}
+
+/// Returns the run once `is_done`.
+async fn until(client: &Client, run: &str, is_done: impl Fn(&Value) -> bool) -> Value {
+    for _ in 0..1000 {
+        let answer = client.get(&format!("/v1/runs/{run}")).await;
+        if answer.status == 200 && is_done(&answer.json()) {
+            return answer.json();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the run {run} does not change: {}", client.get(&format!("/v1/runs/{run}")).await.text());
+}
+
+fn is_in(state: &'static str) -> impl Fn(&Value) -> bool {
+    move |run| run["state"] == state
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_answer_comes_before_the_import(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let operator = server.operator();
+    let (folder, commit) = server.repository(&[("a.txt", "a\n")]);
+    let template = server.template(&[("a.txt", "a\n")]);
+    for source in [
+        json!({"type": "git", "url": folder}),
+        json!({"type": "directory", "path": template}),
+        json!({"type": "empty"}),
+    ] {
+        let created = post_async(&operator, None, &json!({ "source": source })).await;
+        assert_eq!(created.header("preference-applied"), "respond-async");
+        let body = created.is(202);
+        assert_eq!(body["run"]["state"], "preparing");
+        assert_eq!(body["run"]["import"]["progress"], "waiting");
+        let id = body["run"]["runId"].as_str().unwrap();
+        assert_eq!(created.header("location"), format!("/v1/runs/{id}"));
+        let open = until(&operator, id, is_in("open")).await;
+        assert_eq!(open["import"]["progress"], "done");
+        assert!(open["import"].get("error").is_none());
+        let run = server.run_from(&body).await;
+        assert_eq!(run.ok("diff_workspace", json!({})).await["filesChanged"], 0);
+        let tools: Vec<_> =
+            run.audit().await.iter().map(|record| record["tool"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(tools[..2], ["run.create", "run.import"]);
+        assert_eq!(run.verify().await["intact"], true);
+        if source["type"] == "git" {
+            assert_eq!(open["baseCommit"], commit.as_str());
+        }
+        if source["type"] != "empty" {
+            assert_eq!(run.on_disk("a.txt"), "a\n");
+        }
+    }
+    // An archive is uploaded next, so there is nothing to wait for.
+    let archive = post_async(&operator, None, &json!({"source": {"type": "archive"}})).await;
+    assert!(archive.status == 201 && archive.headers.get("preference-applied").is_none());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_repetition_under_a_key_gets_the_first_answer(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::shared(backend).await;
+    let operator = server.operator();
+    let body = json!({"source": {"type": "directory", "path": server.template(&[("a", "a")])}});
+    let key = format!("async-{backend:?}");
+    let first = post_async(&operator, Some(&key), &body).await;
+    until(&operator, first.is(202)["run"]["runId"].as_str().unwrap(), is_in("open")).await;
+    let again = post_async(&operator, Some(&key), &body).await;
+    assert_eq!((again.status, &again.body), (202, &first.body));
+    let request = operator.request(Method::POST, "/v1/runs").header("idempotency-key", &key).json(&body);
+    let without = operator.send(request).await;
+    assert_eq!((without.status, &without.body), (202, &first.body));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_failed_import_closes_the_run_and_says_why(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let operator = server.operator();
+    let (folder, _) = server.repository(&[("a.txt", "a\n")]);
+    let invalid = json!({"source": {"type": "git", "url": "/etc"}});
+    post_async(&operator, None, &invalid).await.refused("INVALID_REQUEST");
+    let body = json!({"source": {"type": "git", "url": folder, "ref": "missing"}});
+    let created = post_async(&operator, None, &body).await.is(202);
+    let id = created["run"]["runId"].as_str().unwrap();
+    let closed = until(&operator, id, is_in("closed")).await;
+    assert_eq!(closed["import"]["progress"], "failed");
+    let error = &closed["import"]["error"];
+    assert_eq!(error["code"], "INVALID_REQUEST");
+    assert!(!error["message"].as_str().unwrap().is_empty() && !error["hint"].as_str().unwrap().is_empty());
+    let records = items(&operator, &format!("/v1/runs/{id}/audit")).await;
+    assert_eq!(records.last().unwrap()["tool"], "run.close");
+    assert_eq!(records.last().unwrap()["input"]["error"]["code"], "INVALID_REQUEST");
+    let agent = operator.with_token(created["token"]["token"].as_str());
+    agent.post(&format!("/v1/runs/{id}/tools/list_dir"), json!({})).await.refused("RUN_CLOSED");
+    assert!(!server.data_dir().join("workspaces").join(id).exists());
+    operator.delete(&format!("/v1/runs/{id}")).await.ok();
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_interrupted_import_does_not_stay_preparing(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("kill", "stop", "close")] how: &str,
+) {
+    let (mut server, forge) = private_git::start(backend).await;
+    put(&forge.folder, "hold", "");
+    let body = json!({"source": {"type": "git", "url": forge.url("/other/public.git")}});
+    let created = post_async(&server.operator(), None, &body).await.is(202);
+    let archive = server.run(json!({"source": {"type": "archive"}})).await;
+    let id = created["run"]["runId"].as_str().unwrap();
+    let fetching = until(&server.operator(), id, |run| run["import"]["progress"] == "fetching").await;
+    assert_eq!(fetching["state"], "preparing");
+    server.operator().delete(&format!("/v1/runs/{id}")).await.refused("RUN_CLOSED");
+    match how {
+        "kill" => server.kill(),
+        "stop" => assert!(server.stop().success()),
+        _ => {
+            assert_eq!(
+                server.operator().post(&format!("/v1/runs/{id}/close"), json!({})).await.ok()["state"],
+                "closed"
+            );
+        }
+    }
+    if how != "close" {
+        server.restart();
+    }
+    let closed = until(&server.operator(), id, is_in("closed")).await;
+    if how != "close" {
+        assert_eq!(closed["import"]["error"]["code"], "UNAVAILABLE", "{closed:#}");
+    }
+    assert_eq!(server.operator().get(&format!("/v1/runs/{}", archive.id)).await.ok()["state"], "preparing");
+    // The import ends soon after the answer.
+    for _ in 0..500 {
+        if server.operator().delete(&format!("/v1/runs/{id}")).await.status == 200 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    until(&server.operator(), id, is_in("deleted")).await;
+    let left = std::fs::read_dir(server.data_dir().join("workspaces")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(left, [".git-home"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_import_goes_on_when_its_caller_disconnects(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(false, true)] is_async: bool,
+) {
+    let (server, forge) = private_git::start(backend).await;
+    put(&forge.folder, "hold", "");
+    let body = json!({"runId": "left", "source": {"type": "git", "url": forge.url("/other/public.git")}});
+    let client = server.operator();
+    let under_way = tokio::spawn(async move {
+        if is_async { post_async(&client, None, &body).await } else { client.post("/v1/runs", body).await }
+    });
+    until(&server.operator(), "left", |run| run["import"]["progress"] == "fetching").await;
+    under_way.abort();
+    assert!(is_async || under_way.await.is_err(), "the request was answered");
+    std::fs::remove_file(forge.folder.join("hold")).unwrap();
+    let open = until(&server.operator(), "left", is_in("open")).await;
+    assert_eq!(open["import"]["files"], 2);
+}
