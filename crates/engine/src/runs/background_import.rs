@@ -96,7 +96,7 @@ impl Engine {
     pub async fn close_interrupted_imports(&self) -> Result<u64, CallError> {
         let (mut closed, mut after) = (0, None);
         loop {
-            let page = self.ledger.runs(Some(RunState::Preparing), after, PAGE.into()).await?;
+            let page = self.ledger.runs(&RunState::Preparing.into(), after, PAGE.into()).await?;
             after = page.last().map(|(position, _)| *position);
             for (_, run) in page.iter().filter(|(_, run)| run.source != Source::Archive {}) {
                 let import = failed(run.import.clone(), interrupted());

@@ -132,7 +132,8 @@ fn approval_required(reasons: &[String], is_dry_run: bool) -> Refusal {
         (message, "Make the call without dryRun. It then waits until a person has decided.")
     } else {
         let message = "the call needs a person's approval; nothing has changed yet";
-        let hint = "Continue with other work. GET /v1/runs/{run}/tool-calls/{toolCallId} returns the outcome.";
+        let hint = "Continue with other work that does not depend on it. A program can read the outcome from \
+                    GET /v1/runs/{run}/tool-calls/{toolCallId}.";
         (message, hint)
     };
     Refusal::new(Code::ApprovalRequired, message, hint).with_details(|details| details.reasons = reasons.to_vec())

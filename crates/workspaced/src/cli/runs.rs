@@ -66,6 +66,9 @@ struct CreateArgs {
     /// Branch, tag or commit of the repository [default: its HEAD]
     #[arg(long = "ref", value_name = "REF", requires = "git")]
     reference: Option<String>,
+    /// Name of a credential that the service has for the URL
+    #[arg(long, value_name = "NAME", requires = "git")]
+    credential: Option<String>,
     /// Folder to copy, under an import root of the service.
     #[arg(long, value_name = "PATH", group = "source")]
     directory: Option<String>,
@@ -124,7 +127,7 @@ async fn create(client: &Client, output: Output, mut args: CreateArgs) -> Result
 
 fn new_run(args: CreateArgs, has_archive: bool) -> Result<NewRun, CliError> {
     let source = match (args.git, args.directory) {
-        (Some(url), _) => Source::Git { url, reference: args.reference },
+        (Some(url), _) => Source::Git { url, reference: args.reference, credential: args.credential },
         (None, Some(path)) => Source::Directory { path },
         (None, None) if has_archive => Source::Archive {},
         (None, None) => Source::Empty {},
@@ -209,7 +212,7 @@ fn fields_of(run: &Run) -> Vec<(&'static str, String)> {
         Source::Empty {} => "empty".to_owned(),
         Source::Archive {} => "archive".to_owned(),
         Source::Directory { path } => format!("directory {path}"),
-        Source::Git { url, reference } => format!("git {url} {}", reference.as_deref().unwrap_or_default()),
+        Source::Git { url, reference, .. } => format!("git {url} {}", reference.as_deref().unwrap_or_default()),
     };
     let labels: Vec<_> = run.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let counts = &run.counts;

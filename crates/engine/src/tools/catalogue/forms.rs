@@ -183,8 +183,8 @@ fn simplify(schema: &mut Value) {
                 }
             }
             members.retain(|key, value| !PROGRAM_KEYWORDS.contains(&key.as_str()) || is_property(value));
-            // What is false by default is said by its description.
-            members.retain(|key, value| key != "default" || *value != false);
+            // What is false by default is said by its description. `null` is no value of the one type that is left.
+            members.retain(|key, value| key != "default" || !(*value == false || value.is_null()));
             if let Some(Value::Array(types)) = members.get("type") {
                 let named = types.iter().find(|name| *name != "null").cloned();
                 members.extend(named.map(|name| ("type".to_owned(), name)));

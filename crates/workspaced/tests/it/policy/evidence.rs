@@ -117,7 +117,7 @@ async fn invalid_evidence_is_refused(#[values(Backend::Sqlite, Backend::Postgres
     let (run, runner) = runs(backend).await;
     let good = json!({"command": "c", "exitCode": 0});
     let refused = run.call("write_file", write("Cargo.lock", LOCK, &good)).await.refused("FORBIDDEN");
-    assert!(refused["hint"].as_str().unwrap().contains("evidence:attest"), "{refused:#}");
+    assert!(refused["message"].as_str().unwrap().contains("evidence:attest"), "{refused:#}");
     for evidence in [
         json!({}),
         json!("x"),
