@@ -29,7 +29,7 @@ pub enum Order {
 pub struct OrderQuery {
     /// `asc`: the oldest first; `desc`: the newest first. Items that are added while pages are read are on no further page
     /// of `desc`.
-    #[param(default = "asc")]
+    #[param(inline, default = "asc")]
     order: Option<Order>,
 }
 
