@@ -78,6 +78,12 @@ fn format_time(time: Timestamp) -> String {
     format!("{time:.6}")
 }
 
+/// Returns the seconds since `time`, which is in the format of [`now`]; 0 if it is not a time or in the future.
+pub fn seconds_since(time: &str) -> f64 {
+    let passed = |time: Timestamp| latest_time().duration_since(time).as_secs_f64();
+    time.parse().map_or(0.0, passed).max(0.0)
+}
+
 /// Generates a secret of 256 bits, with a prefix.
 pub fn new_secret(prefix: &str) -> String {
     let random: [u8; 32] = rand::random();

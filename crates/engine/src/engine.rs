@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ledger::{Appended, Entry, Ledger, RequiredToken, StorageTotals};
-use model::{Code, Draft, Permission, Profiles, Refusal, Sha256};
+use model::{ApprovalState, Code, Draft, Permission, Profiles, Refusal, Sha256};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,6 +19,7 @@ use crate::admission::bulkhead::RunBulkhead;
 use crate::admission::rate_limit::RateLimiter;
 use crate::admission::tokens::Tokens;
 use crate::approvals::vote_locks::VoteLocks;
+use crate::clock;
 use crate::limits::Limits;
 use crate::metrics::{self, CallMetrics};
 use crate::runs::import_registry::ImportRegistry;
@@ -223,8 +224,9 @@ impl Engine {
     ///
     /// None while the service runs.
     pub async fn read_permit(&self, is_expensive: bool) -> Result<SemaphorePermit<'_>, CallError> {
-        let permits = if is_expensive { &self.permits.search } else { &self.permits.read };
-        permits.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))
+        let (pool, permits) =
+            if is_expensive { ("search", &self.permits.search) } else { ("read", &self.permits.read) };
+        take_permit(pool, permits).await
     }
 
     /// Takes a permit for a mutation, so that a disk that hangs blocks a bounded number of threads.
@@ -233,7 +235,7 @@ impl Engine {
     ///
     /// None while the service runs.
     pub async fn write_permit(&self) -> Result<SemaphorePermit<'_>, CallError> {
-        self.permits.write.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))
+        take_permit("write", &self.permits.write).await
     }
 
     /// Checks whether the service accepts calls.
@@ -248,10 +250,45 @@ impl Engine {
         Ok(self.ledger.ping().await?)
     }
 
-    /// Updates the gauges of open runs and imports.
+    /// Updates the gauges that need the database: runs by state, pending approvals.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub async fn record_ledger_gauges(&self) -> ledger::Result<()> {
+        let summary = self.ledger.summary().await?;
+        let oldest = self.ledger.approvals(Some(ApprovalState::Pending), None, None, 1.into()).await?;
+        let oldest_seconds = oldest.first().map_or(0.0, |(_, approval)| clock::seconds_since(&approval.created_at));
+        metrics::set_summary(&summary, oldest_seconds);
+        Ok(())
+    }
+
+    /// Updates the gauges that need no database: open runs, imports, permits, disk usage, connections to the database.
     pub fn record_gauges(&self) {
         metrics::set_gauges(self.runs.len(), self.imports.len());
+        metrics::set_runs_bytes(self.node.bytes());
+        metrics::set_connections(self.ledger.connections());
+        let (permits, limits) = (&self.permits, &self.limits);
+        for (pool, total, free) in [
+            ("read", limits.read_concurrency, permits.read.available_permits()),
+            ("search", limits.search_concurrency, permits.search.available_permits()),
+            ("export", limits.export_concurrency, permits.export.available_permits()),
+            ("write", limits.write_concurrency, permits.write.available_permits()),
+            ("receive", limits.write_concurrency, permits.receive.available_permits()),
+            ("import", limits.import_concurrency, permits.import.available_permits()),
+            ("upload", limits.import_concurrency, permits.upload.available_permits()),
+        ] {
+            metrics::set_permits(pool, total, free);
+        }
     }
+}
+
+/// Takes a permit of `pool` and records how long that took.
+async fn take_permit<'a>(pool: &'static str, permits: &'a Semaphore) -> Result<SemaphorePermit<'a>, CallError> {
+    let started = Instant::now();
+    let permit = permits.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
+    metrics::permit_taken(pool, started.elapsed());
+    Ok(permit)
 }
 
 impl ConcurrencyLimits {
@@ -259,9 +296,9 @@ impl ConcurrencyLimits {
         Self {
             read: Semaphore::new(limits.read_concurrency),
             search: Semaphore::new(limits.search_concurrency),
-            export: RunBulkhead::new("exports", limits.export_concurrency),
+            export: RunBulkhead::new("export", "exports", limits.export_concurrency),
             write: Semaphore::new(limits.write_concurrency),
-            receive: RunBulkhead::new("large uploads", limits.write_concurrency),
+            receive: RunBulkhead::new("receive", "large uploads", limits.write_concurrency),
             import: Semaphore::new(limits.import_concurrency),
             upload: Semaphore::new(limits.import_concurrency),
         }

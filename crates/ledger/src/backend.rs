@@ -7,7 +7,7 @@ use model::RunId;
 use tokio::sync::watch;
 
 use crate::table::Rows;
-use crate::{Appended, Entry, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{Appended, ConnectionCounts, Entry, LedgerError, Page, PageSize, Result, SettledRun};
 
 /// A value of a statement or of a row.
 #[derive(Clone, Debug)]
@@ -128,6 +128,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns a receiver of the newest record's position.
     fn newest_position(&self) -> watch::Receiver<i64>;
+
+    /// Returns the number of connections in use.
+    fn connections(&self) -> ConnectionCounts;
 
     /// Checks that the database responds and, as far as that is known, accepts writes.
     fn ping(&self) -> impl Future<Output = Result<()>> + Send;

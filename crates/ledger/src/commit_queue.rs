@@ -1,5 +1,7 @@
 //! The queue of jobs for a backend's writer. Jobs that arrive during a commit share the next one.
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
@@ -7,6 +9,13 @@ use crate::{LedgerError, Result};
 
 /// Maximum number of queued jobs; further callers wait.
 const MAX_QUEUED: usize = 1024;
+
+/// Records the size and the duration of a commit of `jobs` jobs.
+pub(crate) fn count_commit(jobs: usize, duration: Duration) {
+    metrics::histogram!("workspaced_commit_duration_seconds").record(duration);
+    #[expect(clippy::cast_precision_loss, reason = "at most the length of the queue")]
+    metrics::histogram!("workspaced_commit_group_jobs").record(jobs as f64);
+}
 
 /// The sending half of a queue of jobs `J`. The writer has the receiving half.
 pub(crate) struct CommitQueue<J> {

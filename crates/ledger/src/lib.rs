@@ -41,8 +41,8 @@ pub use keyed_answer::{KeyedAnswer, KeyedAnswers};
 pub use page::{Page, PageSize};
 pub use run_change::{Expiry, RunChange, Upload};
 pub use stored::{
-    ApprovalFilter, JournalEntry, RecordFilter, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord,
-    StoredRun,
+    ApprovalFilter, ConnectionCounts, JournalEntry, RecordFilter, RunFilter, SettledRun, StorageTotals, StoredCall,
+    StoredRecord, StoredRun, Summary,
 };
 
 /// The setting that names the service instance that may write to the database: see [`Ledger::take_over`].
@@ -69,6 +69,10 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + Send + Sync {
     async fn runs_without_disk_usage(&self) -> Result<Vec<RunId>>;
     /// Returns the number and total size of all runs that are not deleted.
     async fn storage_totals(&self) -> Result<StorageTotals>;
+    /// Counts the runs in each state and the pending approvals.
+    async fn summary(&self) -> Result<Summary>;
+    /// Returns the number of connections in use. No transaction.
+    fn connections(&self) -> ConnectionCounts;
     /// Returns a run.
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>>;
     /// Lists the runs after `after` that match `filter` in order of creation, each with its position for a cursor. Unreadable

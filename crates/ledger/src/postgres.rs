@@ -25,7 +25,7 @@ use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count};
 use crate::commit_queue::CommitQueue;
 use crate::table::Rows;
-use crate::{Appended, Entry, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{Appended, ConnectionCounts, Entry, LedgerError, Page, PageSize, Result, SettledRun};
 
 /// A ledger in a database that other programs may use too.
 pub(crate) struct Postgres {
@@ -162,6 +162,13 @@ impl Backend for Postgres {
 
     fn newest_position(&self) -> watch::Receiver<i64> {
         self.newest.clone()
+    }
+
+    fn connections(&self) -> ConnectionCounts {
+        let max = usize::try_from(self.pool.options().get_max_connections()).unwrap_or(usize::MAX);
+        let idle = self.pool.num_idle();
+        let open = usize::try_from(self.pool.size()).unwrap_or(usize::MAX);
+        ConnectionCounts { max, used: open.saturating_sub(idle), idle }
     }
 
     async fn ping(&self) -> Result<()> {

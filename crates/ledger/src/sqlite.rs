@@ -29,7 +29,7 @@ use crate::backend::{Backend, PageColumns, Param, RowReader, Statement};
 use crate::commit_queue::CommitQueue;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
 use crate::table::Rows;
-use crate::{Appended, Entry, Page, PageSize, Result, SettledRun};
+use crate::{Appended, ConnectionCounts, Entry, Page, PageSize, Result, SettledRun};
 
 /// Changes a row, so that the commit writes to the log.
 const PROBE: &str = "INSERT INTO setting (name, value) VALUES ('probe', '0') \
@@ -121,6 +121,10 @@ impl Backend for Sqlite {
 
     fn newest_position(&self) -> watch::Receiver<i64> {
         self.newest.clone()
+    }
+
+    fn connections(&self) -> ConnectionCounts {
+        self.readers.connections()
     }
 
     async fn ping(&self) -> Result<()> {

@@ -14,8 +14,8 @@ use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
-    Appended, ApprovalFilter, Entry, INSTANCE, JournalEntry, KeyedAnswer, Ledger, LedgerError, Page, PageSize,
-    RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, verify,
+    Appended, ApprovalFilter, ConnectionCounts, Entry, INSTANCE, JournalEntry, KeyedAnswer, Ledger, LedgerError, Page,
+    PageSize, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
 };
 
 /// A ledger on the database `B`.
@@ -158,6 +158,17 @@ impl<B: Backend> Ledger for Store<B> {
         let read =
             |row: &dyn RowReader| Ok(StorageTotals { runs: to_count(row.int(0)?), bytes: to_count(row.int(1)?) });
         Ok(self.one(sql::STORAGE_TOTALS, Vec::new(), read).await?.unwrap_or_default())
+    }
+
+    async fn summary(&self) -> Result<Summary> {
+        let read = |row: &dyn RowReader| Ok((rows::enum_value(&row.text(0)?, "run state")?, to_count(row.int(1)?)));
+        let runs = self.0.fetch(sql::RUN_STATES, Vec::new(), read).await?;
+        let pending = self.one(sql::PENDING_APPROVALS, Vec::new(), |row| row.int(0).map(to_count)).await?;
+        Ok(Summary { runs, pending_approvals: pending.unwrap_or(0) })
+    }
+
+    fn connections(&self) -> ConnectionCounts {
+        self.0.connections()
     }
 
     async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()> {

@@ -183,6 +183,26 @@ pub struct StorageTotals {
     pub bytes: u64,
 }
 
+/// Counts over all runs and approvals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Number of runs in each state; states without runs are omitted.
+    pub runs: Vec<(RunState, u64)>,
+    /// Number of pending approvals.
+    pub pending_approvals: u64,
+}
+
+/// Connections to the database, without those that only write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionCounts {
+    /// Maximum number.
+    pub max: usize,
+    /// Connections in use.
+    pub used: usize,
+    /// Open connections that are not in use.
+    pub idle: usize,
+}
+
 /// A run, read when none of its commits was in flight.
 #[derive(Clone, Debug)]
 pub struct SettledRun {

@@ -17,7 +17,7 @@ use workspace::{ConfineGit, Workspaces};
 
 use crate::bootstrap::error::StartError;
 use crate::config::{Config, ConfigError, Secret};
-use crate::data_dir::{Continuity, DataDirLock, leftovers, token_key};
+use crate::data_dir::{Continuity, DataDirLock, DiskProbe, leftovers, token_key};
 use crate::sandbox::Confinement;
 use crate::service::Service;
 use crate::{http, maintenance, signer, telemetry};
@@ -40,7 +40,8 @@ pub async fn serve(
 ) -> Result<(), StartError> {
     let started = Instant::now();
     telemetry::start_log(&config)?;
-    telemetry::start_metrics();
+    let database = if config.database_url.sqlite_file().is_some() { "sqlite" } else { "postgres" };
+    telemetry::start_metrics(database);
     confinement.log();
     fit_to_open_files(&mut config, raise_open_files_limit());
     let lock = DataDirLock::take(&config.data_dir)?;
@@ -106,7 +107,9 @@ async fn open_service(
     measure_unmeasured(ledger.as_ref(), &workspaces).await?;
     let totals = ledger.storage_totals().await?;
     let engine = Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, tokens, totals);
-    let service = Service::new(engine, checkpoints, config.http_limits.clone(), config.protect_metrics);
+    let disk = DiskProbe::open(&config.data_dir, config.disk_reserve_bytes);
+    let disk = disk.map_err(|error| StartError::data_dir(&error))?;
+    let service = Service::new(engine, checkpoints, config.http_limits.clone(), config.protect_metrics, disk);
     let closed = service.close_interrupted_imports().await;
     let closed = closed.map_err(|error| StartError::failed("interrupted imports", &error))?;
     if closed > 0 {

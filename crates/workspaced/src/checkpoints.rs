@@ -50,6 +50,8 @@ pub(crate) enum CheckpointState {
 pub(crate) struct SignedCheckpoint {
     /// The number of leaves.
     pub(crate) size: u64,
+    /// The position of the newest record that it covers.
+    pub(crate) position: i64,
     /// The root of their tree.
     pub(crate) root: Sha256,
     /// The signed note.
@@ -87,6 +89,16 @@ impl Checkpoints {
                 "The first one is signed a few seconds after the first call: try again then.",
             )),
             CheckpointState::Halted => Err(contradiction()),
+        }
+    }
+
+    /// Returns the position of the newest record that a checkpoint covers; `None` if the database contradicts the
+    /// checkpoints.
+    pub(crate) fn covered_position(&self) -> Option<i64> {
+        match &*self.state.borrow() {
+            CheckpointState::Signed(signed) => Some(signed.position),
+            CheckpointState::Empty => Some(0),
+            CheckpointState::Halted => None,
         }
     }
 

@@ -59,6 +59,8 @@ pub struct Config {
     pub(crate) audit_token: Option<Secret>,
     pub(crate) operators: Vec<OperatorIdentity>,
     pub(crate) protect_metrics: bool,
+    /// Free bytes of the data folder's disk below which the service warns.
+    pub(crate) disk_reserve_bytes: u64,
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
     pub(crate) checkpoints: CheckpointConfig,
@@ -90,7 +92,7 @@ impl Config {
             return Err(ConfigError("WORKSPACED_OPERATOR_TOKEN and WORKSPACED_AUDIT_TOKEN must differ".to_owned()));
         }
         let http_limits = limits::http_limits(&settings)?;
-        let database_url = DatabaseUrl::check(settings.database_url.clone(), &data_dir)?;
+        let database_url = DatabaseUrl::check(&settings, &data_dir)?;
         Ok(Self {
             limits: limits::limits(&settings, http_limits.max_body_bytes)?,
             http_limits,
@@ -107,6 +109,7 @@ impl Config {
             profiles: profiles(settings.profiles.as_deref())?,
             operators: operators::check(settings.operator.unwrap_or_default(), &[&operator_token, &audit_token])?,
             protect_metrics: settings.protect_metrics.unwrap_or(false),
+            disk_reserve_bytes: settings.disk_reserve_bytes.unwrap_or(1 << 30),
             operator_token,
             audit_token,
             log_format: settings.log_format.unwrap_or(LogFormat::Text),

@@ -1,9 +1,11 @@
 //! The data folder: one process and one database at a time use it, and startup cleans up what an earlier process left.
 
+mod disk;
 mod instance;
 pub(crate) mod leftovers;
 mod lock;
 pub(crate) mod token_key;
 
+pub(crate) use self::disk::DiskProbe;
 pub(crate) use self::instance::Continuity;
 pub(crate) use self::lock::{DataDirLock, InstanceNoteFile};

@@ -1,10 +1,14 @@
-//! Periodic work: closes what has expired, retries reconciliation after disk errors, and trims metrics and rate limits.
+//! Periodic work: closes what has expired, retries reconciliation after disk errors, updates gauges, and trims metrics and
+//! rate limits.
+
+mod gauges;
 
 use std::error::Error;
 use std::time::Duration;
 
 use engine::{CallError, clock, reconcile};
 
+use self::gauges::CheckpointLag;
 use crate::service::Service;
 use crate::telemetry;
 
@@ -14,6 +18,8 @@ const TICK: Duration = Duration::from_secs(1);
 const TRIM_TICKS: u32 = 5;
 /// Ticks between two queries for what has expired.
 const EXPIRY_TICKS: u32 = 15;
+/// Ticks between two updates of the gauges that need the database.
+const GAUGE_TICKS: u32 = 15;
 /// Ticks between two deletions of expired answers under idempotency keys.
 const ANSWER_TICKS: u32 = 3600;
 /// Expired approvals per query.
@@ -22,12 +28,19 @@ const PAGE: u32 = 500;
 /// Runs until the service shuts down.
 pub(crate) async fn run(service: Service) {
     let mut ticks = 0u32;
+    let mut checkpoint_lag = CheckpointLag::default();
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         tokio::select! {
             _ = interval.tick() => {}
             () = service.shutdown.cancelled() => return,
+        }
+        checkpoint_lag.record(&service);
+        if ticks.is_multiple_of(GAUGE_TICKS)
+            && let Err(error) = gauges::record(&service).await
+        {
+            tracing::warn!(error = &error as &dyn Error, "failed to measure the disk, runs and approvals");
         }
         if ticks.is_multiple_of(TRIM_TICKS) {
             telemetry::trim_metrics();

@@ -198,10 +198,20 @@ impl AllowedPaths {
             or_current_dir(&mut folder);
             folder
         }));
+        let key_file = &config.checkpoints.key_file;
         let mut read = config.import_roots.clone();
         // The folder: a token file is often replaced by another one.
         let token_files = config.git_credentials.iter().filter_map(GitCredential::token_file);
         read.extend(token_files.filter_map(Path::parent).map(Path::to_owned));
+        if key_file.is_file() {
+            read.push(key_file.clone());
+        } else {
+            // The first start creates it.
+            read_write.extend(key_file.parent().map(Path::to_owned).map(|mut folder| {
+                or_current_dir(&mut folder);
+                folder
+            }));
+        }
         read.extend(CONFIGURATION.map(PathBuf::from));
         read.extend(config.external_paths.database.iter().chain(&config.external_paths.certificates).cloned());
         let mut programs: Vec<_> = PROGRAMS.map(PathBuf::from).into();

@@ -8,6 +8,7 @@ use engine::Engine;
 use crate::answer_memory::AnswerMemory;
 use crate::checkpoints::Checkpoints;
 use crate::config::http_limits::HttpLimits;
+use crate::data_dir::DiskProbe;
 use crate::http::mcp::cancellations::Cancellations;
 
 pub(crate) use engine::engine::*;
@@ -29,6 +30,8 @@ pub(crate) struct State {
     pub(crate) http_limits: HttpLimits,
     /// Whether the metrics require a token.
     pub(crate) protect_metrics: bool,
+    /// Measures the disk of the data folder.
+    pub(crate) disk: Arc<DiskProbe>,
     /// Memory for answers to callers with a token.
     pub(crate) answer_memory: AnswerMemory,
     /// Memory for answers to callers without a token: a quarter as much.
@@ -52,12 +55,14 @@ impl Service {
         checkpoints: Checkpoints,
         http_limits: HttpLimits,
         protect_metrics: bool,
+        disk: DiskProbe,
     ) -> Self {
         let bytes = http_limits.max_answer_memory_bytes;
         let state = State {
             checkpoints,
             http_limits,
             protect_metrics,
+            disk: Arc::new(disk),
             answer_memory: AnswerMemory::new(bytes),
             open_answer_memory: AnswerMemory::new(bytes / 4),
             cancellations: Cancellations::default(),

@@ -223,8 +223,9 @@ impl Signer {
     }
 
     fn publish(&self, checkpoint: StoredCheckpoint, root: Sha256) {
-        let StoredCheckpoint { size, note, .. } = checkpoint;
-        self.publisher.send_replace(CheckpointState::Signed(Arc::new(SignedCheckpoint { size, root, note })));
+        let StoredCheckpoint { size, position, note } = checkpoint;
+        let signed = SignedCheckpoint { size, position, root, note };
+        self.publisher.send_replace(CheckpointState::Signed(Arc::new(signed)));
     }
 
     /// Loads the tree, completes the file and publishes the newest checkpoint.

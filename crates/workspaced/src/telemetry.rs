@@ -13,6 +13,9 @@ use crate::config::{Config, ConfigError, LogFormat};
 /// Bucket boundaries of histograms, in seconds.
 const BUCKETS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
+/// Bucket boundaries of the sizes of commits, in jobs.
+const JOB_BUCKETS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 512.0];
+
 static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
 
 /// Crates whose debug output contains search patterns and file paths. Their level is at most `info`.
@@ -42,21 +45,43 @@ pub(crate) fn start_log(config: &Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Starts recording metrics.
-pub(crate) fn start_metrics() {
+/// Starts recording metrics. `database` is the kind of the database.
+pub(crate) fn start_metrics(database: &'static str) {
     RECORDER.get_or_init(|| {
         let builder = PrometheusBuilder::new();
         let seconds = Matcher::Suffix("_seconds".to_owned());
         // Fails only for an empty list of buckets.
-        let builder = builder.set_buckets_for_metric(seconds, &BUCKETS).unwrap_or_else(|_| PrometheusBuilder::new());
+        let jobs = Matcher::Suffix("_jobs".to_owned());
+        let builder = builder.set_buckets_for_metric(seconds, &BUCKETS);
+        let builder = builder.and_then(|builder| builder.set_buckets_for_metric(jobs, &JOB_BUCKETS));
+        let builder = builder.unwrap_or_else(|_| PrometheusBuilder::new());
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         if metrics::set_global_recorder(recorder).is_err() {
             tracing::warn!("metrics are not recorded: the process has another recorder");
         }
         describe();
+        describe_stores();
+        start_at_zero();
         handle
     });
+    let labels = [("version", env!("CARGO_PKG_VERSION")), ("database", database)];
+    metrics::gauge!("workspaced_build_info", &labels).set(1.0);
+}
+
+/// Creates the metrics without labels, so that an alert distinguishes "none yet" from "not measured".
+fn start_at_zero() {
+    for counter in [
+        "workspaced_authentication_failures_total",
+        "workspaced_connections_refused_total",
+        "workspaced_rate_limited_total",
+        "workspaced_runs_broken_total",
+    ] {
+        metrics::counter!(counter).absolute(0);
+    }
+    for gauge in ["workspaced_connections", "workspaced_streams", "workspaced_lost_folders"] {
+        metrics::gauge!(gauge).increment(0.0);
+    }
 }
 
 fn describe() {
@@ -74,6 +99,31 @@ fn describe() {
     metrics::describe_gauge!("workspaced_live_runs", "Open runs.");
     metrics::describe_gauge!("workspaced_imports", "Imports in progress.");
     metrics::describe_gauge!("workspaced_lost_folders", "Folders in lost+found: runs that the database does not know.");
+}
+
+fn describe_stores() {
+    metrics::describe_counter!("workspaced_refusals_total", "Recorded refusals by code.");
+    metrics::describe_counter!("workspaced_rule_refusals_total", "Recorded refusals by the policy rule that decided.");
+    metrics::describe_gauge!("workspaced_runs", "Runs by state.");
+    metrics::describe_gauge!("workspaced_runs_bytes", "Bytes of all runs' files, with work in progress.");
+    metrics::describe_gauge!("workspaced_approvals_pending", "Calls that wait for approval.");
+    metrics::describe_gauge!("workspaced_approvals_oldest_seconds", "Age of the oldest pending approval.");
+    metrics::describe_gauge!("workspaced_permits", "Permits for concurrent work, by pool.");
+    metrics::describe_gauge!("workspaced_permits_free", "Free permits, by pool.");
+    metrics::describe_histogram!("workspaced_permit_wait_seconds", "Time until a permit was taken, by pool.");
+    metrics::describe_histogram!("workspaced_commit_group_jobs", "Jobs that shared a commit.");
+    metrics::describe_histogram!("workspaced_commit_duration_seconds", "Time of a commit of the database.");
+    metrics::describe_histogram!("workspaced_fsync_duration_seconds", "Time to sync changed files, by batch.");
+    metrics::describe_gauge!("workspaced_checkpoint_lag_records", "Records that no checkpoint covers.");
+    metrics::describe_gauge!("workspaced_checkpoint_lag_seconds", "Time for which records wait for a checkpoint.");
+    metrics::describe_gauge!("workspaced_signing_stopped", "1 if the database contradicts the checkpoints, else 0.");
+    metrics::describe_gauge!("workspaced_disk_bytes", "Size of the data folder's disk.");
+    metrics::describe_gauge!("workspaced_disk_free_bytes", "Free bytes of the data folder's disk.");
+    metrics::describe_gauge!("workspaced_disk_reserve_bytes", "Free bytes below which the service warns.");
+    metrics::describe_gauge!("workspaced_streams", "Open streams.");
+    metrics::describe_gauge!("workspaced_database_connections", "Connections to the database, by state.");
+    metrics::describe_gauge!("workspaced_database_connections_max", "Maximum connections to the database.");
+    metrics::describe_gauge!("workspaced_build_info", "1; the labels have the version and the kind of the database.");
 }
 
 /// Returns all metrics in Prometheus text format.
@@ -116,4 +166,24 @@ pub(crate) fn connection_refused() {
 pub(crate) fn set_lost_folders(count: usize) {
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     metrics::gauge!("workspaced_lost_folders").set(count as f64);
+}
+
+/// Sets the gauges of the data folder's disk, in bytes.
+#[expect(clippy::cast_precision_loss, reason = "an error of one in 2^52 does not matter in a metric")]
+pub(crate) fn set_disk(total: u64, free: u64, reserve: u64) {
+    metrics::gauge!("workspaced_disk_bytes").set(total as f64);
+    metrics::gauge!("workspaced_disk_free_bytes").set(free as f64);
+    metrics::gauge!("workspaced_disk_reserve_bytes").set(reserve as f64);
+}
+
+/// Sets whether signing has stopped.
+pub(crate) fn set_signing_stopped(has_stopped: bool) {
+    metrics::gauge!("workspaced_signing_stopped").set(f64::from(u8::from(has_stopped)));
+}
+
+/// Sets the number of records that no checkpoint covers, and for how long they have waited.
+#[expect(clippy::cast_precision_loss, reason = "an error of one in 2^52 does not matter in a metric")]
+pub(crate) fn set_checkpoint_lag(records: i64, seconds: f64) {
+    metrics::gauge!("workspaced_checkpoint_lag_records").set(records as f64);
+    metrics::gauge!("workspaced_checkpoint_lag_seconds").set(seconds);
 }

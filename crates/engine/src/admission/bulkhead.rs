@@ -16,6 +16,8 @@ const RUN_SHARE: usize = 4;
 
 /// Permits for work whose duration the client decides.
 pub struct RunBulkhead {
+    /// The name of the pool in the metrics.
+    pool: &'static str,
     /// The kind of work, for messages.
     what: &'static str,
     all: Arc<Semaphore>,
@@ -47,9 +49,15 @@ struct User {
 }
 
 impl RunBulkhead {
-    /// Creates a bulkhead of `count` permits for `what`.
-    pub fn new(what: &'static str, count: usize) -> Self {
-        Self { what, all: Arc::new(Semaphore::new(count)), per_run: (count / RUN_SHARE).max(1), runs: Arc::default() }
+    /// Creates a bulkhead of `count` permits for `what`, which the metrics call `pool`.
+    pub fn new(pool: &'static str, what: &'static str, count: usize) -> Self {
+        let per_run = (count / RUN_SHARE).max(1);
+        Self { pool, what, all: Arc::new(Semaphore::new(count)), per_run, runs: Arc::default() }
+    }
+
+    /// Returns the number of free permits.
+    pub fn available_permits(&self) -> usize {
+        self.all.available_permits()
     }
 
     /// Acquires a permit for `run`, and waits for it at most `timeout`.
@@ -58,13 +66,15 @@ impl RunBulkhead {
     ///
     /// `RATE_LIMITED` if the run holds its maximum; `UNAVAILABLE` if all permits are in use.
     pub async fn acquire(&self, run: &RunId, timeout: Duration) -> Result<Permit, Refusal> {
-        let deadline = Instant::now() + timeout;
+        let started = Instant::now();
+        let deadline = started + timeout;
         let (own, user) = self.user(run);
         // Neither semaphore is ever closed: an error is a timeout.
         let own = tokio::time::timeout_at(deadline, own.acquire_owned()).await;
         let Ok(Ok(own)) = own else { return Err(self.too_many()) };
         let shared = tokio::time::timeout_at(deadline, Arc::clone(&self.all).acquire_owned()).await;
         let Ok(Ok(shared)) = shared else { return Err(no_permit(self.what, timeout)) };
+        metrics::permit_taken(self.pool, started.elapsed());
         Ok(Permit { _shared: shared, _own: own, _user: user })
     }
 
@@ -126,7 +136,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_run_gets_a_quarter_and_the_others_the_rest() {
-        let bulkhead = RunBulkhead::new("exports", 8);
+        let bulkhead = RunBulkhead::new("export", "exports", 8);
         let mut held =
             vec![bulkhead.acquire(&run("a"), SOON).await.unwrap(), bulkhead.acquire(&run("a"), SOON).await.unwrap()];
         let refused = bulkhead.acquire(&run("a"), SOON).await.unwrap_err();
@@ -143,7 +153,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_waiter_gets_the_permit_that_is_released() {
-        let bulkhead = Arc::new(RunBulkhead::new("exports", 1));
+        let bulkhead = Arc::new(RunBulkhead::new("export", "exports", 1));
         let first = bulkhead.acquire(&run("a"), SOON).await.unwrap();
         let waiting = tokio::spawn({
             let bulkhead = Arc::clone(&bulkhead);

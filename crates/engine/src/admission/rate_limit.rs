@@ -140,12 +140,14 @@ impl RequestPermit {
         }
         count.streams += 1;
         drop(in_flight);
+        metrics::add_streams(1.0);
         Ok(OpenStream(self))
     }
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
+        metrics::add_streams(-1.0);
         if let Some(count) = self.0.in_flight.lock().get_mut(&self.0.token) {
             count.streams -= 1;
         }

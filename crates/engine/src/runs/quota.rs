@@ -87,6 +87,11 @@ impl NodeQuota {
         }
     }
 
+    /// Returns the bytes of all runs, with reservations.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
     /// Begins the deletion of `run`; `None` if one is in progress.
     pub fn begin_deletion(self: &Arc<Self>, run: &RunId) -> Option<RunDeletion> {
         let is_first = self.deleting.lock().insert(run.clone());

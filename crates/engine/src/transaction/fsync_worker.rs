@@ -1,13 +1,15 @@
 //! Syncs changed files after the answers, and then prunes their journal steps.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ledger::Ledger;
 use model::RunId;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use workspace::Applied;
+
+use crate::metrics;
 
 /// The maximum number of changes that wait for their sync. Answers of further mutations are delayed.
 const MAX_WAITING: usize = 1024;
@@ -116,9 +118,11 @@ async fn gather(receiver: &mut mpsc::Receiver<Waiting>, batch: &mut Vec<Waiting>
 /// Syncs what was applied. A sync that failed must not be repeated, since the kernel may have dropped the data: the process
 /// ends, and the next start repeats the steps from the journal.
 pub fn fsync(applied: &[Applied]) {
+    let started = Instant::now();
     if let Err(error) = Applied::sync_all(applied) {
         abort_after(&error);
     }
+    metrics::synced(started.elapsed());
 }
 
 /// Ends the process if `error` comes from a sync that failed.

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use ledger::{
-    AdvancedHead, Appended, ApprovalFilter, CheckpointLog, Entry, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger,
-    LedgerError, NewCheckpoint, Page, PageSize, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall,
-    StoredCheckpoint, StoredLeaf, StoredRecord, StoredRun,
+    AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ConnectionCounts, Entry, JournalEntry, KeyedAnswer,
+    KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page, PageSize, RecordFilter, Result, RunFilter, SettledRun,
+    StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredRecord, StoredRun, Summary,
 };
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
@@ -128,6 +128,14 @@ impl Ledger for FailingLedger {
 
     async fn runs_without_disk_usage(&self) -> Result<Vec<RunId>> {
         self.pass(self.inner.runs_without_disk_usage()).await
+    }
+
+    async fn summary(&self) -> Result<Summary> {
+        self.pass(self.inner.summary()).await
+    }
+
+    fn connections(&self) -> ConnectionCounts {
+        self.inner.connections()
     }
 
     async fn storage_totals(&self) -> Result<StorageTotals> {

@@ -14,6 +14,7 @@ use super::fence::{EnterMode, Fence, FencedTx};
 use super::open;
 use crate::backend::Statement;
 use crate::chain::{self, LAST_POSITION};
+use crate::commit_queue::count_commit;
 use crate::entry_rows::{EntryRows, head_rows, inline_contents};
 use crate::{Appended, Entry, LedgerError, Result};
 
@@ -101,8 +102,10 @@ impl Writer {
     async fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<Appended>>> {
         let mut connection = self.connect().await?;
         let last = *self.newest.borrow();
+        let started = Instant::now();
         match tokio::time::timeout(TIMEOUT, run_transaction(&mut connection, &self.fence, group, last)).await {
             Ok(Ok((done, position))) => {
+                count_commit(group.len(), started.elapsed());
                 self.connection = Some(connection);
                 self.newest.send_if_modified(|newest| std::mem::replace(newest, position.max(*newest)) < position);
                 Ok(done)

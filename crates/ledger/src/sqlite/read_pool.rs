@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
 use super::open;
-use crate::{LedgerError, Result};
+use crate::{ConnectionCounts, LedgerError, Result};
 
 /// Maximum number of concurrent queries.
 const MAX_READERS: usize = 4;
@@ -42,6 +42,12 @@ impl ReadPool {
             result
         });
         task.await.map_err(|error| LedgerError::Internal(Box::new(error)))?
+    }
+
+    /// Returns the number of queries and of idle connections.
+    pub(crate) fn connections(&self) -> ConnectionCounts {
+        let used = MAX_READERS.saturating_sub(self.permits.available_permits());
+        ConnectionCounts { max: MAX_READERS, used, idle: self.idle.lock().len() }
     }
 
     /// Rejects further queries.

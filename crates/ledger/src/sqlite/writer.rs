@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use model::RunId;
 use rusqlite::Connection;
@@ -13,6 +14,7 @@ use super::ballast::{BallastFile, DISK_FULL};
 use super::convert::{execute, failed, is_full};
 use super::wal_checkpointer::{WalCheckpointer, abort_on_failed_sync};
 use crate::backend::Statement;
+use crate::commit_queue::count_commit;
 use crate::{Appended, Entry, LedgerError, Result};
 
 /// Maximum number of jobs in a group.
@@ -184,8 +186,10 @@ impl Writer {
             Some(heads) => heads,
             None => HeadCache::load(&self.connection).map_err(Fault::Database)?,
         };
+        let started = Instant::now();
         match run_transaction(&self.connection, &mut heads, group) {
             Ok(results) => {
+                count_commit(group.len(), started.elapsed());
                 heads.shrink();
                 self.heads = Some(heads);
                 Ok(results)

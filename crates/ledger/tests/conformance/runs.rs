@@ -136,6 +136,12 @@ async fn the_disk_usage_of_a_run_changes_with_each_record(
     assert_eq!(stored(&db, "r1").await.run.disk, Disk { bytes: 5, files: 1 });
     db.ledger.set_run_state(&r1, RunState::Deleted, Some("2026-01-03T00:00:00Z")).await.unwrap();
     assert_eq!(db.ledger.storage_totals().await.unwrap(), StorageTotals { runs: 1, bytes: 8 });
+    let summary = db.ledger.summary().await.unwrap();
+    assert_eq!(summary.runs, [(RunState::Deleted, 1), (RunState::Open, 1)]);
+    assert_eq!(summary.pending_approvals, 0);
+    let connections = db.ledger.connections();
+    // A connection returns to its pool after the result does.
+    assert!((1..=connections.max).contains(&(connections.used + connections.idle)), "{connections:?}");
 }
 
 #[rstest]

@@ -83,9 +83,9 @@ async fn check_log(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<LogRepo
     LogCheck::new(ledger, key, path, file).run().await.map_err(database)
 }
 
-/// Returns the public key of the data folder, with the origin of the stored checkpoints.
+/// Returns the public key of the key file, with the origin of the stored checkpoints.
 fn own_key(config: &VerifyConfig, stored: Option<&StoredCheckpoint>) -> Result<Option<VerifierKey>, ConfigError> {
-    let Some(key) = key::read(&config.data_dir)? else { return Ok(None) };
+    let Some(key) = key::read(&config.checkpoint_key_file)? else { return Ok(None) };
     let origin = stored.and_then(|stored| stored.note.lines().next());
     let renamed = origin.and_then(|origin| key.with_name(origin).ok()).unwrap_or(key);
     Ok(Some(renamed.verifier_key()))

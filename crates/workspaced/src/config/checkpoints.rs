@@ -20,8 +20,8 @@ pub(crate) struct CheckpointConfig {
     pub(crate) records: i64,
     /// The file that signed notes are appended to.
     pub(crate) file: PathBuf,
-    /// The folder of the generated key.
-    pub(crate) data_dir: PathBuf,
+    /// The file of the generated key.
+    pub(crate) key_file: PathBuf,
     /// The key from the environment.
     pub(crate) key: Option<SignerKey>,
     /// The name of the log, if it is not that of the key.
@@ -42,13 +42,17 @@ impl CheckpointConfig {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
         let given = env("WORKSPACED_CHECKPOINT_KEY").filter(|key| !key.is_empty());
+        if given.is_some() && settings.checkpoint_key_file.is_some() {
+            let message = "WORKSPACED_CHECKPOINT_KEY and --checkpoint-key-file are both set: set only one of them";
+            return Err(ConfigError(message.to_owned()));
+        }
         let key = given.map(|key| SignerKey::parse(&key)).transpose();
         let records = within("checkpoint-records", settings.checkpoint_records, 1000, 1_000_000)?;
         Ok(Self {
             every: seconds("checkpoint-seconds", settings.checkpoint_seconds, 5)?,
             records: i64::try_from(records).unwrap_or(i64::MAX),
             file: file(settings.checkpoint_file.clone(), data_dir),
-            data_dir: data_dir.to_owned(),
+            key_file: key_file(settings.checkpoint_key_file.clone(), data_dir),
             // Without the value, which is a secret.
             key: key.map_err(|error| ConfigError(format!("WORKSPACED_CHECKPOINT_KEY: {error}")))?,
             origin: settings.checkpoint_origin.clone().filter(|origin| !origin.is_empty()),
@@ -60,4 +64,9 @@ impl CheckpointConfig {
 /// Returns the checkpoint file.
 pub(crate) fn file(given: Option<PathBuf>, data_dir: &Path) -> PathBuf {
     given.unwrap_or_else(|| data_dir.join("checkpoints.log"))
+}
+
+/// Returns the file of the generated key.
+pub(crate) fn key_file(given: Option<PathBuf>, data_dir: &Path) -> PathBuf {
+    given.filter(|file| !file.as_os_str().is_empty()).unwrap_or_else(|| data_dir.join("checkpoint.key"))
 }

@@ -27,7 +27,8 @@ pub enum Command {
     ///
     /// Each setting is taken from its flag, else from its environment variable, else from the file of `--config`.
     ///
-    /// Secrets are taken from the environment only. `WORKSPACED_OPERATOR_TOKEN` is an operator token with the scope
+    /// Secrets are taken from the environment, or for tokens from files: the same variable with `_FILE` at its end names one.
+    /// `WORKSPACED_OPERATOR_TOKEN` is an operator token with the scope
     /// `orchestrate`; without it, one is generated at the first start and printed once. `WORKSPACED_AUDIT_TOKEN` is an
     /// operator token with the scope `audit`. `WORKSPACED_CHECKPOINT_KEY` signs checkpoints; without it, a key is generated
     /// in the data folder at the first start.

@@ -24,6 +24,9 @@ pub(crate) struct DataArgs {
     /// Database.
     #[arg(long, env = "WORKSPACED_DATABASE_URL", hide_env_values = true, value_name = "URL")]
     database_url: Option<String>,
+    /// File with the address of the database.
+    #[arg(long, env = "WORKSPACED_DATABASE_URL_FILE", value_name = "FILE")]
+    database_url_file: Option<PathBuf>,
 }
 
 /// Arguments of `verify`.
@@ -35,7 +38,10 @@ pub struct VerifyArgs {
     /// File of signed checkpoints [default: checkpoints.log in the data folder]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_FILE", value_name = "FILE")]
     checkpoint_file: Option<PathBuf>,
-    /// Public key of the checkpoints, as returned by `GET /v1/checkpoint/key` [default: that of the key in the data folder]
+    /// File of the key that signs checkpoints [default: checkpoint.key in the data folder]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_KEY_FILE", value_name = "FILE")]
+    checkpoint_key_file: Option<PathBuf>,
+    /// Public key of the checkpoints, as returned by `GET /v1/checkpoint/key` [default: that of the key file]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_VERIFIER_KEY", value_name = "KEY")]
     checkpoint_verifier_key: Option<String>,
     #[command(flatten)]
@@ -88,8 +94,8 @@ pub enum Accept {
 pub struct VerifyConfig {
     pub(crate) run: Option<RunId>,
     pub(crate) database_url: DatabaseUrl,
-    pub(crate) data_dir: PathBuf,
     pub(crate) checkpoint_file: PathBuf,
+    pub(crate) checkpoint_key_file: PathBuf,
     pub(crate) checkpoint_verifier: Option<VerifierKey>,
 }
 
@@ -120,17 +126,18 @@ impl VerifyArgs {
     ///
     /// Fails with the first setting that cannot be used.
     pub fn check(self) -> Result<VerifyConfig, ConfigError> {
-        let given = Settings { checkpoint_file: self.checkpoint_file, ..Settings::default() };
+        let Self { checkpoint_file, checkpoint_key_file, .. } = self;
+        let given = Settings { checkpoint_file, checkpoint_key_file, ..Settings::default() };
         let settings = self.data.merge(given)?;
         let data_dir = settings.data_dir();
         let bad = |error| ConfigError(format!("--checkpoint-verifier-key: {error}"));
         let key = self.checkpoint_verifier_key.filter(|key| !key.is_empty());
         Ok(VerifyConfig {
             run: self.run,
-            database_url: DatabaseUrl::check(settings.database_url, &data_dir)?,
+            database_url: DatabaseUrl::check(&settings, &data_dir)?,
             checkpoint_file: checkpoints::file(settings.checkpoint_file, &data_dir),
+            checkpoint_key_file: checkpoints::key_file(settings.checkpoint_key_file, &data_dir),
             checkpoint_verifier: key.map(|key| VerifierKey::parse(&key)).transpose().map_err(bad)?,
-            data_dir,
         })
     }
 }
@@ -163,8 +170,9 @@ impl RepairArgs {
 impl DataArgs {
     /// Returns these settings and those `given` otherwise, completed by the file.
     pub(crate) fn merge(self, given: Settings) -> Result<Settings, ConfigError> {
-        let given = Settings { data_dir: self.data_dir, database_url: self.database_url, ..given };
-        Ok(match &self.config {
+        let Self { config, data_dir, database_url, database_url_file } = self;
+        let given = Settings { data_dir, database_url, database_url_file, ..given };
+        Ok(match &config {
             Some(file) => given.or(Settings::read(file)?),
             None => given,
         })
@@ -173,7 +181,7 @@ impl DataArgs {
     fn check(self) -> Result<(PathBuf, DatabaseUrl), ConfigError> {
         let settings = self.merge(Settings::default())?;
         let data_dir = settings.data_dir();
-        let database_url = DatabaseUrl::check(settings.database_url, &data_dir)?;
+        let database_url = DatabaseUrl::check(&settings, &data_dir)?;
         Ok((data_dir, database_url))
     }
 }

@@ -94,8 +94,8 @@ impl OperatorArgs {
         let data_dir = settings.data_dir();
         Ok(OperatorConfig {
             action,
+            database_url: DatabaseUrl::check(&settings, &data_dir)?,
             configured: check(settings.operator.unwrap_or_default(), &[])?,
-            database_url: DatabaseUrl::check(settings.database_url, &data_dir)?,
             data_dir,
         })
     }

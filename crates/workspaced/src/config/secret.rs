@@ -1,30 +1,70 @@
-//! Operator tokens from the environment.
+//! Secrets from the environment, or from files that it names.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
 
 use model::Sha256;
 
 use crate::config::error::ConfigError;
 
+/// Maximum size of a file with a secret, in bytes.
+const MAX_FILE_BYTES: u64 = 16 * 1024;
 /// Minimum length of an operator token.
 const MIN_CHARS: usize = 24;
 /// Minimum entropy of an operator token, estimated from the frequencies of its characters. A random token in hexadecimal or
 /// a larger alphabet has more.
 const MIN_BITS: f64 = 64.0;
 
+/// Returns the secret in the environment variable `name`, or in the file that `{name}_FILE` names. An empty value counts as
+/// unset: that is what compose files pass for unset variables.
+///
+/// # Errors
+///
+/// Fails if both variables are set, or if the file cannot be read.
+pub(crate) fn read(name: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Option<String>, ConfigError> {
+    let set = |name: &str| env(name).filter(|value| !value.is_empty());
+    let file_name = format!("{name}_FILE");
+    match (set(name), set(&file_name)) {
+        (Some(_), Some(_)) => Err(ConfigError(format!("{name} and {file_name} are both set: set only one of them"))),
+        (Some(secret), None) => Ok(Some(secret)),
+        (None, Some(file)) => read_file(&file_name, Path::new(&file)).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Returns the secret in `file`, which `setting` names, without line endings at its end.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read, is empty, is not UTF-8 or has more than 16 KiB.
+pub(crate) fn read_file(setting: &str, file: &Path) -> Result<String, ConfigError> {
+    let bad = |why: &dyn fmt::Display| ConfigError(format!("{setting} `{}`: {why}", file.display()));
+    let mut text = String::new();
+    let opened = File::open(file).map_err(|error| bad(&error))?;
+    let size = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|error| bad(&error))?;
+    if size as u64 > MAX_FILE_BYTES {
+        return Err(bad(&format!("larger than {MAX_FILE_BYTES} bytes: expected a file with one secret")));
+    }
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(bad(&"the file is empty: write the secret to it")),
+        secret => Ok(secret.to_owned()),
+    }
+}
+
 /// The hash of an operator token from the environment. `Debug` does not show it.
 #[derive(Clone)]
 pub(crate) struct Secret(Sha256);
 
 impl Secret {
-    /// Reads the token in the environment variable `name`. An empty value counts as unset: that is what compose files pass
-    /// for unset variables.
+    /// Reads the token `name` as [`read`] does.
     ///
     /// # Errors
     ///
-    /// Fails if the token is not printable ASCII, or easy to guess.
+    /// Fails if the token cannot be read, is not printable ASCII, or is easy to guess.
     pub(crate) fn from_env(name: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, ConfigError> {
-        let Some(secret) = env(name).filter(|secret| !secret.is_empty()) else { return Ok(None) };
+        let Some(secret) = read(name, env)? else { return Ok(None) };
         if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(ConfigError(format!("{name}: expected printable ASCII without spaces")));
         }

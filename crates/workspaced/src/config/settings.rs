@@ -93,6 +93,9 @@ pub(crate) struct Settings {
     /// Database, `sqlite://FILE` or `postgres://…` [default: a file in the data folder]
     #[arg(long, env = "WORKSPACED_DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub(crate) database_url: Option<String>,
+    /// File with the address of the database, instead of --database-url [default: none]
+    #[arg(long, env = "WORKSPACED_DATABASE_URL_FILE", value_name = "FILE")]
+    pub(crate) database_url_file: Option<PathBuf>,
     /// Folder that sources and mounts of runs may lie in; may be repeated [default: none]
     ///
     /// [env: `WORKSPACED_IMPORT_ROOTS`, with `:` between folders]
@@ -208,6 +211,9 @@ pub(crate) struct Settings {
     /// Maximum size of the files of all runs, including imports and uploads in progress; 0 means no limit [default: 0]
     #[arg(long, env = "WORKSPACED_MAX_DISK_BYTES", value_name = "BYTES")]
     pub(crate) max_disk_bytes: Option<u64>,
+    /// Free bytes of the data folder's disk below which `/readyz` and the metrics warn; 0 disables [default: 1073741824]
+    #[arg(long, env = "WORKSPACED_DISK_RESERVE_BYTES", value_name = "BYTES")]
+    pub(crate) disk_reserve_bytes: Option<u64>,
     /// Maximum time to drain requests at shutdown [default: 20]
     #[arg(long, env = "WORKSPACED_DRAIN_SECONDS", value_name = "SECONDS")]
     pub(crate) drain_seconds: Option<u64>,
@@ -220,6 +226,9 @@ pub(crate) struct Settings {
     /// File that signed checkpoints are appended to [default: checkpoints.log in the data folder]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_FILE", value_name = "FILE")]
     pub(crate) checkpoint_file: Option<PathBuf>,
+    /// File of the key that signs checkpoints, created at the first start [default: checkpoint.key in the data folder]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_KEY_FILE", value_name = "FILE")]
+    pub(crate) checkpoint_key_file: Option<PathBuf>,
     /// Name of the log in its checkpoints [default: generated with the key at the first start]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_ORIGIN", value_name = "NAME")]
     pub(crate) checkpoint_origin: Option<String>,
@@ -292,13 +301,15 @@ impl Settings {
             };
         }
         or! {
-            listen data_dir database_url import_roots git_allow_hosts cors_origins profiles protect_metrics operator git_credential
+            listen data_dir database_url database_url_file import_roots git_allow_hosts cors_origins profiles protect_metrics operator
+            git_credential
             log_format log sandbox max_connections
             header_timeout_seconds body_timeout_seconds min_bytes_per_second idle_timeout_seconds
             request_timeout_seconds max_body_bytes max_body_memory_bytes max_answer_memory_bytes max_archive_bytes
             rate_limit_per_second rate_limit_burst auth_failures_per_minute token_concurrency read_concurrency
             search_concurrency export_concurrency write_concurrency import_concurrency max_live_runs max_runs
-            max_disk_bytes drain_seconds checkpoint_seconds checkpoint_records checkpoint_file checkpoint_origin
+            max_disk_bytes disk_reserve_bytes drain_seconds checkpoint_seconds checkpoint_records checkpoint_file checkpoint_key_file
+            checkpoint_origin
             renew_checkpoint_file
         }
     }

@@ -1,9 +1,12 @@
 //! Routes that need no token: health, metrics, and the pages of the API document.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use engine::CallError;
 use serde::Serialize;
 use tower::ServiceBuilder;
 use tower_http::set_header::SetResponseHeaderLayer;
@@ -27,6 +30,31 @@ pub(crate) struct Health {
     ok: bool,
 }
 
+/// The service accepts calls.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct Readiness {
+    /// Always true.
+    #[schema(example = true)]
+    ok: bool,
+    /// What an operator should attend to while calls are served. Absent if there is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    degraded: Vec<Degradation>,
+}
+
+/// A part of the service that needs an operator.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub(crate) struct Degradation {
+    /// `signing` or `disk`.
+    #[schema(example = "disk")]
+    what: &'static str,
+    /// What is wrong.
+    #[schema(example = "the free space of the data folder's disk is below the reserve")]
+    detail: &'static str,
+    /// What to do.
+    #[schema(example = "Delete runs that are no longer needed, or enlarge the disk.")]
+    hint: &'static str,
+}
+
 /// Check that the process is alive
 #[utoipa::path(
     get, path = "/healthz", tag = "open", operation_id = "getHealth", security(()),
@@ -38,18 +66,32 @@ pub(crate) async fn healthz() -> Json<Health> {
 
 /// Check that the service can take calls
 ///
-/// The service is ready if its database answers and it is not shutting down.
+/// The service is ready if its database answers and it is not shutting down. `degraded` names what needs an operator while
+/// calls are served: no more checkpoints are signed, or the disk is nearly full.
 #[utoipa::path(
     get, path = "/readyz", tag = "open", operation_id = "getReadiness", security(()),
     responses(
-        (status = 200, description = "The service is ready.", body = Health),
+        (status = 200, description = "The service is ready.", body = Readiness),
         (status = 503, description = "`UNAVAILABLE`: the service is not ready.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
 )]
-pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<Health>, Problem> {
+pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<Readiness>, Problem> {
     service.check_ready().await?;
-    Ok(Json(Health { ok: true }))
+    let disk = Arc::clone(&service.state.disk);
+    let measure = move || disk.measure().map_err(|error| CallError::Internal(error.into()));
+    let is_disk_low = service.blocking(measure).await?.free < service.state.disk.reserve();
+    let signing = service.checkpoints().is_halted().then_some(Degradation {
+        what: "signing",
+        detail: "no more checkpoints are signed: the database contradicts what was signed",
+        hint: "Run `workspaced verify`, which reports what is wrong.",
+    });
+    let disk = is_disk_low.then_some(Degradation {
+        what: "disk",
+        detail: "the free space of the data folder's disk is below the reserve",
+        hint: "Delete runs that are no longer needed, or enlarge the disk.",
+    });
+    Ok(Json(Readiness { ok: true, degraded: signing.into_iter().chain(disk).collect() }))
 }
 
 /// Get the metrics of the service
@@ -61,6 +103,7 @@ pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<Health
 )]
 pub(crate) async fn metrics(State(service): State<Service>, _reader: MetricsReader) -> Response {
     service.record_gauges();
+    telemetry::set_signing_stopped(service.checkpoints().is_halted());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], telemetry::render_metrics()).into_response()
 }
 

@@ -1,4 +1,4 @@
-//! The key that signs checkpoints: from the environment, otherwise from the data folder.
+//! The key that signs checkpoints: from the environment, otherwise from the key file.
 
 #![expect(
     clippy::disallowed_types,
@@ -16,10 +16,7 @@ use transparency::{NoteError, SignerKey};
 
 use crate::config::{CheckpointConfig, ConfigError};
 
-/// The name of the key file in the data folder.
-pub(crate) const KEY_FILE: &str = "checkpoint.key";
-
-/// Returns the configured key, otherwise that of the data folder. Creates it if there is none and nothing was signed yet.
+/// Returns the configured key, otherwise that of the key file. Creates the file if there is none and nothing was signed yet.
 ///
 /// # Errors
 ///
@@ -27,17 +24,17 @@ pub(crate) const KEY_FILE: &str = "checkpoint.key";
 pub(crate) fn load_or_create(config: &CheckpointConfig, has_checkpoints: bool) -> Result<SignerKey, ConfigError> {
     let key = match &config.key {
         Some(key) => key.clone(),
-        None => match read(&config.data_dir)? {
+        None => match read(&config.key_file)? {
             Some(key) => key,
             None if has_checkpoints => {
                 let message = format!(
-                    "--data-dir: {} is missing, and checkpoints were signed with it: put it back, or start with a new \
+                    "--checkpoint-key-file: {} is missing, and checkpoints were signed with it: put it back, or start with a new \
                     database and a new file",
-                    config.data_dir.join(KEY_FILE).display()
+                    config.key_file.display()
                 );
                 return Err(ConfigError(message));
             }
-            None => create(&config.data_dir, config.origin.as_deref())?,
+            None => create(&config.key_file, config.origin.as_deref())?,
         },
     };
     match &config.origin {
@@ -46,42 +43,44 @@ pub(crate) fn load_or_create(config: &CheckpointConfig, has_checkpoints: bool) -
     }
 }
 
-/// Reads the key of the data folder. Returns `None` if there is none.
+/// Reads the key in `file`. Returns `None` if there is none.
 ///
 /// # Errors
 ///
 /// If it cannot be read or parsed.
-pub(crate) fn read(data_dir: &Path) -> Result<Option<SignerKey>, ConfigError> {
-    match std::fs::read_to_string(data_dir.join(KEY_FILE)) {
-        Ok(text) => SignerKey::parse(&text).map(Some).map_err(|error| failed(data_dir, &error)),
+pub(crate) fn read(file: &Path) -> Result<Option<SignerKey>, ConfigError> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => SignerKey::parse(&text).map(Some).map_err(|error| failed(file, &error)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(data_dir, &error)),
+        Err(error) => Err(failed(file, &error)),
     }
 }
 
-fn create(data_dir: &Path, origin: Option<&str>) -> Result<SignerKey, ConfigError> {
+fn create(file: &Path, origin: Option<&str>) -> Result<SignerKey, ConfigError> {
     let seed: [u8; 32] = rand::random();
     // The default origin is derived from the key, so that no two services share one.
-    let unnamed = SignerKey::from_seed("workspaced", &seed).map_err(|error| failed(data_dir, &error))?;
+    let unnamed = SignerKey::from_seed("workspaced", &seed).map_err(|error| failed(file, &error))?;
     let hash = Sha256::of(unnamed.verifier_key().to_text().as_bytes()).to_string();
     let name = origin.map_or_else(|| format!("workspaced/{}", &hash[..16]), str::to_owned);
     let key = unnamed.with_name(&name).map_err(|error| bad_origin(&name, error))?;
-    write(data_dir, &key.to_text()).map_err(|error| failed(data_dir, &error))?;
+    write(file, &key.to_text()).map_err(|error| failed(file, &error))?;
     Ok(key)
 }
 
 /// Writes the key atomically: a partial key would keep the next start from creating one.
-fn write(data_dir: &Path, text: &str) -> io::Result<()> {
-    let new = data_dir.join("checkpoint.key.new");
+fn write(key_file: &Path, text: &str) -> io::Result<()> {
+    let new = key_file.with_added_extension("new");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     writeln!(file, "{text}")?;
     file.sync_all()?;
-    std::fs::rename(new, data_dir.join(KEY_FILE))?;
-    File::open(data_dir)?.sync_all()
+    std::fs::rename(new, key_file)?;
+    // The parent of a bare file name is empty.
+    let folder = key_file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
 }
 
-fn failed(data_dir: &Path, why: &dyn std::error::Error) -> ConfigError {
-    ConfigError(format!("--data-dir: {}: {why}", data_dir.join(KEY_FILE).display()))
+fn failed(file: &Path, why: &dyn std::error::Error) -> ConfigError {
+    ConfigError(format!("--checkpoint-key-file: {}: {why}", file.display()))
 }
 
 fn bad_origin(origin: &str, why: NoteError) -> ConfigError {

@@ -7,6 +7,7 @@ mod damaged_ledger;
 mod deploy;
 mod faults;
 pub(crate) mod instances;
+mod metrics;
 mod power_loss;
 mod process;
 mod readme;

@@ -179,6 +179,10 @@ async fn signatures_detect_a_fork_with_matching_leaves(#[values(Backend::Sqlite,
     server.restart();
     server.auditor().get("/v1/checkpoint").await.refused("UNAVAILABLE");
     assert!(server.log().contains("no checkpoints are signed any more"), "{}", server.log());
+    let ready = server.nobody().get("/readyz").await.ok();
+    assert_eq!(ready["degraded"][0]["what"], "signing", "{ready:#}");
+    let metrics = server.nobody().get("/metrics").await.text();
+    assert!(metrics.contains("\nworkspaced_signing_stopped 1\n"), "{metrics}");
 }
 
 #[rstest]

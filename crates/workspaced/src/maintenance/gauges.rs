@@ -1,0 +1,41 @@
+//! Gauges that are updated periodically, because they need the database or the passing of time.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use engine::CallError;
+
+use crate::service::Service;
+use crate::telemetry;
+
+/// Updates the gauges of the disk, of runs and of approvals.
+///
+/// # Errors
+///
+/// If the disk or the ledger fails.
+pub(crate) async fn record(service: &Service) -> Result<(), CallError> {
+    let disk = Arc::clone(&service.state.disk);
+    let space = service.blocking(move || disk.measure().map_err(|error| CallError::Internal(error.into()))).await?;
+    telemetry::set_disk(space.total, space.free, service.state.disk.reserve());
+    Ok(service.record_ledger_gauges().await?)
+}
+
+/// Measures for how long records have waited for a checkpoint.
+#[derive(Debug, Default)]
+pub(crate) struct CheckpointLag {
+    /// A position that was not covered, and when that was noticed.
+    uncovered: Option<(i64, Instant)>,
+}
+
+impl CheckpointLag {
+    /// Updates the gauges of checkpoints. After signing has stopped, they keep their values.
+    pub(crate) fn record(&mut self, service: &Service) {
+        let Some(covered) = service.checkpoints().covered_position() else { return };
+        let newest = *service.ledger.newest_position().borrow();
+        if self.uncovered.is_none_or(|(position, _)| covered >= position) {
+            self.uncovered = (newest > covered).then(|| (newest, Instant::now()));
+        }
+        let seconds = self.uncovered.map_or(0.0, |(_, since)| since.elapsed().as_secs_f64());
+        telemetry::set_checkpoint_lag(newest.saturating_sub(covered), seconds);
+    }
+}

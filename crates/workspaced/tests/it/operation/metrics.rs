@@ -1,0 +1,138 @@
+//! Metrics: what the dashboard, the alerts and the guide name is what the service prints.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::json;
+
+use crate::harness::{Backend, Server, Setup, sha256};
+
+fn deployed(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the metrics that a text names, without the suffixes of histograms.
+fn names(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let metric = |word: &str| {
+        let word = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(word);
+        word.to_owned()
+    };
+    words.filter(|word| word.starts_with("workspaced_")).map(metric).collect()
+}
+
+/// Returns the first line of the metrics that begins with `prefix`.
+fn line<'a>(metrics: &'a str, prefix: &str) -> &'a str {
+    metrics.lines().find(|line| line.starts_with(prefix)).unwrap_or_else(|| panic!("no {prefix} in\n{metrics}"))
+}
+
+/// Returns the metrics once they contain `needle`. The maintenance task updates some of them.
+async fn until(server: &Server, needle: &str) -> String {
+    loop {
+        let metrics = server.nobody().get("/metrics").await.text();
+        if metrics.contains(needle) {
+            return metrics;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn dashboard_alerts_and_guide_name_metrics_that_the_service_prints(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let files = [("a.txt", "a\n"), ("Cargo.lock", "l\n"), (".env", "A=b\n")];
+    let run = server.run_with_files(&files, json!({"policy": {"deny": ["private-plans/**"]}})).await;
+    run.create("b.txt", "b\n").await;
+    run.ok("search_text", json!({"query": "a"})).await;
+    run.call("read_file", json!({"path": ".env"})).await.refused("POLICY_DENIED_SECRET");
+    run.call("read_file", json!({"path": "private-plans/x"})).await.refused("POLICY_DENIED");
+    let lock = json!({"path": "Cargo.lock", "content": "m\n", "expectedSha256": sha256("l\n"), "reason": "an update"});
+    run.call("write_file", lock).await.is(202);
+    server.nobody().get("/v1/runs").await.refused("UNAUTHENTICATED");
+    assert_eq!(run.operator.get(&format!("/v1/runs/{}/archive", run.id)).await.status, 200);
+    let stream = run.operator.stream("/v1/audit/stream", None).await;
+    server.until_journal_is_empty().await;
+
+    let metrics = until(&server, "workspaced_approvals_pending").await;
+    assert!(line(&metrics, "workspaced_tool_calls_total{tool=\"read_file\",decision=\"DENY\"").ends_with(" 2"));
+    assert_eq!(line(&metrics, "workspaced_refusals_total{code=\"POLICY_DENIED_SECRET\""), REFUSED);
+    assert_eq!(line(&metrics, "workspaced_rule_refusals_total{rule=\"kind:SECRET_LIKE\""), RULE);
+    assert_eq!(line(&metrics, "workspaced_rule_refusals_total{rule=\"deny\""), DENIED);
+    assert!(!metrics.contains("private-plans") && !metrics.contains(&run.id), "globs and IDs are not labels");
+    assert_eq!(line(&metrics, "workspaced_streams "), "workspaced_streams 1");
+    assert_eq!(line(&metrics, "workspaced_signing_stopped "), "workspaced_signing_stopped 0");
+    drop(stream);
+    let printed: BTreeSet<String> =
+        metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).map(str::to_owned).collect();
+    for file in ["grafana.json", "alerts.yml"] {
+        let named = names(&deployed(file));
+        assert!(named.len() >= 10, "{file}");
+        let unknown: Vec<_> = named.difference(&printed).collect();
+        assert!(unknown.is_empty(), "{file} names metrics that are not printed: {unknown:?}");
+    }
+    let rows: String = deployed("operations.md").lines().filter(|line| line.starts_with("| `workspaced_")).collect();
+    let documented = names(&rows);
+    // Only some failures create these.
+    let rare = ["workspaced_reads_cancelled_total"].map(str::to_owned);
+    let missing: Vec<_> = printed.difference(&documented).collect();
+    assert!(missing.is_empty(), "operations.md lacks {missing:?}");
+    let unknown: Vec<_> = documented.difference(&printed).filter(|name| !rare.contains(name)).collect();
+    assert!(unknown.is_empty(), "operations.md names metrics that are not printed: {unknown:?}");
+
+    // The gauges that need the database are updated at the start.
+    assert!(server.stop().success());
+    server.restart();
+    let metrics = until(&server, "workspaced_approvals_pending 1\n").await;
+    assert_eq!(line(&metrics, "workspaced_runs{state=\"awaiting_approval\"}").split(' ').next_back(), Some("1"));
+    assert_ne!(line(&metrics, "workspaced_approvals_oldest_seconds "), "workspaced_approvals_oldest_seconds 0");
+    assert_ne!(line(&metrics, "workspaced_runs_bytes "), "workspaced_runs_bytes 0");
+}
+
+const REFUSED: &str = "workspaced_refusals_total{code=\"POLICY_DENIED_SECRET\"} 1";
+const RULE: &str = "workspaced_rule_refusals_total{rule=\"kind:SECRET_LIKE\"} 1";
+const DENIED: &str = "workspaced_rule_refusals_total{rule=\"deny\"} 1";
+
+#[rstest]
+#[tokio::test]
+async fn readiness_reports_a_disk_below_its_reserve(#[values(Backend::Sqlite)] backend: Backend) {
+    let ready = Server::shared(backend).await.nobody().get("/readyz").await.ok();
+    assert!(
+        ready["degraded"].as_array().is_none_or(|parts| parts.iter().all(|part| part["what"] == "disk")),
+        "{ready}"
+    );
+    let low = Server::start_with(Setup::new(backend).arg("--disk-reserve-bytes", u64::MAX)).await;
+    let ready = low.nobody().get("/readyz").await.ok();
+    assert_eq!((&ready["ok"], &ready["degraded"][0]["what"]), (&json!(true), &json!("disk")), "{ready}");
+    low.run(json!({})).await.create("a.txt", "a\n").await;
+    let none = Server::start_with(Setup::new(backend).arg("--disk-reserve-bytes", 0)).await;
+    assert_eq!(none.nobody().get("/readyz").await.ok(), json!({"ok": true}));
+}
+
+#[test]
+fn the_alerts_are_valid() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/alerts.yml");
+    let Ok(checked) = Command::new("promtool").args(["check", "rules"]).arg(file).output() else {
+        println!("SKIPPED: promtool is not installed");
+        return;
+    };
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+#[test]
+fn the_dashboard_is_valid() {
+    let dashboard: serde_json::Value = serde_json::from_str(&deployed("grafana.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len(), "two panels have the same ID");
+    for panel in panels {
+        let queries = panel["targets"].as_array().unwrap();
+        assert!(queries.iter().all(|query| query["expr"].as_str().unwrap().contains("workspaced_")), "{panel:#}");
+    }
+}
