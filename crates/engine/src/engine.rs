@@ -257,7 +257,8 @@ impl Engine {
     /// If the ledger fails.
     pub async fn record_ledger_gauges(&self) -> ledger::Result<()> {
         let summary = self.ledger.summary().await?;
-        let oldest = self.ledger.approvals(Some(ApprovalState::Pending), None, None, 1.into()).await?;
+        let pending = ApprovalFilter { state: Some(ApprovalState::Pending), ..ApprovalFilter::default() };
+        let oldest = self.ledger.approvals(&pending, None, 1.into()).await?;
         let oldest_seconds = oldest.first().map_or(0.0, |(_, approval)| clock::seconds_since(&approval.created_at));
         metrics::set_summary(&summary, oldest_seconds);
         Ok(())

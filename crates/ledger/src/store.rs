@@ -16,6 +16,7 @@ use crate::table::{Rows, tables};
 use crate::{
     Appended, ApprovalFilter, ConnectionCounts, Entry, INSTANCE, JournalEntry, KeyedAnswer, Ledger, LedgerError, Page,
     PageSize, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
+    verify,
 };
 
 /// A ledger on the database `B`.
