@@ -59,7 +59,7 @@ function PageOf({ path, rights }: { path: string[]; rights: Rights }) {
   if (page === "runs" && (!part || (part === "calls" && /^\d+$/.test(seq ?? "")))) return <RunPage key={run} run={run} seq={part ? Number(seq) : undefined} rights={rights} />;
   if (page === "approvals" && !run) return <Approvals rights={rights} />;
   if (page === "audit" && !run && rights.audit) return <Audit />;
-  if (page === "about" && !run) return <About />;
+  if (page === "about" && !run) return <About rights={rights} />;
   return <Empty><p>No such page, or your scopes do not include it.</p><p><a href="/">Overview</a></p></Empty>;
 }
 

@@ -2,6 +2,7 @@
 
 mod connections;
 mod conventions;
+mod dashboard;
 mod errors;
 mod fairness;
 pub(crate) mod load_limits;

@@ -33,6 +33,6 @@ export function blame(lines: number, changes: Change[]): number[] {
 /** How many lines the hunks before a line of the new version have added. */
 function shiftBefore(diff: FileDiff, line: number): number {
   let shift = 0;
-  for (const hunk of diff.hunks) if (hunk.newStart + hunk.newLines <= line) shift += hunk.newLines - hunk.oldLines;
+  for (const hunk of diff.hunks) if (hunk.newStart + Math.max(hunk.newLines, 1) <= line) shift += hunk.newLines - hunk.oldLines;
   return shift;
 }

@@ -111,16 +111,18 @@ function contentRows(file: FileDiff, index: number, options: RowOptions, rows: R
   if (file.binary) rows.push({ type: "note", file: index, text: "Binary file: its content is not shown." });
   let next = 1;
   for (const hunk of file.hunks) {
-    const gap = gapRow(index, next, hunk.newStart - 1, hunk.oldStart - hunk.newStart, hunk.heading);
+    // A side without lines names the line before it.
+    const [oldStart, newStart] = [hunk.oldStart + (hunk.oldLines ? 0 : 1), hunk.newStart + (hunk.newLines ? 0 : 1)];
+    const gap = gapRow(index, next, newStart - 1, oldStart - newStart, hunk.heading);
     const read = options.expanded.get(gap.key);
-    if (!read) rows.push(gap);
-    else read.forEach((text, offset) => {
+    if (!read && (gap.to >= gap.from || gap.heading)) rows.push(gap);
+    read?.forEach((text, offset) => {
       const line: Line = { type: "context", text, new: gap.from + offset, old: gap.from + offset + gap.shift };
       rows.push({ type: "line", file: index, left: line, right: line });
     });
     if (options.split) for (const pair of pairs(hunk.lines)) rows.push({ type: "line", file: index, ...pair });
     else for (const line of hunk.lines) rows.push(line.type === "add" ? { type: "line", file: index, right: line } : { type: "line", file: index, left: line, ...(line.type === "context" ? { right: line } : {}) });
-    next = hunk.newStart + hunk.newLines;
+    next = newStart + hunk.newLines;
   }
 }
 

@@ -84,6 +84,8 @@ test("blame follows lines back through the changes", () => {
   const second = change(2, "@@ -1,0 +2,2 @@\n+x\n+y\n");
   const third = change(3, "@@ -4 +4 @@\n-b\n+B\n");
   expect(blame(5, [first, second, third])).toEqual([1, 2, 2, 3, 1]);
+  expect(blame(1, [first, change(4, "@@ -1,2 +0,0 @@\n-a\n-b\n")])).toEqual([1]);
+  expect(blame(2, [change(4, "@@ -2,2 +1,0 @@\n-a\n-b\n"), change(5, "@@ -3 +2 @@\n-x\n+y\n")])).toEqual([0, 5]);
   expect(blame(5, [second, third])).toEqual([0, 2, 2, 3, 0]);
 });
 

@@ -4,7 +4,7 @@ use engine::tools;
 use model::Scope;
 use serde_json::{Value, json};
 
-use crate::http::auth::scopes::{Accepts as _, Auditors, Deciders, MetricsReaders, Orchestrators, Reviewers};
+use crate::http::auth::scopes::{Accepts as _, Auditors, Deciders, Everyone, MetricsReaders, Orchestrators, Reviewers};
 use crate::http::auth::scopes_for;
 
 /// Who may call an operation.
@@ -62,6 +62,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "getUploadedArtifact" => (Auditors::SCOPES, true),
         "listRuns" | "listApprovals" | "getApproval" => (Reviewers::SCOPES, false),
         "getRun" | "getToolCall" | "getArtifact" | "getPatch" => (Reviewers::SCOPES, true),
+        "getOperator" => (Everyone::SCOPES, false),
         "getMetrics" => (MetricsReaders::SCOPES, false),
         tool => (scopes_for(Some(tools::find(tool)?)), true),
     };
