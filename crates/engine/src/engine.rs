@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ledger::{Appended, Entry, Ledger, RequiredToken, StorageTotals};
+use ledger::{Appended, ApprovalFilter, Entry, Ledger, RequiredToken, StorageTotals};
 use model::{ApprovalState, Code, Draft, Permission, Profiles, Refusal, Sha256};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;

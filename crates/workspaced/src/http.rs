@@ -4,6 +4,7 @@ mod approvals;
 mod audit;
 mod auth;
 mod conventions;
+mod dashboard;
 mod events;
 mod extract;
 mod files;
@@ -53,7 +54,7 @@ fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(runs::issue_token))
         .routes(routes!(runs::revoke_token))
         .routes(routes!(operators::create_operator, operators::list_operators))
-        .routes(routes!(operators::revoke_operator))
+        .routes(routes!(operators::get_operator, operators::revoke_operator))
         .routes(routes!(approvals::list_approvals))
         .routes(routes!(approvals::get_approval))
         .routes(routes!(approvals::approve))
@@ -116,7 +117,7 @@ pub(crate) fn router(service: Service, cors_origins: Vec<HeaderValue>) -> Router
         .fallback(async || Problem::no_route())
         .method_not_allowed_fallback(async || Problem::no_method())
         .layer(around_api)
-        .merge(health::docs().layer(around_all))
+        .merge(health::docs().merge(dashboard::routes()).layer(around_all))
         .with_state(service);
     if cors_origins.is_empty() {
         return router;

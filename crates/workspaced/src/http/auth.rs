@@ -18,7 +18,7 @@ use engine::tools;
 use model::{Code, Permission, Refusal, RunId, Scope, Token};
 
 use crate::http::auth::bearer::{Bearer, parse_run, run_in_path};
-use crate::http::auth::scopes::{Accepts, Auditors, Deciders, MetricsReaders, Orchestrators, Reviewers};
+use crate::http::auth::scopes::{Accepts, Auditors, Deciders, Everyone, MetricsReaders, Orchestrators, Reviewers};
 use crate::http::conventions::request_ids;
 use crate::http::problem::Problem;
 use crate::service::{Caller, RequestIds, Service};
@@ -50,6 +50,9 @@ pub(crate) type Decider = OperatorWith<Deciders>;
 pub(crate) type Auditor = OperatorWith<Auditors>;
 /// An operator that may read runs and approvals.
 pub(crate) type Reviewer = OperatorWith<Reviewers>;
+
+/// An operator with any scope.
+pub(crate) type AnyOperator = OperatorWith<Everyone>;
 
 /// A caller that may use tools: an operator that may do everything, or any run token.
 #[derive(Debug)]

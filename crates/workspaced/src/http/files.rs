@@ -1,6 +1,6 @@
 //! Routes of whole files as bytes.
 
-mod conditional;
+pub(crate) mod conditional;
 pub(crate) mod drift;
 mod reason;
 

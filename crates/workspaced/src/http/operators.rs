@@ -5,9 +5,10 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use engine::admission::operators::manage::{CreateOperatorRequest, CreatedOperator};
 use engine::page::{List, Page, Paging};
-use model::json;
+use model::{Code, OperatorName, Refusal, Scope, json};
+use serde::Serialize;
 
-use crate::http::auth::Operator;
+use crate::http::auth::{AnyOperator, Operator};
 use crate::http::conventions::idempotency_key::{DESCRIPTION as IDEMPOTENCY_KEY, created_at, keyed_request};
 use crate::http::extract::{Json, JsonBytes, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
@@ -58,6 +59,36 @@ pub(crate) async fn list_operators(
 ) -> Result<Json<Page<model::Operator>>, Problem> {
     let (limit, after) = paging.check(&List::Operators.unfiltered())?;
     Ok(Json(service.operators(after, limit).await?))
+}
+
+/// The operator whose token the request has.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct OperatorSelf {
+    /// Its name.
+    name: OperatorName,
+    /// What it may do.
+    scopes: Vec<Scope>,
+}
+
+/// Get the calling operator
+///
+/// The name is `self`: every operator may ask who it is and what it may do. Others are in the list of operators.
+#[utoipa::path(
+    get, path = "/v1/operators/{name}", tag = "operators", operation_id = "getOperator",
+    params(("name" = String, Path, description = "`self`.", example = "self")),
+    responses((status = 200, description = "The operator.", body = OperatorSelf)),
+)]
+pub(crate) async fn get_operator(
+    AnyOperator { operator, .. }: AnyOperator,
+    Path(name): Path<String>,
+    Query(()): Query<()>,
+) -> Result<Json<OperatorSelf>, Problem> {
+    if name != "self" {
+        let hint = "Use the name `self`; GET /v1/operators lists every operator.";
+        return Err(Refusal::new(Code::NotFound, "only the calling operator can be requested", hint).into());
+    }
+    Ok(Json(OperatorSelf { name: operator.name.clone(), scopes: operator.scopes.iter().copied().collect() }))
 }
 
 /// Revoke an operator

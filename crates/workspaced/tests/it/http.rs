@@ -3,6 +3,7 @@
 mod api_clients;
 mod connections;
 mod conventions;
+mod dashboard;
 mod errors;
 mod fairness;
 pub(crate) mod load_limits;

@@ -33,6 +33,8 @@ accepts! {
     Auditors: Orchestrate | Audit;
     /// Operators that may read runs, approvals and diffs.
     Reviewers: Orchestrate | Approve | Audit;
+    /// Operators with any scope.
+    Everyone: Orchestrate | Approve | Audit | Metrics;
     /// Operators that may read metrics.
     MetricsReaders: Orchestrate | Metrics;
 }

@@ -3,7 +3,7 @@
 use model::Scope;
 use serde_json::{Value, json};
 
-use crate::http::auth::scopes::{Accepts as _, Auditors, Deciders, MetricsReaders, Orchestrators, Reviewers};
+use crate::http::auth::scopes::{Accepts as _, Auditors, Deciders, Everyone, MetricsReaders, Orchestrators, Reviewers};
 use crate::http::auth::scopes_for;
 use crate::http::openapi::tool_operations::tool_of;
 
@@ -63,6 +63,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "getUploadedArtifact" => (Auditors::SCOPES, true),
         "listRuns" | "listApprovals" | "getApproval" => (Reviewers::SCOPES, false),
         "getRun" | "getToolCall" | "getArtifact" | "getPatch" => (Reviewers::SCOPES, true),
+        "getOperator" => (Everyone::SCOPES, false),
         "getMetrics" => (MetricsReaders::SCOPES, false),
         "sendMcpMessage" => (&[][..], true),
         tool => (scopes_for(Some(tool_of(tool)?)), true),

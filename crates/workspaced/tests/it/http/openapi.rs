@@ -48,7 +48,7 @@ const REQUIRED: [(&str, &str); 32] = [
 const OPEN: [&str; 6] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/problems"];
 
 /// The `GET` routes that an auditor may call.
-const AUDITORS: [&str; 19] = [
+const AUDITORS: [&str; 20] = [
     "/v1/runs/{run}/patch",
     "/v1/runs/{run}/files/{path}",
     "/v1/checkpoint",
@@ -68,6 +68,7 @@ const AUDITORS: [&str; 19] = [
     "/v1/approvals/{id}",
     "/v1/audit",
     "/v1/audit/stream",
+    "/v1/operators/{name}",
 ];
 
 /// The tools that an auditor may call.

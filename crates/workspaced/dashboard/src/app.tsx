@@ -1,0 +1,103 @@
+/** The frame of every page: navigation, who is signed in, keys. */
+
+import { useEffect, useState } from "preact/hooks";
+import { get, hasToken, setToken, whenSignedOut } from "./lib/api.ts";
+import { useKeys, useLoad } from "./lib/hooks.ts";
+import { navigate, useRoute } from "./lib/route.ts";
+import type { Approval, Operator, Page, Scope } from "./lib/types.ts";
+import { Dialog, Empty, Failed, Loading } from "./ui/parts.tsx";
+import { About } from "./pages/about.tsx";
+import { Approvals } from "./pages/approvals.tsx";
+import { Audit } from "./pages/audit.tsx";
+import { Overview } from "./pages/overview.tsx";
+import { RunPage } from "./pages/run.tsx";
+import { Runs } from "./pages/runs.tsx";
+import { SignIn } from "./pages/sign_in.tsx";
+
+/** What the operator may do. */
+export interface Rights { audit: boolean; decide: boolean; orchestrate: boolean; review: boolean }
+
+function rightsOf(scopes: Scope[]): Rights {
+  const orchestrate = scopes.includes("orchestrate");
+  const audit = orchestrate || scopes.includes("audit");
+  const decide = orchestrate || scopes.includes("approve");
+  return { orchestrate, audit, decide, review: audit || decide };
+}
+
+export function App() {
+  const [isSignedIn, setSignedIn] = useState(hasToken());
+  useEffect(() => whenSignedOut(() => setSignedIn(false)), []);
+  const signOut = () => {
+    setToken("");
+    setSignedIn(false);
+  };
+  return isSignedIn ? <Frame signOut={signOut} /> : <SignIn onSignedIn={() => setSignedIn(true)} />;
+}
+
+function Frame({ signOut }: { signOut: () => void }) {
+  const self = useLoad("self", (signal) => get<Operator>("/v1/operators/self", signal));
+  const { path } = useRoute();
+  useEffect(() => {
+    document.title = `${path.join(" / ") || "Overview"} – workspaced`;
+  }, [path.join("/")]);
+  if (self.error) return <main><Failed error={self.error} what="Signing in" retry={self.reload} /><button type="button" onClick={signOut}>Use another token</button></main>;
+  if (!self.data) return <main><Loading what="your scopes" /></main>;
+  const rights = rightsOf(self.data.scopes);
+  return (
+    <>
+      <a class="skip" href="#main" data-outside>Skip to the content</a>
+      <Header operator={self.data} rights={rights} signOut={signOut} page={path[0] ?? ""} />
+      <main id="main" tabIndex={-1}>{rights.review ? <PageOf path={path} rights={rights} /> : <Empty><p>Your token has the scopes {self.data.scopes.join(", ")}. The dashboard needs <code>orchestrate</code>, <code>approve</code> or <code>audit</code>.</p></Empty>}</main>
+    </>
+  );
+}
+
+function PageOf({ path, rights }: { path: string[]; rights: Rights }) {
+  const [page, run, part, seq] = path;
+  if (!page) return <Overview rights={rights} />;
+  if (page === "runs" && !run) return <Runs />;
+  if (page === "runs" && (!part || (part === "calls" && /^\d+$/.test(seq ?? "")))) return <RunPage key={run} run={run} seq={part ? Number(seq) : undefined} rights={rights} />;
+  if (page === "approvals" && !run) return <Approvals rights={rights} />;
+  if (page === "audit" && !run && rights.audit) return <Audit />;
+  if (page === "about" && !run) return <About rights={rights} />;
+  return <Empty><p>No such page, or your scopes do not include it.</p><p><a href="/">Overview</a></p></Empty>;
+}
+
+interface HeaderProps { operator: Operator; rights: Rights; signOut: () => void; page: string }
+
+function Header({ operator, rights, signOut, page }: HeaderProps) {
+  const [isHelpOpen, setHelpOpen] = useState(false);
+  const pending = useLoad(rights.review ? "pending" : "", (signal) => get<Page<Approval>>("/v1/approvals?state=pending&limit=20", signal), 10000);
+  useKeys({
+    "?": () => setHelpOpen(true),
+    "/": () => document.querySelector<HTMLInputElement>("[data-search]")?.focus(),
+    1: () => navigate("/"), 2: () => navigate("/runs"), 3: () => navigate("/approvals"), 4: () => navigate("/audit"),
+  });
+  const waiting = pending.data ? `${pending.data.items.length}${pending.data.nextCursor ? "+" : ""}` : "";
+  const link = (address: string, text: string, extra = "") => (
+    <a href={address} aria-current={`/${page}` === address ? "page" : undefined}>{text}{extra && extra !== "0" && <> <span class="count-badge">{extra}</span></>}</a>
+  );
+  return (
+    <header class="top">
+      <a class="brand" href="/" tabIndex={-1} aria-hidden="true">workspaced</a>
+      <nav aria-label="Pages">
+        {link("/", "Overview")}{link("/runs", "Runs")}{link("/approvals", "Approvals", waiting)}{rights.audit && link("/audit", "Audit")}{link("/about", "About")}
+      </nav>
+      <span class="who"><button type="button" class="plain" onClick={() => setHelpOpen(true)} aria-label="Keyboard shortcuts">?</button> <bdi title={`Scopes: ${operator.scopes.join(", ")}`}>{operator.name}</bdi> <button type="button" onClick={signOut}>Sign out</button></span>
+      {isHelpOpen && <Help onClose={() => setHelpOpen(false)} />}
+    </header>
+  );
+}
+
+const KEYS: [string, string][] = [
+  ["j, k", "next and previous row"], ["Enter", "open the row"], ["Escape", "close the call"], ["/", "search"],
+  ["n, p", "next and previous change of a diff"], ["1 – 4", "overview, runs, approvals, audit"], ["?", "this list"],
+];
+
+function Help({ onClose }: { onClose: () => void }) {
+  return (
+    <Dialog title="Keyboard" onClose={onClose}>
+      <table><tbody>{KEYS.map(([key, text]) => <tr key={key}><th scope="row"><kbd>{key}</kbd></th><td>{text}</td></tr>)}</tbody></table>
+    </Dialog>
+  );
+}

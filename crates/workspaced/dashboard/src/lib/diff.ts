@@ -1,0 +1,188 @@
+/** Unified diffs: parsed into files, shown as flat lists of rows of one height. */
+
+export interface Line { type: "context" | "add" | "delete"; text: string; old?: number; new?: number; noNewline?: boolean }
+export interface Hunk { heading: string; oldStart: number; newStart: number; oldLines: number; newLines: number; lines: Line[] }
+export interface FileDiff {
+  path: string; oldPath?: string; status: "added" | "deleted" | "renamed" | "modified"; binary: boolean;
+  insertions: number; deletions: number; hunks: Hunk[]; notes: string[];
+}
+
+const HUNK = /^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@ ?(.*)$/;
+const ESCAPES: Record<string, number> = { n: 10, t: 9, r: 13, '"': 34, "\\": 92, a: 7, b: 8, f: 12, v: 11 };
+
+/** Returns the name in a header, which git quotes if it has unusual characters. */
+export function unquote(name: string): string {
+  if (!name.startsWith('"')) return name.replace(/\t.*$/, "");
+  const data: number[] = [];
+  const inner = name.slice(1, name.lastIndexOf('"'));
+  for (const part of inner.match(/\\[0-7]{3}|\\.|[^\\]+/gs) ?? []) {
+    if (!part.startsWith("\\")) data.push(...new TextEncoder().encode(part));
+    else data.push(part.length === 4 ? parseInt(part.slice(1), 8) : (ESCAPES[part[1]] ?? part.charCodeAt(1)));
+  }
+  return new TextDecoder().decode(Uint8Array.from(data));
+}
+
+const withoutPrefix = (name: string): string => unquote(name).replace(/^[ab]\//, "");
+
+/** Returns the path of a `diff --git` line whose two names are equal. */
+function pathOfHeader(line: string): string {
+  const names = line.slice("diff --git ".length);
+  if (names.startsWith('"')) return withoutPrefix(names.slice(0, names.indexOf('" ') + 1));
+  return withoutPrefix(names.slice(0, (names.length - 1) / 2));
+}
+
+function readHeader(file: FileDiff, line: string): void {
+  if (line.startsWith("new file")) file.status = "added";
+  else if (line.startsWith("deleted file")) file.status = "deleted";
+  else if (line.startsWith("rename from ")) [file.status, file.oldPath] = ["renamed", unquote(line.slice(12))];
+  else if (line.startsWith("rename to ")) file.path = unquote(line.slice(10));
+  else if (line.startsWith("Binary files ") || line.startsWith("GIT binary patch")) file.binary = true;
+  else if (line.startsWith("old mode ") || line.startsWith("new mode ")) file.notes.push(line);
+  else if (line.startsWith("+++ ") && line !== "+++ /dev/null") file.path = withoutPrefix(line.slice(4));
+  else if (line.startsWith("--- ") && line !== "--- /dev/null" && !file.path) file.path = withoutPrefix(line.slice(4));
+}
+
+/** Parses the diffs that the service writes. Text that is no diff is left out. */
+export function parseDiff(text: string): FileDiff[] {
+  const files: FileDiff[] = [];
+  let file: FileDiff | undefined;
+  let hunk: Hunk | undefined;
+  let [oldLine, newLine, oldRest, newRest] = [0, 0, 0, 0];
+  const begin = (path: string): FileDiff => ({ path, status: "modified", binary: false, insertions: 0, deletions: 0, hunks: [], notes: [] });
+  for (const line of text.split("\n")) {
+    if (hunk && file && (oldRest > 0 || newRest > 0)) {
+      const kind = line[0];
+      const content = line.slice(1);
+      if (kind === "+") hunk.lines.push({ type: "add", text: content, new: newLine++ }), (newRest -= 1), (file.insertions += 1);
+      else if (kind === "-") hunk.lines.push({ type: "delete", text: content, old: oldLine++ }), (oldRest -= 1), (file.deletions += 1);
+      else if (kind !== "\\") hunk.lines.push({ type: "context", text: content, old: oldLine++, new: newLine++ }), (oldRest -= 1), (newRest -= 1);
+      else hunk.lines[hunk.lines.length - 1].noNewline = true;
+    } else if (line.startsWith("diff --git ")) {
+      files.push((file = begin(pathOfHeader(line))));
+      hunk = undefined;
+    } else if (line.startsWith("\\") && hunk?.lines.length) {
+      hunk.lines[hunk.lines.length - 1].noNewline = true;
+    } else if (line.startsWith("@@ ") && file) {
+      const parts = HUNK.exec(line);
+      if (!parts) continue;
+      [oldLine, oldRest, newLine, newRest] = [+parts[1], parts[2] === undefined ? 1 : +parts[2], +parts[3], parts[4] === undefined ? 1 : +parts[4]];
+      file.hunks.push((hunk = { heading: parts[5], oldStart: oldLine, newStart: newLine, oldLines: oldRest, newLines: newRest, lines: [] }));
+    } else if (file) {
+      readHeader(file, line);
+    }
+  }
+  return files;
+}
+
+export type Row =
+  | { type: "file"; file: number }
+  | { type: "note"; file: number; text: string }
+  | { type: "gap"; file: number; key: string; from: number; to: number; shift: number; heading: string }
+  | { type: "line"; file: number; left?: Line; right?: Line };
+
+export interface RowOptions {
+  split: boolean;
+  /** Files whose content is not shown. */
+  folded: Set<number>;
+  /** Lines that were read for gaps, by the gap's key. */
+  expanded: Map<string, string[]>;
+}
+
+/** Pairs the deletions of a hunk with the insertions after them. */
+export function pairs(lines: Line[]): { left?: Line; right?: Line }[] {
+  const rows: { left?: Line; right?: Line }[] = [];
+  for (let index = 0; index < lines.length; ) {
+    if (lines[index].type === "context") {
+      rows.push({ left: lines[index], right: lines[index] });
+      index += 1;
+      continue;
+    }
+    const deletions: Line[] = [];
+    const insertions: Line[] = [];
+    while (lines[index]?.type === "delete") deletions.push(lines[index++]);
+    while (lines[index]?.type === "add") insertions.push(lines[index++]);
+    for (let row = 0; row < Math.max(deletions.length, insertions.length); row += 1) rows.push({ left: deletions[row], right: insertions[row] });
+  }
+  return rows;
+}
+
+function contentRows(file: FileDiff, index: number, options: RowOptions, rows: Row[]): void {
+  for (const text of file.notes) rows.push({ type: "note", file: index, text });
+  if (file.binary) rows.push({ type: "note", file: index, text: "Binary file: its content is not shown." });
+  let next = 1;
+  for (const hunk of file.hunks) {
+    // A side without lines names the line before it.
+    const [oldStart, newStart] = [hunk.oldStart + (hunk.oldLines ? 0 : 1), hunk.newStart + (hunk.newLines ? 0 : 1)];
+    const gap = gapRow(index, next, newStart - 1, oldStart - newStart, hunk.heading);
+    const read = options.expanded.get(gap.key);
+    if (!read && (gap.to >= gap.from || gap.heading)) rows.push(gap);
+    read?.forEach((text, offset) => {
+      const line: Line = { type: "context", text, new: gap.from + offset, old: gap.from + offset + gap.shift };
+      rows.push({ type: "line", file: index, left: line, right: line });
+    });
+    if (options.split) for (const pair of pairs(hunk.lines)) rows.push({ type: "line", file: index, ...pair });
+    else for (const line of hunk.lines) rows.push(line.type === "add" ? { type: "line", file: index, right: line } : { type: "line", file: index, left: line, ...(line.type === "context" ? { right: line } : {}) });
+    next = newStart + hunk.newLines;
+  }
+}
+
+const gapRow = (file: number, from: number, to: number, shift: number, heading: string): Row & { type: "gap" } =>
+  ({ type: "gap", file, key: `${file}:${from}-${to}`, from, to, shift, heading });
+
+/** Returns the rows to show. */
+export function buildRows(files: FileDiff[], options: RowOptions): Row[] {
+  const rows: Row[] = [];
+  files.forEach((file, index) => {
+    rows.push({ type: "file", file: index });
+    if (!options.folded.has(index)) contentRows(file, index, options, rows);
+  });
+  return rows;
+}
+
+const WORDS = /[\p{L}\p{N}_]+|\s+|./gu;
+/** Longer lines are not compared by words. */
+const MAX_WORDS = 300;
+
+/** Returns the ranges of characters that differ between two versions of a line, by words. */
+export function wordMarks(left: string, right: string): { left: [number, number][]; right: [number, number][] } {
+  const [a, b] = [left.match(WORDS) ?? [], right.match(WORDS) ?? []];
+  let start = 0;
+  while (start < a.length && start < b.length && a[start] === b[start]) start += 1;
+  let end = 0;
+  while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end += 1;
+  const [middleA, middleB] = [a.slice(start, a.length - end), b.slice(start, b.length - end)];
+  const offset = a.slice(0, start).join("").length;
+  if (middleA.length > MAX_WORDS || middleB.length > MAX_WORDS)
+    return { left: [[offset, offset + middleA.join("").length]], right: [[offset, offset + middleB.join("").length]] };
+  const [keepA, keepB] = commonWords(middleA, middleB);
+  // Lines with little in common are marked by their colour alone.
+  const common = middleA.filter((word, index) => keepA[index] && word.trim()).length + start + end;
+  if (common * 4 < Math.max(a.length, b.length)) return { left: [], right: [] };
+  return { left: ranges(middleA, keepA, offset), right: ranges(middleB, keepB, offset) };
+}
+
+function commonWords(a: string[], b: string[]): [boolean[], boolean[]] {
+  const width = b.length + 1;
+  const lengths = new Uint16Array((a.length + 1) * width);
+  for (let i = a.length - 1; i >= 0; i -= 1)
+    for (let j = b.length - 1; j >= 0; j -= 1)
+      lengths[i * width + j] = a[i] === b[j] ? lengths[(i + 1) * width + j + 1] + 1 : Math.max(lengths[(i + 1) * width + j], lengths[i * width + j + 1]);
+  const [keepA, keepB] = [a.map(() => false), b.map(() => false)];
+  for (let i = 0, j = 0; i < a.length && j < b.length; ) {
+    if (a[i] === b[j]) keepA[i++] = keepB[j++] = true;
+    else if (lengths[(i + 1) * width + j] >= lengths[i * width + j + 1]) i += 1;
+    else j += 1;
+  }
+  return [keepA, keepB];
+}
+
+function ranges(words: string[], keep: boolean[], offset: number): [number, number][] {
+  const found: [number, number][] = [];
+  words.forEach((word, index) => {
+    const last = found[found.length - 1];
+    if (!keep[index] && last?.[1] === offset) last[1] += word.length;
+    else if (!keep[index]) found.push([offset, offset + word.length]);
+    offset += word.length;
+  });
+  return found;
+}

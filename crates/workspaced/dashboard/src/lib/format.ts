@@ -1,0 +1,50 @@
+/** Numbers, times and hashes as text. */
+
+const counts = new Intl.NumberFormat("en-GB");
+export const count = (value: number): string => counts.format(value);
+
+export function bytes(value: number): string {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (value >= 1000 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${unit && value < 100 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+export function duration(micros: number): string {
+  if (micros < 1000) return `${micros} µs`;
+  if (micros < 1_000_000) return `${(micros / 1000).toFixed(micros < 10_000 ? 1 : 0)} ms`;
+  if (micros < 60_000_000) return `${(micros / 1_000_000).toFixed(1)} s`;
+  return span(micros / 1_000_000);
+}
+
+/** A span of seconds in its two largest units. */
+export function span(seconds: number): string {
+  const rest = Math.max(0, Math.floor(seconds));
+  const [d, h, m] = [Math.floor(rest / 86400), Math.floor(rest / 3600) % 24, Math.floor(rest / 60) % 60];
+  if (d) return `${d} d ${h} h`;
+  if (h) return `${h} h ${m} min`;
+  if (m) return `${m} min`;
+  return `${rest} s`;
+}
+
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const exact = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
+export const clockTime = (time: string): string => clock.format(new Date(time));
+/** The exact time in the reader's zone, which it names. */
+export const exactTime = (time: string): string => exact.format(new Date(time));
+export function ago(time: string, now: number): string {
+  const seconds = (now - Date.parse(time)) / 1000;
+  return seconds < 0 ? `in ${span(-seconds)}` : `${span(seconds)} ago`;
+}
+
+export const short = (hash: string): string => hash.slice(0, 10);
+export const percentile = (sorted: number[], part: number): number => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? 0;
+
+/** Replaces characters that change the direction or the look of the text around them by their visible code. */
+export function visible(text: string): string {
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (character) =>
+    `\\u{${character.codePointAt(0)!.toString(16)}}`);
+}

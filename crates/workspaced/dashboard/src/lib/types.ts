@@ -1,0 +1,63 @@
+/** What the dashboard reads of the API: the shapes of `openapi/workspaced.json`, as far as they are shown. */
+
+export type Scope = "orchestrate" | "approve" | "audit" | "metrics";
+export interface Operator { name: string; scopes: Scope[] }
+export interface Page<T> { items: T[]; nextCursor?: string }
+
+export type RunState = "preparing" | "open" | "awaiting_approval" | "closed" | "deleted";
+export interface Policy {
+  profile: string; read: string[]; write: string[]; deny: string[]; kinds: Record<string, string>;
+  budget: Record<string, number>; runBudget?: Record<string, number> | null; quota?: Record<string, number>;
+  requireApprovalIf: string[]; approval?: { approvers?: number; notCreator?: boolean };
+}
+export interface Run {
+  runId: string; state: RunState; createdAt: string; createdBy?: string; closedAt?: string; expiresAt?: string;
+  baseCommit?: string; source: { type: string; url?: string; ref?: string; path?: string }; policy: Policy;
+  labels: Record<string, string>; disk: { bytes: number; files: number };
+  counts: { calls: number; mutations: number; denied: number; pendingApprovals: number };
+  headSeq: number; headHash: string;
+}
+
+export interface RecordFile { path: string; kind: string; oldSha256?: string; newSha256?: string }
+export type Outcome = "ok" | "refused" | "pending" | "failed";
+export interface AuditRecord {
+  runId: string; seq: number; toolCallId: string; stepId?: string; tool: string; timestamp: string; actor: string;
+  mutates: boolean; reason?: string; reasons: string[]; pathsRead: string[]; pathsWritten: string[]; files: RecordFile[];
+  decision: "ALLOW" | "REQUIRE_APPROVAL" | "DENY"; outcome: Outcome; code?: string; durationMicros: number;
+  artifactUris: string[]; diffSha256?: string; requestId?: string; traceId?: string; prevHash: string; hash: string;
+  input?: { summary?: string; data?: unknown; [member: string]: unknown };
+  evidence?: { command?: string; exitCode?: number; eventId?: string };
+}
+
+export interface Approval {
+  approvalId: string; runId: string; toolCallId: string; tool: string; reason: string; actor: string;
+  state: "pending" | "approved" | "denied" | "expired" | "failed"; reasons: string[]; diff: string;
+  files: { path: string; operation: string; oldSha256?: string; newSha256?: string }[];
+  createdAt: string; expiresAt: string; decidedBy?: string; onBehalfOf?: string; note?: string;
+  approvers: number; approvedBy: string[]; notCreator: boolean; seq?: number;
+}
+
+export interface RunChange {
+  seq: number; toolCallId: string; tool: string; timestamp: string;
+  files: { path: string; change: string; kind: string; oldSha256?: string; newSha256?: string }[];
+}
+export interface ChangeList { items: RunChange[]; more: boolean; nextSince: number }
+
+export interface WorkspaceDiff {
+  baseCommit: string; filesChanged: number; insertions: number; deletions: number; diff: string; truncated: boolean;
+  nextPath?: string; files: { path: string; status: string; insertions: number; deletions: number }[];
+}
+export interface TreeEntry { path: string; type: string; kind?: string; sizeBytes?: number; readable: boolean; reason?: string }
+export interface FileText { content: string; totalLines: number; endLine: number; nextStartLine?: number; sha256: string }
+
+export interface Report {
+  counts: Record<string, number>;
+  budgets: { name: string; used: number; limit?: number }[];
+  diff?: { filesChanged: number; insertions: number; deletions: number; diffSha256: string };
+  files: { path: string; kind?: string; reads: number; writes: number; refused: number; lastSeq: number }[];
+  moreFiles: number;
+  verification?: { intact: boolean; verifiedSeq: number; checkpointedSeq: number };
+  approvals: { approvalId: string; tool: string; state: string; reason?: string; paths: string[] }[];
+  timeline: { seq: number; kind: string; tool: string; reason?: string; summary?: string; code?: string; paths: string[] }[];
+  moreEntries: number;
+}

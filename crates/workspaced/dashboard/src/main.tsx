@@ -1,0 +1,9 @@
+import { render } from "preact";
+import { App } from "./app.tsx";
+import { interceptLinks } from "./lib/route.ts";
+import "./style/base.css";
+import "./style/pages.css";
+import "./style/diff.css";
+
+interceptLinks();
+render(<App />, document.getElementById("app")!);

@@ -1,0 +1,120 @@
+import { useState } from "preact/hooks";
+import type { Rights } from "../app.tsx";
+import { callTool, get, getText, runPath } from "../lib/api.ts";
+import { duration, exactTime, visible } from "../lib/format.ts";
+import { useLoad } from "../lib/hooks.ts";
+import { lineReader } from "../lib/files.ts";
+import { callHref } from "../lib/route.ts";
+import type { Approval, AuditRecord } from "../lib/types.ts";
+import { DiffView } from "../ui/diff_view.tsx";
+import { Badge, Dialog, Failed, Foreign, Hash, Loading } from "../ui/parts.tsx";
+
+interface Props { record: AuditRecord; rights: Rights; close: () => void; last: number }
+
+/** One call: what was asked, what was decided and by which rules, and what changed. */
+export function Call({ record, rights, close, last }: Props) {
+  const mayRevert = rights.orchestrate && record.mutates && record.outcome === "ok" && record.files.length > 0;
+  return (
+    <section class="call" aria-label={`Call ${record.seq}`}>
+      <header>
+        <h2><code>{record.tool}</code> <span class="quiet">#{record.seq}</span></h2> <Badge state={record.outcome} />
+        <span class="inline end">
+          {record.seq > 1 && <a href={callHref(record.runId, record.seq - 1) + location.search} aria-label="Previous record">↑</a>}
+          {record.seq < last && <a href={callHref(record.runId, record.seq + 1) + location.search} aria-label="Next record">↓</a>}
+          <button type="button" class="plain" onClick={close} aria-label="Close the call">✕</button>
+        </span>
+      </header>
+      {record.reason && <blockquote><Foreign text={record.reason} /></blockquote>}
+      {record.input?.summary && <blockquote><Foreign text={record.input.summary} /></blockquote>}
+      <Decision record={record} />
+      {record.outcome === "pending" && <PendingApproval record={record} />}
+      {record.artifactUris.map((uri) => <Artifact key={uri} uri={uri} record={record} mayRead={rights.audit} />)}
+      {mayRevert && <Revert record={record} />}
+      <Files record={record} />
+      {record.input && <details open={!record.input.summary || record.input.data !== undefined}><summary>Input</summary><pre class="json">{visible(JSON.stringify(record.input.data ?? record.input, null, 2))}</pre></details>}
+      <Facts record={record} />
+    </section>
+  );
+}
+
+function Decision({ record }: { record: AuditRecord }) {
+  return (
+    <dl>
+      <dt>Decision</dt><dd>{record.decision}{record.code && <> · <a href={`/problems/${record.code}`} data-outside><code>{record.code}</code></a></>}</dd>
+      <dt>Rules</dt><dd class="wrap">{record.reasons.length ? record.reasons.map((reason) => <code key={reason}>{visible(reason)} </code>) : "none"}</dd>
+      {record.evidence && <><dt>Evidence</dt><dd><Foreign text={`${record.evidence.command ?? record.evidence.eventId ?? ""} exit code ${record.evidence.exitCode ?? "unknown"}`} /></dd></>}
+    </dl>
+  );
+}
+
+/** The link to the approval that the call waits for. */
+function PendingApproval({ record }: { record: AuditRecord }) {
+  const load = useLoad(record.toolCallId, (signal) => get<{ approval?: Approval }>(`${runPath(record.runId)}/tool-calls/${encodeURIComponent(record.toolCallId)}`, signal), 5000);
+  if (load.error) return <Failed error={load.error} what="Reading the approval" retry={load.reload} />;
+  const approval = load.data?.approval;
+  if (!approval) return <Loading what="the approval" />;
+  return <p><a class="button" href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}>Approval</a> <Badge state={approval.state} /> {approval.decidedBy && <>by {visible(approval.decidedBy)}</>} {approval.note && <Foreign text={`“${approval.note}”`} />}</p>;
+}
+
+function Artifact({ uri, record, mayRead }: { uri: string; record: AuditRecord; mayRead: boolean }) {
+  const id = uri.slice(uri.lastIndexOf("/") + 1);
+  const load = useLoad(uri, (signal) => getText(`${runPath(record.runId)}/artifacts/${encodeURIComponent(id)}`, signal));
+  if (load.error) return <Failed error={load.error} what="Reading the diff" retry={load.reload} />;
+  if (load.data === undefined) return <Loading what="the diff" />;
+  return <DiffView text={load.data} scope={record.diffSha256 ?? id} readLines={mayRead ? lineReader(record.runId, record.seq) : undefined} />;
+}
+
+function Files({ record }: { record: AuditRecord }) {
+  if (!record.files.length) return null;
+  return (
+    <details open={record.files.length <= 10}><summary>Files and hashes ({record.files.length})</summary>
+      <table>
+        <thead><tr><th scope="col">Path</th><th scope="col">Kind</th><th scope="col">Before</th><th scope="col">After</th></tr></thead>
+        <tbody>{record.files.slice(0, 500).map((file) => <tr key={file.path}><td class="wrap"><Foreign text={file.path} /></td><td class="quiet">{file.kind}</td><td><Hash value={file.oldSha256} /></td><td><Hash value={file.newSha256} /></td></tr>)}</tbody>
+      </table>
+    </details>
+  );
+}
+
+function Facts({ record }: { record: AuditRecord }) {
+  const facts: [string, string | undefined][] = [
+    ["Time", exactTime(record.timestamp)], ["Duration", duration(record.durationMicros)], ["Caller", record.actor], ["Call", record.toolCallId],
+    ["Step", record.stepId], ["Request", record.requestId], ["Trace", record.traceId], ["Read", record.pathsRead.join(", ")], ["Hash", record.hash], ["Before", record.prevHash],
+  ];
+  return <dl class="facts">{facts.filter(([, value]) => value).map(([name, value]) => <><dt key={name}>{name}</dt><dd class="wrap"><Foreign text={value!} /></dd></>)}</dl>;
+}
+
+/** Undoing a change: a new call that is judged and recorded like any other. */
+function Revert({ record }: { record: AuditRecord }) {
+  const [isOpen, setOpen] = useState(false);
+  const [reason, setReason] = useState(`Revert record ${record.seq}`);
+  const [result, setResult] = useState<string | Error>();
+  const [isBusy, setBusy] = useState(false);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      const answer = await callTool<{ summary?: string; detail?: string }>(record.runId, "revert_calls", { toolCallIds: [record.toolCallId], reason });
+      setResult(answer.summary ?? answer.detail ?? "Reverted.");
+      setOpen(false);
+    } catch (error) {
+      setResult(error as Error);
+    }
+    setBusy(false);
+  };
+  return (
+    <div>
+      <button type="button" onClick={() => setOpen(true)}>Revert this change…</button> {typeof result === "string" && <span role="status">{visible(result)}</span>}
+      {isOpen && (
+        <Dialog title="Revert this change" onClose={() => setOpen(false)}>
+          <p>A new change restores the files of record {record.seq} as they were before it. It is refused if later calls changed them.</p>
+          <form onSubmit={(event) => void submit(event)}>
+            <label class="field"><span>Reason, for the audit</span><input required maxLength={2000} value={reason} onInput={(event) => setReason(event.currentTarget.value)} /></label>
+            <button type="submit" class="primary" disabled={isBusy}>Revert</button>
+          </form>
+          {result instanceof Error && <Failed error={result} what="Reverting" />}
+        </Dialog>
+      )}
+    </div>
+  );
+}

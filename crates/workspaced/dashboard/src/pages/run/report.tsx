@@ -1,0 +1,36 @@
+import { get, getText, runPath } from "../../lib/api.ts";
+import { count, visible } from "../../lib/format.ts";
+import { useLoad } from "../../lib/hooks.ts";
+import { callHref } from "../../lib/route.ts";
+import type { Report } from "../../lib/types.ts";
+import { Badge, Counts, Failed, Foreign, Loading } from "../../ui/parts.tsx";
+
+/** The whole account of a run, as the service gives it. */
+export function ReportTab({ run }: { run: string }) {
+  const load = useLoad(`report ${run}`, (signal) => get<Report>(`${runPath(run)}/report?format=json`, signal));
+  const copy = useLoad(`markdown ${run}`, (signal) => getText(`${runPath(run)}/report?format=markdown`, signal));
+  if (load.error) return <Failed error={load.error} what="Reading the report" retry={load.reload} />;
+  if (!load.data) return <Loading what="the report" />;
+  const report = load.data;
+  return (
+    <article class="report" aria-label="Report">
+      <p class="inline">
+        {Object.entries(report.counts).map(([name, number]) => <span key={name}><strong class="figure">{count(number)}</strong> {name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)}</span>)}
+        {report.diff && <span>{count(report.diff.filesChanged)} files changed <Counts plus={report.diff.insertions} minus={report.diff.deletions} /></span>}
+        {copy.data !== undefined && <button type="button" onClick={() => void navigator.clipboard.writeText(copy.data!)}>Copy as Markdown</button>}
+      </p>
+      {report.verification && <p class="quiet">The service says: chain {report.verification.intact ? "intact" : "broken"}, verified to record {count(report.verification.verifiedSeq)}, signed to {count(report.verification.checkpointedSeq)}. The header of this page says what this browser checked.</p>}
+      <h2>Approvals</h2>
+      {report.approvals.length ? <ul class="rows">{report.approvals.map((approval) => <li key={approval.approvalId}><a href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}><Badge state={approval.state} /> <code>{approval.tool}</code> {approval.paths.map(visible).join(", ")}</a> <Foreign class="quiet" text={approval.reason ?? ""} /></li>)}</ul> : <p class="quiet">None.</p>}
+      <h2>Files</h2>
+      <div class="scroll"><table>
+        <thead><tr><th scope="col">Path</th><th scope="col">Kind</th><th scope="col" class="number">Reads</th><th scope="col" class="number">Writes</th><th scope="col" class="number">Refused</th><th scope="col" class="number">Last</th></tr></thead>
+        <tbody>{report.files.map((file) => <tr key={file.path}><td class="wrap"><Foreign text={file.path} /></td><td class="quiet">{file.kind ?? ""}</td><td class="number">{count(file.reads)}</td><td class="number">{count(file.writes)}</td><td class="number">{count(file.refused)}</td><td class="number"><a href={callHref(run, file.lastSeq)}>#{file.lastSeq}</a></td></tr>)}</tbody>
+      </table></div>
+      {report.moreFiles > 0 && <p class="quiet">{count(report.moreFiles)} more files are not listed.</p>}
+      <h2>In order</h2>
+      <ol class="rows">{report.timeline.map((entry) => <li key={entry.seq}><a href={callHref(run, entry.seq)}>#{entry.seq} <code>{entry.tool}</code></a> {entry.kind.replace("_", " ")} {entry.paths.slice(0, 3).map(visible).join(", ")} <Foreign class="quiet" text={entry.reason ?? entry.summary ?? ""} /> {entry.code && <code class="tone-bad">{entry.code}</code>}</li>)}</ol>
+      {report.moreEntries > 0 && <p class="quiet">{count(report.moreEntries)} more entries are in the timeline.</p>}
+    </article>
+  );
+}

@@ -1,0 +1,38 @@
+import { useState } from "preact/hooks";
+import { get, setToken } from "../lib/api.ts";
+import type { Operator } from "../lib/types.ts";
+import { Failed } from "../ui/parts.tsx";
+
+/** Signing in with an operator's token, which stays in this tab. */
+export function SignIn({ onSignedIn }: { onSignedIn: () => void }) {
+  const [token, setText] = useState("");
+  const [error, setError] = useState<Error>();
+  const [isBusy, setBusy] = useState(false);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    setToken(token.trim());
+    try {
+      await get<Operator>("/v1/operators/self");
+      onSignedIn();
+    } catch (failure) {
+      setToken("");
+      setError(failure as Error);
+      setBusy(false);
+    }
+  };
+  return (
+    <main class="sign-in">
+      <h1>workspaced</h1>
+      <form onSubmit={(event) => void submit(event)}>
+        <label class="field">
+          <span>Operator token</span>
+          <input type="password" autocomplete="off" required value={token} onInput={(event) => setText(event.currentTarget.value)} autofocus />
+        </label>
+        <button type="submit" class="primary" disabled={isBusy}>{isBusy ? "Signing in…" : "Sign in"}</button>
+      </form>
+      {error && <Failed error={error} what="Signing in" />}
+      <p class="quiet">The token stays in this tab until it is closed or you sign out. The first start of the service prints one; <code>workspaced operator add NAME --scope approve</code> makes another.</p>
+    </main>
+  );
+}

@@ -1,0 +1,31 @@
+/** A small bar chart, with its numbers as text for those who do not see it. */
+
+import { count } from "../lib/format.ts";
+
+interface Series { name: string; tone: string; values: number[] }
+interface Props { title: string; labels: string[]; series: Series[]; format?: (value: number) => string }
+
+const [WIDTH, HEIGHT] = [480, 96];
+
+export function Chart({ title, labels, series, format = count }: Props) {
+  const totals = labels.map((_, index) => series.reduce((sum, { values }) => sum + values[index], 0));
+  const most = Math.max(1, ...totals);
+  const step = WIDTH / labels.length;
+  return (
+    <figure class="chart">
+      <figcaption>{title} <span class="quiet">at most {format(Math.max(0, ...totals))}</span></figcaption>
+      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${title}: ${labels.map((label, index) => `${label} ${format(totals[index])}`).join(", ")}`} preserveAspectRatio="none">
+        {labels.map((label, index) => {
+          let top = HEIGHT;
+          return series.map(({ name, tone, values }) => {
+            const height = (values[index] / most) * (HEIGHT - 2);
+            top -= height;
+            return <rect key={`${name}${label}`} class={`fill-${tone}`} x={index * step + 1} y={top} width={Math.max(1, step - 2)} height={height}><title>{`${label}: ${format(values[index])} ${name}`}</title></rect>;
+          });
+        })}
+      </svg>
+      <div class="chart-axis quiet"><span>{labels[0]}</span><span>{labels[labels.length - 1]}</span></div>
+      {series.length > 1 && <div class="legend">{series.map(({ name, tone }) => <span key={name}><i class={`swatch back-${tone}`} /> {name}</span>)}</div>}
+    </figure>
+  );
+}

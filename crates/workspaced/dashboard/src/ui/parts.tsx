@@ -1,0 +1,119 @@
+/** Small components that every page uses. */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { RequestError } from "../lib/api.ts";
+import { ago, exactTime, short, visible } from "../lib/format.ts";
+import { useNow } from "../lib/hooks.ts";
+
+const SYMBOLS: Record<string, [symbol: string, tone: string, text: string]> = {
+  ok: ["✓", "good", "ok"],
+  refused: ["✕", "bad", "refused"],
+  failed: ["✕", "bad", "failed"],
+  pending: ["◐", "wait", "waiting for approval"],
+  approved: ["✓", "good", "approved"],
+  denied: ["✕", "bad", "denied"],
+  expired: ["○", "quiet", "expired"],
+  open: ["●", "good", "open"],
+  awaiting_approval: ["◐", "wait", "waiting for approval"],
+  preparing: ["◌", "quiet", "preparing"],
+  closed: ["■", "quiet", "closed"],
+  deleted: ["✕", "quiet", "deleted"],
+};
+
+/** A state with its own shape as well as its own colour. */
+export function Badge({ state, short: isShort }: { state: string; short?: boolean }) {
+  const [symbol, tone, text] = SYMBOLS[state] ?? ["·", "quiet", state];
+  return (
+    <span class={`badge tone-${tone}`} title={text}>
+      <span aria-hidden="true">{symbol}</span> <span class={isShort ? "sr-only" : ""}>{text}</span>
+    </span>
+  );
+}
+
+/** Text of an agent: shown as text, with characters that would hide something made visible. */
+export function Foreign({ text, class: name }: { text: string; class?: string }) {
+  return <bdi class={name}>{visible(text)}</bdi>;
+}
+
+export function Time({ at }: { at: string }) {
+  const now = useNow();
+  return <time dateTime={at} title={exactTime(at)}>{ago(at, now)}</time>;
+}
+
+export function Hash({ value }: { value?: string }) {
+  return value ? <code class="hash" title={value}>{short(value)}</code> : <span class="quiet">none</span>;
+}
+
+export function Counts({ plus, minus }: { plus: number; minus: number }) {
+  return <span class="counts"><span class="tone-good">+{plus}</span> <span class="tone-bad">−{minus}</span></span>;
+}
+
+export function Loading({ what }: { what: string }) {
+  return <p class="state" role="status">Loading {what}…</p>;
+}
+
+export function Empty({ children }: { children: ComponentChildren }) {
+  return <div class="state">{children}</div>;
+}
+
+/** A failed request: what failed, its request ID, and a retry. */
+export function Failed({ error, what, retry }: { error: Error; what: string; retry?: () => void }) {
+  const problem = error instanceof RequestError ? error : undefined;
+  return (
+    <div class="state failed" role="alert">
+      <p><strong>{what} failed.</strong> {visible(error.message)}</p>
+      {problem?.hint && <p>{visible(problem.hint)}</p>}
+      <p class="quiet">
+        {problem && <code>{problem.code}</code>} {problem?.requestId && <>request <code>{visible(problem.requestId)}</code></>}
+      </p>
+      {retry && <button type="button" onClick={retry}>Retry</button>}
+    </div>
+  );
+}
+
+interface DialogProps { title: string; onClose: () => void; children: ComponentChildren }
+
+export function Dialog({ title, onClose, children }: DialogProps) {
+  const element = useRef<HTMLDialogElement>(null);
+  useEffect(() => element.current?.showModal(), []);
+  return (
+    <dialog ref={element} aria-label={title} onClose={onClose} onClick={(event) => event.target === element.current && onClose()}>
+      <header><h2>{title}</h2><button type="button" class="plain" onClick={onClose} aria-label="Close">✕</button></header>
+      {children}
+    </dialog>
+  );
+}
+
+interface FieldProps { label: string; value: string; onChange: (value: string) => void; search?: boolean; placeholder?: string }
+
+/** A text field that reports its value when the reader pauses. */
+export function Field({ label, value, onChange, search, placeholder }: FieldProps) {
+  const [text, setText] = useState(value);
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+  useEffect(() => setText(value), [value]);
+  const input = (next: string) => {
+    setText(next);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => onChange(next.trim()), 250);
+  };
+  return (
+    <label class="field">
+      <span>{label}</span>
+      <input type="search" value={text} placeholder={placeholder} data-search={search || undefined} onInput={(event) => input(event.currentTarget.value)} />
+    </label>
+  );
+}
+
+interface ChoiceProps { label: string; value: string; options: [value: string, text: string][]; onChange: (value: string) => void }
+
+export function Choice({ label, value, options, onChange }: ChoiceProps) {
+  return (
+    <label class="field">
+      <span>{label}</span>
+      <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
+        {options.map(([option, text]) => <option key={option} value={option}>{text}</option>)}
+      </select>
+    </label>
+  );
+}

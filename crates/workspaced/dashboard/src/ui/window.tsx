@@ -1,0 +1,64 @@
+/** A list that renders only the rows that can be seen. */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+interface Props {
+  count: number;
+  rowHeight: number;
+  label: string;
+  render: (index: number) => ComponentChildren;
+  /** The row to scroll into view when it changes. */
+  focus?: number;
+  /** Keeps the end in view while rows are added, if it is in view. */
+  follow?: boolean;
+  onEnd?: (isAtEnd: boolean) => void;
+  /** The width of the content, if it is wider than the list. */
+  minWidth?: string;
+  /** Makes the list as high as its rows, up to the limit of the style sheet. */
+  fit?: boolean;
+  class?: string;
+}
+
+const OVERSCAN = 12;
+
+export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd, minWidth, fit, class: name }: Props) {
+  const box = useRef<HTMLDivElement>(null);
+  const [view, setView] = useState({ top: 0, height: 800 });
+  const wasAtEnd = useRef(true);
+  const update = () => {
+    const element = box.current;
+    if (!element) return;
+    wasAtEnd.current = element.scrollTop + element.clientHeight >= element.scrollHeight - rowHeight;
+    onEnd?.(wasAtEnd.current);
+    setView((before) => (before.top === element.scrollTop && before.height === element.clientHeight ? before : { top: element.scrollTop, height: element.clientHeight }));
+  };
+  useEffect(() => {
+    const observer = new ResizeObserver(update);
+    observer.observe(box.current!);
+    return () => observer.disconnect();
+  }, []);
+  useLayoutEffect(() => {
+    const element = box.current!;
+    if (follow && wasAtEnd.current) element.scrollTop = element.scrollHeight;
+    update();
+  }, [count, follow]);
+  useLayoutEffect(() => {
+    if (focus === undefined || focus < 0) return;
+    const element = box.current!;
+    const top = focus * rowHeight;
+    if (top < element.scrollTop) element.scrollTop = top;
+    else if (top + rowHeight > element.scrollTop + element.clientHeight) element.scrollTop = top + rowHeight - element.clientHeight;
+    update();
+  }, [focus]);
+  const first = Math.max(0, Math.floor(view.top / rowHeight) - OVERSCAN);
+  const last = Math.min(count, Math.ceil((view.top + view.height) / rowHeight) + OVERSCAN);
+  const rows = [];
+  for (let index = first; index < last; index += 1)
+    rows.push(<div key={index} class="window-row" role="listitem" aria-setsize={count} aria-posinset={index + 1} style={{ transform: `translateY(${index * rowHeight}px)`, height: `${rowHeight}px` }}>{render(index)}</div>);
+  return (
+    <div ref={box} class={`window ${fit ? "fit" : ""} ${name ?? ""}`} style={fit ? { height: `${count * rowHeight + 18}px` } : undefined} onScroll={update} tabIndex={0} role="region" aria-label={label}>
+      <div role="list" class="window-content" aria-label={label} style={{ height: `${count * rowHeight}px`, minWidth }}>{rows}</div>
+    </div>
+  );
+}

@@ -1,0 +1,134 @@
+// What a person decides: approving, denying, conflicts, several at once, reverting; and what scopes permit.
+
+import assert from "node:assert/strict";
+import { Client, startRun, work } from "./agent.mjs";
+
+const state = async (operator, id) => (await operator.request("GET", `/v1/approvals/${id}`)).body;
+
+export async function an_approval_is_given_with_a_note({ base, operator, open }) {
+  const id = await work(await startRun(operator, "approve"));
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals`);
+  await page.locator(".queue li", { hasText: "approve" }).getByRole("link").click();
+  await page.getByText("version = 4").waitFor();
+  await page.getByText("requireApprovalIf:touchesLockfile").waitFor();
+  await page.getByLabel("Note (optional)").fill("checked the versions");
+  await page.getByRole("button", { name: "Approve", exact: true }).click();
+  await page.getByRole("region", { name: "Approval" }).getByText("✓ approved").first().waitFor();
+  const { state: now, note, decidedBy } = await state(operator, id);
+  assert.deepEqual([now, note, decidedBy], ["approved", "checked the versions", "ada"]);
+  await close();
+}
+
+export async function a_denial_changes_nothing({ base, operator, open }) {
+  const id = await work(await startRun(operator, "deny"));
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals?id=${id}`);
+  await page.getByRole("button", { name: "Deny", exact: true }).click();
+  await page.getByRole("region", { name: "Approval" }).getByText("✕ denied").first().waitFor();
+  assert.equal((await state(operator, id)).state, "denied");
+  await close();
+}
+
+export async function a_conflict_is_shown_before_and_after_the_decision({ base, operator, open }) {
+  const call = await startRun(operator, "conflict", { policy: { kinds: { TEXT_DOC: "REQUIRE_APPROVAL" } } });
+  await call("write_file", { path: "a.rs", content: "1\n", reason: "start" });
+  const waiting = await call("apply_patch", { patch: "--- a/a.rs\n+++ b/a.rs\n@@ -1 +1 @@\n-1\n+2\n--- /dev/null\n+++ b/notes.md\n@@ -0,0 +1 @@\n+x\n", reason: "two files" });
+  await call("write_file", { path: "a.rs", content: "3\n", expectedSha256: "seen", reason: "meanwhile" });
+  const { page, close } = await open("operator");
+  await page.goto(`${base}/approvals?id=${waiting.approvalId}`);
+  await page.getByText("✕ changed").waitFor();
+  await page.getByText("Approving will most likely fail").waitFor();
+  await page.getByRole("button", { name: "Approve anyway" }).click();
+  const name = page.getByLabel("Your name");
+  await page.getByText(/could not be applied/).or(name).waitFor();
+  if (await name.count()) {
+    await name.fill("Ada");
+    await page.getByRole("button", { name: "Approve anyway" }).click();
+  }
+  await page.getByText("could not be applied").waitFor();
+  assert.equal((await state(operator, waiting.approvalId)).state, "failed");
+  await close();
+}
+
+export async function several_are_decided_only_after_each_was_opened({ base, operator, open }) {
+  const call = await startRun(operator, "several");
+  const ids = [];
+  for (const name of ["a", "b"]) ids.push((await call("write_file", { path: `${name}/Cargo.lock`, content: "x\n", reason: `lock ${name}` })).approvalId);
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals`);
+  const rows = page.locator(".queue li", { hasText: "several" });
+  for (const index of [0, 1]) await rows.nth(index).getByRole("checkbox").check();
+  const approve = page.getByRole("button", { name: "Approve 2" });
+  assert.equal(await approve.isDisabled(), true);
+  for (const index of [0, 1]) {
+    await rows.nth(index).getByRole("link").click();
+    await page.getByText(`lock ${"ab"[index]}`).first().waitFor();
+  }
+  await approve.click();
+  await rows.first().waitFor({ state: "detached" });
+  for (const id of ids) assert.equal((await state(operator, id)).state, "approved");
+  await close();
+}
+
+export async function a_decision_that_somebody_else_made_is_shown({ base, operator, open, tokens }) {
+  const id = await work(await startRun(operator, "raced"));
+  const { page, close } = await open("approver");
+  await page.goto(`${base}/approvals?id=${id}`);
+  const button = page.getByRole("button", { name: "Approve", exact: true });
+  await button.waitFor();
+  await new Client(base, tokens.approver).create(`/v1/approvals/${id}/deny`, { note: "no" });
+  await button.click({ timeout: 2000 }).catch(() => undefined);
+  await page.getByText("✕ denied").first().waitFor();
+  await close();
+}
+
+export async function a_change_is_reverted({ base, operator, open }) {
+  const call = await startRun(operator, "revert");
+  await work(call);
+  const { page, close } = await open("operator");
+  await page.goto(`${base}/runs/revert/calls/6`);
+  await page.getByRole("button", { name: "Revert this change…" }).click();
+  await page.getByRole("button", { name: "Revert", exact: true }).click();
+  await page.locator(".call-row", { hasText: "revert_calls" }).waitFor();
+  const file = await call("read_file", { path: "src/main.rs" });
+  assert.ok(!file.content.includes("thirty-nine"));
+  await close();
+}
+
+export async function what_is_offered_follows_the_scopes({ base, operator, open }) {
+  const id = await work(await startRun(operator, "scopes"));
+  const auditor = await open("audit");
+  await auditor.page.goto(`${base}/approvals?id=${id}`);
+  await auditor.page.getByText("version = 4").waitFor();
+  assert.equal(await auditor.page.getByRole("button", { name: "Approve" }).count(), 0);
+  await auditor.page.goto(`${base}/runs/scopes/calls/5`);
+  await auditor.page.locator(".diff-file").waitFor();
+  assert.equal(await auditor.page.getByRole("button", { name: "Revert this change…" }).count(), 0);
+  await auditor.close();
+  const approver = await open("approver");
+  assert.equal(await approver.page.getByRole("link", { name: "Audit" }).count(), 0);
+  await approver.page.goto(`${base}/runs/scopes`);
+  await approver.page.locator(".diff-file", { hasText: "src/main.rs" }).waitFor();
+  assert.deepEqual(await approver.page.getByRole("navigation", { name: "Views of the run" }).getByRole("link").allTextContents(), ["Changes"]);
+  await approver.close();
+}
+
+export async function a_bad_token_and_a_failed_request_are_explained({ base, open }) {
+  const { page, close } = await open();
+  await page.goto(`${base}/runs`);
+  await page.getByLabel("Operator token").fill("wso_none");
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("UNAUTHENTICATED").waitFor();
+  await page.getByText(/request [0-9a-f-]{36}/).waitFor();
+  await close();
+  const second = await open("audit");
+  await second.page.goto(`${base}/runs/no-such-run`);
+  await second.page.getByText("RUN_NOT_FOUND").waitFor();
+  await second.page.getByRole("button", { name: "Retry" }).waitFor();
+  assert.equal(await second.page.evaluate(() => document.cookie + Object.keys(localStorage).filter((key) => /token/i.test(key)).join()), "");
+  await second.page.getByRole("button", { name: "Sign out" }).click();
+  await second.page.getByLabel("Operator token").waitFor();
+  assert.equal(await second.page.evaluate(() => sessionStorage.getItem("workspaced.token")), null);
+  await second.close();
+}

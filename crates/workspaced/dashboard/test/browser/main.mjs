@@ -1,0 +1,57 @@
+// Drives the dashboard in Chromium against a running service, while a scripted agent works. Prints `done` at the end.
+//
+// Environment: WORKSPACED_URL, WORKSPACED_OPERATOR_TOKEN, WORKSPACED_AUDIT_TOKEN, WORKSPACED_APPROVER_TOKEN (an operator with
+// the scope approve), WORKSPACED_SCREENSHOTS (a folder). DASHBOARD_TESTS names the tests to run, by default all.
+
+import { chromium } from "playwright-core";
+import { Client } from "./agent.mjs";
+import * as decisions from "./decisions.mjs";
+import * as looks from "./looks.mjs";
+import * as reading from "./reading.mjs";
+
+const env = (name) => process.env[name] ?? (() => { throw new Error(`${name} is not set`); })();
+const base = env("WORKSPACED_URL");
+const tokens = { operator: env("WORKSPACED_OPERATOR_TOKEN"), audit: env("WORKSPACED_AUDIT_TOKEN"), approver: env("WORKSPACED_APPROVER_TOKEN") };
+const operator = new Client(base, tokens.operator);
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+
+/** Opens the dashboard, signed in. A console error, an uncaught error, or a request to another host fails the test. */
+async function open(token, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(15000);
+  const problems = [];
+  page.on("pageerror", (error) => problems.push(error.stack));
+  page.on("dialog", (dialog) => (problems.push(`dialog: ${dialog.message()}`), dialog.dismiss()));
+  page.on("console", (message) => message.type() === "error" && !/Failed to load resource/.test(message.text()) && problems.push(message.text()));
+  page.on("request", (request) => !request.url().startsWith(base) && !/^(data|blob):/.test(request.url()) && problems.push(`request to ${request.url()}`));
+  if (token) {
+    await page.goto(base);
+    await page.getByLabel("Operator token").fill(tokens[token]);
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByRole("navigation", { name: "Pages" }).waitFor();
+  }
+  const close = async () => {
+    await context.close();
+    if (problems.length) throw new Error(problems.join("\n"));
+  };
+  return { page, close };
+}
+
+const tests = Object.entries({ ...reading, ...decisions, ...looks });
+const wanted = process.env.DASHBOARD_TESTS;
+let failed = 0;
+for (const [name, test] of tests) {
+  if (wanted && !wanted.split(",").includes(name)) continue;
+  const started = Date.now();
+  try {
+    await test({ base, operator, open, tokens, screenshots: env("WORKSPACED_SCREENSHOTS") });
+    console.log(`ok ${name} ${Date.now() - started} ms`);
+  } catch (error) {
+    failed += 1;
+    console.log(`FAILED ${name}\n${error.stack}`);
+  }
+}
+await browser.close();
+if (failed) process.exit(1);
+console.log("done");

@@ -1,0 +1,65 @@
+import { expect, test } from "vitest";
+import vectors from "../../../../../openapi/checkpoint-vectors.json" with { type: "json" };
+import { canonical, type Exact, parseExact } from "../../src/lib/canonical.ts";
+import { checkInclusion, checkRecord, fromHex, GENESIS, openNote, parseKey, rootFromInclusion, toHex } from "../../src/lib/proof.ts";
+
+const exact = (value: unknown): Exact => parseExact(JSON.stringify(value));
+const key = await parseKey(vectors.verifierKey);
+
+test("canonical JSON sorts names by code points and keeps the digits of numbers", () => {
+  expect(canonical(parseExact(' { "b" : [9007199254740993, true, null], "a\\u000b" : "\\/\\u00e9\\n" } '))).toBe('{"a\\u000b":"/é\\n","b":[9007199254740993,true,null]}');
+  expect(canonical(parseExact('{"\u{10000}":1,"\uffff":2}'))).toBe('{"\uffff":2,"\u{10000}":1}');
+});
+
+test("JSON with a name twice, or with text after it, is refused", () => {
+  for (const text of ['{"a":1,"a":2}', '{"a":1} x', '{"a"}', "[1 2]", '"\u0001"', ""]) expect(() => parseExact(text), text).toThrow();
+});
+
+test("the records of the vectors form a chain", async () => {
+  let last = GENESIS;
+  for (const record of vectors.records) {
+    const link = await checkRecord(exact(record), record.runId, last);
+    expect(link).toEqual({ seq: record.seq, hash: record.hash });
+    last = link as typeof last;
+  }
+});
+
+test("a record that was changed, moved or taken from another run is found", async () => {
+  const [record] = vectors.records;
+  const check = (change: object, run = record.runId, before = GENESIS) => checkRecord(exact({ ...record, ...change }), run, before);
+  expect(await check({ reason: "another" })).toContain("hash");
+  expect(await check({ added: 1 })).toContain("hash");
+  expect(await check({ prevHash: "1".repeat(64) })).toContain("follow");
+  expect(await check({}, "another")).toContain("run");
+  expect(await check({}, record.runId, { seq: 1, hash: record.hash })).toContain("number");
+});
+
+test("every inclusion proof of the vectors leads to its root, and to no other leaf's", async () => {
+  const content = vectors.leaves.map(({ text }) => new TextEncoder().encode(text));
+  for (const { index, size, proof } of vectors.inclusion) {
+    const path = (proof as string[]).map(fromHex);
+    const root = async (leaf: number, at: number) => toHex((await rootFromInclusion(content[leaf], at, size, path)) ?? new Uint8Array());
+    expect(await root(index, index), `${index} of ${size}`).toBe(vectors.roots[size]);
+    if (size > 1) expect(await root((index + 1) % size, index)).not.toBe(vectors.roots[size]);
+    expect(await root(index, size)).toBe("");
+  }
+});
+
+test("the notes of the vectors are accepted and refused as they say", async () => {
+  for (const { note, size } of vectors.checkpoints) expect((await openNote(note, key)).size).toBe(size);
+  for (const { note, why } of vectors.accepted) await expect(openNote(note, key), why).resolves.toBeTruthy();
+  for (const { note, why } of vectors.refused) await expect(openNote(note, key), why).rejects.toThrow();
+});
+
+test("a record proof is accepted, and refused for another run or with another head", async () => {
+  const proof = vectors.recordProof;
+  const { head } = await checkInclusion(exact(proof), proof.leaf.runId, key);
+  expect(head).toEqual({ seq: proof.leaf.headSeq, hash: proof.leaf.headHash });
+  await expect(checkInclusion(exact(proof), "another", key)).rejects.toThrow();
+  await expect(checkInclusion(exact({ ...proof, leaf: { ...proof.leaf, headSeq: 99 } }), proof.leaf.runId, key)).rejects.toThrow();
+  await expect(checkInclusion(exact({ ...proof, treeSize: 1 }), proof.leaf.runId, key)).rejects.toThrow();
+});
+
+test("a key whose ID does not match is refused", async () => {
+  await expect(parseKey(vectors.verifierKey.replace(/\+[0-9a-f]{8}\+/, "+00000000+"))).rejects.toThrow();
+});

@@ -1,0 +1,99 @@
+//! The dashboard: its built files, which are part of the program, and the addresses of its pages.
+//!
+//! The files need no token. What they show comes from the API, with the token of the person who signs in.
+
+use std::borrow::Cow;
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use bytes::Bytes;
+use model::Sha256;
+use rust_embed::RustEmbed;
+use tower::ServiceBuilder;
+use tower_http::set_header::SetResponseHeaderLayer;
+
+use crate::http::files::conditional::{etag, matches_etag};
+use crate::http::problem::Problem;
+use crate::service::Service;
+
+/// The files that `npm run build` writes. They are committed, so that building the service needs no Node.js.
+#[derive(RustEmbed)]
+#[folder = "dashboard/dist/"]
+struct Files;
+
+/// Content policy of the pages: scripts, styles and requests of this service only, and nothing inline.
+const PAGES_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                            base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Addresses that the script of the page shows.
+const PAGES: [&str; 6] = ["/", "/runs", "/runs/{*page}", "/approvals", "/audit", "/about"];
+
+/// The names of these files change with their content.
+const IMMUTABLE: &str = "public, max-age=31536000, immutable";
+
+/// Returns the routes of the pages and their files.
+pub(crate) fn routes() -> Router<Service> {
+    let pages = PAGES.iter().fold(Router::new(), |router, page| router.route(page, get(index)));
+    let set = |name: HeaderName, value| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
+    pages.route("/assets/{name}", get(asset)).layer(
+        ServiceBuilder::new()
+            .layer(set(header::CONTENT_SECURITY_POLICY, PAGES_POLICY))
+            .layer(set(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+            .layer(set(header::REFERRER_POLICY, "no-referrer"))
+            .layer(set(HeaderName::from_static("cross-origin-opener-policy"), "same-origin"))
+            .layer(set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin")),
+    )
+}
+
+/// Returns the page, which names the files of this build.
+async fn index(headers: HeaderMap) -> Response {
+    serve("index.html", "no-cache", &headers)
+}
+
+/// Returns a file of the page.
+async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
+    serve(&format!("assets/{name}"), IMMUTABLE, &headers)
+}
+
+/// Returns a file with its media type and its `ETag`.
+fn serve(name: &str, caching: &'static str, headers: &HeaderMap) -> Response {
+    let Some((file, media_type)) = Files::get(name).zip(media_type(name)) else {
+        return Problem::no_route().into_response();
+    };
+    let etag = etag(&Sha256::from_bytes(file.metadata.sha256_hash()));
+    let described = [(header::ETAG, etag.clone()), (header::CACHE_CONTROL, HeaderValue::from_static(caching))];
+    if headers.get(header::IF_NONE_MATCH).is_some_and(|known| matches_etag(known, &etag)) {
+        return (StatusCode::NOT_MODIFIED, described).into_response();
+    }
+    let body = match file.data {
+        Cow::Borrowed(data) => Bytes::from_static(data),
+        Cow::Owned(data) => Bytes::from(data),
+    };
+    (described, [(header::CONTENT_TYPE, media_type)], body).into_response()
+}
+
+/// Returns the media type of a file that the build writes.
+fn media_type(name: &str) -> Option<&'static str> {
+    match name.rsplit_once('.')?.1 {
+        "html" => Some("text/html; charset=utf-8"),
+        "js" => Some("text/javascript; charset=utf-8"),
+        "css" => Some("text/css; charset=utf-8"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_file_has_a_media_type() {
+        assert!(Files::get("index.html").is_some(), "run `npm run build` in crates/workspaced/dashboard");
+        for name in Files::iter() {
+            assert!(media_type(&name).is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The dashboard: its files and headers, and its pages in a browser, while a scripted agent works.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use reqwest::{Method, header};
+use rstest::rstest;
+use serde_json::json;
+
+use crate::harness::{Backend, Server, Setup};
+
+const PAGES: [&str; 7] = ["/", "/runs", "/runs/r1", "/runs/r1/calls/3", "/approvals", "/audit", "/about"];
+
+#[tokio::test]
+async fn its_pages_need_no_token_and_load_only_files_of_the_service() {
+    let server = Server::shared(Backend::Sqlite).await;
+    let nobody = server.nobody();
+    let index = nobody.get("/").await;
+    let text = index.text();
+    for page in PAGES {
+        let answer = nobody.get(page).await;
+        assert_eq!((answer.status, answer.text()), (200, text.clone()), "{page}");
+        let policy = answer.header("content-security-policy");
+        assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self';"), "{page}: {policy}");
+        assert!(!policy.contains("unsafe"), "{page}: {policy}");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
+        assert_eq!(answer.header("referrer-policy"), "no-referrer");
+        assert_eq!(answer.header("cache-control"), "no-cache");
+    }
+    let assets: Vec<_> = text.split('"').filter(|part| part.starts_with("/assets/")).collect();
+    assert_eq!(assets.len(), 2, "{text}");
+    for asset in assets {
+        let answer = nobody.get(asset).await;
+        assert_eq!(answer.header("cache-control"), "public, max-age=31536000, immutable", "{asset}");
+        let etag = answer.header("etag").to_owned();
+        let again = nobody.send(nobody.request(Method::GET, asset).header(header::IF_NONE_MATCH, etag)).await;
+        assert_eq!(again.status, 304, "{asset}");
+    }
+}
+
+#[tokio::test]
+async fn other_paths_stay_as_they_are() {
+    let server = Server::shared(Backend::Sqlite).await;
+    let nobody = server.nobody();
+    for path in ["/v1", "/v1/none", "/none", "/assets/none.js", "/assets/..%2findex.html", "/runs2", "/approvals/x"] {
+        nobody.get(path).await.refused("NOT_FOUND");
+    }
+    let posted = nobody.send(nobody.request(Method::POST, "/runs")).await;
+    assert_eq!(posted.status, 405);
+    nobody.get("/v1/runs").await.refused("UNAUTHENTICATED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn every_operator_may_ask_who_it_is(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    for scopes in [["approve"].as_slice(), &["audit"], &["metrics"], &["audit", "approve"]] {
+        let (name, client) = server.named_operator("who", scopes).await;
+        let own = client.get("/v1/operators/self").await.is(200);
+        let mut sorted = scopes.to_vec();
+        sorted.sort_unstable();
+        assert_eq!(own, json!({ "name": name, "scopes": sorted }));
+        client.get(&format!("/v1/operators/{name}")).await.refused("NOT_FOUND");
+        server.revoke_operator(&name).await;
+        client.get("/v1/operators/self").await.refused("UNAUTHENTICATED");
+    }
+    let run = server.run(json!({})).await;
+    run.agent.get("/v1/operators/self").await.refused("FORBIDDEN");
+}
+
+/// Runs a script of the dashboard with Node.js.
+fn node(script: &str) -> Command {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboard");
+    assert!(folder.join("node_modules").exists(), "run `.ci/test`, which installs what the dashboard's tests need");
+    let mut node = Command::new("node");
+    node.arg(folder.join(script)).current_dir(folder);
+    node
+}
+
+#[test]
+fn its_parsers_and_proofs_are_right() {
+    let output = node("node_modules/vitest/vitest.mjs").args(["run", "test/unit"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn in_browser(server: &Server, approver: &str, screenshots: &Path) -> Output {
+    node("test/browser/main.mjs")
+        .env("WORKSPACED_URL", &server.base)
+        .env("WORKSPACED_OPERATOR_TOKEN", &server.operator_token)
+        .env("WORKSPACED_AUDIT_TOKEN", &server.audit_token)
+        .env("WORKSPACED_APPROVER_TOKEN", approver)
+        .env("WORKSPACED_SCREENSHOTS", screenshots)
+        .output()
+        .unwrap()
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_watches_decides_and_verifies_in_a_browser(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend)).await;
+    let body = json!({ "name": "ada", "scopes": ["approve"] });
+    let created = server.operator().post("/v1/operators", body).await.is(201);
+    let approver = created["token"].as_str().unwrap().to_owned();
+    // Kept after the test, in the build folder.
+    let screenshots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
+    std::fs::create_dir_all(&screenshots).unwrap();
+    let output = tokio::task::spawn_blocking(move || in_browser(&server, &approver, &screenshots)).await.unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.ends_with("done\n"), "{out}\n{err}");
+}
