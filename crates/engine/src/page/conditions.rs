@@ -27,8 +27,8 @@ pub enum Order {
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
 pub struct OrderQuery {
-    /// `asc`, the default: the oldest first; `desc`: the newest first. Items that are added while pages are read are on no further page
-    /// of `desc`.
+    /// `asc`, the default: the oldest first; `desc`: the newest first. Items that are added while pages are read are on no
+    /// further page of `desc`.
     #[param(inline)]
     order: Option<Order>,
 }
