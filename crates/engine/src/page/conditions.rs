@@ -27,9 +27,9 @@ pub enum Order {
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
 pub struct OrderQuery {
-    /// `asc`: the oldest first; `desc`: the newest first. Items that are added while pages are read are on no further page
-    /// of `desc`.
-    #[param(inline, default = "asc")]
+    /// `asc`, the default: the oldest first; `desc`: the newest first. Items that are added while pages are read are on no
+    /// further page of `desc`.
+    #[param(inline)]
     order: Option<Order>,
 }
 
