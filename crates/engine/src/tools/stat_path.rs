@@ -37,6 +37,7 @@ pub(crate) struct StatPathInput {
 /// The output of `stat_path`. For a missing path it has only `path`, `exists`, `readable` and `writable`.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "the facts are independent")]
 pub(crate) struct StatPathOutput {
     /// The normalised path.
     path: LogicalPath,

@@ -74,7 +74,7 @@ fn is_test_file(path: &LogicalPath) -> bool {
             is_in(&["test", "tests"]) || is_named || stem.starts_with("Test")
         }
         Language::TypeScript => {
-            let is_named = folded.ends_with(".test") || folded.ends_with(".spec");
+            let is_named = matches!(folded.rsplit_once('.'), Some((_, "test" | "spec")));
             is_in(&["test", "tests", "__tests__", "spec"]) || is_named
         }
         Language::Python => {

@@ -92,8 +92,11 @@ fn ends_with_line(value: &str) -> bool {
     let (mut quote, mut brackets) = (None, Vec::new());
     for c in value.chars() {
         match (quote, c) {
-            (Some(open), c) if open == c => quote = None,
-            (Some(_), _) => {}
+            (Some(open), c) => {
+                if open == c {
+                    quote = None;
+                }
+            }
             (None, '"' | '\'' | '`') => quote = Some(c),
             (None, '(' | '[' | '{') => brackets.push(c),
             (None, ')' | ']' | '}') => {

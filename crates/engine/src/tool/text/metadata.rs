@@ -12,6 +12,7 @@ use super::quote;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "the facts are independent")]
 struct Stat<'a> {
     #[serde(borrow)]
     path: Cow<'a, str>,

@@ -102,9 +102,10 @@ impl Strength {
         let is_called = word.after.starts_with(b"(") || word.after.starts_with(b".") || word.after.starts_with(b"`");
         match word.text {
             "it" | "test" | "specify" if !is_member && is_called => self.tests += 1,
-            "xit" | "xtest" | "xdescribe" | "xspecify" | "xcontext" if is_called => self.skipped += 1,
-            // `only` skips every other test.
-            "fit" | "fdescribe" if is_called => self.skipped += 1,
+            // `fit`, `fdescribe` and `only` skip every other test.
+            "xit" | "xtest" | "xdescribe" | "xspecify" | "xcontext" | "fit" | "fdescribe" if is_called => {
+                self.skipped += 1;
+            }
             "skip" | "todo" | "only" | "failing" | "skipIf" | "runIf" | "fixme" if is_member => self.skipped += 1,
             "expect" | "assert" if !is_member && is_called => self.assertions += 1,
             "should" if is_member => self.assertions += 1,
@@ -120,7 +121,7 @@ impl Strength {
             "assert" | "raises" | "assertRaises" | "warns" => self.assertions += 1,
             _ if word.previous == "def" && word.starts("test") => self.tests += 1,
             _ if word.previous != "def" && word.starts("assert") && word.after.starts_with(b"(") => {
-                self.assertions += 1
+                self.assertions += 1;
             }
             _ => {}
         }

@@ -7,12 +7,9 @@ pub(super) fn code_of(language: Language, text: &[u8]) -> Vec<u8> {
     let mut code = text.to_vec();
     let mut at = 0;
     while at < text.len() {
-        let end = match hidden_end(language, text, at) {
-            Some(end) => end.min(text.len()),
-            None => {
-                at += 1;
-                continue;
-            }
+        let Some(end) = hidden_end(language, text, at).map(|end| end.min(text.len())) else {
+            at += 1;
+            continue;
         };
         code[at..end].iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
         at = end.max(at + 1);

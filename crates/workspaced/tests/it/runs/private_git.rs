@@ -89,7 +89,8 @@ pub(crate) async fn start(backend: Backend) -> (Server, GitServer) {
     (server, forge)
 }
 
-fn source(url: String, credential: Option<&str>) -> Value {
+fn source(url: impl Into<String>, credential: Option<&str>) -> Value {
+    let url: String = url.into();
     let mut source = json!({"type": "git", "url": url});
     if let Some(credential) = credential {
         source["credential"] = json!(credential);
@@ -144,7 +145,7 @@ async fn a_private_repository_is_imported_with_its_credential(
     // "x-access-token:first-token"
     let header = "eC1hY2Nlc3MtdG9rZW46Zmlyc3QtdG9rZW4";
     for secret in ["first-token", header] {
-        assert_eq!(containing(&server.data_dir(), secret), [PathBuf::new(); 0]);
+        assert_eq!(containing(&server.data_dir(), secret), Vec::<PathBuf>::new());
         assert!(!server.log().contains(secret));
     }
 }
