@@ -24,44 +24,37 @@ export interface AppendedEvents {
 }
 export interface ApplyPatchInput {
     dryRun?: boolean;
+    evidence?: ApplyPatchInputEvidence;
     expectedBaseCommit?: string | null;
     expectedSha256?: {
-        [name: string]: string;
+        [name: string]: ExpectedVersion;
     };
     patch: string;
     reason: string;
     stepId?: string;
     toolCallId?: string;
 }
+export interface ApplyPatchInputEvidence {
+    command?: string;
+    eventId?: string;
+    exitCode?: number;
+    outputSha256?: string;
+}
 export interface ApplyPatchOutput {
     applied: boolean;
     artifactUris: Array<string>;
     deletions: number;
     dryRun: boolean;
-    files: Array<ApplyPatchOutputFiles>;
-    filesTouched: Array<string>;
+    files: Array<PatchedFile>;
+    filesTouched: Array<LogicalPath>;
     headHash: string;
     insertions: number;
-    newWorkspaceDiffSha256?: string | null;
+    newWorkspaceDiffSha256?: Sha256 | null;
     ok: true;
     seq: number;
     summary: string;
     toolCallId: string;
     warnings: Array<string>;
-}
-export interface ApplyPatchOutputFiles {
-    deletions: number;
-    from?: string | null;
-    insertions: number;
-    newSha256?: string | null;
-    offsets: Array<ApplyPatchOutputFilesOffsets>;
-    oldSha256?: string | null;
-    operation: string;
-    path: string;
-}
-export interface ApplyPatchOutputFilesOffsets {
-    hunk: number;
-    offset: number;
 }
 export interface Approval {
     actor: string;
@@ -265,24 +258,45 @@ export interface CreatedRun {
     run: Run;
     token: IssuedToken;
 }
+export interface Degradation {
+    detail: string;
+    hint: string;
+    what: string;
+}
 export interface DeleteFileInput {
     dryRun?: boolean;
-    expectedSha256?: string | null;
+    evidence?: DeleteFileInputEvidence;
+    expectedSha256?: ExpectedVersion | null;
     path: string;
     reason: string;
     stepId?: string;
     toolCallId?: string;
 }
+export interface DeleteFileInputEvidence {
+    command?: string;
+    eventId?: string;
+    exitCode?: number;
+    outputSha256?: string;
+}
 export interface DeleteFileOutput {
     artifactUris: Array<string>;
     headHash: string;
     ok: true;
-    oldSha256: string;
-    path: string;
+    oldSha256: Sha256;
+    path: LogicalPath;
     seq: number;
     summary: string;
     toolCallId: string;
     warnings: Array<string>;
+}
+export interface DiffFile {
+    binary: boolean;
+    deletions: number;
+    insertions: number;
+    newSha256?: Sha256 | null;
+    oldSha256?: Sha256 | null;
+    path: string;
+    status: string;
 }
 export interface DiffWorkspaceInput {
     atSeq?: number | null;
@@ -301,8 +315,8 @@ export interface DiffWorkspaceOutput {
     contentWithheld?: boolean;
     deletions: number;
     diff: string;
-    diffSha256: string;
-    files: Array<DiffWorkspaceOutputFiles>;
+    diffSha256: Sha256;
+    files: Array<DiffFile>;
     filesChanged: number;
     insertions: number;
     nextPath?: string | null;
@@ -312,15 +326,6 @@ export interface DiffWorkspaceOutput {
     treeChecked?: boolean | null;
     truncated: boolean;
     truncatedReason?: string | null;
-}
-export interface DiffWorkspaceOutputFiles {
-    binary: boolean;
-    deletions: number;
-    insertions: number;
-    newSha256?: string | null;
-    oldSha256?: string | null;
-    path: string;
-    status: string;
 }
 export interface Disk {
     bytes: number;
@@ -339,7 +344,8 @@ export interface DriftReport {
 }
 export interface EditFileInput {
     dryRun?: boolean;
-    expectedSha256?: string | null;
+    evidence?: EditFileInputEvidence;
+    expectedSha256?: ExpectedVersion | null;
     newString: string;
     oldString: string;
     path: string;
@@ -348,6 +354,12 @@ export interface EditFileInput {
     stepId?: string;
     toolCallId?: string;
 }
+export interface EditFileInputEvidence {
+    command?: string;
+    eventId?: string;
+    exitCode?: number;
+    outputSha256?: string;
+}
 export interface EditFileOutput {
     artifactUris: Array<string>;
     bytesWritten: number;
@@ -355,21 +367,23 @@ export interface EditFileOutput {
     deletions: number;
     headHash: string;
     insertions: number;
-    newSha256: string;
+    newSha256: Sha256;
     ok: true;
-    oldSha256: string;
-    path: string;
+    oldSha256: Sha256;
+    path: LogicalPath;
     replacements: number;
     seq: number;
     summary: string;
     toolCallId: string;
     warnings: Array<string>;
 }
+export type Encoding = "utf-8" | "utf-8-bom" | "utf-16le" | "utf-16be" | "windows-1252" | "windows-1250" | "windows-1251" | "windows-1253" | "windows-1254" | "windows-1255" | "windows-1256" | "windows-1257" | "windows-1258" | "windows-874" | "iso-8859-2" | "iso-8859-4" | "iso-8859-5" | "iso-8859-6" | "iso-8859-7" | "iso-8859-8" | "iso-8859-13" | "koi8-u" | "ibm866" | "shift_jis" | "euc-jp" | "euc-kr" | "gbk" | "big5";
 export interface Entry {
     kind?: FileKind | null;
     path: string;
     readable: boolean;
     reason?: string | null;
+    redacted?: boolean;
     sizeBytes?: number | null;
     type: EntryType;
 }
@@ -382,6 +396,7 @@ export interface Evidence {
     exitCode?: number | null;
     outputSha256?: Sha256 | null;
 }
+export type ExpectedVersion = string;
 export type FileKind = "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "UNKNOWN";
 export interface FindFilesInput {
     cursor?: string | null;
@@ -395,7 +410,7 @@ export interface FindFilesInput {
     toolCallId?: string;
 }
 export interface FindFilesOutput {
-    entries: Array<FindFilesOutputEntries>;
+    entries: Array<FoundFile>;
     nextCursor?: string | null;
     ok: true;
     toolCallId: string;
@@ -403,20 +418,30 @@ export interface FindFilesOutput {
     truncated: boolean;
     truncatedReason?: string | null;
 }
-export interface FindFilesOutputEntries {
-    kind?: "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "UNKNOWN" | null;
+export interface FoundFile {
+    kind?: FileKind | null;
     modifiedAt: string;
-    path: string;
+    path: LogicalPath;
     readable: boolean;
     reason?: string | null;
     sizeBytes?: number | null;
-    type: "file" | "directory" | "symlink" | "other";
+    type: EntryType;
 }
 export interface Health {
     ok: boolean;
 }
+export interface HunkOffset {
+    hunk: number;
+    offset: number;
+}
+export interface ImportProblem {
+    code: Code;
+    hint: string;
+    message: string;
+}
 export interface ImportReport {
     bytes: number;
+    error?: ImportProblem | null;
     files: number;
     leftOut: Array<SkippedEntry>;
     leftOutMore?: number;
@@ -443,6 +468,7 @@ export interface IssuedToken {
     token: string;
     tokenId: TokenId;
 }
+export type KindDecision = "ALLOW" | "REQUIRE_EVIDENCE" | "REQUIRE_APPROVAL" | "DENY" | "REDACT";
 export interface Limits {
     bundle: BundleLimits;
     defaultBudget: Budget;
@@ -450,6 +476,7 @@ export interface Limits {
     service: ServiceLimits;
     tools: ToolLimits;
 }
+export type LineEnding = "lf" | "crlf" | "mixed" | "none";
 export interface ListDirInput {
     atSeq?: number | null;
     cursor?: string | null;
@@ -465,24 +492,25 @@ export interface ListDirInput {
 }
 export interface ListDirOutput {
     atSeq?: number | null;
-    entries: Array<ListDirOutputEntries>;
+    entries: Array<Entry>;
     nextCursor?: string | null;
     ok: true;
-    path: string;
+    path: LogicalPath;
     toolCallId: string;
     totalEntries?: number | null;
     truncated: boolean;
     truncatedReason?: string | null;
 }
-export interface ListDirOutputEntries {
-    kind?: "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "UNKNOWN" | null;
-    path: string;
-    readable: boolean;
-    reason?: string | null;
-    sizeBytes?: number | null;
-    type: "file" | "directory" | "symlink" | "other";
-}
 export type LogicalPath = string;
+export interface Match {
+    after: Array<string>;
+    before: Array<string>;
+    column?: number;
+    kind: FileKind;
+    line?: number;
+    path: string;
+    snippet: string;
+}
 export interface Mount {
     description: string;
     entries?: Array<string>;
@@ -495,28 +523,50 @@ export interface MountRequest {
 }
 export interface MoveFileInput {
     dryRun?: boolean;
-    expectedSha256?: string | null;
+    evidence?: MoveFileInputEvidence;
+    expectedSha256?: ExpectedVersion | null;
     from: string;
     reason: string;
     stepId?: string;
     to: string;
     toolCallId?: string;
 }
+export interface MoveFileInputEvidence {
+    command?: string;
+    eventId?: string;
+    exitCode?: number;
+    outputSha256?: string;
+}
 export interface MoveFileOutput {
     artifactUris: Array<string>;
-    from: string;
+    from: LogicalPath;
     headHash: string;
     ok: true;
     seq: number;
-    sha256: string;
+    sha256: Sha256;
     summary: string;
-    to: string;
+    to: LogicalPath;
     toolCallId: string;
     warnings: Array<string>;
 }
 export interface NearestText {
     difference: string;
     line: number;
+}
+export interface OneFile {
+    actual?: number | null;
+    content?: string | null;
+    encoding?: Encoding | null;
+    limit?: number | null;
+    lineEnding?: LineEnding | null;
+    message?: string | null;
+    nextStartLine?: number | null;
+    redacted?: boolean;
+    sha256?: Sha256 | null;
+    sizeBytes?: number | null;
+    status: string;
+    totalLines?: number | null;
+    truncated?: boolean;
 }
 export interface Operator {
     createdAt?: string | null;
@@ -527,6 +577,10 @@ export interface Operator {
     scopes: Array<Scope>;
 }
 export type OperatorName = string;
+export interface OperatorSelf {
+    name: OperatorName;
+    scopes: Array<Scope>;
+}
 export type Outcome = "ok" | "refused" | "pending" | "failed";
 export interface OwnRun {
     baseCommit?: string | null;
@@ -549,97 +603,30 @@ export interface OwnToken {
     tokenId: TokenId;
 }
 export interface Page_Approval {
-    items: Array<Page_ApprovalItems>;
+    items: Array<Approval>;
     nextCursor?: string | null;
-}
-export interface Page_ApprovalItems {
-    actor: string;
-    approvalId: ApprovalId;
-    approvedBy: Array<OperatorName>;
-    approvers: number;
-    createdAt: string;
-    decidedBy?: string | null;
-    diff: string;
-    expiresAt: string;
-    files: Array<ApprovalFile>;
-    notCreator: boolean;
-    note?: string | null;
-    onBehalfOf?: string | null;
-    reason: string;
-    reasons: Array<string>;
-    runId: RunId;
-    state: ApprovalState;
-    tool: string;
-    toolCallId: ToolCallId;
 }
 export interface Page_Operator {
-    items: Array<Page_OperatorItems>;
+    items: Array<Operator>;
     nextCursor?: string | null;
-}
-export interface Page_OperatorItems {
-    createdAt?: string | null;
-    createdBy?: string | null;
-    expiresAt?: string | null;
-    name: OperatorName;
-    revokedAt?: string | null;
-    scopes: Array<Scope>;
 }
 export interface Page_Record {
-    items: Array<Page_RecordItems>;
+    items: Array<Record>;
     nextCursor?: string | null;
-}
-export interface Page_RecordItems {
-    actor: string;
-    artifactUris: Array<string>;
-    code?: Code | null;
-    decision: Verdict;
-    diffSha256?: Sha256 | null;
-    durationMicros: number;
-    evidence?: Evidence | null;
-    files: Array<RecordFile>;
-    hash?: Sha256;
-    input?: {
-        [name: string]: unknown;
-    } | null;
-    mutates: boolean;
-    outcome: Outcome;
-    pathsRead: Array<LogicalPath>;
-    pathsWritten: Array<LogicalPath>;
-    prevHash: Sha256;
-    reason?: string | null;
-    reasons: Array<string>;
-    requestId?: string | null;
-    runId: RunId;
-    seq: number;
-    stepId?: string | null;
-    timestamp: string;
-    tool: string;
-    toolCallId: ToolCallId;
-    traceId?: string | null;
 }
 export interface Page_Run {
-    items: Array<Page_RunItems>;
+    items: Array<Run>;
     nextCursor?: string | null;
 }
-export interface Page_RunItems {
-    baseCommit?: string | null;
-    closedAt?: string | null;
-    counts: RunCounts;
-    createdAt: string;
-    createdBy?: OperatorName | null;
-    disk: Disk;
-    expiresAt?: string | null;
-    headHash: Sha256;
-    headSeq: number;
-    import: ImportReport;
-    labels: {
-        [name: string]: string;
-    };
-    mounts: Array<Mount>;
-    policy: Policy;
-    runId: RunId;
-    source: Source;
-    state: RunState;
+export interface PatchedFile {
+    deletions: number;
+    from?: LogicalPath | null;
+    insertions: number;
+    newSha256?: Sha256 | null;
+    offsets: Array<HunkOffset>;
+    oldSha256?: Sha256 | null;
+    operation: string;
+    path: LogicalPath;
 }
 export interface PathExplanation {
     kind: FileKind;
@@ -647,7 +634,7 @@ export interface PathExplanation {
     path: LogicalPath;
     read: PolicyDecision;
 }
-export type Permission = "file:list" | "file:read" | "file:search" | "file:diff" | "file:write:create" | "file:write:replace" | "file:patch:apply" | "file:delete" | "file:move" | "audit:read" | "event:append";
+export type Permission = "file:list" | "file:read" | "file:search" | "file:diff" | "file:write:create" | "file:write:replace" | "file:patch:apply" | "file:delete" | "file:move" | "audit:read" | "event:append" | "evidence:attest";
 export interface Policy {
     allowModeChange: boolean;
     approval?: ApprovalRule;
@@ -655,7 +642,7 @@ export interface Policy {
     deny: Array<string>;
     ignoredFiles: Verdict;
     kinds: {
-        [name: string]: Verdict;
+        [name: string]: KindDecision;
     };
     maxFileBytes: number;
     maxTransferBytes: number;
@@ -684,7 +671,7 @@ export interface PolicyOverrides {
     deny?: Array<string> | null;
     ignoredFiles?: Verdict | null;
     kinds?: {
-        [name: string]: Verdict;
+        [name: string]: KindDecision;
     } | null;
     maxFileBytes?: number | null;
     maxTransferBytes?: number | null;
@@ -724,7 +711,7 @@ export interface Problem {
     hint: string;
     instance?: string | null;
     message: string;
-    ok: boolean;
+    ok: false;
     status: number;
     title: string;
     toolCallId?: ToolCallId | null;
@@ -779,15 +766,16 @@ export interface ReadFileInput {
 export interface ReadFileOutput {
     atSeq?: number | null;
     content: string;
-    encoding: "utf-8" | "utf-8-bom" | "utf-16le" | "utf-16be" | "windows-1252" | "windows-1250" | "windows-1251" | "windows-1253" | "windows-1254" | "windows-1255" | "windows-1256" | "windows-1257" | "windows-1258" | "windows-874" | "iso-8859-2" | "iso-8859-4" | "iso-8859-5" | "iso-8859-6" | "iso-8859-7" | "iso-8859-8" | "iso-8859-13" | "koi8-u" | "ibm866" | "shift_jis" | "euc-jp" | "euc-kr" | "gbk" | "big5";
+    encoding: Encoding;
     endLine: number;
     format?: "numbered" | "raw" | null;
-    lineEnding: "lf" | "crlf" | "mixed" | "none";
+    lineEnding: LineEnding;
     linesCut?: number;
     nextStartLine?: number | null;
     ok: true;
-    path: string;
-    sha256: string;
+    path: LogicalPath;
+    redacted?: boolean;
+    sha256?: Sha256 | null;
     startLine: number;
     toolCallId: string;
     totalLines: number;
@@ -802,26 +790,16 @@ export interface ReadFilesInput {
 }
 export interface ReadFilesOutput {
     files: {
-        [name: string]: ReadFilesOutputFiles;
+        [name: string]: OneFile;
     };
     ok: true;
     remaining?: Array<string>;
     toolCallId: string;
     truncated?: boolean;
 }
-export interface ReadFilesOutputFiles {
-    actual?: number | null;
-    content?: string | null;
-    encoding?: "utf-8" | "utf-8-bom" | "utf-16le" | "utf-16be" | "windows-1252" | "windows-1250" | "windows-1251" | "windows-1253" | "windows-1254" | "windows-1255" | "windows-1256" | "windows-1257" | "windows-1258" | "windows-874" | "iso-8859-2" | "iso-8859-4" | "iso-8859-5" | "iso-8859-6" | "iso-8859-7" | "iso-8859-8" | "iso-8859-13" | "koi8-u" | "ibm866" | "shift_jis" | "euc-jp" | "euc-kr" | "gbk" | "big5" | null;
-    limit?: number | null;
-    lineEnding?: "lf" | "crlf" | "mixed" | "none" | null;
-    message?: string | null;
-    nextStartLine?: number | null;
-    sha256?: string | null;
-    sizeBytes?: number | null;
-    status: string;
-    totalLines?: number | null;
-    truncated?: boolean;
+export interface Readiness {
+    degraded?: Array<Degradation>;
+    ok: boolean;
 }
 export interface Record {
     actor: string;
@@ -862,12 +840,19 @@ export interface ReplaceRangeInput {
     content: string;
     dryRun?: boolean;
     endLine: number;
-    expectedSha256: string;
+    evidence?: ReplaceRangeInputEvidence;
+    expectedSha256: ExpectedVersion;
     path: string;
     reason: string;
     startLine: number;
     stepId?: string;
     toolCallId?: string;
+}
+export interface ReplaceRangeInputEvidence {
+    command?: string;
+    eventId?: string;
+    exitCode?: number;
+    outputSha256?: string;
 }
 export interface ReportApproval {
     approvalId: ApprovalId;
@@ -949,33 +934,40 @@ export interface RequestLimits {
     requestTimeoutSeconds: number;
     tokenConcurrency: number;
 }
+export interface RestoredFile {
+    deletions: number;
+    insertions: number;
+    operation: string;
+    path: LogicalPath;
+}
 export interface RevertCallsInput {
     dryRun?: boolean;
+    evidence?: RevertCallsInputEvidence;
     reason: string;
     stepId?: string;
     toSeq?: number | null;
     toolCallId?: string;
     toolCallIds?: Array<string>;
 }
+export interface RevertCallsInputEvidence {
+    command?: string;
+    eventId?: string;
+    exitCode?: number;
+    outputSha256?: string;
+}
 export interface RevertCallsOutput {
     artifactUris: Array<string>;
     deletions: number;
-    files: Array<RevertCallsOutputFiles>;
-    filesTouched: Array<string>;
+    files: Array<RestoredFile>;
+    filesTouched: Array<LogicalPath>;
     headHash: string;
     insertions: number;
     ok: true;
-    reverted: Array<string>;
+    reverted: Array<ToolCallId>;
     seq: number;
     summary: string;
     toolCallId: string;
     warnings: Array<string>;
-}
-export interface RevertCallsOutputFiles {
-    deletions: number;
-    insertions: number;
-    operation: string;
-    path: string;
 }
 export interface Run {
     baseCommit?: string | null;
@@ -1064,7 +1056,7 @@ export interface SearchTextInput {
 export interface SearchTextOutput {
     contentWithheld?: boolean;
     filesSearched: number;
-    matches: Array<SearchTextOutputMatches>;
+    matches: Array<Match>;
     nextCursor?: string | null;
     ok: true;
     query: string;
@@ -1072,15 +1064,6 @@ export interface SearchTextOutput {
     toolCallId: string;
     truncated: boolean;
     truncatedReason?: string | null;
-}
-export interface SearchTextOutputMatches {
-    after: Array<string>;
-    before: Array<string>;
-    column?: number;
-    kind: "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "UNKNOWN";
-    line?: number;
-    path: string;
-    snippet: string;
 }
 export interface ServiceLimits {
     exportThreads: number;
@@ -1105,6 +1088,7 @@ export interface SourceEmpty {
     type: "empty";
 }
 export interface SourceGit {
+    credential?: string | null;
     ref?: string | null;
     type: "git";
     url: string;
@@ -1125,14 +1109,15 @@ export interface StatPathInput {
 }
 export interface StatPathOutput {
     exists: boolean;
-    kind?: "TEXT_SOURCE" | "TEXT_CONFIG" | "TEXT_DOC" | "LOCKFILE" | "GENERATED" | "VENDORED" | "SECRET_LIKE" | "BINARY" | "DIRECTORY" | "GIT_INTERNAL" | "UNKNOWN" | null;
+    kind?: FileKind | null;
     mode?: string | null;
     modifiedAt?: string | null;
     ok: true;
-    path: string;
+    path: LogicalPath;
     readable: boolean;
     reason?: string | null;
-    sha256?: string | null;
+    redacted?: boolean;
+    sha256?: Sha256 | null;
     sizeBytes?: number | null;
     toolCallId: string;
     type?: "file" | "directory" | "symlink" | "other" | null;
@@ -1144,6 +1129,11 @@ export interface StoredFile {
     oldSha256?: Sha256 | null;
     path: LogicalPath;
     sizeBytes: number;
+}
+export interface Tally {
+    bytes: number;
+    files: number;
+    lines: number;
 }
 export type TokenId = string;
 export interface ToolCall {
@@ -1183,7 +1173,7 @@ export interface ToolInfo {
     inputSchema: unknown;
     mutates: boolean;
     name: string;
-    outputSchema: unknown;
+    outputSchema?: unknown;
     permissions: Array<string>;
 }
 export interface ToolLimits {
@@ -1211,8 +1201,36 @@ export interface ToolLimits {
     searchTextMaxSeconds: number;
 }
 export interface ToolList {
-    items: Array<ToolInfo>;
+    items: Array<ToolInfo | ToolListItemsFunction | ToolListItems2 | ToolListItems3>;
     mounts?: Array<Mount>;
+}
+export interface ToolListItemsFunction {
+    function: ToolListItemsFunctionFunction;
+    type: "function";
+}
+export interface ToolListItemsFunctionFunction {
+    description: string;
+    name: string;
+    parameters: {
+        [name: string]: unknown;
+    };
+}
+export interface ToolListItems2 {
+    description: string;
+    input_schema: {
+        [name: string]: unknown;
+    };
+    name: string;
+}
+export interface ToolListItems3 {
+    annotations: {
+        [name: string]: unknown;
+    };
+    description: string;
+    inputSchema: {
+        [name: string]: unknown;
+    };
+    name: string;
 }
 export interface TreeStatsInput {
     maxChars?: number | null;
@@ -1226,29 +1244,25 @@ export interface TreeStatsOutput {
     files: number;
     lines: number;
     byExtension: {
-        [name: string]: TreeStatsOutputByExtension;
+        [name: string]: Tally;
     };
     byKind: {
-        [name: string]: TreeStatsOutputByKind;
+        [name: string]: Tally;
     };
     directories: number;
     notCounted: number;
     ok: true;
-    path: string;
+    path: LogicalPath;
     toolCallId: string;
     truncated?: boolean;
 }
-export interface TreeStatsOutputByExtension {
-    bytes: number;
-    files: number;
-    lines: number;
+export type Trigger = "touchesBuildFile" | "touchesSecuritySensitivePath" | "touchesLockfile" | "deletesFile" | "changesPublicApi" | "deletesTest" | "weakensTest";
+export interface UpdateRunRequest {
+    expiresAt?: string | null;
+    labels?: {
+        [name: string]: string;
+    };
 }
-export interface TreeStatsOutputByKind {
-    bytes: number;
-    files: number;
-    lines: number;
-}
-export type Trigger = "touchesBuildFile" | "touchesSecuritySensitivePath" | "touchesLockfile" | "deletesFile" | "changesPublicApi";
 export interface UploadedArtifact {
     headHash?: Sha256 | null;
     ok: boolean;
@@ -1261,13 +1275,20 @@ export type Verdict = "ALLOW" | "REQUIRE_APPROVAL" | "DENY";
 export interface WriteFileInput {
     content: string;
     dryRun?: boolean;
-    expectedSha256?: string | null;
+    evidence?: WriteFileInputEvidence;
+    expectedSha256?: ExpectedVersion | null;
     mode?: "CREATE_NEW" | "REPLACE_EXISTING" | "CREATE_OR_REPLACE";
     onConflict?: "refuse" | "merge";
     path: string;
     reason: string;
     stepId?: string;
     toolCallId?: string;
+}
+export interface WriteFileInputEvidence {
+    command?: string;
+    eventId?: string;
+    exitCode?: number;
+    outputSha256?: string;
 }
 export interface WriteFileOutput {
     artifactUris: Array<string>;
@@ -1277,11 +1298,11 @@ export interface WriteFileOutput {
     headHash: string;
     insertions: number;
     merged?: boolean;
-    mergedFrom?: string | null;
-    newSha256: string;
+    mergedFrom?: Sha256 | null;
+    newSha256: Sha256;
     ok: true;
-    oldSha256?: string | null;
-    path: string;
+    oldSha256?: Sha256 | null;
+    path: LogicalPath;
     seq: number;
     summary: string;
     toolCallId: string;

@@ -33,12 +33,20 @@ class AppendedEvents(TypedDict):
 
 class ApplyPatchInput(TypedDict):
     dryRun: NotRequired[bool]
+    evidence: NotRequired[ApplyPatchInputEvidence]
     expectedBaseCommit: NotRequired[str | None]
-    expectedSha256: NotRequired[dict[str, str]]
+    expectedSha256: NotRequired[dict[str, ExpectedVersion]]
     patch: str
     reason: str
     stepId: NotRequired[str]
     toolCallId: NotRequired[str]
+
+
+class ApplyPatchInputEvidence(TypedDict):
+    command: NotRequired[str]
+    eventId: NotRequired[str]
+    exitCode: NotRequired[int]
+    outputSha256: NotRequired[str]
 
 
 class ApplyPatchOutput(TypedDict):
@@ -46,33 +54,16 @@ class ApplyPatchOutput(TypedDict):
     artifactUris: list[str]
     deletions: int
     dryRun: bool
-    files: list[ApplyPatchOutputFiles]
-    filesTouched: list[str]
+    files: list[PatchedFile]
+    filesTouched: list[LogicalPath]
     headHash: str
     insertions: int
-    newWorkspaceDiffSha256: NotRequired[str | None]
+    newWorkspaceDiffSha256: NotRequired[Sha256 | None]
     ok: Literal[True]
     seq: int
     summary: str
     toolCallId: str
     warnings: list[str]
-
-
-ApplyPatchOutputFiles = TypedDict("ApplyPatchOutputFiles", {
-    "deletions": "int",
-    "from": NotRequired["str | None"],
-    "insertions": "int",
-    "newSha256": NotRequired["str | None"],
-    "offsets": "list[ApplyPatchOutputFilesOffsets]",
-    "oldSha256": NotRequired["str | None"],
-    "operation": "str",
-    "path": "str",
-})
-
-
-class ApplyPatchOutputFilesOffsets(TypedDict):
-    hunk: int
-    offset: int
 
 
 class Approval(TypedDict):
@@ -307,25 +298,49 @@ class CreatedRun(TypedDict):
     token: IssuedToken
 
 
+class Degradation(TypedDict):
+    detail: str
+    hint: str
+    what: str
+
+
 class DeleteFileInput(TypedDict):
     dryRun: NotRequired[bool]
-    expectedSha256: NotRequired[str | None]
+    evidence: NotRequired[DeleteFileInputEvidence]
+    expectedSha256: NotRequired[ExpectedVersion | None]
     path: str
     reason: str
     stepId: NotRequired[str]
     toolCallId: NotRequired[str]
 
 
+class DeleteFileInputEvidence(TypedDict):
+    command: NotRequired[str]
+    eventId: NotRequired[str]
+    exitCode: NotRequired[int]
+    outputSha256: NotRequired[str]
+
+
 class DeleteFileOutput(TypedDict):
     artifactUris: list[str]
     headHash: str
     ok: Literal[True]
-    oldSha256: str
-    path: str
+    oldSha256: Sha256
+    path: LogicalPath
     seq: int
     summary: str
     toolCallId: str
     warnings: list[str]
+
+
+class DiffFile(TypedDict):
+    binary: bool
+    deletions: int
+    insertions: int
+    newSha256: NotRequired[Sha256 | None]
+    oldSha256: NotRequired[Sha256 | None]
+    path: str
+    status: str
 
 
 class DiffWorkspaceInput(TypedDict):
@@ -346,8 +361,8 @@ class DiffWorkspaceOutput(TypedDict):
     contentWithheld: NotRequired[bool]
     deletions: int
     diff: str
-    diffSha256: str
-    files: list[DiffWorkspaceOutputFiles]
+    diffSha256: Sha256
+    files: list[DiffFile]
     filesChanged: int
     insertions: int
     nextPath: NotRequired[str | None]
@@ -357,16 +372,6 @@ class DiffWorkspaceOutput(TypedDict):
     treeChecked: NotRequired[bool | None]
     truncated: bool
     truncatedReason: NotRequired[str | None]
-
-
-class DiffWorkspaceOutputFiles(TypedDict):
-    binary: bool
-    deletions: int
-    insertions: int
-    newSha256: NotRequired[str | None]
-    oldSha256: NotRequired[str | None]
-    path: str
-    status: str
 
 
 class Disk(TypedDict):
@@ -389,7 +394,8 @@ class DriftReport(TypedDict):
 
 class EditFileInput(TypedDict):
     dryRun: NotRequired[bool]
-    expectedSha256: NotRequired[str | None]
+    evidence: NotRequired[EditFileInputEvidence]
+    expectedSha256: NotRequired[ExpectedVersion | None]
     newString: str
     oldString: str
     path: str
@@ -399,6 +405,13 @@ class EditFileInput(TypedDict):
     toolCallId: NotRequired[str]
 
 
+class EditFileInputEvidence(TypedDict):
+    command: NotRequired[str]
+    eventId: NotRequired[str]
+    exitCode: NotRequired[int]
+    outputSha256: NotRequired[str]
+
+
 class EditFileOutput(TypedDict):
     artifactUris: list[str]
     bytesWritten: int
@@ -406,10 +419,10 @@ class EditFileOutput(TypedDict):
     deletions: int
     headHash: str
     insertions: int
-    newSha256: str
+    newSha256: Sha256
     ok: Literal[True]
-    oldSha256: str
-    path: str
+    oldSha256: Sha256
+    path: LogicalPath
     replacements: int
     seq: int
     summary: str
@@ -417,11 +430,15 @@ class EditFileOutput(TypedDict):
     warnings: list[str]
 
 
+Encoding: TypeAlias = "Literal['utf-8', 'utf-8-bom', 'utf-16le', 'utf-16be', 'windows-1252', 'windows-1250', 'windows-1251', 'windows-1253', 'windows-1254', 'windows-1255', 'windows-1256', 'windows-1257', 'windows-1258', 'windows-874', 'iso-8859-2', 'iso-8859-4', 'iso-8859-5', 'iso-8859-6', 'iso-8859-7', 'iso-8859-8', 'iso-8859-13', 'koi8-u', 'ibm866', 'shift_jis', 'euc-jp', 'euc-kr', 'gbk', 'big5']"
+
+
 class Entry(TypedDict):
     kind: NotRequired[FileKind | None]
     path: str
     readable: bool
     reason: NotRequired[str | None]
+    redacted: NotRequired[bool]
     sizeBytes: NotRequired[int | None]
     type: EntryType
 
@@ -442,6 +459,9 @@ class Evidence(TypedDict):
     outputSha256: NotRequired[Sha256 | None]
 
 
+ExpectedVersion: TypeAlias = "str"
+
+
 FileKind: TypeAlias = "Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'UNKNOWN']"
 
 
@@ -458,7 +478,7 @@ class FindFilesInput(TypedDict):
 
 
 class FindFilesOutput(TypedDict):
-    entries: list[FindFilesOutputEntries]
+    entries: list[FoundFile]
     nextCursor: NotRequired[str | None]
     ok: Literal[True]
     toolCallId: str
@@ -467,22 +487,34 @@ class FindFilesOutput(TypedDict):
     truncatedReason: NotRequired[str | None]
 
 
-class FindFilesOutputEntries(TypedDict):
-    kind: NotRequired[Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'UNKNOWN'] | None]
+class FoundFile(TypedDict):
+    kind: NotRequired[FileKind | None]
     modifiedAt: str
-    path: str
+    path: LogicalPath
     readable: bool
     reason: NotRequired[str | None]
     sizeBytes: NotRequired[int | None]
-    type: Literal['file', 'directory', 'symlink', 'other']
+    type: EntryType
 
 
 class Health(TypedDict):
     ok: bool
 
 
+class HunkOffset(TypedDict):
+    hunk: int
+    offset: int
+
+
+class ImportProblem(TypedDict):
+    code: Code
+    hint: str
+    message: str
+
+
 class ImportReport(TypedDict):
     bytes: int
+    error: NotRequired[ImportProblem | None]
     files: int
     leftOut: list[SkippedEntry]
     leftOutMore: NotRequired[int]
@@ -513,12 +545,18 @@ class IssuedToken(TypedDict):
     tokenId: TokenId
 
 
+KindDecision: TypeAlias = "Literal['ALLOW', 'REQUIRE_EVIDENCE', 'REQUIRE_APPROVAL', 'DENY', 'REDACT']"
+
+
 class Limits(TypedDict):
     bundle: BundleLimits
     defaultBudget: Budget
     requests: RequestLimits
     service: ServiceLimits
     tools: ToolLimits
+
+
+LineEnding: TypeAlias = "Literal['lf', 'crlf', 'mixed', 'none']"
 
 
 class ListDirInput(TypedDict):
@@ -537,26 +575,27 @@ class ListDirInput(TypedDict):
 
 class ListDirOutput(TypedDict):
     atSeq: NotRequired[int | None]
-    entries: list[ListDirOutputEntries]
+    entries: list[Entry]
     nextCursor: NotRequired[str | None]
     ok: Literal[True]
-    path: str
+    path: LogicalPath
     toolCallId: str
     totalEntries: NotRequired[int | None]
     truncated: bool
     truncatedReason: NotRequired[str | None]
 
 
-class ListDirOutputEntries(TypedDict):
-    kind: NotRequired[Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'UNKNOWN'] | None]
-    path: str
-    readable: bool
-    reason: NotRequired[str | None]
-    sizeBytes: NotRequired[int | None]
-    type: Literal['file', 'directory', 'symlink', 'other']
-
-
 LogicalPath: TypeAlias = "str"
+
+
+class Match(TypedDict):
+    after: list[str]
+    before: list[str]
+    column: NotRequired[int]
+    kind: FileKind
+    line: NotRequired[int]
+    path: str
+    snippet: str
 
 
 class Mount(TypedDict):
@@ -573,7 +612,8 @@ class MountRequest(TypedDict):
 
 MoveFileInput = TypedDict("MoveFileInput", {
     "dryRun": NotRequired["bool"],
-    "expectedSha256": NotRequired["str | None"],
+    "evidence": NotRequired["MoveFileInputEvidence"],
+    "expectedSha256": NotRequired["ExpectedVersion | None"],
     "from": "str",
     "reason": "str",
     "stepId": NotRequired["str"],
@@ -582,15 +622,22 @@ MoveFileInput = TypedDict("MoveFileInput", {
 })
 
 
+class MoveFileInputEvidence(TypedDict):
+    command: NotRequired[str]
+    eventId: NotRequired[str]
+    exitCode: NotRequired[int]
+    outputSha256: NotRequired[str]
+
+
 MoveFileOutput = TypedDict("MoveFileOutput", {
     "artifactUris": "list[str]",
-    "from": "str",
+    "from": "LogicalPath",
     "headHash": "str",
     "ok": "Literal[True]",
     "seq": "int",
-    "sha256": "str",
+    "sha256": "Sha256",
     "summary": "str",
-    "to": "str",
+    "to": "LogicalPath",
     "toolCallId": "str",
     "warnings": "list[str]",
 })
@@ -599,6 +646,22 @@ MoveFileOutput = TypedDict("MoveFileOutput", {
 class NearestText(TypedDict):
     difference: str
     line: int
+
+
+class OneFile(TypedDict):
+    actual: NotRequired[int | None]
+    content: NotRequired[str | None]
+    encoding: NotRequired[Encoding | None]
+    limit: NotRequired[int | None]
+    lineEnding: NotRequired[LineEnding | None]
+    message: NotRequired[str | None]
+    nextStartLine: NotRequired[int | None]
+    redacted: NotRequired[bool]
+    sha256: NotRequired[Sha256 | None]
+    sizeBytes: NotRequired[int | None]
+    status: str
+    totalLines: NotRequired[int | None]
+    truncated: NotRequired[bool]
 
 
 class Operator(TypedDict):
@@ -611,6 +674,11 @@ class Operator(TypedDict):
 
 
 OperatorName: TypeAlias = "str"
+
+
+class OperatorSelf(TypedDict):
+    name: OperatorName
+    scopes: list[Scope]
 
 
 Outcome: TypeAlias = "Literal['ok', 'refused', 'pending', 'failed']"
@@ -639,100 +707,34 @@ class OwnToken(TypedDict):
 
 
 class Page_Approval(TypedDict):
-    items: list[Page_ApprovalItems]
+    items: list[Approval]
     nextCursor: NotRequired[str | None]
-
-
-class Page_ApprovalItems(TypedDict):
-    actor: str
-    approvalId: ApprovalId
-    approvedBy: list[OperatorName]
-    approvers: int
-    createdAt: str
-    decidedBy: NotRequired[str | None]
-    diff: str
-    expiresAt: str
-    files: list[ApprovalFile]
-    notCreator: bool
-    note: NotRequired[str | None]
-    onBehalfOf: NotRequired[str | None]
-    reason: str
-    reasons: list[str]
-    runId: RunId
-    state: ApprovalState
-    tool: str
-    toolCallId: ToolCallId
 
 
 class Page_Operator(TypedDict):
-    items: list[Page_OperatorItems]
+    items: list[Operator]
     nextCursor: NotRequired[str | None]
-
-
-class Page_OperatorItems(TypedDict):
-    createdAt: NotRequired[str | None]
-    createdBy: NotRequired[str | None]
-    expiresAt: NotRequired[str | None]
-    name: OperatorName
-    revokedAt: NotRequired[str | None]
-    scopes: list[Scope]
 
 
 class Page_Record(TypedDict):
-    items: list[Page_RecordItems]
+    items: list[Record]
     nextCursor: NotRequired[str | None]
-
-
-class Page_RecordItems(TypedDict):
-    actor: str
-    artifactUris: list[str]
-    code: NotRequired[Code | None]
-    decision: Verdict
-    diffSha256: NotRequired[Sha256 | None]
-    durationMicros: int
-    evidence: NotRequired[Evidence | None]
-    files: list[RecordFile]
-    hash: NotRequired[Sha256]
-    input: NotRequired[dict[str, Any] | None]
-    mutates: bool
-    outcome: Outcome
-    pathsRead: list[LogicalPath]
-    pathsWritten: list[LogicalPath]
-    prevHash: Sha256
-    reason: NotRequired[str | None]
-    reasons: list[str]
-    requestId: NotRequired[str | None]
-    runId: RunId
-    seq: int
-    stepId: NotRequired[str | None]
-    timestamp: str
-    tool: str
-    toolCallId: ToolCallId
-    traceId: NotRequired[str | None]
 
 
 class Page_Run(TypedDict):
-    items: list[Page_RunItems]
+    items: list[Run]
     nextCursor: NotRequired[str | None]
 
 
-Page_RunItems = TypedDict("Page_RunItems", {
-    "baseCommit": NotRequired["str | None"],
-    "closedAt": NotRequired["str | None"],
-    "counts": "RunCounts",
-    "createdAt": "str",
-    "createdBy": NotRequired["OperatorName | None"],
-    "disk": "Disk",
-    "expiresAt": NotRequired["str | None"],
-    "headHash": "Sha256",
-    "headSeq": "int",
-    "import": "ImportReport",
-    "labels": "dict[str, str]",
-    "mounts": "list[Mount]",
-    "policy": "Policy",
-    "runId": "RunId",
-    "source": "Source",
-    "state": "RunState",
+PatchedFile = TypedDict("PatchedFile", {
+    "deletions": "int",
+    "from": NotRequired["LogicalPath | None"],
+    "insertions": "int",
+    "newSha256": NotRequired["Sha256 | None"],
+    "offsets": "list[HunkOffset]",
+    "oldSha256": NotRequired["Sha256 | None"],
+    "operation": "str",
+    "path": "LogicalPath",
 })
 
 
@@ -743,7 +745,7 @@ class PathExplanation(TypedDict):
     read: PolicyDecision
 
 
-Permission: TypeAlias = "Literal['file:list', 'file:read', 'file:search', 'file:diff', 'file:write:create', 'file:write:replace', 'file:patch:apply', 'file:delete', 'file:move', 'audit:read', 'event:append']"
+Permission: TypeAlias = "Literal['file:list', 'file:read', 'file:search', 'file:diff', 'file:write:create', 'file:write:replace', 'file:patch:apply', 'file:delete', 'file:move', 'audit:read', 'event:append', 'evidence:attest']"
 
 
 class Policy(TypedDict):
@@ -752,7 +754,7 @@ class Policy(TypedDict):
     budget: Budget
     deny: list[str]
     ignoredFiles: Verdict
-    kinds: dict[str, Verdict]
+    kinds: dict[str, KindDecision]
     maxFileBytes: int
     maxTransferBytes: int
     notSecret: NotRequired[list[str]]
@@ -782,7 +784,7 @@ class PolicyOverrides(TypedDict):
     budget: NotRequired[BudgetOverrides | None]
     deny: NotRequired[list[str] | None]
     ignoredFiles: NotRequired[Verdict | None]
-    kinds: NotRequired[dict[str, Verdict] | None]
+    kinds: NotRequired[dict[str, KindDecision] | None]
     maxFileBytes: NotRequired[int | None]
     maxTransferBytes: NotRequired[int | None]
     notSecret: NotRequired[list[str] | None]
@@ -823,7 +825,7 @@ class Problem(TypedDict):
     hint: str
     instance: NotRequired[str | None]
     message: str
-    ok: bool
+    ok: Literal[False]
     status: int
     title: str
     toolCallId: NotRequired[ToolCallId | None]
@@ -884,15 +886,16 @@ class ReadFileInput(TypedDict):
 class ReadFileOutput(TypedDict):
     atSeq: NotRequired[int | None]
     content: str
-    encoding: Literal['utf-8', 'utf-8-bom', 'utf-16le', 'utf-16be', 'windows-1252', 'windows-1250', 'windows-1251', 'windows-1253', 'windows-1254', 'windows-1255', 'windows-1256', 'windows-1257', 'windows-1258', 'windows-874', 'iso-8859-2', 'iso-8859-4', 'iso-8859-5', 'iso-8859-6', 'iso-8859-7', 'iso-8859-8', 'iso-8859-13', 'koi8-u', 'ibm866', 'shift_jis', 'euc-jp', 'euc-kr', 'gbk', 'big5']
+    encoding: Encoding
     endLine: int
     format: NotRequired[Literal['numbered', 'raw'] | None]
-    lineEnding: Literal['lf', 'crlf', 'mixed', 'none']
+    lineEnding: LineEnding
     linesCut: NotRequired[int]
     nextStartLine: NotRequired[int | None]
     ok: Literal[True]
-    path: str
-    sha256: str
+    path: LogicalPath
+    redacted: NotRequired[bool]
+    sha256: NotRequired[Sha256 | None]
     startLine: int
     toolCallId: str
     totalLines: int
@@ -908,26 +911,16 @@ class ReadFilesInput(TypedDict):
 
 
 class ReadFilesOutput(TypedDict):
-    files: dict[str, ReadFilesOutputFiles]
+    files: dict[str, OneFile]
     ok: Literal[True]
     remaining: NotRequired[list[str]]
     toolCallId: str
     truncated: NotRequired[bool]
 
 
-class ReadFilesOutputFiles(TypedDict):
-    actual: NotRequired[int | None]
-    content: NotRequired[str | None]
-    encoding: NotRequired[Literal['utf-8', 'utf-8-bom', 'utf-16le', 'utf-16be', 'windows-1252', 'windows-1250', 'windows-1251', 'windows-1253', 'windows-1254', 'windows-1255', 'windows-1256', 'windows-1257', 'windows-1258', 'windows-874', 'iso-8859-2', 'iso-8859-4', 'iso-8859-5', 'iso-8859-6', 'iso-8859-7', 'iso-8859-8', 'iso-8859-13', 'koi8-u', 'ibm866', 'shift_jis', 'euc-jp', 'euc-kr', 'gbk', 'big5'] | None]
-    limit: NotRequired[int | None]
-    lineEnding: NotRequired[Literal['lf', 'crlf', 'mixed', 'none'] | None]
-    message: NotRequired[str | None]
-    nextStartLine: NotRequired[int | None]
-    sha256: NotRequired[str | None]
-    sizeBytes: NotRequired[int | None]
-    status: str
-    totalLines: NotRequired[int | None]
-    truncated: NotRequired[bool]
+class Readiness(TypedDict):
+    degraded: NotRequired[list[Degradation]]
+    ok: bool
 
 
 class Record(TypedDict):
@@ -969,12 +962,20 @@ class ReplaceRangeInput(TypedDict):
     content: str
     dryRun: NotRequired[bool]
     endLine: int
-    expectedSha256: str
+    evidence: NotRequired[ReplaceRangeInputEvidence]
+    expectedSha256: ExpectedVersion
     path: str
     reason: str
     startLine: int
     stepId: NotRequired[str]
     toolCallId: NotRequired[str]
+
+
+class ReplaceRangeInputEvidence(TypedDict):
+    command: NotRequired[str]
+    eventId: NotRequired[str]
+    exitCode: NotRequired[int]
+    outputSha256: NotRequired[str]
 
 
 class ReportApproval(TypedDict):
@@ -1065,8 +1066,16 @@ class RequestLimits(TypedDict):
     tokenConcurrency: int
 
 
+class RestoredFile(TypedDict):
+    deletions: int
+    insertions: int
+    operation: str
+    path: LogicalPath
+
+
 class RevertCallsInput(TypedDict):
     dryRun: NotRequired[bool]
+    evidence: NotRequired[RevertCallsInputEvidence]
     reason: str
     stepId: NotRequired[str]
     toSeq: NotRequired[int | None]
@@ -1074,26 +1083,26 @@ class RevertCallsInput(TypedDict):
     toolCallIds: NotRequired[list[str]]
 
 
+class RevertCallsInputEvidence(TypedDict):
+    command: NotRequired[str]
+    eventId: NotRequired[str]
+    exitCode: NotRequired[int]
+    outputSha256: NotRequired[str]
+
+
 class RevertCallsOutput(TypedDict):
     artifactUris: list[str]
     deletions: int
-    files: list[RevertCallsOutputFiles]
-    filesTouched: list[str]
+    files: list[RestoredFile]
+    filesTouched: list[LogicalPath]
     headHash: str
     insertions: int
     ok: Literal[True]
-    reverted: list[str]
+    reverted: list[ToolCallId]
     seq: int
     summary: str
     toolCallId: str
     warnings: list[str]
-
-
-class RevertCallsOutputFiles(TypedDict):
-    deletions: int
-    insertions: int
-    operation: str
-    path: str
 
 
 Run = TypedDict("Run", {
@@ -1192,7 +1201,7 @@ class SearchTextInput(TypedDict):
 class SearchTextOutput(TypedDict):
     contentWithheld: NotRequired[bool]
     filesSearched: int
-    matches: list[SearchTextOutputMatches]
+    matches: list[Match]
     nextCursor: NotRequired[str | None]
     ok: Literal[True]
     query: str
@@ -1200,16 +1209,6 @@ class SearchTextOutput(TypedDict):
     toolCallId: str
     truncated: bool
     truncatedReason: NotRequired[str | None]
-
-
-class SearchTextOutputMatches(TypedDict):
-    after: list[str]
-    before: list[str]
-    column: NotRequired[int]
-    kind: Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'UNKNOWN']
-    line: NotRequired[int]
-    path: str
-    snippet: str
 
 
 class ServiceLimits(TypedDict):
@@ -1242,6 +1241,7 @@ class SourceEmpty(TypedDict):
 
 
 class SourceGit(TypedDict):
+    credential: NotRequired[str | None]
     ref: NotRequired[str | None]
     type: Literal['git']
     url: str
@@ -1266,14 +1266,15 @@ class StatPathInput(TypedDict):
 
 class StatPathOutput(TypedDict):
     exists: bool
-    kind: NotRequired[Literal['TEXT_SOURCE', 'TEXT_CONFIG', 'TEXT_DOC', 'LOCKFILE', 'GENERATED', 'VENDORED', 'SECRET_LIKE', 'BINARY', 'DIRECTORY', 'GIT_INTERNAL', 'UNKNOWN'] | None]
+    kind: NotRequired[FileKind | None]
     mode: NotRequired[str | None]
     modifiedAt: NotRequired[str | None]
     ok: Literal[True]
-    path: str
+    path: LogicalPath
     readable: bool
     reason: NotRequired[str | None]
-    sha256: NotRequired[str | None]
+    redacted: NotRequired[bool]
+    sha256: NotRequired[Sha256 | None]
     sizeBytes: NotRequired[int | None]
     toolCallId: str
     type: NotRequired[Literal['file', 'directory', 'symlink', 'other'] | None]
@@ -1286,6 +1287,12 @@ class StoredFile(TypedDict):
     oldSha256: NotRequired[Sha256 | None]
     path: LogicalPath
     sizeBytes: int
+
+
+class Tally(TypedDict):
+    bytes: int
+    files: int
+    lines: int
 
 
 TokenId: TypeAlias = "str"
@@ -1329,7 +1336,7 @@ class ToolInfo(TypedDict):
     inputSchema: Any
     mutates: bool
     name: str
-    outputSchema: Any
+    outputSchema: NotRequired[Any]
     permissions: list[str]
 
 
@@ -1359,8 +1366,32 @@ class ToolLimits(TypedDict):
 
 
 class ToolList(TypedDict):
-    items: list[ToolInfo]
+    items: list[ToolInfo | ToolListItemsFunction | ToolListItems2 | ToolListItems3]
     mounts: NotRequired[list[Mount]]
+
+
+class ToolListItemsFunction(TypedDict):
+    function: ToolListItemsFunctionFunction
+    type: Literal['function']
+
+
+class ToolListItemsFunctionFunction(TypedDict):
+    description: str
+    name: str
+    parameters: dict[str, Any]
+
+
+class ToolListItems2(TypedDict):
+    description: str
+    input_schema: dict[str, Any]
+    name: str
+
+
+class ToolListItems3(TypedDict):
+    annotations: dict[str, Any]
+    description: str
+    inputSchema: dict[str, Any]
+    name: str
 
 
 class TreeStatsInput(TypedDict):
@@ -1375,29 +1406,22 @@ class TreeStatsOutput(TypedDict):
     bytes: int
     files: int
     lines: int
-    byExtension: dict[str, TreeStatsOutputByExtension]
-    byKind: dict[str, TreeStatsOutputByKind]
+    byExtension: dict[str, Tally]
+    byKind: dict[str, Tally]
     directories: int
     notCounted: int
     ok: Literal[True]
-    path: str
+    path: LogicalPath
     toolCallId: str
     truncated: NotRequired[bool]
 
 
-class TreeStatsOutputByExtension(TypedDict):
-    bytes: int
-    files: int
-    lines: int
+Trigger: TypeAlias = "Literal['touchesBuildFile', 'touchesSecuritySensitivePath', 'touchesLockfile', 'deletesFile', 'changesPublicApi', 'deletesTest', 'weakensTest']"
 
 
-class TreeStatsOutputByKind(TypedDict):
-    bytes: int
-    files: int
-    lines: int
-
-
-Trigger: TypeAlias = "Literal['touchesBuildFile', 'touchesSecuritySensitivePath', 'touchesLockfile', 'deletesFile', 'changesPublicApi']"
+class UpdateRunRequest(TypedDict):
+    expiresAt: NotRequired[str | None]
+    labels: NotRequired[dict[str, str]]
 
 
 class UploadedArtifact(TypedDict):
@@ -1415,13 +1439,21 @@ Verdict: TypeAlias = "Literal['ALLOW', 'REQUIRE_APPROVAL', 'DENY']"
 class WriteFileInput(TypedDict):
     content: str
     dryRun: NotRequired[bool]
-    expectedSha256: NotRequired[str | None]
+    evidence: NotRequired[WriteFileInputEvidence]
+    expectedSha256: NotRequired[ExpectedVersion | None]
     mode: NotRequired[Literal['CREATE_NEW', 'REPLACE_EXISTING', 'CREATE_OR_REPLACE']]
     onConflict: NotRequired[Literal['refuse', 'merge']]
     path: str
     reason: str
     stepId: NotRequired[str]
     toolCallId: NotRequired[str]
+
+
+class WriteFileInputEvidence(TypedDict):
+    command: NotRequired[str]
+    eventId: NotRequired[str]
+    exitCode: NotRequired[int]
+    outputSha256: NotRequired[str]
 
 
 class WriteFileOutput(TypedDict):
@@ -1432,11 +1464,11 @@ class WriteFileOutput(TypedDict):
     headHash: str
     insertions: int
     merged: NotRequired[bool]
-    mergedFrom: NotRequired[str | None]
-    newSha256: str
+    mergedFrom: NotRequired[Sha256 | None]
+    newSha256: Sha256
     ok: Literal[True]
-    oldSha256: NotRequired[str | None]
-    path: str
+    oldSha256: NotRequired[Sha256 | None]
+    path: LogicalPath
     seq: int
     summary: str
     toolCallId: str
