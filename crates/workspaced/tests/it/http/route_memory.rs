@@ -205,6 +205,7 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
             status: 201,
             ..of_run(run, "post /v1/runs/{run}/tokens", &json!({"permissions": ["file:read"]}), 16)
         },
+        of_run(run, "patch /v1/runs/{run}", &json!({"labels": labels}), 16),
         of_run(run, "post /v1/runs/{run}/policy/explain", &json!({"patch": explained}), 128),
         MeasuredRequest {
             request: size("/v1/checkpoint/consistency?from=1"),
