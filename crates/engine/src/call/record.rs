@@ -54,7 +54,7 @@ pub struct RecordedFailure {
     pub failed: Option<usize>,
 }
 
-/// Refusals that precede the look-up of the stored answer.
+/// Refusals that precede the search for the stored answer.
 const BEFORE_REPLAY: [Code; 3] = [Code::Forbidden, Code::InvalidRequest, Code::PreconditionRequired];
 
 impl Engine {

@@ -148,7 +148,7 @@ fn add_schemas(document: &mut Value) {
             }
         }
     }
-    // Generated clients tell a refusal from an output by it.
+    // By it, generated clients distinguish a refusal from an output.
     if let Some(ok) = schemas.pointer_mut("/Problem/allOf/1/properties/ok") {
         *ok = json!({"type": "boolean", "const": false, "description": "Always false."});
     }

@@ -64,7 +64,7 @@ pub(crate) async fn create_run(
         None => service.create_run(request, creator, &caller, answer).await?,
         Some(keyed) => service.create_run_once(request, creator, &caller, keyed, answer).await?,
     };
-    // A repetition under a key gets the first answer, whatever it prefers.
+    // A repetition under a key gets the first answer, regardless of its preference.
     let is_importing = created.run.state == RunState::Preparing && created.run.source != Source::Archive {};
     let mut response = created_at(&format!("/v1/runs/{}", created.run.run_id), created);
     if is_importing {

@@ -1,7 +1,7 @@
 //! Credentials of the operator for private repositories.
 //!
 //! A credential reaches the one git process that connects to the repository, as a header for that URL alone, in variables of
-//! its environment: arguments are visible to every user of the machine, and a file could be left behind. The environment of
+//! its environment: arguments are visible to every user of the machine, and a file could remain. The environment of
 //! a process can be read by the same user and by root only, who can read the token's file too.
 
 use std::fmt;

@@ -20,7 +20,7 @@ const COMPLETIONS: [(&str, &str); 6] = [
 ];
 
 impl GitSource<'_> {
-    /// Returns the commit to which the source's reference leads in the repository now; `None` if only a fetch can tell. The
+    /// Returns the commit to which the source's reference leads in the repository now; `None` if only a fetch finds it. The
     /// repository is asked with the rights of this import.
     ///
     /// # Errors

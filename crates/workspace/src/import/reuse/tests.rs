@@ -96,7 +96,7 @@ fn a_base_lives_as_long_as_a_run_has_it() {
     for run in ["c", "d"] {
         rig.workspaces.remove(&model::RunId::parse(run).unwrap()).unwrap();
     }
-    assert_eq!(rig.names(), [".git-home"], "a base was left behind");
+    assert_eq!(rig.names(), [".git-home"], "a base remained");
     rig.import("e", head(&source)).unwrap();
     rig.base_git("e", &["fsck", "--strict"]);
 }

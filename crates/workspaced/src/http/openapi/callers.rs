@@ -36,8 +36,8 @@ pub(super) fn add(operation: &mut Value) {
 fn callers(operation_id: &str) -> Option<Callers> {
     let (scopes, run_token) = match operation_id {
         "getHealth" | "getReadiness" | "getOpenApiDocument" | "getDocs" | "listProblems" | "getProblem" => return None,
-        "createRun" | "closeRun" | "deleteRun" | "putArchive" | "issueToken" | "revokeToken" | "createOperator"
-        | "listOperators" | "revokeOperator" => (Orchestrators::SCOPES, false),
+        "createRun" | "updateRun" | "closeRun" | "deleteRun" | "putArchive" | "issueToken" | "revokeToken"
+        | "createOperator" | "listOperators" | "revokeOperator" => (Orchestrators::SCOPES, false),
         "getArchive"
         | "getBundle"
         | "putFile"

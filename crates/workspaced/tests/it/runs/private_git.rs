@@ -42,7 +42,7 @@ impl GitServer {
             .stderr(Stdio::null())
             .status();
         assert!(made.unwrap().success());
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/runs/private_git/server.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/git_server.py");
         put(&folder, "token", "first-token");
         put(&folder, "log", "");
         let mut process = Command::new("python3")
