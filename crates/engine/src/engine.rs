@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ledger::{Appended, ApprovalFilter, Entry, Ledger, RequiredToken, StorageTotals};
-use model::{ApprovalState, Code, Draft, Permission, Profiles, Refusal, Sha256};
+use model::{ApprovalState, Draft, Permission, Profiles, Sha256};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,6 +19,7 @@ use crate::admission::bulkhead::RunBulkhead;
 use crate::admission::rate_limit::RateLimiter;
 use crate::admission::tokens::Tokens;
 use crate::approvals::vote_locks::VoteLocks;
+use crate::call_error::refusals::shutting_down;
 use crate::clock;
 use crate::limits::Limits;
 use crate::metrics::{self, CallMetrics};
@@ -245,7 +246,7 @@ impl Engine {
     /// `UNAVAILABLE`.
     pub async fn check_ready(&self) -> Result<(), CallError> {
         if self.shutdown.is_cancelled() {
-            return Err(Refusal::new(Code::Unavailable, "the service is shutting down", "Use another instance.").into());
+            return Err(shutting_down().into());
         }
         Ok(self.ledger.ping().await?)
     }

@@ -30,7 +30,7 @@ use workspace::{ImportError, ImportObserver as _, ImportSource, ImportedRun};
 
 use crate::admission::bulkhead::no_permit;
 use crate::admission::operators::OperatorIdentity;
-use crate::call_error::refusals::{refusal_of, run_not_found, run_not_open, run_without_files};
+use crate::call_error::refusals::{refusal_of, run_not_found, run_not_open, run_without_files, shutting_down};
 use crate::clock::now;
 use crate::engine::{Caller, Engine};
 use crate::runs::import_registry::{CancelOnDrop, ImportGuard};
@@ -135,6 +135,7 @@ impl Engine {
     async fn close_if_expired(&self, run: Run) -> Result<Run, CallError> {
         match &run.expires_at {
             Some(expires_at) if has_expired(run.state, Some(expires_at)) => {
+                self.imports.cancel(&run.run_id);
                 self.set_closed(&run.run_id, lifecycle::expired(&run.run_id, expires_at)).await?;
                 let closed = self.ledger.run(&run.run_id).await?;
                 Ok(closed.map_or(run, |stored| stored.run))
@@ -206,7 +207,7 @@ impl Engine {
         let patience = Some(self.limits.request_timeout);
         let work = async move {
             engine.remove_uncertain_files(&id).await?;
-            let imported = engine.import(&id, &importing, Origin::Archive(Box::new(archive)), patience).await?;
+            let imported = engine.import(&id, &importing, Origin::Archive(Box::new(archive)), None, patience).await?;
             if let Err(refusal) = engine.tokens.operators.check(&sender) {
                 engine.remove_files(&id).await;
                 return Err(refusal.into());
@@ -238,6 +239,7 @@ impl Engine {
         run: &RunId,
         importing: &ImportGuard,
         origin: Origin,
+        creator: Option<&OperatorIdentity>,
         patience: Option<Duration>,
     ) -> Result<ImportedRun, CallError> {
         let pools = &self.permits;
@@ -253,6 +255,7 @@ impl Engine {
             tokio::select! {
                 permit = pool.acquire() => Ok(permit),
                 () = importing.import.until_cancelled() => Err(CallError::from(ImportError::Cancelled)),
+                () = self.shutdown.cancelled(), if patience.is_none() => Err(shutting_down().into()),
             }
         };
         let permit = match patience {
@@ -262,6 +265,10 @@ impl Engine {
             }
         };
         let _permit = permit.map_err(|error| CallError::Internal(Box::new(error)))?;
+        if let Some(creator) = creator {
+            // The import may have waited for long.
+            self.tokens.operators.check(creator)?;
+        }
         let (workspaces, import, run) = (Arc::clone(&self.workspaces), Arc::clone(&importing.import), run.clone());
         let mut origin = origin;
         self.blocking(move || {

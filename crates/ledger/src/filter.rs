@@ -273,6 +273,9 @@ impl Query {
         ];
         for (value, column, index, partial) in columns {
             let Some(value) = value else { continue };
+            if index == AccessPath::Tool && unindexed_tool_prefix(filter).is_some() {
+                continue;
+            }
             if let Some(prefix) = (index == AccessPath::Tool).then(|| value.strip_suffix('*')).flatten() {
                 // The column sorts by bytes, so these are the tools between the prefix and the texts after it.
                 self.and(&format!("({column} || '') >= "), prefix);
@@ -307,6 +310,15 @@ impl Query {
         self.params.push(value.into());
         format!("${}", self.params.len())
     }
+}
+
+/// Returns the start of the tools' names that the filter asks for over all runs. No index has it, and a query for a start that no
+/// name has would read every record. Within a run, its index bounds the query.
+pub(crate) fn unindexed_tool_prefix(filter: &RecordFilter) -> Option<&str> {
+    if filter.run.is_some() {
+        return None;
+    }
+    filter.tool.as_deref()?.strip_suffix('*')
 }
 
 /// Returns whether the filter excludes the records of allowed and successful calls, which have no code.

@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, kill_process_group, prlimit, waitid};
 
 /// The settings of every call, which override any configuration and repository.
 const SWITCHES: [&str; 18] = [
@@ -51,6 +51,9 @@ const PASSED_ON: [&str; 4] = ["PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_
 const MAX_STDERR_BYTES: usize = 8 * 1024;
 /// How often the bounds of a call are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The maximum memory of each process of git: a remote repository can answer with more than that.
+const MAX_MEMORY_BYTES: u64 = 2 << 30;
 
 /// Why a call of git failed.
 #[derive(Debug, thiserror::Error)]
@@ -190,13 +193,16 @@ impl Git {
 
     /// Runs git and returns its output, at most `max_bytes` of it.
     pub(crate) fn output(&self, args: &[&str], max_bytes: usize, bounds: &Bounds<'_>) -> Result<Vec<u8>, GitError> {
-        self.run(args, bounds, |stdin, stdout| {
+        // Once the output is no longer read, git fails in its turn.
+        let mut is_too_much = false;
+        let out = self.run(args, bounds, |stdin, stdout| {
             drop(stdin);
             let mut out = Vec::new();
             stdout.take(max_bytes as u64 + 1).read_to_end(&mut out)?;
+            is_too_much = out.len() > max_bytes;
             Ok(out)
-        })
-        .and_then(|out| if out.len() > max_bytes { Err(GitError::TooMuch) } else { Ok(out) })
+        });
+        if is_too_much { Err(GitError::TooMuch) } else { out }
     }
 
     /// Runs git while `io` writes to it and reads from it. Returns the result of `io`, unless git was stopped or failed.
@@ -213,6 +219,7 @@ impl Git {
         };
         let completion = Completion::default();
         let pid = Pid::from_child(&child);
+        limit_memory(pid);
         thread::scope(|scope| {
             let watch = scope.spawn(|| completion.watch(pid, bounds));
             let errors = scope.spawn(move || last_bytes(stderr));
@@ -328,6 +335,16 @@ impl Completion {
             self.1.wait_for(&mut completed, CHECK_INTERVAL);
         }
         None
+    }
+}
+
+/// Limits the memory of a process, and of those that it starts.
+fn limit_memory(pid: Pid) {
+    let limit = Rlimit { current: Some(MAX_MEMORY_BYTES), maximum: Some(MAX_MEMORY_BYTES) };
+    match prlimit(Some(pid), Resource::Data, limit) {
+        // `SRCH`: it has ended.
+        Ok(_) | Err(Errno::SRCH) => {}
+        Err(error) => tracing::warn!(%error, "the memory of git is not limited"),
     }
 }
 

@@ -34,6 +34,11 @@ pub fn refusal_of(failed: FailedPrecondition) -> Refusal {
     }
 }
 
+/// The service ends.
+pub fn shutting_down() -> Refusal {
+    Refusal::new(Code::Unavailable, "the service is shutting down", "Use another instance.")
+}
+
 /// The run has no files: it is preparing, deleted, or was closed before its import was complete.
 pub fn run_without_files(state: RunState) -> Refusal {
     match state {

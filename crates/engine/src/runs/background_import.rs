@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ledger::LedgerError;
 use model::{Code, Disk, ImportProblem, ImportReport, RunId, RunState, Source};
 use workspace::ImportedRun;
 
@@ -30,13 +31,11 @@ impl Engine {
         creator: &Arc<OperatorIdentity>,
         caller: &Caller,
     ) {
-        let error = match self.import(run, &importing, origin, None).await {
-            Ok(imported) => match self.tokens.operators.check(creator) {
-                Ok(()) => return self.open_stored(run, &importing, caller, &imported).await,
-                Err(refusal) => {
-                    self.remove_files(run).await;
-                    refusal.into()
-                }
+        let imported = self.import(run, &importing, origin, Some(creator), None).await;
+        let error = match imported {
+            Ok(imported) => match self.open_stored(run, &importing, creator, caller, &imported).await {
+                Ok(()) => return,
+                Err(error) => error,
             },
             Err(error) => error,
         };
@@ -51,8 +50,23 @@ impl Engine {
     }
 
     /// Opens the imported run, unless it was closed meanwhile.
-    async fn open_stored(&self, run: &RunId, importing: &ImportGuard, caller: &Caller, imported: &ImportedRun) {
+    ///
+    /// # Errors
+    ///
+    /// If the creator's token is not valid any more, or the ledger does not have the run. No files remain then.
+    async fn open_stored(
+        &self,
+        run: &RunId,
+        importing: &ImportGuard,
+        creator: &OperatorIdentity,
+        caller: &Caller,
+        imported: &ImportedRun,
+    ) -> Result<(), CallError> {
         loop {
+            if let Err(refusal) = self.tokens.operators.check(creator) {
+                self.remove_files(run).await;
+                return Err(refusal.into());
+            }
             let opened = match self.open_imported(run, caller, imported).await {
                 Ok(true) => Ok(true),
                 // Closed, or opened by an earlier attempt whose outcome was uncertain.
@@ -68,18 +82,30 @@ impl Engine {
                     self.confirm(run).await;
                     importing.import.settle(Disk { bytes: imported.bytes, files: imported.files });
                     tracing::info!(run.id = %run, files = imported.files, bytes = imported.bytes, "run opened");
-                    return;
+                    return Ok(());
                 }
-                Ok(false) => return self.remove_files(run).await,
+                Ok(false) => {
+                    self.remove_files(run).await;
+                    return Ok(());
+                }
                 Err(error) if self.waits_for_ledger(run, &error).await => {}
                 // The next start knows whether the run is open.
-                Err(_) => return,
+                Err(error) if is_temporary(&error) => return Ok(()),
+                Err(error) => {
+                    self.remove_files(run).await;
+                    return Err(error.into());
+                }
             }
         }
     }
 
-    /// Waits before another attempt. Returns false if the service stops: the next start completes the run.
-    async fn waits_for_ledger(&self, run: &RunId, error: &ledger::LedgerError) -> bool {
+    /// Waits before another attempt. Returns false if there is no reason for one: another attempt would fail as well, or the
+    /// service stops, and the next start completes the run.
+    async fn waits_for_ledger(&self, run: &RunId, error: &LedgerError) -> bool {
+        if !is_temporary(error) {
+            tracing::error!(run.id = %run, %error, "the end of an import cannot be recorded");
+            return false;
+        }
         tracing::warn!(run.id = %run, %error, "the end of an import could not be recorded yet");
         tokio::select! {
             () = tokio::time::sleep(RETRY_INTERVAL) => true,
@@ -108,6 +134,11 @@ impl Engine {
             }
         }
     }
+}
+
+/// Whether another attempt may succeed.
+fn is_temporary(error: &LedgerError) -> bool {
+    matches!(error, LedgerError::Unavailable(_) | LedgerError::InDoubt(_))
 }
 
 fn failed(import: ImportReport, problem: ImportProblem) -> ImportReport {

@@ -28,6 +28,8 @@ const MAX_LABELS: usize = 64;
 const MAX_LABEL_NAME: usize = 128;
 const MAX_LABEL_VALUE: usize = 1024;
 const MAX_MOUNTS: usize = 16;
+/// The maximum number of runs that are imported or wait for it when another one is to be imported in the background.
+const MAX_BACKGROUND_IMPORTS: usize = 256;
 const MAX_MOUNT_NAME: usize = 64;
 const MAX_MOUNT_ENTRIES: usize = 100;
 const MAX_DESCRIPTION: usize = 2000;
@@ -171,6 +173,10 @@ impl Engine {
         let CheckedRequest { stored, token, issued, keyed, .. } = checked;
         let id = stored.run.run_id.clone();
         self.tokens.operators.check(&creator)?;
+        if self.imports.len() > MAX_BACKGROUND_IMPORTS {
+            let message = format!("{MAX_BACKGROUND_IMPORTS} imports are waiting already");
+            return Err(Refusal::new(Code::Unavailable, message, "Try again once some of them have ended.").into());
+        }
         self.tokens.note(&token);
         let mut entry = lifecycle::created(&stored.run, &token, caller, None);
         let run = lifecycle::after_creation(&stored.run, &entry);
@@ -183,6 +189,7 @@ impl Engine {
             Err(error) => return Err(error.into()),
         };
         slot.keep();
+        importing.import.note_stored();
         let (engine, caller) = (self.clone(), caller.clone());
         let import = async move { engine.import_stored(&id, importing, origin, &creator, &caller).await };
         self.tasks.spawn(import.in_current_span());
@@ -201,7 +208,8 @@ impl Engine {
         let id = stored.run.run_id.clone();
         let mut manifest_sha256 = None;
         if let Some(origin) = origin {
-            let imported = self.import(&id, &importing, origin, Some(self.limits.request_timeout)).await?;
+            let imported =
+                self.import(&id, &importing, origin, Some(creator), Some(self.limits.request_timeout)).await?;
             stored.run.state = RunState::Open;
             stored.run.import = report_of(&imported);
             stored.run.disk = Disk { bytes: imported.bytes, files: imported.files };

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use model::{Disk, DiskChange, ImportReport, Policy, Refusal, Run, RunId, RunState};
 use parking_lot::Mutex;
@@ -30,6 +30,7 @@ pub struct Import {
     bytes: AtomicU64,
     logged: AtomicU64,
     cancelled: CancellationToken,
+    is_stored: AtomicBool,
     /// The disk space of the files so far; `None` once the run accounts for it.
     disk: Mutex<Option<Reservation>>,
 }
@@ -57,6 +58,7 @@ impl ImportRegistry {
             bytes: AtomicU64::new(0),
             logged: AtomicU64::new(0),
             cancelled: CancellationToken::new(),
+            is_stored: AtomicBool::new(false),
             disk: Mutex::new(Some(disk)),
         });
         table.insert(import.run.run_id.clone(), Arc::clone(&import));
@@ -85,15 +87,23 @@ impl ImportRegistry {
         self.0.lock().values().for_each(|import| import.cancelled.cancel());
     }
 
-    /// Returns every run whose import is in progress, by time of creation.
-    pub(crate) fn all(&self) -> Vec<Run> {
-        let mut runs: Vec<_> = self.0.lock().values().map(|import| import.run()).collect();
+    /// Returns the runs whose import is in progress and that the ledger does not have yet, by time of creation.
+    pub(crate) fn unstored(&self) -> Vec<Run> {
+        let imports = self.0.lock();
+        let unstored = imports.values().filter(|import| !import.is_stored.load(Ordering::Relaxed));
+        let mut runs: Vec<_> = unstored.map(|import| import.run()).collect();
+        drop(imports);
         runs.sort_by(|a, b| (&a.created_at, &a.run_id).cmp(&(&b.created_at, &b.run_id)));
         runs
     }
 }
 
 impl Import {
+    /// Notes that the ledger has the run.
+    pub(crate) fn note_stored(&self) {
+        self.is_stored.store(true, Ordering::Relaxed);
+    }
+
     /// Returns the policy of the run.
     pub(crate) fn policy(&self) -> &Policy {
         &self.run.policy

@@ -66,7 +66,7 @@ impl Engine {
     ///
     /// If the ledger fails.
     pub async fn runs(&self, filter: &RunFilter, after: Option<Cursor>, limit: u32) -> Result<Page<Run>, CallError> {
-        let mut importing = self.imports.all();
+        let mut importing = self.imports.unstored();
         importing.retain(|run| run.source != Source::Archive {} && filter.matches(run));
         let found = self.ledger.runs(filter, after.map(Cursor::position), limit.into()).await?;
         let mut page = Page::of(found, &List::Runs.filtered(filter));
@@ -75,6 +75,7 @@ impl Engine {
                 run.state = RunState::Closed;
             }
         }
+        page.items.retain(|run| filter.state.is_none_or(|state| state == run.state));
         // Imports in progress are the newest runs. The ledger has them once they are complete.
         if filter.newest_first && after.is_none() {
             page.items.splice(0..0, self.not_stored(importing).await?);

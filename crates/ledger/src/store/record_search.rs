@@ -15,6 +15,7 @@ use super::{MAX_CHUNKS, SCANNED_ROWS};
 /// The members of a record that no index has.
 #[derive(Deserialize)]
 struct Unindexed {
+    tool: String,
     actor: String,
     #[serde(default)]
     code: Option<String>,
@@ -33,7 +34,10 @@ fn read_labelled_record(row: &dyn RowReader) -> Result<Labelled> {
 
 /// Whether the filter has a condition without an index.
 fn scans(filter: &RecordFilter) -> bool {
-    filter.actor.is_some() || filter.code.is_some() || !filter.labels.is_empty()
+    filter.actor.is_some()
+        || filter.code.is_some()
+        || !filter.labels.is_empty()
+        || filter::unindexed_tool_prefix(filter).is_some()
 }
 
 /// Returns the records that match the conditions without an index.
@@ -50,6 +54,7 @@ fn matching(filter: &RecordFilter, records: impl IntoIterator<Item = Labelled>) 
         let Ok(members) = serde_json::from_str::<Unindexed>(&record.text) else { continue };
         if filter.actor.as_ref().is_none_or(|actor| *actor == members.actor)
             && filter.code.as_ref().is_none_or(|code| members.code.as_ref() == Some(code))
+            && filter::unindexed_tool_prefix(filter).is_none_or(|prefix| members.tool.starts_with(prefix))
         {
             found.push(record);
         }

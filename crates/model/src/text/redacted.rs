@@ -83,14 +83,22 @@ fn is_random(key: &str) -> bool {
     })
 }
 
-/// Whether a value certainly ends with its line: quotes and brackets are closed, and nothing announces more lines.
+/// Whether a value certainly ends with its line: quotes and brackets are closed, and nothing announces more lines. Within
+/// brackets, where dialects differ in what begins a quote or a comment, false if one of them begins in a doubtful place.
 fn ends_with_line(value: &str) -> bool {
     const OPENERS: [&str; 6] = ["-----BEGIN", "<<", "$(", "\\\"", "\\'", "\\`"];
     if OPENERS.iter().any(|opener| value.contains(opener)) {
         return false;
     }
-    let (mut quote, mut brackets) = (None, Vec::new());
+    let (mut quote, mut brackets, mut previous) = (None, Vec::new(), ' ');
     for c in value.chars() {
+        let is_doubtful = c == '#' || (matches!(c, '"' | '\'' | '`') && !"[{(,:=".contains(previous));
+        if quote.is_none() && !brackets.is_empty() && is_doubtful {
+            return false;
+        }
+        if !c.is_whitespace() {
+            previous = c;
+        }
         match (quote, c) {
             (Some(open), c) => {
                 if open == c {

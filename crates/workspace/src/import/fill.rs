@@ -84,7 +84,7 @@ impl Workspaces {
                     Err(reuse::CopyError::Unusable(error)) => {
                         tracing::info!(run.id = %run, %error, "the base of a run cannot be reused");
                         self.base_index.remove(&run);
-                        staging.empty()?;
+                        staging.empty(git.dir())?;
                     }
                 }
             }

@@ -49,13 +49,17 @@ pub(super) enum CopyError {
 
 impl From<io::Error> for CopyError {
     fn from(error: io::Error) -> Self {
-        Self::Unusable(error)
+        match error.kind() {
+            // Another base would fail as well.
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Import(error.into()),
+            _ => Self::Unusable(error),
+        }
     }
 }
 
 impl From<rustix::io::Errno> for CopyError {
     fn from(errno: rustix::io::Errno) -> Self {
-        Self::Unusable(errno.into())
+        io::Error::from(errno).into()
     }
 }
 

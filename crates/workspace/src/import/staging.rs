@@ -2,13 +2,14 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 
 use model::Sha256;
 use rustix::fs::Mode;
 
 use super::quota::SkippedReport;
-use super::{STAGING, Workspaces, remove, reuse};
-use crate::base::MANIFEST_NAME;
+use super::{STAGING, Workspaces, bare, remove, reuse};
+use crate::base::{GIT_NAME, MANIFEST_NAME};
 use crate::dir::{open_dir, remove_file};
 
 /// The result of an import.
@@ -40,8 +41,11 @@ impl<'a> Staging<'a> {
         Ok(Self { workspaces, name, dir, kept: false })
     }
 
-    /// Removes what an attempt has written of the tree and the base.
-    pub(super) fn empty(&self) -> io::Result<()> {
+    /// Removes what an attempt has written of the tree and the base, whose repository is `git_dir`.
+    pub(super) fn empty(&self, git_dir: &Path) -> io::Result<()> {
+        // What an attempt left in it could make git believe that it has a commit whose objects are missing.
+        remove::tree(self.dir.as_fd(), GIT_NAME)?;
+        bare::make(git_dir)?;
         remove::tree(self.dir.as_fd(), "repo")?;
         rustix::fs::mkdirat(&self.dir, "repo", Mode::RWXU)?;
         for name in [MANIFEST_NAME, reuse::NAME] {

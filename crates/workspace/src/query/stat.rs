@@ -172,6 +172,10 @@ impl Tree {
             let ignored = self.is_ignored(path, real_path, Blocking::Allowed)?;
             let facts = PathFacts { path, real_path, kind, ignored, hard_linked: is_hard_linked(&name_stat.stat) };
             found.redacted = is_redacted(rules, &facts, size);
+            if found.redacted {
+                // With the keys it would be the length of the values.
+                found.size_bytes = None;
+            }
             return Ok(());
         }
         if size > rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR) {

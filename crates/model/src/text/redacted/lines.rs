@@ -7,6 +7,11 @@ pub(super) fn redact(text: &str, separators: &[char]) -> Option<String> {
     let (mut out, mut has_key, mut is_continued) = (String::new(), false, false);
     for line in text.lines() {
         if is_continued {
+            // Not every dialect joins lines: then this is a setting of its own.
+            if !ends_with_line(line) {
+                out.extend([REDACTED, "\n"]);
+                break;
+            }
             is_continued = continues(line);
             continue;
         }
@@ -26,7 +31,8 @@ pub(super) fn redact(text: &str, separators: &[char]) -> Option<String> {
         let (export, setting) = code.strip_prefix("export ").map_or(("", code), |rest| ("export ", rest.trim_start()));
         let split =
             setting.find(separators).map(|at| (setting[..at].trim_end(), &setting[at..=at], &setting[at + 1..]));
-        let Some((key, separator, value)) = split.filter(|(key, ..)| is_plain_key(key)) else {
+        let Some((key, separator, value)) = split.filter(|(key, _, value)| is_plain_key(key) && !is_base64(key, value))
+        else {
             out.extend([REDACTED, "\n"]);
             break;
         };
@@ -39,6 +45,12 @@ pub(super) fn redact(text: &str, separators: &[char]) -> Option<String> {
         is_continued = continues(line);
     }
     has_key.then_some(out)
+}
+
+/// Whether a key and its value can be one text in base64, which may end in `=`.
+fn is_base64(key: &str, value: &str) -> bool {
+    let has = |is: fn(&u8) -> bool| key.as_bytes().iter().any(is);
+    value.trim().bytes().all(|byte| byte == b'=') && has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase)
 }
 
 /// Whether a line ends in a backslash that joins the next line to it.

@@ -41,7 +41,7 @@ fn values_of_several_lines_are_not_shown() {
     shows(".env", "A=1\nc2VjcmV0c2VjcmV0c2VjcmV0=\nD=1\n", "A=[redacted]\n[redacted]\n");
     shows(".env", "A=$(cat <<EOF\nB=x\nEOF\n)\n", "A=[redacted]\n[redacted]\n");
     shows("a.properties", "a=x\\\n  b=y\nc=z\n", "a=[redacted]\nc=[redacted]\n");
-    shows("secrets.yaml", "a: |\n  b: x\n\n  c: y\nd: z\n", "a: [redacted]\n\nd: [redacted]\n");
+    shows("secrets.yaml", "a: |\n  b: x\n\n  c: y\nd: z\n", "a: [redacted]\nd: [redacted]\n");
     shows("secrets.yaml", "a: one\n  b: two\nc: >-\n  d: x\n", "a: [redacted]\nc: [redacted]\n");
     shows("secrets.yaml", "a: \"one\nb: two\"\nc: x\n", "a: [redacted]\n[redacted]\n");
     shows("secrets.yaml", "a:\n  \"one\n  b: two\"\n", "a:\n  [redacted]\n");
@@ -54,6 +54,22 @@ fn values_of_several_lines_are_not_shown() {
         "a:\n  key: [redacted]\n  c: [redacted]\n",
     );
     shows("secrets.yaml", "a: 1\n? b\n: c\n", "a: [redacted]\n[redacted]\n");
+}
+
+#[test]
+fn a_value_that_goes_on_where_it_seems_to_end_is_not_shown() {
+    for value in ["!!str", "# old", "&x", "!!str |"] {
+        let text = format!("a: {value}\n  \"correct\nb: horse\"\n");
+        shows("secrets.yaml", &text, "a: [redacted]\n[redacted]\n");
+    }
+    for text in ["a: [it's, 'x]\nb: y']\n", "a: [x, # ]\n \"y\nb: z\"]\n", "a: [ x #]\nb: y]\n"] {
+        shows("secrets.yaml", text, "a: [redacted]\n[redacted]\n");
+    }
+    shows(".env", "A=C:\\tmp\\\nB=\"first\nc=rest\"\n", "A=[redacted]\n[redacted]\n");
+    shows(".env", "A=x\\\n\"y\nb=z\"\n", "A=[redacted]\n[redacted]\n");
+    shows(".env", "A=( # )\nb=x )\n", "A=[redacted]\n[redacted]\n");
+    shows(".env", "A=1\nc2VjcmV0cHc=\n", "A=[redacted]\n[redacted]\n");
+    assert_eq!(redacted("prod.env", "c2VjcmV0cHc=\n"), None);
 }
 
 #[test]

@@ -17,20 +17,28 @@ enum Line<'a> {
 /// Returns the keys with their indentation.
 pub(super) fn redact(text: &str) -> Option<String> {
     let (mut out, mut has_key) = (String::new(), false);
-    // Lines that are indented more than this belong to a value.
-    let mut value_column: Option<usize> = None;
+    // Lines that are indented more than this belong to a value; the flag says that it is a block, which ends by indentation.
+    let mut value_column: Option<(usize, bool)> = None;
     for line in text.lines() {
         let code = line.trim_start_matches(' ').trim_end();
         let indent = line.len() - line.trim_start_matches(' ').len();
-        if code.is_empty() {
-            out.push('\n');
-            continue;
-        }
-        if value_column.is_some_and(|column| indent > column) {
-            continue;
-        }
-        value_column = None;
         let prefix = &line[..indent];
+        match value_column {
+            // The number of empty lines is a part of the value.
+            Some(_) if code.is_empty() => continue,
+            None if code.is_empty() => {
+                out.push('\n');
+                continue;
+            }
+            Some((column, is_block)) if indent > column => {
+                if is_block || ends_with_line(code) {
+                    continue;
+                }
+                out.extend([REDACTED, "\n"]);
+                break;
+            }
+            Some(_) | None => value_column = None,
+        }
         if code.starts_with('#') {
             out.extend([prefix, REDACTED, "\n"]);
             continue;
@@ -51,12 +59,12 @@ pub(super) fn redact(text: &str) -> Option<String> {
             Line::Setting(key, value) => {
                 has_key = true;
                 out.extend([prefix, list, key, ": ", REDACTED, "\n"]);
-                value_column = Some(column);
+                value_column = Some((column, is_block(value)));
                 value
             }
             Line::Item(value) => {
                 out.extend([prefix, list.trim_end(), " ", REDACTED, "\n"]);
-                value_column = Some(indent);
+                value_column = Some((indent, is_block(value)));
                 value
             }
             Line::Unknown => "\"",
@@ -67,6 +75,11 @@ pub(super) fn redact(text: &str) -> Option<String> {
         }
     }
     has_key.then_some(out)
+}
+
+/// Whether a value is a block scalar, which begins on the next line.
+fn is_block(value: &str) -> bool {
+    value.starts_with(['|', '>'])
 }
 
 /// The length of the dashes that begin items of lists, with the blanks after them.

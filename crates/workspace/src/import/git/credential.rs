@@ -125,10 +125,11 @@ impl Prefix {
     fn parse(url: &str) -> Option<Self> {
         let (host, port) = remote::parse(url).ok()?;
         let rest = url.get("https://".len()..)?;
-        if rest.contains(['%', '\\', '?', '#']) {
+        let path = rest.split_once('/').map_or("", |(_, path)| path);
+        // No escapes, and no `;`, with which some servers begin a parameter of a name, such as `..;`.
+        if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._~+@-".contains(&byte)) {
             return None;
         }
-        let path = rest.split_once('/').map_or("", |(_, path)| path);
         let path = path.strip_suffix('/').unwrap_or(path);
         let names: Vec<_> = if path.is_empty() { Vec::new() } else { path.split('/').map(str::to_owned).collect() };
         if names.iter().any(|name| matches!(name.as_str(), "" | "." | "..")) {

@@ -40,7 +40,7 @@ impl GitSource<'_> {
         let args: Vec<_> = args.iter().map(String::as_str).collect();
         let bounds = Bounds { stop: &|| self.watch.cancelled(), ..Bounds::seconds(SECONDS) };
         let listed = match self.remote.output(&args, MAX_BYTES, &bounds) {
-            Err(GitError::TooMuch) => return Ok(None),
+            Err(GitError::TooMuch | GitError::TooLong) => return Ok(None),
             listed => String::from_utf8_lossy(&listed.map_err(fetch_error)?).into_owned(),
         };
         Ok(if is_commit { named_commit(&listed, self.reference) } else { found(&listed, self.reference) })

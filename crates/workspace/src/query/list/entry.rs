@@ -37,13 +37,15 @@ impl UndescribedEntry<'_> {
                 (Some(kind), refused)
             }
         };
+        let redacted = entry_type == EntryType::File && self.is_redacted(rules, stat);
         Ok(Entry {
             path: self.at.shown.as_str().to_owned(),
             entry_type,
             kind,
-            size_bytes: size_of(entry_type, stat),
+            // With the keys it would be the length of the values.
+            size_bytes: size_of(entry_type, stat).filter(|_| !redacted),
             readable: refused.is_none(),
-            redacted: entry_type == EntryType::File && self.is_redacted(rules, stat),
+            redacted,
             reason: refused.map(|code| code.as_str().to_owned()),
         })
     }
