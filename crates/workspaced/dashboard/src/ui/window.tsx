@@ -13,6 +13,7 @@ interface Props {
   /** Keeps the end in view while rows are added, if it is in view. */
   follow?: boolean;
   onEnd?: (isAtEnd: boolean) => void;
+  onStart?: (isAtStart: boolean) => void;
   /** The width of the content, if it is wider than the list. */
   minWidth?: string;
   /** Makes the list as high as its rows, up to the limit of the style sheet. */
@@ -22,7 +23,7 @@ interface Props {
 
 const OVERSCAN = 12;
 
-export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd, minWidth, fit, class: name }: Props) {
+export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd, onStart, minWidth, fit, class: name }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 800 });
   const wasAtEnd = useRef(true);
@@ -31,6 +32,7 @@ export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd
     if (!element) return;
     wasAtEnd.current = element.scrollTop + element.clientHeight >= element.scrollHeight - rowHeight;
     onEnd?.(wasAtEnd.current);
+    onStart?.(element.scrollTop < rowHeight);
     setView((before) => (before.top === element.scrollTop && before.height === element.clientHeight ? before : { top: element.scrollTop, height: element.clientHeight }));
   };
   useEffect(() => {
