@@ -46,7 +46,7 @@ export function Audit() {
         <button type="button" disabled={!list.items.length} onClick={() => download(list.items)}>Export {count(list.items.length)}</button>
       </div>
       <NewestList list={list} what="records" idOf={idOf} hrefOf={({ runId, seq }) => callHref(runId, seq)} row={(record, isFocused) => <AuditRow record={record} isFocused={isFocused} />}
-        empty={<p>No record matches. New records appear here.</p>} />
+        empty={query({ ...filters, span }) ? <p>No record matches. <a href="/audit">Show every record</a></p> : <p>No record yet. New records appear here.</p>} />
     </>
   );
 }

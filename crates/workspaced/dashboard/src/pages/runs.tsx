@@ -36,7 +36,7 @@ export function Runs() {
         <Field label="Created by" value={by} placeholder="operator" onChange={(text) => setParams({ by: text })} />
         <Choice label="State" value={state} options={STATES} onChange={(value) => setParams({ state: value })} />
         <Choice label="Created" value={span} options={SPANS} onChange={(value) => setParams({ span: value })} />
-        <form class="end" onSubmit={open}><label class="field"><span>Open a run</span><input name="run" type="search" placeholder="run ID, then Enter" /></label></form>
+        <form onSubmit={open}><label class="field"><span>Open a run</span><input name="run" type="search" placeholder="run ID, then Enter" /></label></form>
       </div>
       <NewestList list={list} what="runs" idOf={({ runId }) => runId} hrefOf={({ runId }) => runHref(runId)} row={(run, isFocused) => <RunRow run={run} isFocused={isFocused} />}
         head={<div class="run-row table-head" aria-hidden="true"><span>Run</span><span>State</span><span>Labels</span><span class="number">Calls</span><span class="number">Changes</span><span class="number">Denied</span><span class="number">Waiting</span><span class="number">Disk</span><span>Created</span></div>}

@@ -67,3 +67,30 @@ export async function records_are_newest_first_in_pages_and_live({ base, operato
   await page.locator("h1", { hasText: /Audit [2-9]$/ }).waitFor();
   await close();
 }
+
+export async function a_long_timeline_begins_with_its_newest_records({ base, operator, open }) {
+  const call = await startRun(operator, "old");
+  await work(call);
+  const { page, close } = await open("audit");
+  // As if a page of the list had four records.
+  await page.route("**/v1/runs/old/audit?**", (route) => route.continue({ url: route.request().url().replace("limit=1000", "limit=4") }));
+  const numbers = () => page.locator(".call-row > .number:first-child").allTextContents();
+  const upTo = (first, last) => Array.from({ length: last - first + 1 }, (_, index) => String(first + index));
+  await page.goto(`${base}/runs/old`);
+  await page.getByText("Records 1 to 5 are not read yet").waitFor();
+  assert.deepEqual(await numbers(), upTo(6, 9));
+  await page.getByText("● live").waitFor();
+  await call("list_dir", {});
+  await page.locator(".call-row").nth(4).waitFor();
+  await page.keyboard.press("j");
+  await page.getByRole("button", { name: "Older records" }).click();
+  await page.getByText("Record 1 is not read yet").waitFor();
+  await page.getByRole("button", { name: "Older records" }).click();
+  await page.getByText("not read yet").waitFor({ state: "detached" });
+  assert.deepEqual(await numbers(), upTo(1, 10));
+  assert.match(await page.locator(".call-row.focused").textContent(), /^6/);
+  await page.goto(`${base}/runs/old/calls/3`);
+  await page.getByRole("heading", { name: "write_file #3" }).waitFor();
+  assert.deepEqual(await numbers(), upTo(3, 10));
+  await close();
+}
