@@ -40,7 +40,7 @@ function Waiting({ load }: { load: ReturnType<typeof useLoad<Page<Approval>>> })
     <>
       <p><strong class="figure">{items.length}{nextCursor ? "+" : ""}</strong> waiting, the oldest for {span((now - Date.parse(items[0].createdAt)) / 1000)}</p>
       <ul class="rows">{items.slice(0, 6).map((approval) => (
-        <li key={approval.approvalId}><a href={`/approvals?id=${approval.approvalId}`}><Badge state="pending" short /> <code>{approval.tool}</code> {approval.files.map(({ path }) => visible(path)).slice(0, 2).join(", ")}</a> <Foreign text={approval.reason} class="quiet cut" /> <Time at={approval.createdAt} /></li>
+        <li key={approval.approvalId}><a href={`/approvals?id=${approval.approvalId}`}><Badge state="pending" short /> <code>{approval.tool}</code> {approval.files.map(({ path }) => visible(path)).slice(0, 2).join(", ")}</a> <span class="quiet">{approval.runId}</span> <Foreign text={approval.reason} class="quiet cut" /> <Time at={approval.createdAt} /></li>
       ))}</ul>
     </>
   );
@@ -55,7 +55,7 @@ function RunStates({ runs, isComplete }: { runs: Run[]; isComplete: boolean }) {
     <>
       <p class="inline">{[...states].map(([state, number]) => <a key={state} href={`/runs?state=${state}`}><strong class="figure">{count(number)}</strong> <Badge state={state} /></a>)} <span><strong class="figure">{bytes(disk)}</strong> on disk</span></p>
       {!isComplete && <p class="quiet">Of the newest {count(runs.length)} runs.</p>}
-      <ul class="rows">{runs.slice(0, 5).map((run) => <li key={run.runId}><a href={runHref(run.runId)}>{run.runId}</a> <Badge state={run.state} short /> {count(run.counts.calls)} calls <Time at={run.createdAt} /></li>)}</ul>
+      <ul class="rows">{runs.slice(0, 5).map((run) => <li key={run.runId}><a href={runHref(run.runId)}>{run.runId}</a> <Badge state={run.state} short /> <span class="quiet">{count(run.counts.calls)} calls</span> <Time at={run.createdAt} /></li>)}</ul>
     </>
   );
 }
@@ -75,7 +75,7 @@ function Activity() {
         <Chart title="Calls an hour" labels={summary.labels} series={[{ name: "reads", tone: "quiet", values: summary.reads }, { name: "changes", tone: "good", values: summary.changes }, { name: "refused", tone: "bad", values: summary.refused }, { name: "waiting", tone: "wait", values: summary.waiting }]} />
         <Chart title="Duration, 95 of 100 calls are faster" labels={summary.labels} series={[{ name: "", tone: "accent", values: summary.durations.map((values) => percentile(values, 0.95)) }]} format={duration} />
         <section aria-label="Refusals by rule"><h3>Refusals by rule</h3>
-          {summary.rules.length ? <table><tbody>{summary.rules.slice(0, 8).map(([rule, number]) => <tr key={rule}><th scope="row"><a href={`/audit?outcome=refused`}><code>{visible(rule)}</code></a></th><td class="number">{count(number)}</td></tr>)}</tbody></table> : <p class="quiet">None.</p>}
+          {summary.rules.length ? <table><tbody>{summary.rules.slice(0, 8).map(([rule, number]) => <tr key={rule}><th scope="row"><a href={`/audit?${/^[A-Z_]+$/.test(rule) ? `code=${rule}` : "outcome=refused"}`}><code>{visible(rule)}</code></a></th><td class="number">{count(number)}</td></tr>)}</tbody></table> : <p class="quiet">None.</p>}
         </section>
       </div>
     </section>

@@ -22,6 +22,7 @@ export async function runs_are_newest_first_and_filtered_by_the_service({ base, 
   await page.getByRole("button", { name: "1 new" }).waitFor();
   assert.deepEqual(await rows(page), ["list-3", "list-2", "list-1"]);
   await page.getByRole("button", { name: "1 new" }).click();
+  await page.getByRole("button", { name: "1 new" }).waitFor({ state: "detached" });
   assert.deepEqual(await rows(page), ["list-4", "list-3", "list-2", "list-1"]);
   await page.getByLabel("State").selectOption("closed");
   await page.getByText("No run matches.").waitFor();
