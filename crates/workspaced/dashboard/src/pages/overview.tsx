@@ -40,7 +40,7 @@ function Waiting({ load }: { load: ReturnType<typeof useLoad<Page<Approval>>> })
     <>
       <p><strong class="figure">{items.length}{nextCursor ? "+" : ""}</strong> waiting, the oldest for {span((now - Date.parse(items[0].createdAt)) / 1000)}</p>
       <ul class="rows">{items.slice(0, 6).map((approval) => (
-        <li key={approval.approvalId}><a href={`/approvals?id=${approval.approvalId}`}><Badge state="pending" short /> <code>{approval.tool}</code> {approval.files.map(({ path }) => visible(path)).slice(0, 2).join(", ")}</a> <span class="quiet">{approval.runId}</span> <Foreign text={approval.reason} class="quiet cut" /> <Time at={approval.createdAt} /></li>
+        <li key={approval.approvalId}><a href={`/approvals?id=${approval.approvalId}`}><Badge state="pending" short /> <code>{approval.tool}</code> {approval.files.map(({ path }) => visible(path)).slice(0, 2).join(", ")}</a> <span class="quiet cut">{approval.runId}</span> <Foreign text={approval.reason} class="quiet cut" /> <Time at={approval.createdAt} /></li>
       ))}</ul>
     </>
   );
