@@ -33,12 +33,18 @@ export function span(seconds: number): string {
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const exact = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "long" });
 export const clockTime = (time: string): string => clock.format(new Date(time));
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+/** The time of today, or the day and the time. */
+export const dayTime = (time: string): string => (new Date(time).toDateString() === new Date().toDateString() ? clockTime(time) : day.format(new Date(time)));
 /** The exact time in the reader's zone, which it names. */
 export const exactTime = (time: string): string => exact.format(new Date(time));
 export function ago(time: string, now: number): string {
   const seconds = (now - Date.parse(time)) / 1000;
   return seconds < 0 ? `in ${span(-seconds)}` : `${span(seconds)} ago`;
 }
+
+/** The time so many hours ago as the API takes it; empty for no hours. */
+export const hoursAgo = (hours: string): string => (hours ? new Date(Date.now() - Number(hours) * 3600_000).toISOString() : "");
 
 export const short = (hash: string): string => hash.slice(0, 10);
 export const percentile = (sorted: number[], part: number): number => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? 0;

@@ -1,28 +1,31 @@
-/** The records of a run, in order and live: the list up to now, then the stream. */
+/** The records of a run, in order and live: the newest, then the stream; older ones on request. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, query, runPath } from "./api.ts";
 import { follow, type StreamState } from "./sse.ts";
 import type { AuditRecord, Page } from "./types.ts";
 
-export interface Records { items: AuditRecord[]; state: StreamState; error?: Error; isLoading: boolean; retry: () => void }
+export interface Records { items: AuditRecord[]; state: StreamState; error?: Error; isLoading: boolean; retry: () => void; older?: () => void }
 
-/** Puts records with consecutive numbers at their positions. Returns whether a gap precedes one of them. */
+/** Puts records with consecutive numbers after those that are there. Returns whether a gap precedes one of them. */
 export function merge(items: AuditRecord[], added: AuditRecord[]): boolean {
   let hasGap = false;
   for (const record of added) {
-    if (record.seq <= items.length) continue;
-    if (record.seq === items.length + 1) items.push(record);
+    const next = (items.at(-1)?.seq ?? 0) + 1;
+    if (record.seq < next) continue;
+    if (record.seq === next) items.push(record);
     else hasGap = true;
   }
   return hasGap;
 }
 
+const PAGE = 1000;
 /** Renders at most this often while records arrive. */
 const RENDER_MILLIS = 100;
 
 export function useRecords(run: string): Records {
   const items = useRef<AuditRecord[]>([]);
+  const older = useRef(() => {});
   const [, render] = useState(0);
   const [state, setState] = useState<StreamState>("connecting");
   const [error, setError] = useState<Error>();
@@ -35,29 +38,42 @@ export function useRecords(run: string): Records {
     setError(undefined);
     let timer: ReturnType<typeof setTimeout> | undefined;
     const changed = () => (timer ??= setTimeout(() => ((timer = undefined), render((count) => count + 1)), RENDER_MILLIS));
+    // Where the records before the first one begin.
     let cursor: string | undefined;
-    let reading: Promise<void> | undefined;
-    const readList = async () => {
-      for (;;) {
-        const page = await get<Page<AuditRecord>>(`${runPath(run)}/audit${query({ limit: 1000, cursor })}`, controller.signal);
-        merge(items.current, page.items);
-        changed();
-        // The cursor of the last page stays: a later read begins there.
-        if (!page.nextCursor) return;
-        cursor = page.nextCursor;
-      }
+    const read = async (from?: string) => {
+      const page = await get<Page<AuditRecord>>(`${runPath(run)}/audit${query({ order: "desc", limit: PAGE, cursor: from })}`, controller.signal);
+      return { records: page.items.reverse(), before: page.nextCursor };
     };
-    const catchUp = () => (reading ??= readList().then(
-      () => setLoading(false),
-      (failure: Error) => void (controller.signal.aborted || setError(failure)),
-    ).finally(() => ((reading = undefined), changed())));
+    const readNewest = async () => {
+      isQueued = false;
+      const { records, before } = await read();
+      if (items.current.length && !merge(items.current, records)) return;
+      items.current = records;
+      cursor = before;
+    };
+    const readOlder = async () => {
+      if (!cursor) return;
+      const { records, before } = await read(cursor);
+      items.current = [...records, ...items.current];
+      cursor = before;
+    };
+    let queue = Promise.resolve();
+    let isQueued = false;
+    const next = (reading: () => Promise<void>) => {
+      queue = queue.then(reading).then(() => setLoading(false), (failure: Error) => void (controller.signal.aborted || setError(failure))).then(() => void changed());
+    };
+    const catchUp = () => {
+      if (!isQueued) next(readNewest);
+      isQueued = true;
+    };
+    older.current = () => next(readOlder);
     // Now, and once more when the stream is open: nothing between the two is missed.
-    void catchUp();
+    catchUp();
     void follow(`/v1/audit/stream${query({ run })}`, controller.signal, {
       onState: setState,
-      onFresh: () => void (reading ?? Promise.resolve()).then(catchUp),
+      onFresh: catchUp,
       onEvent: (event) => {
-        if (merge(items.current, [JSON.parse(event.data) as AuditRecord])) void (reading ?? Promise.resolve()).then(catchUp);
+        if (merge(items.current, [JSON.parse(event.data) as AuditRecord])) catchUp();
         changed();
       },
     });
@@ -66,5 +82,5 @@ export function useRecords(run: string): Records {
       clearTimeout(timer);
     };
   }, [run, turn]);
-  return { items: items.current, state, error, isLoading, retry: () => setTurn((count) => count + 1) };
+  return { items: items.current, state, error, isLoading, retry: () => setTurn((count) => count + 1), older: (items.current[0]?.seq ?? 1) > 1 ? older.current : undefined };
 }

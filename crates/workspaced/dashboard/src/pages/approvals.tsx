@@ -15,7 +15,7 @@ const STATES: [string, string][] = [["pending", "waiting"], ["approved", "approv
 export function Approvals({ rights }: { rights: Rights }) {
   const { params } = useRoute();
   const [state, id] = [params.get("state") ?? "pending", params.get("id") ?? ""];
-  const load = useLoad(`approvals ${state}`, (signal) => getAll<Approval>("/v1/approvals", { state: state === "all" ? "" : state }, 2000, signal), 5000);
+  const load = useLoad(`approvals ${state}`, (signal) => getAll<Approval>("/v1/approvals", { state: state === "all" ? "" : state, order: state === "pending" ? "asc" : "desc" }, 2000, signal), 5000);
   const [opened, setOpened] = useState(() => new Set<string>());
   const [selected, setSelected] = useState(() => new Set<string>());
   const items = load.data?.items ?? [];
@@ -52,7 +52,7 @@ export function Approvals({ rights }: { rights: Rights }) {
         {items.length > 0 && <ul class="queue" aria-label="Queue">{items.slice(0, 500).map((approval) => (
           <QueueRow key={approval.approvalId} approval={approval} isOpen={approval.approvalId === id} isSelected={selected.has(approval.approvalId)} wasOpened={opened.has(approval.approvalId)} toggle={rights.decide ? () => toggle(approval.approvalId) : undefined} />
         ))}</ul>}
-        {items.length > 500 && <p class="quiet">{count(items.length - 500)} more wait; decide these first.</p>}
+        {items.length > 500 && <p class="quiet">{state === "pending" ? `${count(items.length - 500)} more wait; decide these first.` : `${count(items.length - 500)} older are not shown.`}</p>}
         {id && <Selected id={id} rights={rights} changed={load.reload} />}
       </div>
     </>

@@ -1,51 +1,46 @@
-import { useState } from "preact/hooks";
-import { getAll } from "../lib/api.ts";
-import { bytes, count, visible } from "../lib/format.ts";
-import { useKeys, useLoad } from "../lib/hooks.ts";
+import { useMemo } from "preact/hooks";
+import { bytes, count, hoursAgo, visible } from "../lib/format.ts";
+import { useNewest } from "../lib/newest.ts";
 import { navigate, runHref, setParams, useRoute } from "../lib/route.ts";
 import type { Run } from "../lib/types.ts";
-import { Badge, Choice, Empty, Failed, Field, Loading, Time } from "../ui/parts.tsx";
-import { Windowed } from "../ui/window.tsx";
+import { NewestList, SPANS } from "../ui/newest_list.tsx";
+import { Badge, Choice, Field, Time } from "../ui/parts.tsx";
 
 export const FIRST_RUN = `curl -H "Authorization: Bearer $OPERATOR" -H 'Content-Type: application/json' \\
   ${location.origin}/v1/runs -d '{"source":{"type":"empty"}}'`;
 
-const MOST_RUNS = 20000;
+const REFRESH_MILLIS = 5000;
 const STATES: [string, string][] = [["", "every state"], ["preparing", "preparing"], ["open", "open"], ["awaiting_approval", "waiting for approval"], ["closed", "closed"], ["deleted", "deleted"]];
 
-function matches(run: Run, search: string): boolean {
-  const text = `${run.runId} ${run.createdBy ?? ""} ${Object.entries(run.labels).map(([name, value]) => `${name}:${value}`).join(" ")} ${run.source.url ?? ""}`.toLowerCase();
-  return search.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+function refresh(changed: () => void, signal: AbortSignal): void {
+  const timer = setInterval(() => document.hidden || changed(), REFRESH_MILLIS);
+  signal.addEventListener("abort", () => clearInterval(timer));
 }
 
-/** Every run, newest first. */
+/** The runs under the filters of the address, newest first. */
 export function Runs() {
   const { params } = useRoute();
-  const [state, search] = [params.get("state") ?? "", params.get("q") ?? ""];
-  const load = useLoad(`runs ${state}`, (signal) => getAll<Run>("/v1/runs", { state }, MOST_RUNS, signal), 5000);
-  const [focus, setFocus] = useState(-1);
-  const runs = (load.data?.items ?? []).filter((run) => matches(run, search)).sort((a, b) => b.createdAt.localeCompare(a.createdAt));
-  useKeys({
-    j: () => setFocus(Math.min(focus + 1, runs.length - 1)),
-    k: () => setFocus(Math.max(focus - 1, 0)),
-    Enter: () => runs[focus] && navigate(runHref(runs[focus].runId)),
-  });
+  const [state, label, by, span] = ["state", "label", "by", "span"].map((name) => params.get(name) ?? "");
+  const createdAfter = useMemo(() => hoursAgo(span), [span]);
+  const list = useNewest<Run>("/v1/runs", { state, label, actor: by && `operator:${by}`, createdAfter }, ({ runId }) => runId, refresh);
+  const open = (event: SubmitEvent) => {
+    event.preventDefault();
+    const run = String(new FormData(event.currentTarget as HTMLFormElement).get("run")).trim();
+    if (run) navigate(runHref(run));
+  };
   return (
     <>
-      <h1>Runs {load.data && <span class="quiet figure">{count(runs.length)}{load.data.isComplete ? "" : "+"}</span>}</h1>
+      <h1>Runs <span class="quiet figure">{count(list.items.length)}{list.older ? "+" : ""}</span></h1>
       <div class="toolbar filters">
-        <Field label="Search" search value={search} placeholder="run, label:value, creator" onChange={(q) => setParams({ q })} />
+        <Field label="Label" search value={label} placeholder="name:value" onChange={(text) => setParams({ label: text })} />
+        <Field label="Created by" value={by} placeholder="operator" onChange={(text) => setParams({ by: text })} />
         <Choice label="State" value={state} options={STATES} onChange={(value) => setParams({ state: value })} />
+        <Choice label="Created" value={span} options={SPANS} onChange={(value) => setParams({ span: value })} />
+        <form onSubmit={open}><label class="field"><span>Open a run</span><input name="run" type="search" placeholder="run ID, then Enter" /></label></form>
       </div>
-      {load.error && <Failed error={load.error} what="Reading the runs" retry={load.reload} />}
-      {!load.data && !load.error && <Loading what="runs" />}
-      {load.data && !runs.length && (search || state ? <Empty><p>No run matches. <a href="/runs">Show every run</a></p></Empty> : <Empty><p>No run yet. Create one, then give its token to an agent:</p><pre>{FIRST_RUN}</pre></Empty>)}
-      {runs.length > 0 && (
-        <>
-          <div class="run-row table-head" aria-hidden="true"><span>Run</span><span>State</span><span>Labels</span><span class="number">Calls</span><span class="number">Changes</span><span class="number">Denied</span><span class="number">Waiting</span><span class="number">Disk</span><span>Created</span></div>
-          <Windowed class="page-window" count={runs.length} rowHeight={36} label="Runs" focus={focus} render={(index) => <RunRow run={runs[index]} isFocused={index === focus} />} />
-        </>
-      )}
+      <NewestList list={list} what="runs" idOf={({ runId }) => runId} hrefOf={({ runId }) => runHref(runId)} row={(run, isFocused) => <RunRow run={run} isFocused={isFocused} />}
+        head={<div class="run-row table-head" aria-hidden="true"><span>Run</span><span>State</span><span>Labels</span><span class="number">Calls</span><span class="number">Changes</span><span class="number">Denied</span><span class="number">Waiting</span><span class="number">Disk</span><span>Created</span></div>}
+        empty={state || label || by || span ? <p>No run matches. <a href="/runs">Show every run</a></p> : <><p>No run yet. Create one, then give its token to an agent:</p><pre>{FIRST_RUN}</pre></>} />
     </>
   );
 }

@@ -9,11 +9,12 @@ const [WIDTH, HEIGHT] = [480, 96];
 
 export function Chart({ title, labels, series, format = count }: Props) {
   const totals = labels.map((_, index) => series.reduce((sum, { values }) => sum + values[index], 0));
-  const most = Math.max(1, ...totals);
+  const highest = Math.max(0, ...totals);
+  const most = Math.max(1, highest);
   const step = WIDTH / labels.length;
   return (
     <figure class="chart">
-      <figcaption>{title} <span class="quiet">at most {format(Math.max(0, ...totals))}</span></figcaption>
+      <figcaption>{title} <span class="quiet">{highest ? `at most ${format(highest)}` : "none"}</span></figcaption>
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${title}: ${labels.map((label, index) => `${label} ${format(totals[index])}`).join(", ")}`} preserveAspectRatio="none">
         {labels.map((label, index) => {
           let top = HEIGHT;

@@ -13,6 +13,9 @@ interface Props {
   /** Keeps the end in view while rows are added, if it is in view. */
   follow?: boolean;
   onEnd?: (isAtEnd: boolean) => void;
+  onStart?: (isAtStart: boolean) => void;
+  /** How many rows were put before those that were there first: what is in view stays there. */
+  above?: number;
   /** The width of the content, if it is wider than the list. */
   minWidth?: string;
   /** Makes the list as high as its rows, up to the limit of the style sheet. */
@@ -22,7 +25,7 @@ interface Props {
 
 const OVERSCAN = 12;
 
-export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd, minWidth, fit, class: name }: Props) {
+export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd, onStart, above = 0, minWidth, fit, class: name }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 800 });
   const wasAtEnd = useRef(true);
@@ -31,6 +34,7 @@ export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd
     if (!element) return;
     wasAtEnd.current = element.scrollTop + element.clientHeight >= element.scrollHeight - rowHeight;
     onEnd?.(wasAtEnd.current);
+    onStart?.(element.scrollTop < rowHeight);
     setView((before) => (before.top === element.scrollTop && before.height === element.clientHeight ? before : { top: element.scrollTop, height: element.clientHeight }));
   };
   useEffect(() => {
@@ -38,6 +42,12 @@ export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd
     observer.observe(box.current!);
     return () => observer.disconnect();
   }, []);
+  const wasAbove = useRef(above);
+  useLayoutEffect(() => {
+    box.current!.scrollTop += (above - wasAbove.current) * rowHeight;
+    wasAbove.current = above;
+    update();
+  }, [above]);
   useLayoutEffect(() => {
     const element = box.current!;
     if (follow && wasAtEnd.current) element.scrollTop = element.scrollHeight;
@@ -50,7 +60,7 @@ export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd
     if (top < element.scrollTop) element.scrollTop = top;
     else if (top + rowHeight > element.scrollTop + element.clientHeight) element.scrollTop = top + rowHeight - element.clientHeight;
     update();
-  }, [focus]);
+  }, [focus === undefined || focus < 0 ? undefined : focus - above]);
   const first = Math.max(0, Math.floor(view.top / rowHeight) - OVERSCAN);
   const last = Math.min(count, Math.ceil((view.top + view.height) / rowHeight) + OVERSCAN);
   const rows = [];

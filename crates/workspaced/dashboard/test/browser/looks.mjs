@@ -19,7 +19,7 @@ export async function every_page_is_accessible_at_every_size({ base, operator, o
   const pages = {
     overview: "/", runs: "/runs", run: "/runs/fix-login-42", call: "/runs/fix-login-42/calls/5", split: "/runs/fix-login-42/calls/5?diff=split",
     changes: "/runs/fix-login-42?tab=changes", files: "/runs/fix-login-42?tab=files&path=src/main.rs", report: "/runs/fix-login-42?tab=report",
-    approvals: "/approvals?state=all", approval: `/approvals?id=${id}`, audit: "/audit", about: "/about", none: "/runs/none", empty: "/runs?q=nothing-like-this",
+    approvals: "/approvals?state=all", approval: `/approvals?id=${id}`, audit: "/audit", about: "/about", none: "/runs/none", empty: "/runs?label=nothing:like-this", quiet: "/audit?tool=nothing",
   };
   const problems = [];
   for (const [width, height, colorScheme] of [[1440, 900, "light"], [1440, 900, "dark"], [390, 844, "light"], [390, 844, "dark"]]) {

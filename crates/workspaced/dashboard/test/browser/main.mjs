@@ -6,6 +6,7 @@
 import { chromium } from "playwright-core";
 import { Client } from "./agent.mjs";
 import * as decisions from "./decisions.mjs";
+import * as lists from "./lists.mjs";
 import * as looks from "./looks.mjs";
 import * as reading from "./reading.mjs";
 
@@ -38,7 +39,7 @@ async function open(token, options = {}) {
   return { page, close };
 }
 
-const tests = Object.entries({ ...reading, ...decisions, ...looks });
+const tests = Object.entries({ ...reading, ...lists, ...decisions, ...looks });
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;
 for (const [name, test] of tests) {

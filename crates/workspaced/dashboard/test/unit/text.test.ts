@@ -111,6 +111,7 @@ test("a summary counts by hour and by rule", () => {
   const summary = summarise([
     record("2026-01-01T12:01:00Z", {}), record("2026-01-01T11:01:00Z", { mutates: true }), record("2026-01-01T12:02:00Z", { tool: "run.create" }),
     record("2026-01-01T12:03:00Z", { outcome: "refused", decision: "DENY", reasons: ["kind:SECRET_LIKE"] }), record("2025-12-01T12:03:00Z", {}),
+    ...["apr_1", "apr_2"].map((id) => record("2026-01-01T11:04:00Z", { outcome: "refused", decision: "DENY", reasons: [`approval:${id}:denied`] })),
   ], now, 2);
-  expect([summary.reads, summary.changes, summary.refused, summary.rules]).toEqual([[0, 1], [1, 0], [0, 1], [["kind:SECRET_LIKE", 1]]]);
+  expect([summary.reads, summary.changes, summary.refused, summary.rules]).toEqual([[0, 1], [1, 0], [2, 1], [["approval:denied", 2], ["kind:SECRET_LIKE", 1]]]);
 });

@@ -32,19 +32,27 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
   const { params } = useRoute();
   const [search, outcome, kind] = [params.get("q") ?? "", params.get("outcome") ?? "", params.get("kind") ?? ""];
   const total = records.items.length;
-  const shown = useMemo(() => records.items.filter((record) => isShown(record, search, outcome, kind)), [total, records.isLoading, search, outcome, kind]);
-  const [focus, setFocus] = useState(-1);
+  const first = records.items[0]?.seq ?? 1;
+  const shown = useMemo(() => records.items.filter((record) => isShown(record, search, outcome, kind)), [total, first, records.isLoading, search, outcome, kind]);
+  const origin = useRef(Infinity);
+  if (total && origin.current === Infinity) origin.current = first;
+  const [focusSeq, setFocusSeq] = useState<number>();
+  const focus = focusSeq === undefined ? -1 : shown.findIndex((record) => record.seq === focusSeq);
   const [isAtEnd, setAtEnd] = useState(true);
   const [seen, setSeen] = useState(0);
   useEffect(() => {
-    if (isAtEnd) setSeen(shown.length);
-  }, [isAtEnd, shown.length]);
-  const selected = seq === undefined ? undefined : records.items[seq - 1];
+    if (isAtEnd) setSeen(shown.at(-1)?.seq ?? 0);
+  }, [isAtEnd, shown]);
+  const selected = seq === undefined ? undefined : records.items[seq - first];
+  // An older call that is opened by its address is read down to.
+  useEffect(() => {
+    if (seq !== undefined && seq < first) records.older?.();
+  }, [seq, first]);
   const located = useRef<number | undefined>(undefined);
   useEffect(() => {
     if (seq === undefined || located.current === seq || !selected) return;
     located.current = seq;
-    setFocus(shown.indexOf(selected));
+    setFocusSeq(seq);
   }, [seq, selected, shown]);
   const open = (record: AuditRecord | undefined) => {
     if (!record) return;
@@ -53,12 +61,12 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
   };
   const move = (by: number) => {
     const next = Math.max(0, Math.min(focus + by, shown.length - 1));
-    setFocus(next);
+    setFocusSeq(shown[next]?.seq);
     if (seq !== undefined) open(shown[next]);
   };
   const close = () => navigate(runHref(run) + location.search);
   useKeys({ j: () => move(1), k: () => move(-1), Enter: () => open(shown[focus]), Escape: close });
-  const fresh = isAtEnd ? 0 : shown.length - seen;
+  const fresh = isAtEnd ? 0 : shown.length - 1 - shown.findLastIndex((record) => record.seq <= seen);
   return (
     <div class={`timeline ${seq === undefined ? "" : "with-call"}`}>
       <div class="timeline-list">
@@ -71,11 +79,12 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
         {records.error && <Failed error={records.error} what="Reading the records" retry={records.retry} />}
         {records.isLoading && !total && !records.error && <Loading what="the records" />}
         {!records.isLoading && !shown.length && <Empty><p>{total ? "No record matches the filters." : "No call yet. New calls appear here."}</p></Empty>}
-        <Windowed count={shown.length} rowHeight={44} label="Timeline" focus={focus} follow={seq === undefined && located.current === undefined} onEnd={setAtEnd}
+        {records.older && <p class="quiet"><button type="button" onClick={records.older}>Older records</button> {first > 2 ? `Records 1 to ${count(first - 1)} are` : "Record 1 is"} not read yet; search and filters apply to those that are.</p>}
+        <Windowed count={shown.length} rowHeight={44} label="Timeline" focus={focus} above={shown.findIndex((record) => record.seq >= origin.current)} follow={seq === undefined && located.current === undefined} onEnd={setAtEnd}
           render={(index) => <TimelineRow record={shown[index]} before={shown[index - 1]} run={run} isFocused={index === focus || shown[index].seq === seq} isBroken={shown[index].seq === brokenSeq} />} />
-        {fresh > 0 && <button type="button" class="fresh" onClick={() => setFocus(shown.length - 1)}>{count(fresh)} new</button>}
+        {fresh > 0 && <button type="button" class="fresh" onClick={() => setFocusSeq(shown.at(-1)?.seq)}>{count(fresh)} new</button>}
       </div>
-      {seq !== undefined && (selected ? <Call key={selected.seq} record={selected} rights={rights} close={close} last={total} /> : <section class="call" aria-label="Call">{records.isLoading ? <Loading what={`record ${seq}`} /> : <Empty><p>The run has no record {seq}.</p></Empty>}</section>)}
+      {seq !== undefined && (selected ? <Call key={selected.seq} record={selected} rights={rights} close={close} last={first + total - 1} /> : <section class="call" aria-label="Call">{records.isLoading || seq < first ? <Loading what={`record ${seq}`} /> : <Empty><p>The run has no record {seq}.</p></Empty>}</section>)}
     </div>
   );
 }

@@ -1,0 +1,67 @@
+/** A list that is shown newest first, with keys, without jumping while it is read. */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { count } from "../lib/format.ts";
+import { useKeys } from "../lib/hooks.ts";
+import type { Newest } from "../lib/newest.ts";
+import { navigate } from "../lib/route.ts";
+import { Empty, Failed, Loading } from "./parts.tsx";
+import { Windowed } from "./window.tsx";
+
+/** Spans of time, in hours. */
+export const SPANS: [string, string][] = [["", "any time"], ["1", "last hour"], ["24", "last 24 hours"], ["168", "last 7 days"]];
+
+interface Props<T> {
+  list: Newest<T>;
+  what: string;
+  idOf: (item: T) => string;
+  hrefOf: (item: T) => string;
+  row: (item: T, isFocused: boolean) => ComponentChildren;
+  head?: ComponentChildren;
+  /** What is shown if the list is complete and has no item. */
+  empty: ComponentChildren;
+}
+
+export function NewestList<T>(props: Props<T>) {
+  const { list, what, empty } = props;
+  return (
+    <>
+      {list.error && <Failed error={list.error} what={`Reading the ${what}`} retry={list.retry} />}
+      {list.isLoading && !list.items.length && <Loading what={what} />}
+      {!list.isLoading && !list.error && !list.items.length && <Empty>{list.older ? <p>None of the newest {what} matches.</p> : empty}</Empty>}
+      {list.items.length > 0 && <Rows key={list.key} {...props} />}
+      {list.older && <p><button type="button" disabled={list.isLoading} onClick={list.older}>{list.isLoading ? "Reading…" : `Older ${what}`}</button></p>}
+    </>
+  );
+}
+
+function Rows<T>({ list, what, idOf, hrefOf, row, head }: Props<T>) {
+  const [focus, setFocus] = useState(-1);
+  const [isAtStart, setAtStart] = useState(true);
+  const [first, setFirst] = useState<string>();
+  const [turn, setTurn] = useState(0);
+  // Who reads further down, or has chosen a row, keeps it in its place: newer rows wait.
+  const isHeld = !isAtStart || focus >= 0;
+  useEffect(() => setFirst(isHeld ? idOf(list.items[0]) : undefined), [isHeld]);
+  const fresh = first === undefined ? 0 : Math.max(0, list.items.findIndex((item) => idOf(item) === first));
+  const items = fresh ? list.items.slice(fresh) : list.items;
+  const release = () => {
+    setFocus(-1);
+    setAtStart(true);
+    setTurn(turn + 1);
+  };
+  useKeys({
+    j: () => setFocus(Math.min(focus + 1, items.length - 1)),
+    k: () => setFocus(Math.max(focus - 1, 0)),
+    Enter: () => items[focus] && navigate(hrefOf(items[focus])),
+    Escape: release,
+  });
+  return (
+    <>
+      {head}
+      {fresh > 0 && <button type="button" class="newer" onClick={release}>{count(fresh)} new</button>}
+      <Windowed key={turn} class="page-window" count={items.length} rowHeight={36} label={what} focus={focus} onStart={setAtStart} render={(index) => row(items[index], index === focus)} />
+    </>
+  );
+}
