@@ -51,6 +51,6 @@ export const percentile = (sorted: number[], part: number): number => sorted[Mat
 
 /** Replaces characters that change the direction or the look of the text around them by their visible code. */
 export function visible(text: string): string {
-  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (character) =>
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufff9-\uffff]|\p{Default_Ignorable_Code_Point}/gu, (character) =>
     `\\u{${character.codePointAt(0)!.toString(16)}}`);
 }

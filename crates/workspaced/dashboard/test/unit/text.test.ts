@@ -91,6 +91,7 @@ test("blame follows lines back through the changes", () => {
 
 test("characters that change how text looks are made visible", () => {
   expect(visible("a\u202eb\u0007\u200b\nc")).toBe("a\\u{202e}b\\u{7}\\u{200b}\nc");
+  expect(visible("a\u3164b\u2028\u{e0061}")).toBe("a\\u{3164}b\\u{2028}\\u{e0061}");
   expect(unquote('"a\\"b\\\\"')).toBe('a"b\\');
 });
 
