@@ -7,7 +7,7 @@ import type { AuditRecord, Page } from "./types.ts";
 
 export interface Records { items: AuditRecord[]; state: StreamState; error?: Error; isLoading: boolean; retry: () => void; older?: () => void }
 
-/** Puts records with consecutive numbers after those that are there. Returns whether a gap precedes one of them. */
+/** Puts records with consecutive numbers after the known ones. Returns whether a gap precedes one of them. */
 export function merge(items: AuditRecord[], added: AuditRecord[]): boolean {
   let hasGap = false;
   for (const record of added) {

@@ -24,7 +24,7 @@ export function summarise(records: AuditRecord[], now: number, hours: number): S
     if (hour < 0 || hour >= hours || record.tool.includes(".")) continue;
     if (record.outcome === "refused" || record.outcome === "failed") {
       summary.refused[hour] += 1;
-      // Denied approvals are one rule, whatever their IDs.
+      // Denied approvals are one rule, regardless of their IDs.
       const rule = ((record.decision === "DENY" && record.reasons[0]) || record.code || "unknown").replace(/^approval:[^:]+:/, "approval:");
       rules.set(rule, (rules.get(rule) ?? 0) + 1);
     } else if (record.outcome === "pending") summary.waiting[hour] += 1;

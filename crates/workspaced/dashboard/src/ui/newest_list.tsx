@@ -41,7 +41,7 @@ function Rows<T>({ list, what, idOf, hrefOf, row, head }: Props<T>) {
   const [isAtStart, setAtStart] = useState(true);
   const [first, setFirst] = useState<string>();
   const [turn, setTurn] = useState(0);
-  // Who reads further down, or has chosen a row, keeps it in its place: newer rows wait.
+  // Who reads further down, or has chosen a row, is not moved: newer rows wait.
   const isHeld = !isAtStart || focus >= 0;
   useEffect(() => setFirst(isHeld ? idOf(list.items[0]) : undefined), [isHeld]);
   const fresh = first === undefined ? 0 : Math.max(0, list.items.findIndex((item) => idOf(item) === first));

@@ -14,7 +14,7 @@ interface Props {
   follow?: boolean;
   onEnd?: (isAtEnd: boolean) => void;
   onStart?: (isAtStart: boolean) => void;
-  /** How many rows were put before those that were there first: what is in view stays there. */
+  /** How many rows were put before the first ones: the rows in view do not move. */
   above?: number;
   /** The width of the content, if it is wider than the list. */
   minWidth?: string;

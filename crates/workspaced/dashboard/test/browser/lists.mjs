@@ -55,6 +55,7 @@ export async function records_are_newest_first_in_pages_and_live({ base, operato
   // Who reads further down is not moved by what arrives.
   const list = page.locator(".page-window");
   await list.evaluate((element) => (element.scrollTop = 2000));
+  await page.locator(".audit-row", { hasText: "late.txt" }).waitFor({ state: "detached" });
   const before = await first(page);
   await call("write_file", { path: "later.txt", content: "x\n", reason: "later" });
   await page.getByRole("button", { name: "1 new" }).waitFor();
