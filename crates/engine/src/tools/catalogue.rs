@@ -53,7 +53,7 @@ fn input_schema(tool: &Tool) -> Value {
     (tool.input)().inlined(&members, &required)
 }
 
-/// As [`input_schema`], with references to other types.
+/// As `input_schema`, with references to other types.
 pub fn referring_input_schema(tool: &Tool) -> Value {
     let (members, required) = common_input(tool);
     (tool.input)().with_references(&members, &required)
@@ -116,7 +116,7 @@ fn output_schema(tool: &Tool) -> Value {
     (tool.output)().inlined(&members, &required)
 }
 
-/// As [`output_schema`], with references to other types.
+/// As `output_schema`, with references to other types.
 pub fn referring_output_schema(tool: &Tool) -> Value {
     let (members, required) = common_output(tool);
     (tool.output)().with_references(&members, &required)

@@ -84,7 +84,7 @@ fn is_random(key: &str) -> bool {
 }
 
 /// Whether a value certainly ends with its line: quotes and brackets are closed, and nothing announces more lines. Within
-/// brackets, where dialects differ in what begins a quote or a comment, false if one of them begins in a doubtful place.
+/// brackets, where dialects differ in what begins a quote or a comment, false if one of them begins where that is doubtful.
 fn ends_with_line(value: &str) -> bool {
     const OPENERS: [&str; 6] = ["-----BEGIN", "<<", "$(", "\\\"", "\\'", "\\`"];
     if OPENERS.iter().any(|opener| value.contains(opener)) {

@@ -125,6 +125,9 @@ impl Prefix {
     fn parse(url: &str) -> Option<Self> {
         let (host, port) = remote::parse(url).ok()?;
         let rest = url.get("https://".len()..)?;
+        if rest.contains(['%', '\\', '?', '#']) {
+            return None;
+        }
         let path = rest.split_once('/').map_or("", |(_, path)| path);
         // No escapes, and no `;`, with which some servers begin a parameter of a name, such as `..;`.
         if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._~+@-".contains(&byte)) {
@@ -201,6 +204,7 @@ mod tests {
             "https://git.example.com/org//a",
             "https://git.example.com//org/a",
             "https://git.example.com/org/%2e%2e/other",
+            "https://git.example.com/org/..;/other",
             "https://git.example.com/org%2fa",
             "https://git.example.com/org\\..\\other",
             "https://git.example.com/org/a?x=/../../other",
