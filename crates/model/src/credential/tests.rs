@@ -240,7 +240,7 @@ fn harmless_text_contains_no_credential() {
         "risk-aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5jK7m".to_owned(),
         format!("ghp_{}", "x".repeat(36)),
         "ghp_short".to_owned(),
-        "npm_config_registry=https://registry.npmjs.org/ npm_lifecycle_event".to_owned(),
+        "npm_config_registry=https://registry.example.org/ npm_lifecycle_event".to_owned(),
         "AKIAXXXXXXXXXXXXXXXX".to_owned(),
         "AKIAlowercaseisnotone AKIA12345".to_owned(),
         "aws_secret_access_key = ${AWS_SECRET}".to_owned(),
