@@ -243,6 +243,7 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
             ..of_run(run, "post /v1/operators", &json!({"name": "measured", "scopes": ["audit"]}), 32)
         },
         with("delete /v1/operators/{name}", "{name}", "measured", &none),
+        with("get /v1/operators/{name}", "{name}", "self", &none),
         with("get /problems/{code}", "{code}", "WRITE_CONFLICT", &none),
         of_run(&doomed, "delete /v1/runs/{run}", &none, 32),
         of_run(&closing, "post /v1/runs/{run}/close", &none, 32),
