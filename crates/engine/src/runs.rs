@@ -207,7 +207,11 @@ impl Engine {
         let patience = Some(self.limits.request_timeout);
         let work = async move {
             engine.remove_uncertain_files(&id).await?;
-            let imported = engine.import(&id, &importing, Origin::Archive(Box::new(archive)), None, patience).await?;
+            let imported = engine.import(&id, &importing, Origin::Archive(Box::new(archive)), None, patience).await;
+            // The run was closed meanwhile.
+            let is_closed = importing.import.cancelled() && !engine.shutdown.is_cancelled();
+            let imported =
+                imported.map_err(|error| if is_closed { run_without_files(RunState::Closed).into() } else { error })?;
             if let Err(refusal) = engine.tokens.operators.check(&sender) {
                 engine.remove_files(&id).await;
                 return Err(refusal.into());
