@@ -124,7 +124,7 @@ impl Error {
 }
 
 /// Returns an error with its causes, without the URL, which may be long.
-fn causes(error: &reqwest::Error) -> String {
+pub(crate) fn causes(error: &reqwest::Error) -> String {
     let mut text = "the request failed".to_owned();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use reqwest::Url;
 use reqwest::header::HeaderValue;
 use reqwest::redirect::Policy;
+use reqwest::{Certificate, Url};
 
-use crate::problem::Error;
+use crate::problem::{Error, causes};
 use crate::retry::RetryPolicy;
 
 /// How long a connection may take.
@@ -36,6 +36,24 @@ impl Client {
     ///
     /// [`Error::Invalid`] for another URL than one of HTTP, and for a token that no header can have.
     pub fn new(url: &str, token: &str) -> Result<Self, Error> {
+        Self::connect(url, token, Vec::new())
+    }
+
+    /// As [`Client::new`], for a service whose certificate an authority of its own has issued. The certificates in `pem` are
+    /// trusted in addition to those of the system.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::new`], and [`Error::Invalid`] if `pem` has no certificates.
+    pub fn trusting(url: &str, token: &str, pem: &[u8]) -> Result<Self, Error> {
+        let roots = Certificate::from_pem_bundle(pem).unwrap_or_default();
+        if roots.is_empty() {
+            return Err(Error::Invalid("the trusted certificates: expected PEM".to_owned()));
+        }
+        Self::connect(url, token, roots)
+    }
+
+    fn connect(url: &str, token: &str, roots: Vec<Certificate>) -> Result<Self, Error> {
         let invalid = |why: &str| Error::Invalid(format!("invalid address {url:?} of the service: {why}"));
         let base = Url::parse(url).map_err(|error| invalid(&error.to_string()))?;
         if !matches!(base.scheme(), "http" | "https") || base.query().is_some() || base.fragment().is_some() {
@@ -48,13 +66,21 @@ impl Client {
             // Fails only if another thread has installed one meanwhile, which serves as well.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
+        let has_roots = !roots.is_empty();
         let http = reqwest::Client::builder()
             .user_agent(concat!("workspaced-client/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
             .redirect(Policy::none())
+            .tls_certs_merge(roots)
             .build()
-            .map_err(Error::Transport)?;
+            .map_err(|error| {
+                if has_roots {
+                    Error::Invalid(format!("the trusted certificates cannot be used: {}", causes(&error)))
+                } else {
+                    Error::Transport(error)
+                }
+            })?;
         let (retry, max_answer_bytes) = (RetryPolicy::default(), MAX_ANSWER_BYTES);
         Self { http, base, authorization: None, retry, max_answer_bytes }.with_token(token)
     }

@@ -4,12 +4,12 @@ pub mod report;
 
 use std::time::Duration;
 
-use ledger::{LedgerError, PageSize, RecordFilter, StoredRecord};
-use model::{Approval, ApprovalState, Code, LogicalPath, Outcome, Record, Refusal, RunId, ToolCallId, Verdict};
+use ledger::{LedgerError, PageSize, RecordFilter, StoredRecord, StoredRun};
+use model::{Approval, ApprovalState, Code, LogicalPath, Outcome, Record, Refusal, Run, RunId, ToolCallId, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::CallError;
-use crate::call_error::refusals::run_not_found;
+use crate::call_error::refusals::{run_archived, run_not_found};
 use crate::clock::just_after;
 use crate::engine::Engine;
 use crate::history::content_history;
@@ -62,6 +62,23 @@ pub struct RunFilter {
     /// Only calls of this run.
     #[param(value_type = Option<RunId>, example = "issue-4711")]
     run: Option<String>,
+}
+
+/// Where a list of one run's records begins.
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(rename_all = "camelCase", default)]
+#[into_params(parameter_in = Query)]
+pub struct StartQuery {
+    /// The `seq` of the record that the list begins with, in either order. A later page follows its `cursor` instead.
+    #[param(minimum = 1, example = 1)]
+    from_seq: Option<u64>,
+}
+
+impl StartQuery {
+    /// Returns the number of the record, if it is given.
+    pub fn from_seq(self) -> Option<u64> {
+        self.from_seq
+    }
 }
 
 /// How long to wait for a decision.
@@ -202,13 +219,30 @@ impl Engine {
         Ok(Page::of(found.map(|record| (record.position, record.text)), list))
     }
 
-    /// Checks that the run exists or has existed.
+    /// Returns the cursor of the list of the run's records that begins with record `seq`. A list in order that begins after
+    /// the last record is empty; the newest first, it begins with the newest.
     ///
     /// # Errors
     ///
-    /// `RUN_NOT_FOUND`.
+    /// If the ledger fails.
+    pub async fn cursor_at(&self, run: &RunId, seq: u64, newest_first: bool) -> Result<Cursor, CallError> {
+        let seq = seq.max(1);
+        let found = self.ledger.record_range(run, seq, seq, 1.into()).await?;
+        Ok(Cursor::after(match found.into_iter().next() {
+            Some(record) if newest_first => record.position.saturating_add(1),
+            Some(record) => record.position.saturating_sub(1),
+            None => i64::MAX,
+        }))
+    }
+
+    /// Checks that the run exists or has existed, and that its audit is not in an archive.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run is archived.
     pub async fn known_run(&self, run: &RunId) -> Result<(), CallError> {
         match self.ledger.run(run).await {
+            Ok(Some(StoredRun { run: Run { archive_uri: Some(uri), .. }, .. })) => Err(run_archived(&uri).into()),
             // A run whose row is damaged still exists and has its audit.
             Ok(Some(_)) | Err(LedgerError::Internal(_)) => Ok(()),
             Ok(None) if self.imports.get(run).is_some() => Ok(()),

@@ -11,10 +11,13 @@ use std::time::Instant;
 use ledger::{Entry, Preconditions, Reply};
 use model::{Draft, Evidence, EvidenceFact, Outcome, Refusal, RunId, Sha256, ToolCallId, Verdict, canonical_json};
 use serde_json::{Map, Value};
+use tracing::Span;
+use tracing::field::Empty;
 
 use crate::CallError;
 use crate::clock::{new_tool_call_id, now};
 use crate::engine::{Caller, RequestIds};
+use crate::metrics::SPANS;
 use crate::tool::array_members::wrap_scalars;
 use crate::tool::{Parse, ReadTool, Tool};
 
@@ -123,6 +126,20 @@ impl CallContext {
             timestamp: now(),
             started: Instant::now(),
         }
+    }
+
+    /// Makes the call's span of a trace. It is disabled unless spans are exported; [`Engine::append`](crate::Engine::append)
+    /// adds what was recorded.
+    pub fn span(&self) -> Span {
+        tracing::trace_span!(
+            target: SPANS,
+            "tool_call",
+            tool.name = self.tool.name,
+            run.id = self.run_id.as_str(),
+            seq = Empty,
+            decision = Empty,
+            outcome = Empty,
+        )
     }
 
     /// Returns the call under a new ID, so that the client's ID remains unused.

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::{Code, Refusal, RunId};
 use serde_json::{Map, Value};
+use tracing::Instrument as _;
 
 use crate::call::disclosure::Disclosure;
 use crate::call::record::{Failure, RecordedFailure};
 use crate::call::{Answer, CallContext, Failed, View, splice};
 use crate::call_error::refusals::forbidden;
 use crate::engine::{Caller, Engine};
+use crate::metrics::SPANS;
 use crate::runs::open_run::OpenRun;
 use crate::tool::Tool;
 use crate::tool::expected_version::SEEN;
@@ -76,13 +78,15 @@ impl Engine {
         call: CallContext,
         members: Result<Map<String, Value>, Refusal>,
     ) -> Result<Answer, CallError> {
-        let disclosure = Disclosure::of(&call);
-        let answer = if call.tool.mutates() {
-            self.call_mutation(call, members).await
-        } else {
-            self.call_read(call, members).await
+        let (disclosure, span) = (Disclosure::of(&call), call.span());
+        let answer = async {
+            if call.tool.mutates() {
+                self.call_mutation(call, members).await
+            } else {
+                self.call_read(call, members).await
+            }
         };
-        disclosure.apply(answer)
+        disclosure.apply(answer.instrument(span).await)
     }
 
     async fn call_read(
@@ -133,7 +137,8 @@ impl Engine {
     /// If nothing could be recorded.
     pub async fn call_batch(&self, calls: Vec<CallWithInput>) -> Result<Outcomes, CallError> {
         let disclosures: Vec<_> = calls.iter().map(|(call, _)| Disclosure::of(call)).collect();
-        let Outcomes { answers, failed } = self.execute_batch(calls).await?;
+        let span = tracing::trace_span!(target: SPANS, "batch", calls = calls.len());
+        let Outcomes { answers, failed } = self.execute_batch(calls).instrument(span).await?;
         let answers = disclosures.iter().zip(answers).map(|(disclosure, answer)| disclosure.apply(answer));
         Ok(Outcomes { answers: answers.collect(), failed })
     }

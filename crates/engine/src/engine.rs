@@ -22,7 +22,7 @@ use crate::approvals::vote_locks::VoteLocks;
 use crate::call_error::refusals::shutting_down;
 use crate::clock;
 use crate::limits::Limits;
-use crate::metrics::{self, CallMetrics};
+use crate::metrics::{self, CallMetrics, SPANS};
 use crate::runs::import_registry::ImportRegistry;
 use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::open_runs::OpenRuns;
@@ -91,6 +91,9 @@ pub struct ConcurrencyLimits {
     pub receive: RunBulkhead,
     /// Imports of local folders and git repositories.
     pub import: Semaphore,
+    /// Background imports that hold a permit of `import` or wait for one. The others wait for a turn, so that an import whose
+    /// caller waits is not delayed by them.
+    pub background_import: Semaphore,
     /// Uploads of archives. The client decides how long one takes.
     pub upload: Semaphore,
 }
@@ -176,8 +179,14 @@ impl Engine {
         // A record must not repeat an input of unbounded size.
         let bounded = |entry: Entry| Entry { draft: entry.draft.bounded(), ..entry };
         failpoint::hit("record.begin");
-        let appended = self.ledger.append(entries.into_iter().map(bounded).collect()).await?;
-        if matches!(appended, Appended::Recorded(_)) {
+        let span = tracing::trace_span!(target: SPANS, "commit", records = calls.len());
+        let append = self.ledger.append(entries.into_iter().map(bounded).collect());
+        let appended = append.instrument(span).await?;
+        if let Appended::Recorded(records) = &appended {
+            match (&calls[..], &records[..]) {
+                ([call], [record]) => call.add_to_span(record),
+                _ => calls.iter().zip(records).for_each(|(call, record)| call.span_of_batch_item(record)),
+            }
             for call in calls {
                 call.count(started.elapsed());
             }
@@ -302,6 +311,7 @@ impl ConcurrencyLimits {
             write: Semaphore::new(limits.write_concurrency),
             receive: RunBulkhead::new("receive", "large uploads", limits.write_concurrency),
             import: Semaphore::new(limits.import_concurrency),
+            background_import: Semaphore::new(limits.import_concurrency),
             upload: Semaphore::new(limits.import_concurrency),
         }
     }

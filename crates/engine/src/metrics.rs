@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use ledger::{ConnectionCounts, Summary};
-use model::{Code, Draft, Outcome, RunState, Verdict};
+use model::{Code, Draft, Outcome, Record, RunState, Verdict};
+use tracing::Span;
+
+/// The target of spans that are for traces only. Logs leave them out.
+pub const SPANS: &str = "otel";
 
 /// Counts a run that could not be opened because its data is missing or damaged.
 pub fn run_damaged() {
@@ -45,6 +49,25 @@ impl CallMetrics {
             },
             duration: Duration::from_micros(draft.duration_micros),
         }
+    }
+
+    /// Adds what was recorded of the only call of an append to the call's span, which is the current one.
+    pub fn add_to_span(&self, record: &Record) {
+        let span = Span::current();
+        span.record("seq", record.seq).record("decision", self.decision).record("outcome", self.outcome);
+    }
+
+    /// Makes a span of a call that was recorded together with others.
+    pub fn span_of_batch_item(&self, record: &Record) {
+        tracing::trace_span!(
+            target: SPANS,
+            "tool_call",
+            tool.name = self.tool,
+            run.id = record.run_id.as_str(),
+            seq = record.seq,
+            decision = self.decision,
+            outcome = self.outcome,
+        );
     }
 
     /// Counts the call. Its record took `waited` to become durable.

@@ -45,6 +45,8 @@ pub enum List<'a> {
     Audit,
     /// The records of one run.
     RunAudit(&'a RunId),
+    /// The deliveries of a webhook, by its name.
+    Deliveries(&'a str),
 }
 
 /// A list with its filter and order, to which its cursors belong.
@@ -72,6 +74,7 @@ impl List<'_> {
             Self::Operators => "o".to_owned(),
             Self::Audit => "c".to_owned(),
             Self::RunAudit(run) => format!("s{}", short_hash(run.as_str())),
+            Self::Deliveries(webhook) => format!("w{}", short_hash(webhook)),
         }
     }
 }

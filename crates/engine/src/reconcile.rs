@@ -16,6 +16,7 @@ use workspace::Replay;
 
 use crate::CallError;
 use crate::call_error::refusals::{needs_repair, run_not_found};
+use crate::clock::now;
 use crate::engine::Engine;
 use crate::history::content_integrity::damaged_step;
 use crate::history::touched_paths::touched_paths;
@@ -287,5 +288,5 @@ pub async fn mark_for_repair(engine: &Engine, run: &OpenRun, changed: &[LogicalP
 
 async fn set_needs_repair(engine: &Engine, run: &OpenRun) -> Result<(), CallError> {
     run.needs_repair.store(true, Ordering::Release);
-    Ok(engine.ledger.set_needs_repair(&run.run_id, true).await?)
+    Ok(engine.ledger.set_needs_repair(&run.run_id, true, &now()).await?)
 }

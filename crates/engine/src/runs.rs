@@ -1,6 +1,7 @@
 //! Runs: creation, queries, closing, deletion.
 
 pub mod accounting;
+pub mod archive;
 mod background_import;
 pub mod changed_paths;
 mod create;
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 use ledger::{Appended, Entry, LedgerError};
 use model::{Code, Disk, ImportReport, Refusal, Rules, Run, RunId, RunState, Source};
+use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 use workspace::{ImportError, ImportObserver as _, ImportSource, ImportedRun};
 
 use crate::admission::bulkhead::no_permit;
@@ -131,17 +133,24 @@ impl Engine {
         }
     }
 
-    /// Closes the run in the ledger if it has expired.
+    /// Closes the run in the ledger if it has expired, unless its expiry time is replaced meanwhile.
     async fn close_if_expired(&self, run: Run) -> Result<Run, CallError> {
-        match &run.expires_at {
-            Some(expires_at) if has_expired(run.state, Some(expires_at)) => {
-                self.imports.cancel(&run.run_id);
-                self.set_closed(&run.run_id, lifecycle::expired(&run.run_id, expires_at)).await?;
-                let closed = self.ledger.run(&run.run_id).await?;
-                Ok(closed.map_or(run, |stored| stored.run))
+        let id = &run.run_id;
+        let expires_at = match &run.expires_at {
+            Some(expires_at) if has_expired(run.state, Some(expires_at)) => expires_at,
+            _ => return Ok(run),
+        };
+        self.append_change(lifecycle::expired(id, expires_at)).await?;
+        let Some(stored) = self.ledger.run(id).await? else { return Ok(run) };
+        if stored.run.state == RunState::Closed {
+            if let Some(open_run) = self.runs.get(id) {
+                open_run.set_state(RunState::Closed);
             }
-            _ => Ok(run),
+            self.imports.cancel(id);
+            tracing::info!(run.id = %id, "run expired");
+            self.end_approvals(id).await?;
         }
+        Ok(stored.run)
     }
 
     /// Deletes a run's files and the contents that the ledger stores of them. The audit stays. Deleting a deleted run succeeds.
@@ -150,6 +159,14 @@ impl Engine {
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run's source is being imported.
     pub async fn delete_run(&self, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
+        Box::pin(self.remove_run(run, lifecycle::deleted(run, caller, &now()))).await?;
+        tracing::info!(run.id = %run, "run deleted");
+        self.run(run).await
+    }
+
+    /// Records by `entry` that a run is deleted or archived, then deletes its files and what the ledger need not keep of it.
+    /// Returns false, and deletes nothing, if the run is not in the state for the entry and not deleted either.
+    async fn remove_run(&self, run: &RunId, entry: Entry) -> Result<bool, CallError> {
         let deletion = self.node.begin_deletion(run);
         let (known, stored) = self.stored_run(run).await?;
         if !stored || self.imports.get(run).is_some() {
@@ -160,7 +177,20 @@ impl Engine {
         if let Some(open_run) = &open_run {
             open_run.set_state(RunState::Deleted);
         }
-        self.append_change(lifecycle::deleted(run, caller, &now())).await?;
+        failpoint::hit("removal.recording");
+        let appended = self.append_change(entry).await;
+        failpoint::hit("removal.recorded");
+        let is_deleted = match &appended {
+            Ok(Appended::Recorded(_)) => true,
+            Ok(_) => self.ledger.run(run).await?.is_some_and(|stored| stored.run.state == RunState::Deleted),
+            Err(_) => false,
+        };
+        if !is_deleted {
+            if let Some(open_run) = &open_run {
+                self.refresh_state(open_run).await?;
+            }
+            return appended.map(|_| false);
+        }
         if let Some(open_run) = open_run {
             self.retire(open_run, DELETE_TIMEOUT).await;
         }
@@ -175,8 +205,7 @@ impl Engine {
         self.end_approvals(run).await?;
         // The state is durable: if this is interrupted, the next start continues it.
         self.ledger.purge_content(run).await?;
-        tracing::info!(run.id = %run, "run deleted");
-        self.run(run).await
+        Ok(true)
     }
 
     /// Imports the archive that a run with the source `archive` waits for.
@@ -247,17 +276,19 @@ impl Engine {
         patience: Option<Duration>,
     ) -> Result<ImportedRun, CallError> {
         let pools = &self.permits;
-        let pool = match origin {
+        let (turns, pool) = match origin {
             // Takes as long as a small mutation.
-            Origin::Empty => &pools.write,
+            Origin::Empty => (None, &pools.write),
             // The client may send slowly. Other imports must not wait for that.
-            Origin::Archive(_) => &pools.upload,
-            Origin::GitRemote { .. } | Origin::GitLocal { .. } | Origin::Directory(_) => &pools.import,
+            Origin::Archive(_) => (None, &pools.upload),
+            Origin::GitRemote { .. } | Origin::GitLocal { .. } | Origin::Directory(_) => {
+                (patience.is_none().then_some(&pools.background_import), &pools.import)
+            }
         };
         // Held by this future, not by the thread: dropping it releases the permit, and the thread sees the cancellation.
         let permit = async {
             tokio::select! {
-                permit = pool.acquire() => Ok(permit),
+                permit = permit_in_turn(turns, pool) => Ok(permit),
                 () = importing.import.until_cancelled() => Err(CallError::from(ImportError::Cancelled)),
                 () = self.shutdown.cancelled(), if patience.is_none() => Err(shutting_down().into()),
             }
@@ -364,6 +395,18 @@ impl Origin {
             Self::Archive(archive) => ImportSource::Archive(archive.as_mut()),
         }
     }
+}
+
+/// Waits for a permit of `pool`, and before that for one of `turns`, if there are any.
+async fn permit_in_turn<'p>(
+    turns: Option<&'p Semaphore>,
+    pool: &'p Semaphore,
+) -> Result<(Option<SemaphorePermit<'p>>, SemaphorePermit<'p>), AcquireError> {
+    let turn = match turns {
+        Some(turns) => Some(turns.acquire().await?),
+        None => None,
+    };
+    Ok((turn, pool.acquire().await?))
 }
 
 fn report_of(imported: &ImportedRun) -> ImportReport {

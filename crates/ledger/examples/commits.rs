@@ -250,6 +250,8 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         created_by: None,
         closed_at: None,
         expires_at: None,
+        archived_at: None,
+        archive_uri: None,
         base_commit: None,
         source: Source::Empty {},
         policy,

@@ -8,6 +8,7 @@ use model::{
 
 use crate::backend::{RowReader, to_count, to_int};
 use crate::entry_rows::EntryRows;
+use crate::entry_rows::messages::{HeadChange, fan_out, messages};
 use crate::{Appended, Entry, EventQuota, FailedPrecondition, Result, RunChange, TokenHolder, rows};
 
 /// Selects what [`RunHead::read`] reads.
@@ -19,7 +20,7 @@ macro_rules! select_head {
     ($more:literal, $rest:literal) => {
         concat!(
             "SELECT run_id, run.run_no, state, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
-            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, events, event_bytes",
+            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, events, event_bytes, expires_at",
             $more,
             " FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
@@ -41,6 +42,8 @@ pub(crate) const LAST_POSITION: &str = "SELECT coalesce(max(position), 0) FROM (
 pub(crate) struct RunHead {
     pub(crate) run_no: i64,
     pub(crate) state: RunState,
+    /// When the run expires, RFC 3339 UTC.
+    pub(crate) expires_at: Option<String>,
     pub(crate) seq: u64,
     pub(crate) hash: Sha256,
     pub(crate) mutations: u64,
@@ -109,8 +112,11 @@ pub(crate) fn append<'a>(
             state.revoke(&entry.draft.run_id, token)?;
         }
         let head = state.head(&entry.draft.run_id)?;
+        let before = (head.state, head.usage.clone());
         let (record, body) = head.chain(entry);
         rows.push(entry, body, [position, head.run_no, to_int(record.seq)])?;
+        let change = HeadChange { before, after: (head.state, &head.usage) };
+        rows.changes.extend(messages(entry, &record, &change).iter().map(fan_out));
         records.push(record);
     }
     Ok(Appended::Recorded(records))
@@ -128,7 +134,7 @@ fn check(state: &mut impl AppendState, entry: &Entry, index: usize) -> Result<Op
         return Ok(Some(Appended::PreconditionFailed(failed)));
     }
     let run_no = head.run_no;
-    if let Some(rejected) = entry.run_change.as_ref().and_then(|change| change.rejection(head.state)) {
+    if let Some(rejected) = entry.run_change.as_ref().and_then(|change| change.rejection(head)) {
         return Ok(Some(rejected));
     }
     if let Some(RunChange::RevokeToken(token)) = &entry.run_change {
@@ -185,6 +191,7 @@ impl RunHead {
             disk: rows::disk(row, 13)?,
             events: count(15)?,
             event_bytes: count(16)?,
+            expires_at: row.maybe_text(17)?,
             changed: false,
             state_changed: false,
         })

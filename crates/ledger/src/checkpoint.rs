@@ -13,7 +13,8 @@ use crate::{Page, PageSize, Result, StoredRecord, rows};
 /// Selects the heads, not covered by a leaf, of the runs with records after `$1` and up to `$2`. Also each run's last leaf, and the
 /// record that the chain now contains at that leaf.
 const ADVANCED: &str = "SELECT run_id, h.head_seq, h.head_hash, b.head_seq, b.head_hash, \
-    (SELECT a.body FROM audit_record a WHERE a.run_no = h.run_no AND a.seq = b.head_seq) \
+    (SELECT a.body FROM audit_record a WHERE a.run_no = h.run_no AND a.seq = b.head_seq), archived_seq, \
+    (SELECT n.body FROM audit_record n WHERE n.run_no = h.run_no AND n.seq = b.head_seq + 1 AND archived_seq = b.head_seq) \
     FROM (SELECT DISTINCT run_no FROM audit_record WHERE position > $1 AND position <= $2) AS advanced \
     JOIN run ON run.run_no = advanced.run_no JOIN run_head h ON h.run_no = advanced.run_no \
     LEFT JOIN checkpoint_leaf b ON b.leaf_no = \
@@ -36,9 +37,10 @@ const NODES_PER_QUERY: usize = 8;
 macro_rules! select_leaf {
     ($rest:literal) => {
         concat!(
-            "SELECT l.leaf_no, run_id, l.head_seq, l.head_hash, a.body FROM checkpoint_leaf l ",
+            "SELECT l.leaf_no, run_id, l.head_seq, l.head_hash, a.body, archived_seq, n.body FROM checkpoint_leaf l ",
             "LEFT JOIN run ON run.run_no = l.run_no ",
             "LEFT JOIN audit_record a ON a.run_no = l.run_no AND a.seq = l.head_seq ",
+            "LEFT JOIN audit_record n ON n.run_no = l.run_no AND n.seq = l.head_seq + 1 AND archived_seq = l.head_seq ",
             $rest
         )
     };
@@ -96,7 +98,8 @@ pub struct StoredLeaf {
     pub head_seq: u64,
     /// Hash of the run's head.
     pub head_hash: Sha256,
-    /// The hash that the record at `head_seq` has now; `None` if the record is missing or unreadable.
+    /// The hash that the record at `head_seq` has now; `None` if the record is missing or unreadable. Of the last archived
+    /// record, the hash that the next record refers to; of those before it, which only the archive has, the leaf's.
     pub recorded: Option<Sha256>,
 }
 
@@ -208,8 +211,8 @@ fn read_head(row: &dyn RowReader) -> Result<AdvancedHead> {
     let extends_last_leaf = match row.maybe_int(3)?.zip(row.maybe_bytes(4)?) {
         None => true,
         Some((seq, hash)) => {
-            let recorded = row.maybe_text(5)?.and_then(|body| rows::record_hash(&body).ok());
-            to_count(seq) < leaf.head_seq && recorded == Some(rows::sha256(&hash)?)
+            let hash = rows::sha256(&hash)?;
+            to_count(seq) < leaf.head_seq && recorded_hash(row, 5, to_count(seq), hash)? == Some(hash)
         }
     };
     Ok(AdvancedHead { leaf, extends_last_leaf })
@@ -220,13 +223,27 @@ fn read_checkpoint(row: &dyn RowReader) -> Result<StoredCheckpoint> {
 }
 
 fn read_leaf(row: &dyn RowReader) -> Result<StoredLeaf> {
+    let (head_seq, head_hash) = (to_count(row.int(2)?), rows::sha256(&row.bytes(3)?)?);
     let run_id = row.maybe_text(1)?.map(|id| RunId::parse(&id).map_err(|_| damaged("run ID"))).transpose()?;
     Ok(StoredLeaf {
         index: to_count(row.int(0)?),
         run_id,
-        head_seq: to_count(row.int(2)?),
-        head_hash: rows::sha256(&row.bytes(3)?)?,
+        head_seq,
+        head_hash,
+        recorded: recorded_hash(row, 4, head_seq, head_hash)?,
+    })
+}
+
+/// Returns [`StoredLeaf::recorded`] of the leaf with the head `seq` and `hash`, from three columns, starting at `first`: the
+/// record at `seq`, the last archived record, and the record after `seq` if `seq` is the last archived one.
+fn recorded_hash(row: &dyn RowReader, first: usize, seq: u64, hash: Sha256) -> Result<Option<Sha256>> {
+    if let Some(body) = row.maybe_text(first)? {
         // The verification of the chain reports the problem of an unreadable record.
-        recorded: row.maybe_text(4)?.and_then(|body| rows::record_hash(&body).ok()),
+        return Ok(rows::record_hash(&body).ok());
+    }
+    Ok(match row.maybe_int(first + 1)?.map(to_count) {
+        Some(archived_seq) if seq < archived_seq => Some(hash),
+        Some(_) => row.maybe_text(first + 2)?.and_then(|next| rows::previous_hash(&next).ok()),
+        None => None,
     })
 }

@@ -1,8 +1,8 @@
 //! The entries that callers append, one per call, and the results.
 
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, DiskChange, Draft, OperatorName, Record, RunState, Sha256, Step,
-    TokenId, Usage,
+    Approval, ApprovalId, ApprovalState, ArtifactId, BudgetOverrides, DiskChange, Draft, OperatorName, Record,
+    RunState, Sha256, Step, TokenId, Usage,
 };
 
 use crate::{KeyedAnswer, RunChange, Upload};
@@ -29,6 +29,8 @@ pub struct Entry {
     pub approval_decision: Option<ApprovalDecision>,
     /// What the call adds to the run's usage.
     pub usage: Usage,
+    /// The budget of the run, of which webhooks are notified.
+    pub run_budget: Option<BudgetOverrides>,
     /// By how much the call changes the size of the run's tree.
     pub disk: DiskChange,
     /// What must hold in the transaction that appends the entry.
@@ -57,6 +59,7 @@ impl Entry {
             approval: None,
             approval_decision: None,
             usage: Usage::default(),
+            run_budget: None,
             disk: DiskChange::default(),
             preconditions: Preconditions::default(),
             run_change: None,

@@ -1,5 +1,7 @@
 //! The rows of appended entries, the same for both databases.
 
+pub(crate) mod messages;
+
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 

@@ -65,18 +65,28 @@ enum PathRange<'f> {
 }
 
 impl<'f> PathRange<'f> {
-    /// Returns the conditions of `filter`. A path that ends with `/` accepts everything under it.
-    fn of(filter: &'f RecordFilter) -> impl Iterator<Item = Self> {
-        let path = filter.path.as_deref().map(|path| match path.strip_suffix('/') {
-            None => Self::One(path),
-            // `0` is the character after `/`.
-            Some(folder) => Self::From { start: path, end: format!("{folder}0") },
-        });
-        // The column sorts by bytes, so these are the paths between the prefix and the texts after it.
-        let prefix = filter.path_prefix.as_deref();
-        let prefix = prefix.map(|start| Self::From { start, end: format!("{start}\u{10ffff}") });
-        path.into_iter().chain(prefix)
+    /// Returns the condition of `filter` that the index serves: that on the path, unless the one on the prefix implies it.
+    fn of(filter: &'f RecordFilter) -> Option<Self> {
+        match (filter.path.as_deref(), filter.path_prefix.as_deref()) {
+            (Some(path), Some(prefix)) if is_under(prefix, path) => Some(Self::starting_with(prefix)),
+            (Some(path), _) => Some(match path.strip_suffix('/') {
+                None => Self::One(path),
+                // `0` is the character after `/`.
+                Some(folder) => Self::From { start: path, end: format!("{folder}0") },
+            }),
+            (None, prefix) => prefix.map(Self::starting_with),
+        }
     }
+
+    /// The column sorts by bytes, so these are the paths between the prefix and the texts after it.
+    fn starting_with(prefix: &'f str) -> Self {
+        Self::From { start: prefix, end: format!("{prefix}\u{10ffff}") }
+    }
+}
+
+/// Whether `folder` ends with `/` and `path` begins with it.
+fn is_under(path: &str, folder: &str) -> bool {
+    folder.ends_with('/') && path.starts_with(folder)
 }
 
 /// A query and its parameters.
@@ -114,13 +124,13 @@ impl Query {
 
     /// Counts the records of the filter's path in `range`, up to one more than [`MAX_SORTED`].
     pub(crate) fn count_path(filter: &RecordFilter, range: PositionRange) -> Option<Self> {
-        let paths = PathRange::of(filter).next()?;
+        let paths = PathRange::of(filter)?;
         Some(Self::count(MAX_SORTED, |query| query.positions_of(&paths, range)))
     }
 
     /// Selects the numbers of the parts in which the filter's path has records in `range`.
     pub(crate) fn parts_of_path(filter: &RecordFilter, range: PositionRange) -> Option<Self> {
-        let paths = PathRange::of(filter).next()?;
+        let paths = PathRange::of(filter)?;
         let mut query = Self { sql: String::new(), params: Vec::new() };
         query.parts(range);
         query.sql.push_str("SELECT no FROM part WHERE EXISTS (SELECT 1 FROM record_path p WHERE ");
@@ -203,25 +213,24 @@ impl Query {
         );
     }
 
-    /// Adds the conditions on the path. The access path is that of the first one.
+    /// Adds the condition on the path.
     fn path(&mut self, filter: &RecordFilter, access: AccessPath, range: PositionRange) {
-        for (index, paths) in PathRange::of(filter).enumerate() {
-            if access == AccessPath::SortedPath && index == 0 {
-                self.sql.push_str(" AND r.position IN (");
-                self.positions_of(&paths, range);
+        let Some(paths) = PathRange::of(filter) else { return };
+        if access == AccessPath::SortedPath {
+            self.sql.push_str(" AND r.position IN (");
+            self.positions_of(&paths, range);
+        } else {
+            self.sql.push_str(" AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND ");
+            self.in_paths(&paths);
+            // Otherwise a merge join of the two tables by position would start at the first or last position. Of the range,
+            // only the end at which the search begins: for a bounded one the planner may collect all of its paths.
+            if filter.newest_first {
+                self.and("p.position <= ", range.high);
             } else {
-                self.sql.push_str(" AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND ");
-                self.in_paths(&paths);
-                // Otherwise a merge join of the two tables by position would start at the first or last position. Of the range,
-                // only the end at which the search begins: for a bounded one the planner may collect all of its paths.
-                if filter.newest_first {
-                    self.and("p.position <= ", range.high);
-                } else {
-                    self.and("p.position >= ", range.low);
-                }
+                self.and("p.position >= ", range.low);
             }
-            self.sql.push(')');
         }
+        self.sql.push(')');
     }
 
     /// Adds a query for the positions of the paths' records in `range`, by the parts of the index, unsorted.
@@ -319,6 +328,14 @@ pub(crate) fn unindexed_tool_prefix(filter: &RecordFilter) -> Option<&str> {
         return None;
     }
     filter.tool.as_deref()?.strip_suffix('*')
+}
+
+/// Returns the start of a path that the filter asks for beside another path, of which a record may have both. The index serves
+/// one of two conditions: a query for two frequent ones that no record has would read every record of the one.
+pub(crate) fn unindexed_path_prefix(filter: &RecordFilter) -> Option<&str> {
+    let (path, prefix) = (filter.path.as_deref()?, filter.path_prefix.as_deref()?);
+    // One implies the other.
+    (!path.starts_with(prefix) && !is_under(prefix, path)).then_some(prefix)
 }
 
 /// Returns whether the filter excludes the records of allowed and successful calls, which have no code.

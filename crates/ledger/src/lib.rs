@@ -40,9 +40,11 @@ pub use error::{Fence, LedgerError};
 pub use keyed_answer::{KeyedAnswer, KeyedAnswers};
 pub use page::{Page, PageSize};
 pub use run_change::{Expiry, RunChange, Upload};
+pub use store::copy::{CopiedRun, DatabaseCopy, RestoreTarget, copy_database, restore_database, restore_target};
+pub use store::webhooks::{DeliveryAttempt, DueDelivery, WebhookLog};
 pub use stored::{
-    ApprovalFilter, ConnectionCounts, JournalEntry, RecordFilter, RunFilter, SettledRun, StorageTotals, StoredCall,
-    StoredRecord, StoredRun, Summary,
+    ApprovalFilter, ConnectionCounts, JournalEntry, RecordData, RecordFilter, RunFilter, SettledRun, StorageTotals,
+    StoredCall, StoredRecord, StoredRun, Summary,
 };
 
 /// The setting that names the service instance that may write to the database: see [`Ledger::take_over`].
@@ -53,7 +55,7 @@ pub type Result<T, E = LedgerError> = std::result::Result<T, E>;
 
 /// The database of the service. Unless its documentation says otherwise, a method is one transaction.
 #[async_trait]
-pub trait Ledger: CheckpointLog + KeyedAnswers + Send + Sync {
+pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     /// Stores a new run with its first token, and appends `entries`, its first records. Returns them.
     ///
     /// # Errors
@@ -61,8 +63,12 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + Send + Sync {
     /// `AlreadyExists` if there is a run with this ID; `CreationRejected` if a precondition of the entries does not hold; or as
     /// for [`append`](Self::append).
     async fn create_run(&self, run: &StoredRun, token: &Token, entries: Vec<Entry>) -> Result<Vec<Record>>;
-    /// Sets or clears the mark that a run's tree was changed from outside.
-    async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()>;
+    /// Sets or clears, at `now` (RFC 3339, UTC), the mark that a run's tree was changed from outside.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchRun`.
+    async fn set_needs_repair(&self, run: &RunId, needs_repair: bool, now: &str) -> Result<()>;
     /// Sets the disk usage of a run; `None` if it has to be measured again.
     async fn set_disk_usage(&self, run: &RunId, disk: Option<Disk>) -> Result<()>;
     /// Returns the runs that have files and an unknown disk usage.
@@ -104,7 +110,11 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + Send + Sync {
     async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>>;
     /// Returns the newest operator of that name, in any letter case.
     async fn operator(&self, name: &OperatorName) -> Result<Option<OperatorToken>>;
-    /// Revokes an operator at `now` (RFC 3339, UTC). Returns false if no operator of that name is valid.
+    /// Replaces the token of an operator by `token`, in one transaction. The one in force ends at `ends_at` (RFC 3339, UTC): with
+    /// `is_valid_until` it is valid until then, otherwise it is revoked. Returns false, and stores nothing, if no operator of that
+    /// name is valid.
+    async fn replace_operator_token(&self, token: &OperatorToken, ends_at: &str, is_valid_until: bool) -> Result<bool>;
+    /// Revokes an operator, with a replaced token of it, at `now` (RFC 3339, UTC). Returns false if no operator of that name is valid.
     async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool>;
 
     /// Appends `entries`, all or none, as consecutive records of one run. No two may have the same client-supplied ID.
@@ -152,13 +162,19 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + Send + Sync {
     /// Returns the content with this hash that record `seq` of a run wrote. `None` if the record did not write it, if it was
     /// staged in a file, or if the record was written by a version that did not store contents.
     async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>>;
-    /// Removes the journal and the stored contents of a deleted run, in several transactions. If it is interrupted, call it again.
+    /// Lists the closed runs that were closed after `after` and at or before `until` (RFC 3339, UTC), each with that time, in
+    /// its order.
+    async fn closed_runs(&self, until: &str, after: &str, limit: u32) -> Result<Vec<(String, RunId)>>;
+    /// Returns what record `seq` of a run wrote besides itself: contents, its diff, an upload and its reply.
+    async fn record_data(&self, run: &RunId, seq: u64) -> Result<Vec<RecordData>>;
+    /// Removes the journal and the stored contents of a deleted run, and of an archived run the archived records with everything
+    /// that belongs to them, in several transactions. If it is interrupted, call it again.
     ///
     /// # Errors
     ///
     /// `Internal` if the run is not deleted.
     async fn purge_content(&self, run: &RunId) -> Result<()>;
-    /// Returns the deleted runs that still have contents or steps.
+    /// Returns the deleted runs that still have contents or steps, and the archived runs that still have archived records.
     async fn unpurged_runs(&self) -> Result<Vec<RunId>>;
 
     /// Returns an approval.
@@ -199,6 +215,19 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + Send + Sync {
 /// If the database cannot be opened, is newer than this program, has other migrations, or (SQLite) is in use by another
 /// process.
 pub async fn open(url: &str) -> Result<Arc<dyn Ledger>> {
+    open_with(url, None).await
+}
+
+/// Reads the address of the database again. Blocks.
+pub type AddressReader = Arc<dyn Fn() -> std::io::Result<String> + Send + Sync>;
+
+/// As [`open`]. If PostgreSQL refuses the password of a new connection, the address is read again by `reader`. Only the role and
+/// its password may change, not the database.
+///
+/// # Errors
+///
+/// As [`open`].
+pub async fn open_with(url: &str, reader: Option<AddressReader>) -> Result<Arc<dyn Ledger>> {
     if let Some(path) = url.strip_prefix("sqlite://") {
         let path = std::path::PathBuf::from(path);
         let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(&path)).await;
@@ -206,9 +235,21 @@ pub async fn open(url: &str) -> Result<Arc<dyn Ledger>> {
         return Ok(Arc::new(store::Store(sqlite)));
     }
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        return Ok(Arc::new(store::Store(postgres::Postgres::open(url).await?)));
+        return Ok(Arc::new(store::Store(postgres::Postgres::open(url, reader).await?)));
     }
     Err(LedgerError::Internal("the database URL must start with sqlite://, postgres:// or postgresql://".into()))
+}
+
+/// Opens the ledger at `url` for reading, while a service may use it. Methods that write fail.
+///
+/// # Errors
+///
+/// If the database cannot be opened, or has another schema than this program.
+pub async fn open_to_read(url: &str) -> Result<Arc<dyn Ledger>> {
+    let Some(path) = url.strip_prefix("sqlite://") else { return open(url).await };
+    let path = std::path::PathBuf::from(path);
+    let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open_to_read(&path)).await;
+    Ok(Arc::new(store::Store(opened.map_err(|error| LedgerError::Internal(Box::new(error)))??)))
 }
 
 /// Verifies the chain of `run`, or of every run, and passes each report to `on_report`. Returns whether all are intact.

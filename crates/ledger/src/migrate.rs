@@ -22,6 +22,9 @@ pub(crate) struct AppliedMigration {
 /// Creates the table of applied migrations, on both databases.
 pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migration (
   version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at TEXT NOT NULL)";
+/// The message for a database that lacks migrations, where none may be applied.
+pub(crate) const OLDER: &str =
+    "the database has an older schema than this program: use the program of the service's version";
 pub(crate) const LIST: &str = "SELECT version, name, checksum FROM schema_migration ORDER BY version";
 pub(crate) const INSERT: &str = "INSERT INTO schema_migration (version, name, checksum, applied_at) \
     VALUES ($1, $2, $3, CAST(CURRENT_TIMESTAMP AS TEXT))";
@@ -55,6 +58,8 @@ migrations! {
     11 "0011_operators";
     12 "0012_events";
     13 "0013_labels";
+    14 "0014_webhooks";
+    15 "0015_archive";
 }
 
 impl AppliedMigration {

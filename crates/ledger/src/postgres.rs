@@ -3,8 +3,10 @@
 //! A transaction that appends records holds an advisory lock until its commit. Therefore positions become visible in order, and a
 //! stream that resumes after a position misses no record.
 
+mod address;
 mod append_state;
 mod convert;
+pub(crate) mod copy;
 mod fence;
 mod open;
 mod writer;
@@ -19,40 +21,43 @@ use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use self::address::Address;
 use self::convert::failed;
 use self::fence::{EnterMode, Fence};
 use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count};
 use crate::commit_queue::CommitQueue;
 use crate::table::Rows;
-use crate::{Appended, ConnectionCounts, Entry, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{AddressReader, Appended, ConnectionCounts, Entry, LedgerError, Page, PageSize, Result, SettledRun};
 
 /// A ledger in a database that other programs may use too.
 pub(crate) struct Postgres {
     queue: CommitQueue<Job>,
     writer: Mutex<Option<JoinHandle<()>>>,
     pool: PgPool,
+    address: Arc<Address>,
     fence: Arc<Fence>,
     newest: watch::Receiver<i64>,
 }
 
 impl Postgres {
     /// Connects to the database at `url` and migrates its schema.
-    pub(crate) async fn open(url: &str) -> Result<Self> {
-        let options = open::options(url).await?;
-        let mut connection = open::connect(&options).await?;
+    pub(crate) async fn open(url: &str, reader: Option<AddressReader>) -> Result<Self> {
+        let address = Arc::new(Address::open(url, reader).await?);
+        let mut connection = address.connect().await?;
         open::migrate(&mut connection).await?;
         let position = writer::last_position(&mut connection).await.map_err(failed)?;
         let (queue, jobs) = CommitQueue::new();
         let (sender, newest) = watch::channel(position);
-        let pool = open::pool(options.clone());
+        let pool = open::pool(address.options());
         let fence = Arc::<Fence>::default();
-        let writer = tokio::spawn(Writer::new(options, connection, Arc::clone(&fence), jobs, sender).run());
-        Ok(Self { queue, writer: Mutex::new(Some(writer)), pool, fence, newest })
+        let writer =
+            tokio::spawn(Writer::new(Arc::clone(&address), connection, Arc::clone(&fence), jobs, sender).run());
+        Ok(Self { queue, writer: Mutex::new(Some(writer)), pool, address, fence, newest })
     }
 
     async fn run_transaction(&self, statements: Vec<Statement>) -> Result<u64> {
-        let mut connection = self.pool.acquire().await.map_err(failed)?;
+        let mut connection = self.address.acquire(&self.pool).await?;
         let mut tx = connection.begin().await.map_err(failed)?;
         let mut fenced = self.fence.enter(&mut tx, EnterMode::Exclusive).await?;
         let mut first = 0;
@@ -106,7 +111,8 @@ impl Backend for Postgres {
         let query = convert::bind(sqlx::query(AssertSqlSafe(sql.into())), params);
         let read_all = async {
             // Row by row, because the values that are kept of a row may be far smaller than the row.
-            let (mut rows, mut found) = (query.fetch(&self.pool), Vec::new());
+            let mut connection = self.address.acquire(&self.pool).await?;
+            let (mut rows, mut found) = (query.fetch(&mut *connection), Vec::new());
             while let Some(row) = rows.try_next().await.map_err(failed)? {
                 found.push(read(&row)?);
             }
@@ -127,7 +133,11 @@ impl Backend for Postgres {
         // At least one row is queried, which shows whether any exist.
         params.push(size.bytes.max(1).into());
         let query = convert::bind(sqlx::query(AssertSqlSafe(sql)), params);
-        let rows = with_timeout(query.fetch_all(&self.pool)).await?.map_err(failed)?;
+        let fetched = async {
+            let mut connection = self.address.acquire(&self.pool).await?;
+            query.fetch_all(&mut *connection).await.map_err(failed)
+        };
+        let rows = with_timeout(fetched).await??;
         let all = rows.first().map_or(Ok(0), |row| row.int(row.len() - 1)).map(to_count)?;
         let max = if size.bytes == 0 { 0 } else { size.rows as usize };
         let items: Vec<T> = rows.iter().take(max).map(|row| read(row)).collect::<Result<_>>()?;
@@ -142,7 +152,8 @@ impl Backend for Postgres {
 
     async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
         with_timeout(async {
-            let mut tx = self.pool.begin().await.map_err(failed)?;
+            let mut connection = self.address.acquire(&self.pool).await?;
+            let mut tx = connection.begin().await.map_err(failed)?;
             let mut fenced = self.fence.enter(&mut tx, EnterMode::Shared).await?;
             for rows in rows.iter().filter(|rows| !rows.is_empty()) {
                 convert::write_rows(fenced.connection(), &[rows]).await.map_err(failed)?;
@@ -153,7 +164,7 @@ impl Backend for Postgres {
     }
 
     async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>> {
-        with_timeout(fence::settled_run(&self.pool, run)).await?
+        with_timeout(async { fence::settled_run(&mut *self.address.acquire(&self.pool).await?, run).await }).await?
     }
 
     fn fence(&self, instance: &str) {
@@ -172,7 +183,7 @@ impl Backend for Postgres {
     }
 
     async fn ping(&self) -> Result<()> {
-        with_timeout(self.fence.check_owner(&self.pool)).await?
+        with_timeout(async { self.fence.check_owner(&mut *self.address.acquire(&self.pool).await?).await }).await?
     }
 
     async fn close(&self) {

@@ -9,7 +9,9 @@ use serde::de::{DeserializeOwned, IntoDeserializer as _};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{RowReader, damaged, to_count};
-use crate::{ApprovalDecision, JournalEntry, LedgerError, Reply, Result, StoredCall, StoredRecord, StoredRun};
+use crate::{
+    ApprovalDecision, JournalEntry, LedgerError, RecordData, Reply, Result, StoredCall, StoredRecord, StoredRun,
+};
 
 /// The members of a run that never change and that no query searches, stored as JSON.
 #[derive(Serialize, Deserialize)]
@@ -37,7 +39,7 @@ macro_rules! select_run {
         concat!(
             "SELECT run.run_no, run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, body, ",
             "import_report, mount_paths, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
-            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, labels ",
+            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, labels, archived_at, archive_uri ",
             "FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
         )
@@ -102,6 +104,8 @@ pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
         created_by: body.created_by,
         closed_at: row.maybe_text(4)?,
         expires_at: row.maybe_text(5)?,
+        archived_at: row.maybe_text(24)?,
+        archive_uri: row.maybe_text(25)?,
         base_commit: row.maybe_text(6)?,
         source: body.source,
         policy: body.policy,
@@ -116,6 +120,20 @@ pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
     let usage = usage(row, 16)?;
     let mount_paths = json(&row.text(10)?, "mount")?;
     Ok((row.int(0)?, StoredRun { run, usage, mount_paths, needs_repair: row.bool(7)? }))
+}
+
+/// Reads what a record wrote besides itself.
+pub(crate) fn record_data(row: &dyn RowReader) -> Result<RecordData> {
+    let (digest, bytes) = (|| sha256(&row.bytes(2)?), || row.bytes(3));
+    match row.int(0)? {
+        0 => Ok(RecordData::Content { sha256: digest()?, bytes: bytes()? }),
+        1 => Ok(RecordData::Diff { artifact_id: row.text(1)?, bytes: bytes()? }),
+        2 => Ok(RecordData::Upload { sha256: digest()?, bytes: bytes()? }),
+        _ => {
+            let status = u16::try_from(row.int(4)?).map_err(|_| damaged("reply"))?;
+            Ok(RecordData::Reply(Reply { status, body: row.text(1)? }))
+        }
+    }
 }
 
 /// Reads a usage from five columns, starting at `first`.
@@ -239,6 +257,16 @@ pub(crate) fn record_hash(text: &str) -> Result<Sha256> {
         hash: Sha256,
     }
     json::<Hashed>(text, "record").map(|record| record.hash)
+}
+
+/// Returns the hash of the previous record that a record's JSON text contains.
+pub(crate) fn previous_hash(text: &str) -> Result<Sha256> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Linked {
+        prev_hash: Sha256,
+    }
+    json::<Linked>(text, "record").map(|record| record.prev_hash)
 }
 
 /// Reads a step with its run and the `seq` of its record.

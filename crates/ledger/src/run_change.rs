@@ -32,10 +32,26 @@ pub enum RunChange {
         /// When, RFC 3339 UTC. Stored unless the run has such a time.
         at: String,
     },
+    /// Closes a run that expires at this time, RFC 3339 UTC, unless it is closed or deleted, or another time is stored meanwhile.
+    Expire {
+        /// The time that has passed.
+        expires_at: String,
+    },
     /// Deletes the run, unless it is deleted. It stays deleted.
     Delete {
         /// When, as for [`Close`](Self::Close).
         at: String,
+    },
+    /// Marks a closed run as archived, if its head is still the archived one. It is deleted then, and stays archived.
+    Archive {
+        /// When, RFC 3339 UTC.
+        at: String,
+        /// The archive.
+        uri: String,
+        /// `seq` of the last archived record.
+        head_seq: u64,
+        /// The hash of that record.
+        head_hash: Sha256,
     },
     /// Stores another token of the run, which must not be deleted.
     IssueToken(Token),
@@ -78,19 +94,28 @@ pub struct Upload {
 }
 
 impl RunChange {
-    /// Returns why a run in `state` does not take the change.
-    pub(crate) fn rejection(&self, state: RunState) -> Option<Appended> {
+    /// Returns why a run with this `head` does not take the change.
+    pub(crate) fn rejection(&self, head: &RunHead) -> Option<Appended> {
+        let state = head.state;
         match (self, state) {
+            (Self::Archive { head_seq, head_hash, .. }, _) => {
+                let is_archived_head = (head.seq, head.hash) == (*head_seq, *head_hash);
+                (state != RunState::Closed || !is_archived_head).then_some(Appended::Unchanged)
+            }
             (Self::Open { .. } | Self::FailImport { .. }, RunState::Preparing) => None,
             (Self::Open { .. } | Self::FailImport { .. }, _)
-            | (Self::Close { .. }, RunState::Closed | RunState::Deleted)
+            | (Self::Close { .. } | Self::Expire { .. }, RunState::Closed | RunState::Deleted)
             | (Self::Delete { .. }, RunState::Deleted) => Some(Appended::Unchanged),
             (Self::IssueToken(_) | Self::Update { .. }, RunState::Deleted)
             | (Self::Update { expires_at: Some(_), .. }, RunState::Closed) => {
                 Some(Appended::PreconditionFailed(FailedPrecondition::Run(state)))
             }
+            (Self::Expire { expires_at }, _) if head.expires_at.as_ref() != Some(expires_at) => {
+                Some(Appended::Unchanged)
+            }
             (
                 Self::Close { .. }
+                | Self::Expire { .. }
                 | Self::Delete { .. }
                 | Self::IssueToken(_)
                 | Self::RevokeToken(_)
@@ -107,9 +132,10 @@ impl RunChange {
                 head.state = RunState::Open;
                 head.disk = Some(Disk { bytes: import.bytes, files: import.files });
             }
-            Self::FailImport { .. } | Self::Close { .. } => head.state = RunState::Closed,
-            Self::Delete { .. } => head.state = RunState::Deleted,
-            Self::IssueToken(_) | Self::RevokeToken(_) | Self::Update { .. } => {}
+            Self::FailImport { .. } | Self::Close { .. } | Self::Expire { .. } => head.state = RunState::Closed,
+            Self::Delete { .. } | Self::Archive { .. } => head.state = RunState::Deleted,
+            Self::Update { expires_at: Some(expires_at), .. } => head.expires_at = expires_at.clone().into(),
+            Self::IssueToken(_) | Self::RevokeToken(_) | Self::Update { expires_at: None, .. } => {}
         }
     }
 
@@ -127,8 +153,12 @@ impl RunChange {
                 let params = [run.as_str().into(), at.as_str().into(), rows::to_json(import)?.into()];
                 Statement::new(sql::FAIL_IMPORT, params)
             }
-            Self::Close { at } => set_state(RunState::Closed, at),
+            Self::Close { at } | Self::Expire { expires_at: at } => set_state(RunState::Closed, at),
             Self::Delete { at } => set_state(RunState::Deleted, at),
+            Self::Archive { at, uri, head_seq, head_hash: _ } => {
+                let params = [run.as_str().into(), at.as_str().into(), uri.as_str().into(), (*head_seq).into()];
+                Statement::new(sql::ARCHIVE_RUN, params)
+            }
             Self::IssueToken(token) => insert_token(token)?,
             Self::RevokeToken(token) => {
                 Statement::new(sql::REVOKE_TOKEN, [run.as_str().into(), token.as_str().into(), true.into()])

@@ -6,6 +6,7 @@
 mod append_state;
 mod ballast;
 mod convert;
+pub(crate) mod copy;
 mod open;
 mod read_pool;
 mod wal_checkpointer;
@@ -63,6 +64,16 @@ impl Sqlite {
         };
         let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(run).map_err(unavailable)?;
         let writer = Mutex::new(Some(thread));
+        Ok(Self { queue, writer, readers: ReadPool::new(path), newest, last_commit_failed })
+    }
+
+    /// Opens the database at `path` for reading, while another process may have it open. Jobs are rejected. Blocks.
+    pub(crate) fn open_to_read(path: &Path) -> Result<Self> {
+        copy::check(path)?;
+        let (queue, _) = CommitQueue::new();
+        queue.close();
+        let (_, newest) = watch::channel(0);
+        let (writer, last_commit_failed) = (Mutex::default(), Arc::default());
         Ok(Self { queue, writer, readers: ReadPool::new(path), newest, last_commit_failed })
     }
 }

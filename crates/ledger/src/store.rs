@@ -1,71 +1,31 @@
 //! The implementation of the ledger on both databases. Only appends are implemented by the backends.
 
+pub(crate) mod copy;
+mod list;
 mod record_search;
 pub(crate) mod sql;
+pub(crate) mod webhooks;
 
 use async_trait::async_trait;
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
-    RunState, Sha256, Token, ToolCallId,
+    RunState, Sha256, Token, ToolCallId, WebhookMessage,
 };
 use tokio::sync::watch;
 
+use self::list::List;
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count, to_int};
+use crate::entry_rows::messages::fan_out;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
     Appended, ApprovalFilter, ConnectionCounts, Entry, INSTANCE, JournalEntry, KeyedAnswer, Ledger, LedgerError, Page,
-    PageSize, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
-    verify,
+    PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord,
+    StoredRun, Summary, verify,
 };
 
 /// A ledger on the database `B`.
 pub(crate) struct Store<B>(pub(crate) B);
-
-/// An item of a list with its position, or the error if it is unreadable.
-type Positioned<T> = Result<(i64, Result<T>)>;
-
-/// Rows of a chunk that is searched for what no index has.
-const SCANNED_ROWS: u32 = 1000;
-/// Maximum number of chunks that one page reads.
-const MAX_CHUNKS: u32 = 5;
-
-/// A list whose items have positions.
-struct List<T> {
-    what: &'static str,
-    select: &'static str,
-    /// The condition, in which the cursor is `$1`, the limit `$2`, and other parameters follow. It begins with ` AND `, or is
-    /// empty.
-    condition: &'static str,
-    more_params: Vec<Param<'static>>,
-    read: fn(&dyn RowReader) -> Positioned<T>,
-    columns: PageColumns,
-    /// The column of the position.
-    position: &'static str,
-    newest_first: bool,
-    /// Whether items are checked after they are read.
-    scans: bool,
-}
-
-impl<T> List<T> {
-    fn sql(&self) -> String {
-        let Self { select, condition, position, .. } = self;
-        let (after, order) = if self.newest_first { ("<", " DESC") } else { (">", "") };
-        format!("{select}WHERE {position} {after} $1{condition} ORDER BY {position}{order} LIMIT $2")
-    }
-}
-
-/// Returns an item, unless it is unreadable.
-fn readable<T>(what: &str, (position, item): (i64, Result<T>)) -> Option<(i64, T)> {
-    match item {
-        Ok(item) => Some((position, item)),
-        Err(error) => {
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(position, error, "skipped an unreadable {what} in a list");
-            None
-        }
-    }
-}
 
 tables! {
     PRUNED: Delete step (run_no RunId, seq Int);
@@ -85,38 +45,6 @@ impl<B: Backend> Store<B> {
         Ok(self.0.fetch(sql, params, read).await?.into_iter().next())
     }
 
-    /// Returns the page of `list` after `after`, without unreadable items and those that do not match. If the list scans, the
-    /// page ends with the chunk in which it has its first items, or after [`MAX_CHUNKS`].
-    async fn list_readable<T: Send + 'static>(
-        &self,
-        list: List<T>,
-        after: Option<i64>,
-        size: PageSize,
-        matches: impl Fn(&T) -> bool + Send + Sync,
-    ) -> Result<Page<(i64, T)>> {
-        let mut after = after.unwrap_or(if list.newest_first { i64::MAX } else { 0 });
-        let chunk_size = if list.scans { PageSize { rows: size.rows.max(SCANNED_ROWS), ..size } } else { size };
-        let (sql, columns) = (list.sql(), list.columns.in_direction(list.newest_first));
-        let mut chunks = 0;
-        loop {
-            let params = [Param::Int(after), Param::Int(chunk_size.query_limit())];
-            let params = params.into_iter().chain(list.more_params.clone()).collect();
-            let chunk = self.0.fetch_page(sql.as_str(), params, list.read, chunk_size, columns).await?;
-            let more = chunk.more;
-            after = chunk.last().map_or(after, |(position, _)| *position);
-            let mut items: Vec<_> = chunk.into_iter().filter_map(|item| readable(list.what, item)).collect();
-            items.retain(|(_, item)| matches(item));
-            chunks += 1;
-            if items.len() > size.rows as usize {
-                items.truncate(size.rows as usize);
-                return Ok(Page { items, more: true, resume: None });
-            }
-            if !items.is_empty() || !more || (list.scans && chunks == MAX_CHUNKS) {
-                return Ok(Page { items, more, resume: more.then_some(after) });
-            }
-        }
-    }
-
     /// Updates a run, which must exist.
     async fn update_run<const N: usize>(
         &self,
@@ -127,6 +55,22 @@ impl<B: Backend> Store<B> {
         match self.0.transact(Some(run.clone()), vec![Statement::new(sql, params)]).await? {
             0 => Err(LedgerError::NoSuchRun),
             _ => Ok(()),
+        }
+    }
+
+    /// Deletes the archived records of a run with everything that belongs to them.
+    async fn delete_archived(&self, run: &RunId) -> Result<()> {
+        let approvals = Statement::new(sql::DELETE_ARCHIVED_APPROVALS, [run.as_str().into()]);
+        self.0.transact(None, vec![approvals]).await?;
+        loop {
+            let next = self.0.fetch(sql::NEXT_ARCHIVED, vec![run.as_str().into()], |row| row.int(0)).await?;
+            if next.is_empty() {
+                return Ok(());
+            }
+            let delete =
+                |position: i64| sql::DELETE_ARCHIVED.into_iter().map(move |sql| Statement::new(sql, [position.into()]));
+            self.0.transact(None, next.into_iter().flat_map(delete).collect()).await?;
+            failpoint::hit("removal.purging");
         }
     }
 }
@@ -172,8 +116,13 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.connections()
     }
 
-    async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()> {
-        self.update_run(run, sql::SET_NEEDS_REPAIR, [run.as_str().into(), needs_repair.into()]).await
+    async fn set_needs_repair(&self, run: &RunId, needs_repair: bool, now: &str) -> Result<()> {
+        let marked = self.one(sql::NEEDS_REPAIR, vec![run.as_str().into()], |row| row.bool(0)).await?;
+        let is_marked = marked.ok_or(LedgerError::NoSuchRun)?;
+        let set = Statement::new(sql::SET_NEEDS_REPAIR, [run.as_str().into(), needs_repair.into()]);
+        let message = (needs_repair && !is_marked).then(|| WebhookMessage::run_needs_repair(run, now));
+        let statements = [set].into_iter().chain(message.as_ref().map(fan_out)).collect();
+        self.0.transact(Some(run.clone()), statements).await.map(drop)
     }
 
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>> {
@@ -236,6 +185,16 @@ impl<B: Backend> Ledger for Store<B> {
     async fn operator(&self, name: &OperatorName) -> Result<Option<OperatorToken>> {
         let found = self.one(sql::OPERATOR, vec![name.as_str().into()], rows::operator).await?;
         Ok(found.map(|(_, operator)| operator))
+    }
+
+    async fn replace_operator_token(&self, token: &OperatorToken, ends_at: &str, is_valid_until: bool) -> Result<bool> {
+        let expires_at = is_valid_until.then_some(ends_at);
+        let name = token.operator.name.as_str();
+        let end = Statement::new(sql::REPLACE_OPERATOR_TOKEN, [name.into(), ends_at.into(), expires_at.into()]);
+        let [name, hash, scopes, created_at, created_by, expires] = operator_params(token)?;
+        let params = [name, hash, scopes, created_at, created_by, expires, ends_at.into()];
+        let insert = Statement::new(sql::INSERT_OPERATOR_TOKEN, params);
+        Ok(self.0.transact(None, vec![end, insert]).await? > 0)
     }
 
     async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool> {
@@ -344,6 +303,7 @@ impl<B: Backend> Ledger for Store<B> {
         }
         // A step cannot be read without its content, so steps are deleted first.
         self.0.transact(None, vec![Statement::new(sql::DELETE_STEPS, [run.as_str().into()])]).await?;
+        self.delete_archived(run).await?;
         let mut done = self.one(sql::PURGED, vec![run.as_str().into()], |row| row.int(0)).await?.unwrap_or(0);
         loop {
             let params = vec![run.as_str().into(), done.into()];
@@ -354,6 +314,15 @@ impl<B: Backend> Ledger for Store<B> {
             let purged = Statement::new(sql::SET_PURGED, [run.as_str().into(), done.into()]);
             self.0.transact(None, next.iter().map(purge).chain([purged]).collect()).await?;
         }
+    }
+
+    async fn closed_runs(&self, until: &str, after: &str, limit: u32) -> Result<Vec<(String, RunId)>> {
+        let params = vec![until.into(), after.into(), Param::Int(limit.into())];
+        self.0.fetch(sql::CLOSED_BEFORE, params, |row| Ok((row.text(0)?, rows::run_id(row, 1)?))).await
+    }
+
+    async fn record_data(&self, run: &RunId, seq: u64) -> Result<Vec<RecordData>> {
+        self.0.fetch(sql::RECORD_DATA, vec![run.as_str().into(), seq.into()], rows::record_data).await
     }
 
     async fn unpurged_runs(&self) -> Result<Vec<RunId>> {
@@ -477,18 +446,19 @@ fn insert_head(stored: &StoredRun) -> Statement {
 }
 
 fn insert_operator(token: &OperatorToken) -> Result<Statement> {
+    Ok(Statement::new(sql::INSERT_OPERATOR, operator_params(token)?))
+}
+
+fn operator_params(token: &OperatorToken) -> Result<[Param<'static>; 6]> {
     let operator = &token.operator;
-    Ok(Statement::new(
-        sql::INSERT_OPERATOR,
-        [
-            operator.name.as_str().into(),
-            (&token.secret_sha256).into(),
-            rows::to_json(&operator.scopes)?.into(),
-            operator.created_at.as_deref().unwrap_or_default().into(),
-            operator.created_by.as_deref().unwrap_or_default().into(),
-            operator.expires_at.as_deref().into(),
-        ],
-    ))
+    Ok([
+        operator.name.as_str().into(),
+        (&token.secret_sha256).into(),
+        rows::to_json(&operator.scopes)?.into(),
+        operator.created_at.as_deref().unwrap_or_default().into(),
+        operator.created_by.as_deref().unwrap_or_default().into(),
+        operator.expires_at.as_deref().into(),
+    ])
 }
 
 /// Stores a token, if its run exists.

@@ -51,7 +51,7 @@ pub struct RecordFilter {
     pub since: Option<String>,
     /// Exclusive upper bound.
     pub until: Option<String>,
-    /// The start of a path that the call read or wrote.
+    /// The start of a path that the call read or wrote. Without an index beside a path that is not under it.
     pub path_prefix: Option<String>,
     /// The caller. No index has it: see [`Page::resume`](crate::Page::resume).
     pub actor: Option<String>,
@@ -159,6 +159,34 @@ pub struct StoredRecord {
     pub position: i64,
     /// Its JSON text, including `hash`.
     pub text: String,
+}
+
+/// What a record wrote besides itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordData {
+    /// The content of a file after the call.
+    Content {
+        /// Its digest.
+        sha256: Sha256,
+        /// The content.
+        bytes: Vec<u8>,
+    },
+    /// The diff of the call.
+    Diff {
+        /// The artifact's ID.
+        artifact_id: String,
+        /// The diff.
+        bytes: Vec<u8>,
+    },
+    /// Content that the caller uploaded.
+    Upload {
+        /// Its digest.
+        sha256: Sha256,
+        /// The content.
+        bytes: Vec<u8>,
+    },
+    /// The reply of the call.
+    Reply(Reply),
 }
 
 /// A run, with the members that the service does not return to callers.

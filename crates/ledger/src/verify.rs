@@ -13,9 +13,9 @@ const RECORDS_PER_PAGE: u32 = 500;
 /// Diffs per query.
 const DIFFS_PER_QUERY: usize = 32;
 
-/// The run's number, its head, which may have been removed, and its first `seq`.
+/// The run's number, its head, which may have been removed, its first `seq`, and that of its last archived record.
 const HEAD: &str = "SELECT run.run_no, head_seq, head_hash, \
-    coalesce((SELECT seq FROM audit_record a WHERE a.run_no = run.run_no ORDER BY seq LIMIT 1), 1) \
+    coalesce((SELECT seq FROM audit_record a WHERE a.run_no = run.run_no ORDER BY seq LIMIT 1), 1), archived_seq \
     FROM run LEFT JOIN run_head ON run_head.run_no = run.run_no WHERE run_id = $1";
 const RECORDS: &str = "SELECT seq, tool_call_id, tool, timestamp, decision, outcome, mutates, body FROM audit_record \
     WHERE run_no = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4";
@@ -26,6 +26,9 @@ const ARTIFACTS: &str = "SELECT seq, \
     (SELECT artifact_id FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no), \
     (SELECT diff FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no) \
     FROM audit_record r WHERE run_no = $1 AND seq >= $2 AND seq <= $3";
+/// The record after the archived ones.
+const AFTER_ARCHIVE: &str = "SELECT body FROM audit_record WHERE run_no = $1 AND seq = $2";
+const IS_LEAF: &str = "SELECT count(*) FROM checkpoint_leaf WHERE run_no = $1 AND head_seq = $2 AND head_hash = $3";
 /// One statement, because records may be appended concurrently.
 const END: &str = "SELECT head_seq, coalesce((SELECT seq FROM audit_record WHERE run_no = $1 ORDER BY seq DESC LIMIT 1), 0) \
     FROM run_head WHERE run_no = $1";
@@ -57,8 +60,11 @@ struct StoredDiff {
 /// Verifies the chain of `run` up to its current head.
 pub(crate) async fn chain(backend: &impl Backend, run: &RunId) -> Result<ChainReport> {
     let head = backend.fetch(HEAD, vec![run.as_str().into()], read_head).await?;
-    let (run_no, head, first) = head.into_iter().next().ok_or(LedgerError::NoSuchRun)?;
-    let mut check = ChainCheck::new(run);
+    let (run_no, head, first, archived_seq) = head.into_iter().next().ok_or(LedgerError::NoSuchRun)?;
+    let mut check = match archived_seq {
+        None => ChainCheck::new(run),
+        Some(seq) => after_archive(backend, run, run_no, seq).await?,
+    };
     if first < 1 {
         check.fail("there are records before seq 1");
     }
@@ -83,12 +89,39 @@ pub(crate) async fn chain(backend: &impl Backend, run: &RunId) -> Result<ChainRe
     Ok(check.finish(head))
 }
 
-type Head = (i64, Option<(u64, Sha256)>, i64);
+/// Starts after the archived records of a run. The record of the archive has to be the next one, and a checkpoint has to cover the
+/// last archived one, so that a changed database cannot declare records to be archived.
+async fn after_archive(backend: &impl Backend, run: &RunId, run_no: i64, seq: u64) -> Result<ChainCheck> {
+    let next = backend.fetch(AFTER_ARCHIVE, vec![run_no.into(), (seq + 1).into()], |row| row.text(0)).await?;
+    let archive = next.first().and_then(|text| archived_head(text)).filter(|(head_seq, _)| *head_seq == seq);
+    let Some((_, head_hash)) = archive else {
+        let mut check = ChainCheck::after_archive(run, seq, Sha256::ZERO);
+        check.fail("the record after the archived ones is not that of the archive");
+        return Ok(check);
+    };
+    let mut check = ChainCheck::after_archive(run, seq, head_hash);
+    let params = vec![run_no.into(), seq.into(), (&head_hash).into()];
+    if backend.fetch(IS_LEAF, params, |row| row.int(0)).await?.first() == Some(&0) {
+        check.fail("no checkpoint covers the archived records");
+    }
+    Ok(check)
+}
+
+/// Returns the `seq` and the hash of the last archived record, if `text` is the record of an archive.
+fn archived_head(text: &str) -> Option<(u64, Sha256)> {
+    let record: Record =
+        serde_json::from_str(text).ok().filter(|record: &Record| record.tool == model::ARCHIVE_TOOL)?;
+    let member = |name: &str| record.input.as_ref().and_then(|input| input.get(name));
+    let head_hash = Sha256::parse(member("headHash")?.as_str()?).ok()?;
+    Some((member("headSeq")?.as_u64()?, head_hash))
+}
+
+type Head = (i64, Option<(u64, Sha256)>, i64, Option<u64>);
 
 fn read_head(row: &dyn RowReader) -> Result<Head> {
     let head = row.maybe_int(1)?.zip(row.maybe_bytes(2)?);
     let head = head.map(|(seq, hash)| Ok::<_, LedgerError>((to_count(seq), rows::sha256(&hash)?))).transpose()?;
-    Ok((row.int(0)?, head, row.int(3)?))
+    Ok((row.int(0)?, head, row.int(3)?, row.maybe_int(4)?.map(to_count)))
 }
 
 /// Verifies the next page of records. Returns false if there are no more records or one is invalid.

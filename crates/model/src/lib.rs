@@ -48,9 +48,9 @@ pub use policy::{
     ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders, Trigger,
 };
 pub use record::{
-    ChainBreak, ChainCheck, ChainReport, CheckpointLeaf, Draft, EventKind, Evidence, MAX_EVENT_DATA_BYTES,
-    MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, MAX_SUMMARY_CHARS, MAX_UPLOAD_BYTES, Outcome, Record, RecordFile, Verdict,
-    redact_members, verify_chain,
+    ARCHIVE_TOOL, ChainBreak, ChainCheck, ChainReport, CheckpointLeaf, DeliveryState, Draft, EventKind, Evidence,
+    MAX_EVENT_DATA_BYTES, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, MAX_SUMMARY_CHARS, MAX_UPLOAD_BYTES, Outcome, Record,
+    RecordFile, Verdict, WebhookDelivery, WebhookEvent, WebhookMessage, redact_members, verify_chain,
 };
 pub use refusal::{Code, Conflict, ConflictRegion, Guide, NearestText, ProblemDetails, Refusal, Result};
 pub use run::*;

@@ -46,9 +46,17 @@ pub struct Operator {
     /// When its token expires, RFC 3339 UTC; missing if never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// When it was revoked, RFC 3339 UTC.
+    /// When it was revoked, RFC 3339 UTC. If another token replaces its token, the time from which this one is refused, which is
+    /// then its `expiresAt` too and may be in the future.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<String>,
+}
+
+impl Operator {
+    /// Whether its token is refused at any time. A replaced token is valid until it expires.
+    pub fn is_revoked(&self) -> bool {
+        self.revoked_at.is_some() && self.revoked_at != self.expires_at
+    }
 }
 
 /// An operator with the hash of its token.

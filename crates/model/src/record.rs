@@ -4,6 +4,7 @@ mod chain;
 mod checkpoint;
 mod draft;
 mod event;
+mod notification;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,10 @@ pub use event::{
     EventKind, MAX_EVENT_DATA_BYTES, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, MAX_SUMMARY_CHARS, MAX_UPLOAD_BYTES,
     redact_members,
 };
+pub use notification::{DeliveryState, WebhookDelivery, WebhookEvent, WebhookMessage};
+
+/// The tool in the record of a run's archive, the first one after the archived records.
+pub const ARCHIVE_TOOL: &str = "run.archive";
 
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]

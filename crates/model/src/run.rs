@@ -18,7 +18,7 @@ named_enum! {
         AwaitingApproval = "awaiting_approval",
         /// Mutations are refused; reads are available.
         Closed = "closed",
-        /// The files are deleted; the audit remains.
+        /// The files are deleted. The audit remains; if the run has an `archiveUri`, it is in that archive.
         Deleted = "deleted",
     }
 }
@@ -229,6 +229,15 @@ pub struct Run {
     /// When the run closes automatically.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
+    /// When the run was archived. Its state is `deleted` then, and its audit is in the archive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived_at: Option<String>,
+    /// The archive. `workspaced archive` verifies and reads it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(
+        example = "s3://archives/workspaced/issue-4711.9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08.tar"
+    )]
+    pub archive_uri: Option<String>,
     /// The commit that the run started from. Absent while the run is `preparing`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_commit: Option<String>,

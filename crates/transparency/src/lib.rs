@@ -35,8 +35,12 @@
 //! assert_eq!(key.verify(&new_note.replace("\n4\n", "\n5\n")), Err(NoteError::BadSignature));
 //! # Ok::<(), NoteError>(())
 //! ```
+//!
+//! A log may change its key. [`KeyHistory`] follows the signed statements about it from the key that the verifier keeps, and
+//! has the key for each tree size.
 
 mod checkpoint;
+mod key_change;
 mod leaf_check;
 mod log_file;
 mod merkle;
@@ -45,6 +49,7 @@ mod proof;
 mod proof_document;
 
 pub use checkpoint::Checkpoint;
+pub use key_change::{KeyChange, KeyChangeError, KeyHistory};
 pub use leaf_check::LeafCheck;
 pub use log_file::{CheckpointReader, LogEntry, LogTail};
 pub use merkle::{Frontier, Node, hash_checkpoint_leaf, hash_children, hash_leaf};

@@ -99,9 +99,14 @@ impl SignerKey {
     /// Signs the checkpoint of a tree. Returns the whole note.
     pub fn sign(&self, size: u64, root: Sha256) -> String {
         let text = Checkpoint { origin: self.name.clone(), size, root }.to_text();
+        format!("{text}\n{}", self.signature_line(&text))
+    }
+
+    /// Signs `text`. Returns the signature line with its line feed.
+    pub(crate) fn signature_line(&self, text: &str) -> String {
         let mut signature = self.verifier_key().id().to_be_bytes().to_vec();
         signature.extend(self.key.sign(text.as_bytes()).to_bytes());
-        format!("{text}\n{SIGNATURE_PREFIX}{} {}\n", self.name, STANDARD.encode(signature))
+        format!("{SIGNATURE_PREFIX}{} {}\n", self.name, STANDARD.encode(signature))
     }
 }
 
@@ -143,7 +148,7 @@ impl VerifierKey {
     }
 
     /// Returns the key ID: the first 4 bytes of a hash over name and key.
-    fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         let mut input = self.name.clone().into_bytes();
         input.extend([b'\n', ED25519]);
         input.extend(self.key.as_bytes());
@@ -159,14 +164,9 @@ impl VerifierKey {
     /// [`NoteError`] if the text is not a signed note, has no signature or an invalid one by this key, or is not a
     /// checkpoint of this key's origin.
     pub fn verify(&self, note: &str) -> Result<Checkpoint, NoteError> {
-        let malformed = NoteError::Malformed;
-        if note.len() > MAX_NOTE_BYTES || note.chars().any(|char| char.is_ascii_control() && char != '\n') {
-            return Err(malformed);
-        }
-        let (text, signatures) = note.rsplit_once("\n\n").ok_or(malformed)?;
-        let text = format!("{text}\n");
+        let (text, signatures) = split(note)?;
         let mut is_signed = false;
-        for line in signatures.strip_suffix('\n').ok_or(malformed)?.split('\n') {
+        for line in signatures.strip_suffix('\n').ok_or(NoteError::Malformed)?.split('\n') {
             is_signed |= self.has_signed(&text, line)?;
         }
         if !is_signed {
@@ -190,6 +190,25 @@ impl VerifierKey {
         let verified = self.key.verify_strict(text.as_bytes(), &signature);
         verified.map(|()| true).map_err(|_| NoteError::BadSignature)
     }
+}
+
+/// Splits a note into its text and its signature lines.
+fn split(note: &str) -> Result<(String, &str), NoteError> {
+    let malformed = NoteError::Malformed;
+    if note.len() > MAX_NOTE_BYTES || note.chars().any(|char| char.is_ascii_control() && char != '\n') {
+        return Err(malformed);
+    }
+    let (text, signatures) = note.rsplit_once("\n\n").ok_or(malformed)?;
+    Ok((format!("{text}\n"), signatures))
+}
+
+/// Returns the text of a note. No signature is verified.
+///
+/// # Errors
+///
+/// [`NoteError::Malformed`].
+pub(crate) fn text(note: &str) -> Result<String, NoteError> {
+    split(note).map(|(text, _)| text)
 }
 
 fn check_name(name: &str) -> Result<(), NoteError> {

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 pub(crate) use blobs::{Blobs, OpenBlobs};
 pub(crate) use cache::{BaseLru, FileChange};
 use cache::{BlobCache, DiffCache};
+pub(crate) use ignored_files::LIST_NAME as IGNORED_NAME;
 use manifest::{FileIndex, Head, Manifest};
 pub use read::BaseFile;
 

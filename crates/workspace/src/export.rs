@@ -1,5 +1,6 @@
 //! Exports of a run: the tree as tar.gz, and its changes as a git bundle.
 
+mod archive;
 mod bundle;
 #[cfg(test)]
 mod tests;
@@ -156,7 +157,7 @@ impl<W: Write> Export<'_, W> {
     }
 }
 
-fn header(entry_type: EntryType, mode: u32, size: u64) -> Header {
+pub(crate) fn header(entry_type: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(entry_type);
     header.set_mode(mode);
@@ -168,9 +169,9 @@ fn header(entry_type: EntryType, mode: u32, size: u64) -> Header {
 }
 
 /// A reader that fails if there are fewer bytes than promised.
-struct Exactly<R> {
-    from: R,
-    left: u64,
+pub(crate) struct Exactly<R> {
+    pub(crate) from: R,
+    pub(crate) left: u64,
 }
 
 impl<R: Read> Read for Exactly<R> {

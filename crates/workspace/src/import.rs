@@ -10,6 +10,7 @@ mod hard_links;
 mod quota;
 mod remove;
 mod reuse;
+mod run_copy;
 mod run_folders;
 mod staging;
 #[cfg(test)]
@@ -36,6 +37,7 @@ pub(crate) use bare::{make as make_bare, write_quoted};
 pub(crate) use git::FETCHED;
 pub use git::{GitCredential, GitToken};
 pub(crate) use remove::{all_in as remove_all_in, tree as remove_tree};
+pub use run_copy::{RunEntry, RunEntryKind, RunPart};
 pub use run_folders::RunFolder;
 pub(crate) use tracked::{folder_rules, is_folder_ignored};
 pub(crate) use writer::stays_inside;

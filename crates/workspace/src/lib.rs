@@ -35,8 +35,8 @@ pub use export::Bundle;
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
 pub use import::{
-    GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, RunFolder,
-    Workspaces,
+    GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, RunEntry,
+    RunEntryKind, RunFolder, RunPart, Workspaces,
 };
 pub use preview::Preview;
 pub use query::{

@@ -1,15 +1,23 @@
 //! The administration commands, which work on a data folder and its database without a running service.
 
+mod archive;
+mod backup;
 mod content_integrity;
+mod key;
 mod log_check;
 mod offline_run;
 mod operator;
 mod output;
 mod repair;
 mod replay;
+mod restore;
 mod verify;
 
+pub use archive::archive;
+pub use backup::backup;
+pub use key::key;
 pub use operator::operator;
 pub use repair::repair;
 pub use replay::replay;
+pub use restore::restore;
 pub use verify::verify;

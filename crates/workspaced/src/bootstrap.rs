@@ -9,21 +9,33 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::admission::idempotency::DerivationKey;
+use engine::admission::operators::{AUDIT, OPERATOR, OperatorIdentity};
 use engine::admission::tokens::{TokenSettings, Tokens};
 use engine::{Engine, reconcile};
 use ledger::{Ledger, LedgerError};
+use model::{OperatorName, Scope};
 use rustix::process::{Resource, Rlimit};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 use workspace::{ConfineGit, Workspaces};
 
+use crate::archives::{ArchiveStore, Archiver};
 use crate::bootstrap::error::StartError;
-use crate::config::{Config, ConfigError, Secret};
+use crate::config::http_limits::HttpLimits;
+use crate::config::{Config, ConfigError, Secret, TlsFiles};
 use crate::data_dir::{Continuity, DataDirLock, DiskProbe, leftovers, token_key};
+use crate::http::MetricsRoute;
+use crate::http::serve::tls::Certificate;
 use crate::sandbox::Confinement;
 use crate::service::Service;
+use crate::webhooks::Webhooks;
 use crate::{http, maintenance, signer, telemetry};
 
 /// Minimum time that background work gets to finish at shutdown, even if draining requests used up the drain timeout.
 const MIN_WORK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum concurrent connections to the listener for metrics. Scrapers and probes are few.
+const MAX_METRICS_CONNECTIONS: usize = 32;
 /// Maximum time for the final file sync and for closing the ledger.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -39,26 +51,36 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     let started = Instant::now();
-    telemetry::start_log(&config)?;
+    let traces = telemetry::start_log(&config)?;
     let database = if config.database_url.sqlite_file().is_some() { "sqlite" } else { "postgres" };
     telemetry::start_metrics(database);
     confinement.log();
     fit_to_open_files(&mut config, raise_open_files_limit());
     let lock = DataDirLock::take(&config.data_dir)?;
     let (service, first_token) = open_service(&config, &lock, confinement.git()).await?;
-    let listener = http::serve::listen(config.listen);
-    let listener = listener.map_err(|error| ConfigError(format!("--listen {}: {error}", config.listen)))?;
-    let address = listener.local_addr().map_err(|error| StartError::failed("--listen", &error))?;
-    let router = http::router(service.clone(), config.cors_origins.clone());
-    service.tasks.spawn(maintenance::run(service.clone()));
-    tracing::info!(start_millis = started.elapsed().as_millis(), "ready");
-    print_address(address, first_token.as_deref());
     let shutting_down = service.shutdown.clone();
-    let serving = http::serve::serve(listener, router, &config.http_limits, shutting_down.clone());
+    let certificate = config.tls.clone().map(|files| start_tls(files, &shutting_down)).transpose()?;
+    let (listener, address) = listen("listen", config.listen)?;
+    let metrics = config.metrics_listen.map(|address| listen("metrics-listen", address)).transpose()?;
+    let metrics_route = if metrics.is_some() { MetricsRoute::Separate } else { MetricsRoute::Included };
+    let router = http::router(service.clone(), config.cors_origins.clone(), metrics_route);
+    service.tasks.spawn(maintenance::run(service.clone()));
+    Webhooks::start(&service);
+    if let Some(archives) = &config.archives {
+        let store = ArchiveStore::open(&archives.to).map_err(|error| ConfigError(format!("--archive-to: {error}")))?;
+        let archiver = Archiver::new(service.clone(), store, archives.after, &config.data_dir);
+        service.tasks.spawn(archiver.run());
+    }
+    tracing::info!(start_millis = started.elapsed().as_millis(), "ready");
+    let scheme = if certificate.is_some() { "https" } else { "http" };
+    let serving_metrics = serve_metrics(metrics, &service, &config.http_limits);
+    print_address(scheme, address, first_token.as_deref());
+    let serving_api = http::serve::serve(listener, router, &config.http_limits, certificate, shutting_down.clone());
+    let serving = async { tokio::join!(serving_api, serving_metrics) };
     tokio::pin!(serving);
     let mut drain_until = Instant::now();
     tokio::select! {
-        () = &mut serving => {}
+        ((), ()) = &mut serving => {}
         () = shutdown => {
             tracing::info!("shutting down: waiting for requests in progress");
             shutting_down.cancel();
@@ -67,14 +89,52 @@ pub async fn serve(
         }
     }
     close(&service, drain_until.saturating_duration_since(Instant::now())).await;
+    if let Some(traces) = traces {
+        traces.close().await;
+    }
+    tracing::info!("shut down");
     Ok(())
 }
 
+/// Listens on `address`, the value of `--name`. Returns the address with its port, also if the system has chosen it.
+fn listen(name: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listener = http::serve::listen(address).map_err(|error| ConfigError(format!("--{name} {address}: {error}")))?;
+    let address = listener.local_addr().map_err(|error| StartError::failed(format!("--{name}"), &error))?;
+    Ok((listener, address))
+}
+
+/// Reads the certificate, and reads it again when it is replaced.
+fn start_tls(files: TlsFiles, shutdown: &CancellationToken) -> Result<Arc<Certificate>, StartError> {
+    let certificate = Arc::new(Certificate::load(files)?);
+    let hangups = signal(SignalKind::hangup()).map_err(|error| StartError::failed("signals", &error))?;
+    tokio::spawn(Arc::clone(&certificate).keep_current(hangups, shutdown.clone()));
+    Ok(certificate)
+}
+
+/// Serves the metrics on a listener of their own, if there is one, until the service shuts down. Its connections are not
+/// encrypted and not among `--max-connections`, so that metrics can be read while these are used up.
+async fn serve_metrics(listener: Option<(TcpListener, SocketAddr)>, service: &Service, limits: &HttpLimits) {
+    let Some((listener, address)) = listener else { return };
+    tracing::info!(%address, "metrics are served on a listener of their own");
+    let limits = HttpLimits { max_connections: MAX_METRICS_CONNECTIONS, ..limits.clone() };
+    http::serve::serve(listener, http::metrics_router(service.clone()), &limits, None, service.shutdown.clone()).await;
+}
+
 fn token_settings(config: &Config, derivation_key: DerivationKey) -> TokenSettings {
+    let mut operators = config.operators.clone();
+    let second = [
+        (config.operator_token.as_ref(), OPERATOR, Scope::Orchestrate),
+        (config.audit_token.as_ref(), AUDIT, Scope::Audit),
+    ];
+    for (secret, name, scope) in second {
+        let name = OperatorName::parse(name).ok();
+        let second = secret.and_then(Secret::second_sha256).zip(name);
+        operators.extend(second.map(|(hash, name)| OperatorIdentity::configured(name, [scope], hash)));
+    }
     TokenSettings {
         operator: config.operator_token.as_ref().map(Secret::sha256),
         audit: config.audit_token.as_ref().map(Secret::sha256),
-        operators: config.operators.clone(),
+        operators,
         failures_per_minute: config.http_limits.auth_failures_per_minute,
         derivation_key,
     }
@@ -86,9 +146,11 @@ async fn open_service(
     lock: &DataDirLock,
     git: Option<Arc<dyn ConfineGit>>,
 ) -> Result<(Service, Option<String>), StartError> {
-    let ledger = ledger::open(&config.database_url.0).await?;
+    let ledger = config.database_url.open().await?;
     lock.bind(ledger.as_ref()).await?;
     let continuity = lock.take_over(ledger.as_ref()).await?;
+    // Before anything that a webhook is notified of.
+    let webhooks = Webhooks::open(&config.webhooks, ledger.as_ref()).await?;
     let derivation_key = token_key::load_or_create(&config.data_dir)?;
     let (tokens, first_token) = Tokens::load(token_settings(config, derivation_key), ledger.as_ref()).await?;
     let checkpoints = signer::start(&config.checkpoints, Arc::clone(&ledger), lock.note()).await?;
@@ -109,7 +171,7 @@ async fn open_service(
     let engine = Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, tokens, totals);
     let disk = DiskProbe::open(&config.data_dir, config.disk_reserve_bytes);
     let disk = disk.map_err(|error| StartError::data_dir(&error))?;
-    let service = Service::new(engine, checkpoints, config.http_limits.clone(), config.protect_metrics, disk);
+    let service = Service::new(engine, checkpoints, config.http_limits.clone(), config.protect_metrics, disk, webhooks);
     let closed = service.close_interrupted_imports().await;
     let closed = closed.map_err(|error| StartError::failed("interrupted imports", &error))?;
     if closed > 0 {
@@ -178,7 +240,6 @@ async fn close(service: &Service, timeout: Duration) {
     if tokio::time::timeout(CLOSE_TIMEOUT, closed).await.is_err() {
         tracing::warn!("unsynced files are left to recovery at the next start");
     }
-    tracing::info!("shut down");
 }
 
 /// Raises the limit of open files to its maximum and returns it, or `None` if there is no limit.
@@ -217,10 +278,10 @@ fn fit_to_open_files(config: &mut Config, max_open_files: Option<u64>) {
 }
 
 /// Prints the address of the service; at the first start also the operator token, with commands to try.
-fn print_address(address: SocketAddr, first_token: Option<&str>) {
+fn print_address(scheme: &str, address: SocketAddr, first_token: Option<&str>) {
     let mut text = String::new();
     if let Some(token) = first_token {
-        let url = format!("http://{}", reachable(address));
+        let url = format!("{scheme}://{}", reachable(address));
         text = format!(
             "operator token, shown this once: {token}\n\n\
              curl -sS {url}/v1/runs -H 'Authorization: Bearer {token}' -H 'Content-Type: application/json' \
@@ -232,7 +293,7 @@ fn print_address(address: SocketAddr, first_token: Option<&str>) {
         );
     }
     let mut out = io::stdout().lock();
-    if writeln!(out, "{text}listening on http://{address}").and_then(|()| out.flush()).is_err() {
+    if writeln!(out, "{text}listening on {scheme}://{address}").and_then(|()| out.flush()).is_err() {
         tracing::warn!("failed to print the address: standard output is closed");
     }
 }

@@ -28,10 +28,18 @@ pub(crate) const PAGE: u32 = 500;
 pub(crate) struct Checkpoints {
     ledger: Arc<dyn Ledger>,
     state: watch::Receiver<CheckpointState>,
-    /// The public key, as text.
-    verifier_key: String,
+    keys: PublicKeys,
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What a verifier has to know of the keys. It does not change while the process runs.
+#[derive(Debug)]
+pub(crate) struct PublicKeys {
+    /// The public key, as text.
+    pub(crate) verifier_key: String,
+    /// The statements about changes of the key, in order.
+    pub(crate) statements: Vec<String>,
 }
 
 /// What is published.
@@ -63,11 +71,11 @@ impl Checkpoints {
     pub(crate) fn new(
         ledger: Arc<dyn Ledger>,
         state: watch::Receiver<CheckpointState>,
-        verifier_key: String,
+        keys: PublicKeys,
         stop: CancellationToken,
         task: JoinHandle<()>,
     ) -> Self {
-        Self { ledger, state, verifier_key, stop, task: Mutex::new(Some(task)) }
+        Self { ledger, state, keys, stop, task: Mutex::new(Some(task)) }
     }
 
     /// Returns whether the database contradicts the checkpoints.
@@ -104,7 +112,12 @@ impl Checkpoints {
 
     /// Returns the public key as text.
     pub(crate) fn verifier_key(&self) -> &str {
-        &self.verifier_key
+        &self.keys.verifier_key
+    }
+
+    /// Returns the statements about changes of the key, in order.
+    pub(crate) fn key_changes(&self) -> &[String] {
+        &self.keys.statements
     }
 
     /// Signs the last checkpoint, then ends the task.

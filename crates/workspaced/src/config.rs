@@ -6,6 +6,9 @@
     reason = "settings contain paths and come from files; files of the service itself are not opened here"
 )]
 
+mod archive;
+mod archive_command;
+mod backup;
 mod checkpoints;
 mod cli;
 mod cors;
@@ -13,14 +16,17 @@ mod database_url;
 mod error;
 mod git_credentials;
 pub(crate) mod http_limits;
+mod keys;
 mod limits;
 mod offline;
 mod operators;
 mod range;
 mod secret;
 mod settings;
+mod transport;
+mod webhooks;
 
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use axum::http::HeaderValue;
@@ -29,22 +35,34 @@ use engine::limits::Limits;
 use model::Profiles;
 use workspace::GitCredential;
 
+pub use self::archive_command::{ArchiveAction, ArchiveArgs, ArchiveCommandConfig};
+pub use self::backup::{BackupArgs, BackupConfig, RestoreArgs, RestoreConfig};
 pub use self::cli::{Args, Command, OpenApiArgs, OpenApiVersion, ServeArgs};
 pub use self::error::ConfigError;
+pub use self::keys::{KeyArgs, KeyConfig};
 pub use self::offline::{Accept, RepairArgs, RepairConfig, ReplayArgs, ReplayConfig, VerifyArgs, VerifyConfig};
 pub use self::operators::{OperatorAction, OperatorArgs, OperatorConfig};
 pub use self::settings::{LogFormat, SandboxMode};
 
+pub(crate) use self::archive::{ArchiveConfig, ArchiveTarget};
 pub(crate) use self::checkpoints::CheckpointConfig;
 pub(crate) use self::database_url::DatabaseUrl;
 use self::http_limits::HttpLimits;
 pub(crate) use self::secret::Secret;
 use self::settings::Settings;
+pub(crate) use self::transport::{OtlpConfig, TlsFiles};
+pub(crate) use self::webhooks::WebhookConfig;
 
 /// The checked settings of `serve`.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) listen: SocketAddr,
+    /// Where the metrics are served if not on `listen`.
+    pub(crate) metrics_listen: Option<SocketAddr>,
+    /// The certificate; `None` for plain HTTP.
+    pub(crate) tls: Option<TlsFiles>,
+    /// Where spans are sent; `None` for nowhere.
+    pub(crate) otlp: Option<OtlpConfig>,
     pub(crate) data_dir: PathBuf,
     pub(crate) database_url: DatabaseUrl,
     pub(crate) import_roots: Vec<PathBuf>,
@@ -52,6 +70,8 @@ pub struct Config {
     pub(crate) git_allow_hosts: Vec<String>,
     /// Credentials that git sources may name.
     pub(crate) git_credentials: Vec<GitCredential>,
+    /// Where messages about events are sent.
+    pub(crate) webhooks: Vec<WebhookConfig>,
     /// Origins of web pages whose scripts may call the service.
     pub(crate) cors_origins: Vec<HeaderValue>,
     pub(crate) profiles: Profiles,
@@ -64,6 +84,8 @@ pub struct Config {
     pub(crate) log_format: LogFormat,
     pub(crate) log: String,
     pub(crate) checkpoints: CheckpointConfig,
+    /// When and where closed runs are archived; `None` if they stay.
+    pub(crate) archives: Option<ArchiveConfig>,
     pub(crate) sandbox: SandboxMode,
     pub(crate) external_paths: ExternalPaths,
     pub(crate) http_limits: HttpLimits,
@@ -87,7 +109,7 @@ impl Config {
         let operator_token = Secret::from_env("WORKSPACED_OPERATOR_TOKEN", env)?;
         let audit_token = Secret::from_env("WORKSPACED_AUDIT_TOKEN", env)?;
         if let (Some(operator), Some(audit)) = (&operator_token, &audit_token)
-            && operator.sha256() == audit.sha256()
+            && (operator.has(audit.sha256()) || audit.second_sha256().is_some_and(|second| operator.has(second)))
         {
             return Err(ConfigError("WORKSPACED_OPERATOR_TOKEN and WORKSPACED_AUDIT_TOKEN must differ".to_owned()));
         }
@@ -97,7 +119,16 @@ impl Config {
             limits: limits::limits(&settings, http_limits.max_body_bytes)?,
             http_limits,
             checkpoints: CheckpointConfig::check(&settings, &data_dir, env)?,
-            listen: listen(settings.listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
+            archives: ArchiveConfig::check(&settings)?,
+            listen: transport::address("listen", settings.listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
+            metrics_listen: settings
+                .metrics_listen
+                .as_deref()
+                .filter(|raw| !raw.is_empty())
+                .map(|raw| transport::address("metrics-listen", raw))
+                .transpose()?,
+            tls: TlsFiles::check(&settings)?,
+            otlp: OtlpConfig::check(&settings, env)?,
             sandbox: settings.sandbox.unwrap_or(SandboxMode::Auto),
             external_paths: ExternalPaths::of(&database_url, env),
             database_url,
@@ -105,6 +136,7 @@ impl Config {
             import_roots: import_roots(settings.import_roots.unwrap_or_default())?,
             git_allow_hosts: git_allow_hosts(settings.git_allow_hosts.unwrap_or_default())?,
             git_credentials: git_credentials::check(settings.git_credential.unwrap_or_default(), env)?,
+            webhooks: webhooks::check(settings.webhook.unwrap_or_default(), env)?,
             cors_origins: cors::origins(settings.cors_origins.unwrap_or_default())?,
             profiles: profiles(settings.profiles.as_deref())?,
             operators: operators::check(settings.operator.unwrap_or_default(), &[&operator_token, &audit_token])?,
@@ -135,22 +167,23 @@ impl ExternalPaths {
         let certificates = ["SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"].into_iter().flat_map(paths).collect();
         let mut database = Vec::new();
         if database_url.sqlite_file().is_none() {
+            // The folder: the file is read again after the password was changed, and is often replaced by another one.
+            database.extend(database_url.file.as_deref().map(|file| match file.parent() {
+                Some(folder) if folder.as_os_str().is_empty() => PathBuf::from("."),
+                Some(folder) if folder.parent().is_some() => folder.to_owned(),
+                // Never the root folder.
+                _ => file.to_owned(),
+            }));
             let variables = ["PGPASSFILE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY"];
             database.extend(variables.into_iter().flat_map(paths));
             database.extend(paths("HOME").into_iter().map(|home| home.join(".pgpass")));
             database.push(PathBuf::from("/etc/passwd"));
-            let parameters = database_url.0.split_once('?').map_or("", |(_, parameters)| parameters).split('&');
+            let parameters = database_url.url.split_once('?').map_or("", |(_, parameters)| parameters).split('&');
             let named = parameters.filter_map(|pair| pair.split_once('=')).filter(|(name, _)| name.starts_with("ssl"));
             database.extend(named.map(|(_, value)| PathBuf::from(value)).filter(|path| path.is_absolute()));
         }
         Self { programs: paths("PATH"), certificates, database }
     }
-}
-
-fn listen(raw: &str) -> Result<SocketAddr, ConfigError> {
-    let bad = |why: String| ConfigError(format!("--listen `{raw}`: {why}"));
-    let mut found = raw.to_socket_addrs().map_err(|error| bad(error.to_string()))?;
-    found.next().ok_or_else(|| bad("no such address".to_owned()))
 }
 
 fn import_roots(given: Vec<PathBuf>) -> Result<Vec<PathBuf>, ConfigError> {

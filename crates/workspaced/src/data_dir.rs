@@ -8,4 +8,4 @@ pub(crate) mod token_key;
 
 pub(crate) use self::disk::DiskProbe;
 pub(crate) use self::instance::Continuity;
-pub(crate) use self::lock::{DataDirLock, InstanceNoteFile};
+pub(crate) use self::lock::{DataDirLock, IDENTITY, InstanceNoteFile, check_identity};

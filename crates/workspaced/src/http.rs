@@ -3,7 +3,7 @@
 mod approvals;
 mod audit;
 mod auth;
-mod conventions;
+pub(crate) mod conventions;
 mod dashboard;
 mod events;
 mod extract;
@@ -42,8 +42,22 @@ use crate::http::extract::json_text;
 use crate::http::problem::Problem;
 use crate::service::Service;
 
-/// Returns every documented route. [`openapi`] documents the route of the tools, from their catalogue.
+/// Whether the listener of the API serves the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MetricsRoute {
+    /// It does.
+    Included,
+    /// They have a listener of their own.
+    Separate,
+}
+
+/// Returns every documented route.
 fn routes() -> OpenApiRouter<Service> {
+    routes_without_metrics().routes(routes!(health::metrics))
+}
+
+/// Returns the routes that are not for metrics alone. [`openapi`] documents the route of the tools, from their catalogue.
+fn routes_without_metrics() -> OpenApiRouter<Service> {
     OpenApiRouter::default()
         .routes(routes!(runs::create_run, runs::list_runs))
         .routes(routes!(runs::get_run, runs::update_run, runs::delete_run))
@@ -55,6 +69,10 @@ fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(runs::revoke_token))
         .routes(routes!(operators::create_operator, operators::list_operators))
         .routes(routes!(operators::get_operator, operators::revoke_operator))
+        .routes(routes!(operators::rotate_operator_token))
+        .routes(routes!(operators::webhooks::list_webhooks))
+        .routes(routes!(operators::webhooks::list_deliveries))
+        .routes(routes!(operators::webhooks::redeliver))
         .routes(routes!(approvals::list_approvals))
         .routes(routes!(approvals::get_approval))
         .routes(routes!(approvals::approve))
@@ -69,6 +87,7 @@ fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(audit::report::get_report))
         .routes(routes!(audit::checkpoints::get_checkpoint))
         .routes(routes!(audit::checkpoints::get_checkpoint_key))
+        .routes(routes!(audit::checkpoints::get_checkpoint_key_changes))
         .routes(routes!(audit::checkpoints::prove_consistency))
         .routes(routes!(audit::checkpoints::prove_inclusion))
         .routes(routes!(events::append_event))
@@ -84,14 +103,39 @@ fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(files::drift::get_drift))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
-        .routes(routes!(health::metrics))
         .routes(routes!(problem::pages::list_problems))
         .routes(routes!(problem::pages::get_problem))
         .routes(routes!(get_openapi))
 }
 
 /// Returns the router of the whole service. Scripts on pages of `cors_origins` may call it.
-pub(crate) fn router(service: Service, cors_origins: Vec<HeaderValue>) -> Router {
+pub(crate) fn router(service: Service, cors_origins: Vec<HeaderValue>, metrics: MetricsRoute) -> Router {
+    let documented = match metrics {
+        MetricsRoute::Included => routes(),
+        MetricsRoute::Separate => routes_without_metrics(),
+    };
+    let (api, _document) = documented.split_for_parts();
+    let pages = health::docs().merge(dashboard::routes());
+    let router = around(api, pages, service);
+    if cors_origins.is_empty() {
+        return router;
+    }
+    // Preflight requests do not reach the routes.
+    router.layer(cors::layer(cors_origins)).layer(from_fn(request_ids::ensure))
+}
+
+/// Returns the router of the listener for metrics: they and the state of the service, nothing else.
+pub(crate) fn metrics_router(service: Service) -> Router {
+    let routes = OpenApiRouter::default()
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics));
+    let (api, _document) = routes.split_for_parts();
+    around(api, Router::new(), service)
+}
+
+/// Puts what happens around every request around `api` and `pages`.
+fn around(api: Router<Service>, pages: Router<Service>, service: Service) -> Router {
     // Applied as one layer, since each layer of a router boxes the future of every request.
     let around_all = ServiceBuilder::new()
         .map_request(request_ids::identify)
@@ -112,18 +156,11 @@ pub(crate) fn router(service: Service, cors_origins: Vec<HeaderValue>) -> Router
         .layer(SetResponseHeaderLayer::overriding(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")))
         .layer(SetResponseHeaderLayer::if_not_present(header::CACHE_CONTROL, HeaderValue::from_static("no-store")))
         .layer(around_all.clone());
-    let (api, _document) = routes().split_for_parts();
-    let router = api
-        .fallback(async || Problem::no_route())
+    api.fallback(async || Problem::no_route())
         .method_not_allowed_fallback(async || Problem::no_method())
         .layer(around_api)
-        .merge(health::docs().merge(dashboard::routes()).layer(around_all))
-        .with_state(service);
-    if cors_origins.is_empty() {
-        return router;
-    }
-    // Preflight requests do not reach the routes.
-    router.layer(cors::layer(cors_origins)).layer(from_fn(request_ids::ensure))
+        .merge(pages.layer(around_all))
+        .with_state(service)
 }
 
 /// Returns the OpenAPI document of a version, indented.

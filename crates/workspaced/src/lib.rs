@@ -4,6 +4,7 @@
 
 mod admin;
 mod answer_memory;
+mod archives;
 mod bootstrap;
 mod checkpoints;
 mod cli;
@@ -15,10 +16,11 @@ mod sandbox;
 mod service;
 mod signer;
 mod telemetry;
+mod webhooks;
 
 use engine::CallError;
 
-pub use admin::{operator, repair, replay, verify};
+pub use admin::{archive, backup, key, operator, repair, replay, restore, verify};
 pub use bootstrap::error::StartError;
 pub use bootstrap::serve;
 pub use cli::run as run_client;

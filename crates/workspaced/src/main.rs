@@ -55,6 +55,19 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
         }),
         Command::Replay(args) => Ok(success_if(block_on(workspaced::replay(args.check()?))??)),
         Command::Repair(args) => Ok(success_if(block_on(workspaced::repair(args.check()?))??)),
+        Command::Backup(args) => Ok(success_if(block_on(workspaced::backup(args.check()?))??)),
+        Command::Restore(args) => Ok(success_if(block_on(workspaced::restore(args.check()?))??)),
+        // Exit code 1 means an invalid archive; 2, that the archives could not be verified.
+        Command::Archive(args) => Ok(match block_on(workspaced::archive(args.check()?))? {
+            Ok(is_valid) => success_if(is_valid),
+            Err(error) => fail(&error.to_string(), 2),
+        }),
+        Command::Key(args) => {
+            #[expect(clippy::disallowed_methods, reason = "settings are read from the environment here")]
+            let config = args.check(&|name| std::env::var(name).ok())?;
+            block_on(workspaced::key(config))??;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Operator(args) => {
             block_on(workspaced::operator(args.check()?))??;
             Ok(ExitCode::SUCCESS)

@@ -20,8 +20,10 @@ const TRIM_TICKS: u32 = 5;
 const EXPIRY_TICKS: u32 = 15;
 /// Ticks between two updates of the gauges that need the database.
 const GAUGE_TICKS: u32 = 15;
-/// Ticks between two deletions of expired answers under idempotency keys.
+/// Ticks between two deletions of expired answers under idempotency keys, and of old deliveries of webhooks.
 const ANSWER_TICKS: u32 = 3600;
+/// How long deliveries that have ended are kept, in seconds.
+const KEPT_SECONDS: i64 = 7 * 24 * 3600;
 /// Expired approvals per query.
 const PAGE: u32 = 500;
 
@@ -57,6 +59,11 @@ pub(crate) async fn run(service: Service) {
             && let Err(error) = service.ledger.delete_expired_answers(&clock::latest()).await
         {
             tracing::warn!(error = &error as &dyn Error, "failed to delete expired answers under idempotency keys");
+        }
+        if ticks.is_multiple_of(ANSWER_TICKS)
+            && let Err(error) = service.ledger.prune_deliveries(&clock::now_plus(-KEPT_SECONDS)).await
+        {
+            tracing::warn!(error = &error as &dyn Error, "failed to delete old deliveries of webhooks");
         }
         ticks = ticks.wrapping_add(1);
     }

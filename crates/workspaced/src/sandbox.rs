@@ -14,7 +14,8 @@ use landlock::{
 use rustix::fs::Mode;
 use workspace::{ConfineGit, GitAccess, GitCredential};
 
-use crate::config::{Config, ConfigError, SandboxMode};
+use crate::config::{ArchiveConfig, ArchiveTarget, Config, ConfigError, SandboxMode, TlsFiles};
+use crate::signer::key;
 
 /// The newest supported Landlock version. An older kernel enforces the rights that it knows.
 const RIGHTS: ABI = ABI::V6;
@@ -198,19 +199,32 @@ impl AllowedPaths {
             or_current_dir(&mut folder);
             folder
         }));
+        if let Some(ArchiveConfig { to: ArchiveTarget::Folder(folder), .. }) = &config.archives {
+            read_write.push(folder.clone());
+        }
         let key_file = &config.checkpoints.key_file;
         let mut read = config.import_roots.clone();
         // The folder: a token file is often replaced by another one.
         let token_files = config.git_credentials.iter().filter_map(GitCredential::token_file);
         read.extend(token_files.filter_map(Path::parent).map(Path::to_owned));
-        if key_file.is_file() {
+        if key_file.is_file() && !key::next_file(key_file).is_file() {
             read.push(key_file.clone());
         } else {
-            // The first start creates it.
+            // The first start creates it, and a start after an interrupted rotation replaces it.
             read_write.extend(key_file.parent().map(Path::to_owned).map(|mut folder| {
                 or_current_dir(&mut folder);
                 folder
             }));
+        }
+        for file in config.tls.iter().flat_map(TlsFiles::all) {
+            // The folders, since a renewal replaces the files; also that of the file that a link leads to.
+            let real = file.canonicalize().ok();
+            for mut folder in
+                [Some(file), real.as_ref()].into_iter().flatten().filter_map(|file| file.parent()).map(Path::to_owned)
+            {
+                or_current_dir(&mut folder);
+                read.push(folder);
+            }
         }
         read.extend(CONFIGURATION.map(PathBuf::from));
         read.extend(config.external_paths.database.iter().chain(&config.external_paths.certificates).cloned());
@@ -240,8 +254,8 @@ impl AllowedPaths {
         let is_root = |folder: &PathBuf| folder.canonicalize().is_ok_and(|real| real.parent().is_none());
         if self.read_write.iter().chain(&self.read).any(is_root) {
             return Err(ConfigError(
-                "the root folder `/` cannot be a data folder, an import root, or the folder of the database or of the \
-                 checkpoint file: use a folder of its own, or start with --sandbox off"
+                "the root folder `/` cannot be a data folder, an import root, or the folder of the database, of the \
+                 checkpoint file or of the certificate: use a folder of its own, or start with --sandbox off"
                     .to_owned(),
             ));
         }

@@ -10,6 +10,7 @@ use crate::checkpoints::Checkpoints;
 use crate::config::http_limits::HttpLimits;
 use crate::data_dir::DiskProbe;
 use crate::http::mcp::cancellations::Cancellations;
+use crate::webhooks::Webhooks;
 
 pub(crate) use engine::engine::*;
 
@@ -36,6 +37,8 @@ pub(crate) struct State {
     pub(crate) answer_memory: AnswerMemory,
     /// Memory for answers to callers without a token: a quarter as much.
     pub(crate) open_answer_memory: AnswerMemory,
+    /// The receivers of messages about events.
+    pub(crate) webhooks: Webhooks,
     /// Requests of the Model Context Protocol that are under way.
     pub(crate) cancellations: Cancellations,
 }
@@ -56,6 +59,7 @@ impl Service {
         http_limits: HttpLimits,
         protect_metrics: bool,
         disk: DiskProbe,
+        webhooks: Webhooks,
     ) -> Self {
         let bytes = http_limits.max_answer_memory_bytes;
         let state = State {
@@ -65,6 +69,7 @@ impl Service {
             disk: Arc::new(disk),
             answer_memory: AnswerMemory::new(bytes),
             open_answer_memory: AnswerMemory::new(bytes / 4),
+            webhooks,
             cancellations: Cancellations::default(),
         };
         Self { engine, state: Arc::new(state) }

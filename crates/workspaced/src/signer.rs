@@ -8,24 +8,33 @@
 
 pub(crate) mod file;
 pub(crate) mod key;
+pub(crate) mod key_changes;
+mod rotate;
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::clock;
 use ledger::{AdvancedHead, Ledger, LedgerError, NewCheckpoint, StoredCheckpoint};
-use model::Sha256;
+use model::{Sha256, WebhookMessage};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use transparency::{Frontier, LogTail, NoteError, SignerKey, hash_checkpoint_leaf};
+use transparency::{
+    Frontier, KeyChange, KeyChangeError, KeyHistory, LogTail, NoteError, SignerKey, hash_checkpoint_leaf,
+};
 
 use self::file::CheckpointFile;
+use self::key::KeyInForce;
+use self::key_changes::FilePosition;
 use crate::bootstrap::error::StartError;
-use crate::checkpoints::{CheckpointState, Checkpoints, PAGE, SignedCheckpoint, load_frontier};
+use crate::checkpoints::{CheckpointState, Checkpoints, PAGE, PublicKeys, SignedCheckpoint, load_frontier};
 use crate::config::{CheckpointConfig, ConfigError};
 use crate::data_dir::InstanceNoteFile;
+
+pub(crate) use self::rotate::{Rotation, rotate};
 
 /// Records that one checkpoint covers at most, so that its transaction is short. More records get further checkpoints.
 const MAX_RECORDS: i64 = 2000;
@@ -43,24 +52,19 @@ pub(crate) async fn start(
     instance_note: InstanceNoteFile,
 ) -> Result<Checkpoints, StartError> {
     let latest = ledger.latest_checkpoint().await.map_err(|error| StartError::failed("the database", &error))?;
-    let key = key::load_or_create(config, latest.is_some())?;
+    let statements = key_changes::load(ledger.as_ref()).await?;
+    let KeyInForce { key, was_interrupted } = key::load_or_create(config, latest.is_some(), &statements)?;
+    if was_interrupted {
+        tracing::warn!("completed a change of the key that signs checkpoints, which was interrupted");
+    }
     let verifier_key = key.verifier_key().to_text();
     let (publisher, published) = watch::channel(CheckpointState::Empty);
-    let mut signer = Signer {
-        key,
-        path: config.file.clone(),
-        instance_note,
-        renews_file: config.renew_file,
-        interval: config.every,
-        max_uncovered: config.records,
-        ledger: Arc::clone(&ledger),
-        publisher,
-        tree: None,
-    };
+    let mut signer = Signer::new(config, key, Arc::clone(&ledger), instance_note, publisher);
     signer.resume().await?;
     let stop = CancellationToken::new();
     let task = tokio::spawn(signer.run(stop.clone()));
-    Ok(Checkpoints::new(ledger, published, verifier_key, stop, task))
+    let keys = PublicKeys { verifier_key, statements };
+    Ok(Checkpoints::new(ledger, published, keys, stop, task))
 }
 
 struct Signer {
@@ -108,6 +112,26 @@ enum SignError {
 }
 
 impl Signer {
+    fn new(
+        config: &CheckpointConfig,
+        key: SignerKey,
+        ledger: Arc<dyn Ledger>,
+        instance_note: InstanceNoteFile,
+        publisher: watch::Sender<CheckpointState>,
+    ) -> Self {
+        Self {
+            key,
+            path: config.file.clone(),
+            instance_note,
+            renews_file: config.renew_file,
+            interval: config.every,
+            max_uncovered: config.records,
+            ledger,
+            publisher,
+            tree: None,
+        }
+    }
+
     /// Loads the state that an earlier process left, and completes the file.
     ///
     /// # Errors
@@ -116,18 +140,28 @@ impl Signer {
     async fn resume(&mut self) -> Result<(), StartError> {
         match self.load().await {
             Ok(tree) => self.tree = Some(tree),
-            Err(SignError::Contradiction(why)) => self.halt(&why),
-            Err(SignError::FileIncomplete(why)) => return Err(ConfigError(why).into()),
-            Err(SignError::Ledger(error)) => return Err(StartError::failed("the database", &error)),
-            Err(SignError::File(error) | SignError::InstanceNote(error)) => {
-                return Err(StartError::failed(format!("--checkpoint-file {}", self.path.display()), &error));
-            }
-            Err(error @ SignError::OtherKey) => {
-                let hint = "put the key back, or start with a new database and a new file";
-                return Err(ConfigError(format!("--checkpoint-origin or checkpoint.key: {error}; {hint}")).into());
-            }
+            Err(SignError::Contradiction(why)) => self.halt(&why).await,
+            Err(error) => return Err(self.start_error(error)),
         }
         Ok(())
+    }
+
+    /// Returns why a command that needs the log fails.
+    fn start_error(&self, error: SignError) -> StartError {
+        match error {
+            SignError::FileIncomplete(why) => ConfigError(why).into(),
+            SignError::Contradiction(why) => {
+                ConfigError(format!("{why}; run `workspaced verify` to see what is wrong")).into()
+            }
+            SignError::Ledger(error) => StartError::failed("the database", &error),
+            SignError::File(error) | SignError::InstanceNote(error) => {
+                StartError::failed(format!("--checkpoint-file {}", self.path.display()), &error)
+            }
+            SignError::OtherKey => {
+                let hint = "put the key back, or start with a new database and a new file";
+                ConfigError(format!("--checkpoint-origin or checkpoint.key: {error}; {hint}")).into()
+            }
+        }
     }
 
     /// Signs until `stop` is cancelled, and once more then.
@@ -140,7 +174,7 @@ impl Signer {
             let is_last = stop.is_cancelled();
             match self.cover_all().await {
                 Ok(()) => {}
-                Err(SignError::Contradiction(why) | SignError::FileIncomplete(why)) => self.halt(&why),
+                Err(SignError::Contradiction(why) | SignError::FileIncomplete(why)) => self.halt(&why).await,
                 Err(error) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "no checkpoint could be signed");
                 }
@@ -156,10 +190,14 @@ impl Signer {
     }
 
     /// Stops signing: another checkpoint would contradict what was signed before.
-    fn halt(&mut self, why: &str) {
+    async fn halt(&mut self, why: &str) {
         tracing::error!(why, "no checkpoints are signed any more; run `workspaced verify` to see what is wrong");
         self.tree = None;
         self.publisher.send_replace(CheckpointState::Halted);
+        if let Err(error) = self.ledger.notify(&WebhookMessage::signing_stopped(&clock::now())).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "webhooks could not be notified that signing has stopped");
+        }
     }
 
     /// Waits until there are uncovered records, and then until there are enough of them or the interval is over.
@@ -231,11 +269,18 @@ impl Signer {
     /// Loads the tree, completes the file and publishes the newest checkpoint.
     async fn load(&self) -> Result<Tree, SignError> {
         let latest = self.ledger.latest_checkpoint().await?;
+        let statements = key_changes::load(self.ledger.as_ref()).await?;
+        let keys = KeyHistory::follow(self.key.verifier_key(), statements.iter().map(String::as_str));
+        let keys = keys.map_err(|error| SignError::Contradiction(format!("the changes of the key: {error}")))?;
         let frontier = match &latest {
             None => Frontier::default(),
-            Some(latest) => self.load_signed(latest).await?,
+            Some(latest) => self.load_signed(latest, &keys).await?,
         };
-        let file = self.complete_file(frontier.size()).await?;
+        if keys.changes().last().is_some_and(|last| last.checkpoint.size > frontier.size()) {
+            let why = "checkpoints from before a change of the key are missing in the database";
+            return Err(SignError::Contradiction(why.to_owned()));
+        }
+        let file = self.complete_file(frontier.size(), &keys, &statements).await?;
         let position = latest.as_ref().map_or(0, |latest| latest.position);
         let newest = *self.ledger.newest_position().borrow();
         if newest < position {
@@ -248,9 +293,9 @@ impl Signer {
     }
 
     /// Loads the frontier of the tree that was signed last. Computes it from the leaves if nodes are missing or changed.
-    async fn load_signed(&self, latest: &StoredCheckpoint) -> Result<Frontier, SignError> {
-        let signed = self.key.verifier_key().verify(&latest.note).map_err(|error| match error {
-            NoteError::NotSigned | NoteError::OtherOrigin => SignError::OtherKey,
+    async fn load_signed(&self, latest: &StoredCheckpoint, keys: &KeyHistory) -> Result<Frontier, SignError> {
+        let signed = keys.verify(&latest.note).map_err(|error| match error {
+            KeyChangeError::Note(NoteError::NotSigned | NoteError::OtherOrigin) => SignError::OtherKey,
             error => SignError::Contradiction(format!("the newest checkpoint in the database: {error}")),
         })?;
         let is_signed = |frontier: &Frontier| frontier.size() == signed.size && frontier.root() == signed.root;
@@ -283,21 +328,30 @@ impl Signer {
         Ok(frontier)
     }
 
-    /// Opens the file and appends the checkpoints over up to `size` leaves that it lacks.
-    async fn complete_file(&self, size: u64) -> Result<CheckpointFile, SignError> {
+    /// Opens the file and appends the checkpoints over up to `size` leaves, and the statements, that it lacks.
+    async fn complete_file(
+        &self,
+        size: u64,
+        keys: &KeyHistory,
+        statements: &[String],
+    ) -> Result<CheckpointFile, SignError> {
         let (path, origin) = (self.path.clone(), self.key.verifier_key().name().to_owned());
         let opened = tokio::task::spawn_blocking(move || CheckpointFile::open(&path, &origin)).await;
         let (mut file, LogTail { last_note, partial_bytes }) = opened.map_err(io::Error::other)??;
         if partial_bytes > 0 {
             tracing::warn!(bytes = partial_bytes, "a partial entry at the end of the checkpoint file was cut off");
         }
-        let mut file_size = self.size_in_file(last_note, size).await?;
+        let mut position = self.position_in_file(last_note, size, keys, statements).await?;
         let mut added = 0;
-        while file_size < size {
-            let missing = self.ledger.checkpoints(file_size, PAGE).await?;
-            let Some(newest) = missing.last() else { break };
-            (file_size, added) = (newest.size, added + missing.len());
-            // A process that was killed leaves out one checkpoint at most.
+        loop {
+            let checkpoints = self.ledger.checkpoints(position.size, PAGE).await?;
+            let missing = position.next_notes(checkpoints, statements);
+            let missing = missing.map_err(|error| SignError::Contradiction(error.to_string()))?;
+            if missing.is_empty() {
+                break;
+            }
+            added += missing.len();
+            // A process that was killed leaves out one entry at most.
             if added > 1 && !self.renews_file {
                 let why = format!(
                     "--checkpoint-file {}: it has lost checkpoints that the database has: put its newest state back, or \
@@ -306,30 +360,43 @@ impl Signer {
                 );
                 return Err(SignError::FileIncomplete(why));
             }
-            file = append(file, missing.into_iter().map(|checkpoint| checkpoint.note).collect()).await?;
+            file = append(file, missing).await?;
         }
         if added > 1 {
-            tracing::warn!(checkpoints = added, "checkpoints that the checkpoint file had lost were written again");
+            tracing::warn!(entries = added, "checkpoints that the checkpoint file had lost were written again");
         }
         Ok(file)
     }
 
-    /// Returns the size of the file's last checkpoint, which has to be in the database too.
-    async fn size_in_file(&self, last_note: Option<String>, size: u64) -> Result<u64, SignError> {
-        let Some(note) = last_note else { return Ok(0) };
-        let last = self.key.verifier_key().verify(&note);
+    /// Returns what the file has up to its last entry, which has to be in the database too.
+    async fn position_in_file(
+        &self,
+        last_note: Option<String>,
+        size: u64,
+        keys: &KeyHistory,
+        statements: &[String],
+    ) -> Result<FilePosition, SignError> {
+        let Some(note) = last_note else { return Ok(FilePosition::default()) };
+        let last = keys.verify(&note);
         let last =
             last.map_err(|error| SignError::Contradiction(format!("the last checkpoint in the file: {error}")))?;
         if last.size > size {
             let why = format!("the file has a tree of {} leaves, the database one of {size}", last.size);
             return Err(SignError::Contradiction(why));
         }
+        if KeyChange::is_statement(&note) {
+            let index = statements.iter().position(|statement| *statement == note).ok_or_else(|| {
+                SignError::Contradiction("the last change of the key in the file is not in the database".to_owned())
+            })?;
+            return Ok(FilePosition { size: last.size, statements: index + 1 });
+        }
         let stored = self.ledger.checkpoints(last.size.saturating_sub(1), 1).await?;
         if stored.first().is_none_or(|stored| stored.note != note) {
             let why = "the last checkpoint in the file is not in the database";
             return Err(SignError::Contradiction(why.to_owned()));
         }
-        Ok(last.size)
+        let earlier = keys.changes().iter().take_while(|change| change.checkpoint.size < last.size).count();
+        Ok(FilePosition { size: last.size, statements: earlier })
     }
 }
 

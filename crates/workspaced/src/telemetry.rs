@@ -1,14 +1,19 @@
 //! Logs and metrics. Neither ever contains a token, a body, or a physical path.
 
+pub(crate) mod traces;
+
 use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::http::Method;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::config::{Config, ConfigError, LogFormat};
+use crate::telemetry::traces::Traces;
 
 /// Bucket boundaries of histograms, in seconds.
 const BUCKETS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
@@ -22,16 +27,21 @@ static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
 const PRIVATE_CRATES: [&str; 5] =
     ["globset=info", "grep_regex=info", "grep_searcher=info", "ignore=info", "regex=info"];
 
-/// Starts logging to standard error.
+/// Starts logging to standard error, and sending spans if the settings name a collector.
 ///
 /// # Errors
 ///
-/// Fails if the log filter of the settings is invalid.
-pub(crate) fn start_log(config: &Config) -> Result<(), ConfigError> {
+/// Fails if the log filter of the settings is invalid, or if the collector's address cannot be used.
+pub(crate) fn start_log(config: &Config) -> Result<Option<Traces>, ConfigError> {
     let bad = |error: &dyn std::fmt::Display| ConfigError(format!("--log `{}`: {error}", config.log));
     let mut filter = EnvFilter::try_new(&config.log).map_err(|error| bad(&error))?;
     for directive in PRIVATE_CRATES {
         filter = filter.add_directive(directive.parse().map_err(|error| bad(&error))?);
+    }
+    let traces = config.otlp.as_ref().map(Traces::start).transpose()?;
+    if let Some(traces) = traces {
+        start_log_and_traces(config.log_format, filter, &traces);
+        return Ok(Some(traces));
     }
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
     let started = match config.log_format {
@@ -42,7 +52,20 @@ pub(crate) fn start_log(config: &Config) -> Result<(), ConfigError> {
         // Another service in the same process has started it, as in tests.
         tracing::debug!("logging is already started");
     }
-    Ok(())
+    Ok(None)
+}
+
+/// As [`start_log`], where the filter is that of the log alone: traces need spans that it leaves out.
+fn start_log_and_traces(format: LogFormat, filter: EnvFilter, traces: &Traces) {
+    let log = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false);
+    let log = match format {
+        LogFormat::Text => log.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).boxed(),
+        LogFormat::Json => log.json().flatten_event(true).with_current_span(true).with_span_list(false).boxed(),
+    };
+    let subscriber = tracing_subscriber::registry().with(log.with_filter(filter)).with(traces.layer());
+    if subscriber.try_init().is_err() {
+        tracing::debug!("logging is already started");
+    }
 }
 
 /// Starts recording metrics. `database` is the kind of the database.
@@ -72,6 +95,8 @@ pub(crate) fn start_metrics(database: &'static str) {
 /// Creates the metrics without labels, so that an alert distinguishes "none yet" from "not measured".
 fn start_at_zero() {
     for counter in [
+        "workspaced_archive_errors_total",
+        "workspaced_archived_runs_total",
         "workspaced_authentication_failures_total",
         "workspaced_connections_refused_total",
         "workspaced_rate_limited_total",
@@ -79,7 +104,12 @@ fn start_at_zero() {
     ] {
         metrics::counter!(counter).absolute(0);
     }
-    for gauge in ["workspaced_connections", "workspaced_streams", "workspaced_lost_folders"] {
+    for outcome in ["delivered", "retried", "failed", "gone"] {
+        metrics::counter!("workspaced_webhook_deliveries_total", "outcome" => outcome).absolute(0);
+    }
+    for gauge in
+        ["workspaced_connections", "workspaced_streams", "workspaced_lost_folders", "workspaced_webhook_pending"]
+    {
         metrics::gauge!(gauge).increment(0.0);
     }
 }
@@ -96,6 +126,8 @@ fn describe() {
     metrics::describe_counter!("workspaced_authentication_failures_total", "Requests without a valid token.");
     metrics::describe_counter!("workspaced_reads_cancelled_total", "Reads cancelled before their end, by tool.");
     metrics::describe_counter!("workspaced_runs_broken_total", "Failures to open a run with missing or damaged data.");
+    metrics::describe_counter!("workspaced_webhook_deliveries_total", "Attempts to deliver a message, by outcome.");
+    metrics::describe_gauge!("workspaced_webhook_pending", "Messages that no receiver has accepted yet.");
     metrics::describe_gauge!("workspaced_live_runs", "Open runs.");
     metrics::describe_gauge!("workspaced_imports", "Imports in progress.");
     metrics::describe_gauge!("workspaced_lost_folders", "Folders in lost+found: runs that the database does not know.");
@@ -123,6 +155,8 @@ fn describe_stores() {
     metrics::describe_gauge!("workspaced_streams", "Open streams.");
     metrics::describe_gauge!("workspaced_database_connections", "Connections to the database, by state.");
     metrics::describe_gauge!("workspaced_database_connections_max", "Maximum connections to the database.");
+    metrics::describe_counter!("workspaced_archived_runs_total", "Runs that were archived.");
+    metrics::describe_counter!("workspaced_archive_errors_total", "Failed attempts to archive a run.");
     metrics::describe_gauge!("workspaced_build_info", "1; the labels have the version and the kind of the database.");
 }
 
@@ -148,8 +182,13 @@ pub(crate) fn request_answered(route: &str, method: &Method, status: u16, durati
 
 /// Returns the name of a standard method. Clients may invent methods, which must not become labels.
 fn method_label(method: &Method) -> &'static str {
+    standard_method(method.as_str()).unwrap_or("other")
+}
+
+/// Returns the standard method with this name.
+fn standard_method(name: &str) -> Option<&'static str> {
     const STANDARD: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"];
-    STANDARD.into_iter().find(|standard| *standard == method.as_str()).unwrap_or("other")
+    STANDARD.into_iter().find(|standard| *standard == name)
 }
 
 /// Adds to the number of open connections.
@@ -160,6 +199,17 @@ pub(crate) fn add_connections(difference: f64) {
 /// Counts a connection over the limit.
 pub(crate) fn connection_refused() {
     metrics::counter!("workspaced_connections_refused_total").increment(1);
+}
+
+/// Counts an attempt to deliver a message to a webhook.
+pub(crate) fn webhook_attempted(outcome: &'static str) {
+    metrics::counter!("workspaced_webhook_deliveries_total", "outcome" => outcome).increment(1);
+}
+
+/// Sets the number of messages that wait for delivery.
+#[expect(clippy::cast_precision_loss, reason = "an error of one in 2^52 does not matter in a metric")]
+pub(crate) fn set_webhook_pending(count: u64) {
+    metrics::gauge!("workspaced_webhook_pending").set(count as f64);
 }
 
 /// Sets the number of folders in `lost+found/`.

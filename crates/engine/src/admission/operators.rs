@@ -131,7 +131,7 @@ impl Operators {
             let page = ledger.operators(after, PAGE).await?;
             let Some((last, _)) = page.last() else { break };
             after = *last;
-            for (_, token) in page.into_iter().filter(|(_, token)| token.operator.revoked_at.is_none()) {
+            for (_, token) in page.into_iter().filter(|(_, token)| !token.operator.is_revoked()) {
                 if fixed.iter().any(|fixed| fixed.name.is_same(&token.operator.name)) {
                     return Err(LoadError::DuplicateName(token.operator.name));
                 }

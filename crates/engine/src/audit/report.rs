@@ -207,10 +207,11 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// `RUN_NOT_FOUND`; `UNAVAILABLE` if the files cannot be compared within the time limit.
+    /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run is archived; `UNAVAILABLE` if the files cannot be compared within the time limit.
     pub async fn report(&self, id: &RunId) -> Result<RunReport, CallError> {
         // Also closes a run whose time is over.
         self.run(id).await?;
+        self.known_run(id).await?;
         let stored = self.ledger.run(id).await?.ok_or_else(run_not_found)?;
         let (run, usage) = (stored.run, stored.usage);
         let filter = RecordFilter { run: Some(id.clone()), ..RecordFilter::default() };

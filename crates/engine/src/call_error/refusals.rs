@@ -14,12 +14,21 @@ pub fn run_not_found() -> Refusal {
 pub fn run_not_open(state: RunState) -> Refusal {
     let (message, hint) = match state {
         RunState::Preparing => ("the run is still preparing", "Retry when the run's state is `open`."),
-        RunState::Deleted => ("the run is deleted", "Its audit is still available."),
+        RunState::Deleted => (
+            "the run is deleted",
+            "Its audit is still available; if the run has an `archiveUri`, in that archive, which `workspaced archive read` unpacks.",
+        ),
         RunState::Open | RunState::AwaitingApproval | RunState::Closed => {
             ("the run is closed: it accepts no mutations", "Reads still work; ask the orchestrator for a new run.")
         }
     };
     Refusal::new(Code::RunClosed, message, hint)
+}
+
+/// The run is archived at `uri`, with its audit and its files.
+pub fn run_archived(uri: &str) -> Refusal {
+    let hint = format!("Read the archive {uri} with `workspaced archive read`.");
+    Refusal::new(Code::RunClosed, "the run is archived: its audit and its files are in the archive", hint)
 }
 
 /// Returns the refusal of a call that could not be recorded because a precondition no longer holds.

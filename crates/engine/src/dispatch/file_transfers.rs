@@ -8,6 +8,7 @@ use model::{ContentScan, LogicalPath, Refusal, RunId, Sha256, ToolCallId};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
+use tracing::Instrument as _;
 use workspace::{StagedFile, Transfer};
 
 use crate::CallError;
@@ -88,13 +89,13 @@ impl Engine {
     ) -> Result<Transfer, Failed> {
         let members = options.members(&serde_json::json!({"path": path}));
         let (call, members) = CallContext::of(run, caller, &files::GET, members);
-        let tool_call_id = call.tool_call_id.clone();
+        let (tool_call_id, span) = (call.tool_call_id.clone(), call.span());
         let read = async {
             let (open_run, members) = self.admit(&call, options.check(members)).await?;
             let (output, _) = self.read_call(call, &open_run, members).await?;
             output.transfer.ok_or_else(|| CallError::Internal("a download has no transfer".into()))
         };
-        read.await.map_err(|error| Failed { tool_call_id, error })
+        read.instrument(span).await.map_err(|error| Failed { tool_call_id, error })
     }
 
     /// Deletes a file, if it is the version `expected`.
@@ -165,10 +166,11 @@ impl Engine {
     }
 
     async fn store(&self, call: CallContext, put: PutFile, staged: Option<String>) -> Result<Answer, CallError> {
-        let disclosure = Disclosure::of(&call);
+        let (disclosure, span) = (Disclosure::of(&call), call.span());
         let open_run = self.open(&call.run_id).await?;
         let operation = Operation::Mutation(Box::new(put));
-        let answer = disclosure.apply(self.execute_one(call, Arc::clone(&open_run), Ok(operation)).await);
+        let stored = self.execute_one(call, Arc::clone(&open_run), Ok(operation)).instrument(span);
+        let answer = disclosure.apply(stored.await);
         let may_be_journalled = match &answer {
             // The file was moved into the tree, or the call was a repetition that did not use it.
             Ok(_) => false,

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use ledger::{Entry, Expiry, RunChange};
-use model::{Draft, ImportReport, Run, RunId, Sha256, Source, Token, TokenId, canonical_json, redact_members};
+use model::{
+    ARCHIVE_TOOL, Draft, ImportReport, Run, RunId, Sha256, Source, Token, TokenId, canonical_json, redact_members,
+};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use workspace::ImportedRun;
 
 use crate::clock::{new_tool_call_id, now};
 use crate::engine::{Caller, RequestIds};
+use crate::runs::archive::RunArchive;
 
 /// The actor of what the service does by itself.
 const SERVICE: &str = "service";
@@ -64,10 +67,10 @@ pub(crate) fn closed(run: &RunId, caller: &Caller, at: &str) -> Entry {
     entry(run, Some(caller), "run.close", members(&input), Some(RunChange::Close { at: at.to_owned() }))
 }
 
-/// The record of a run that closes by itself.
+/// The record of a run that closes because it has expired.
 pub(crate) fn expired(run: &RunId, expires_at: &str) -> Entry {
     let input = json!({ "cause": "expiry", "expiresAt": expires_at });
-    entry(run, None, "run.close", members(&input), Some(RunChange::Close { at: expires_at.to_owned() }))
+    entry(run, None, "run.close", members(&input), Some(RunChange::Expire { expires_at: expires_at.to_owned() }))
 }
 
 /// The record of a run that closes because its import has failed.
@@ -80,6 +83,15 @@ pub(crate) fn import_failed(run: &RunId, at: &str, import: ImportReport) -> Entr
 pub(crate) fn deleted(run: &RunId, caller: &Caller, at: &str) -> Entry {
     let input = json!({ "cause": "request" });
     entry(run, Some(caller), "run.delete", members(&input), Some(RunChange::Delete { at: at.to_owned() }))
+}
+
+/// The record of a run's archive, which the service made at `at`. It follows the archived records and names their head.
+pub(crate) fn archived(run: &RunId, at: &str, archive: &RunArchive) -> Entry {
+    let RunArchive { uri, sha256, head_seq, head_hash } = archive;
+    let input = json!({ "uri": uri, "sha256": sha256, "headSeq": head_seq, "headHash": head_hash });
+    let (at, uri, head_seq, head_hash) = (at.to_owned(), uri.clone(), *head_seq, *head_hash);
+    let change = RunChange::Archive { at, uri, head_seq, head_hash };
+    entry(run, None, ARCHIVE_TOOL, members(&input), Some(change))
 }
 
 /// The record of another token of a run.

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use model::Record;
+use tracing::Instrument as _;
 use workspace::{ApplyError, GITIGNORE_NAME};
 
 use crate::CallError;
 use crate::call::Answer;
 use crate::call_error::refusals::needs_repair;
 use crate::engine::Engine;
+use crate::metrics::SPANS;
 use crate::reconcile;
 use crate::runs::open_run::OpenRun;
 use crate::transaction::commit::Committed;
@@ -29,7 +31,8 @@ impl Committed {
         failpoint::hit("transaction.committed");
         let permit = engine.write_permit().await?;
         let tree = Arc::clone(run);
-        let applied = engine.blocking(move || Ok(tree.workspace.apply(files))).await;
+        let span = tracing::trace_span!(target: SPANS, "apply");
+        let applied = engine.blocking(move || Ok(tree.workspace.apply(files))).instrument(span).await;
         drop(permit);
         failpoint::hit("transaction.applied");
         let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();

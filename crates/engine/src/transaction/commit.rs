@@ -48,6 +48,9 @@ impl Staged {
         }
         let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item));
         let (mut entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
+        for entry in entries.iter_mut().filter(|entry| entry.usage != Usage::default()) {
+            entry.run_budget.clone_from(&run.rules.policy().run_budget);
+        }
         let person = decision.as_ref().and_then(|decision| decision.on_behalf_of.as_ref());
         for entry in entries.iter_mut().filter(|entry| entry.draft.mutates) {
             entry.draft.reasons.extend(person.map(|name| format!("onBehalfOf:{name}")));

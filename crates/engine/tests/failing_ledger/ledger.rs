@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use ledger::{
-    AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ConnectionCounts, Entry, JournalEntry, KeyedAnswer,
-    KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page, PageSize, RecordFilter, Result, RunFilter, SettledRun,
-    StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredRecord, StoredRun, Summary,
+    AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ConnectionCounts, DeliveryAttempt, DueDelivery, Entry,
+    JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page, PageSize, RecordData,
+    RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredRecord,
+    StoredRun, Summary, WebhookLog,
 };
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
-    Sha256, Token, ToolCallId,
+    Sha256, Token, ToolCallId, WebhookDelivery, WebhookEvent, WebhookMessage,
 };
 
 /// How a call of the ledger fails.
@@ -102,6 +103,51 @@ impl CheckpointLog for FailingLedger {
 }
 
 #[async_trait]
+impl WebhookLog for FailingLedger {
+    async fn set_webhooks(&self, webhooks: &[(String, Vec<WebhookEvent>)]) -> Result<()> {
+        self.pass(self.inner.set_webhooks(webhooks)).await
+    }
+
+    async fn notify(&self, message: &WebhookMessage) -> Result<()> {
+        self.pass(self.inner.notify(message)).await
+    }
+
+    async fn enqueue_refused_calls(&self, webhook: &str) -> Result<bool> {
+        self.pass(self.inner.enqueue_refused_calls(webhook)).await
+    }
+
+    async fn due_deliveries(&self, webhook: &str, now: &str, limit: u32) -> Result<Vec<DueDelivery>> {
+        self.pass(self.inner.due_deliveries(webhook, now, limit)).await
+    }
+
+    async fn record_attempt(&self, number: i64, attempt: DeliveryAttempt) -> Result<()> {
+        self.pass(self.inner.record_attempt(number, attempt)).await
+    }
+
+    async fn deliveries(
+        &self,
+        webhook: &str,
+        newest_first: bool,
+        after: Option<i64>,
+        size: PageSize,
+    ) -> Result<Page<(i64, WebhookDelivery)>> {
+        self.pass(self.inner.deliveries(webhook, newest_first, after, size)).await
+    }
+
+    async fn redeliver(&self, webhook: &str, message_id: &str, now: &str) -> Result<Option<WebhookDelivery>> {
+        self.pass(self.inner.redeliver(webhook, message_id, now)).await
+    }
+
+    async fn pending_deliveries(&self) -> Result<Vec<(String, u64)>> {
+        self.pass(self.inner.pending_deliveries()).await
+    }
+
+    async fn prune_deliveries(&self, before: &str) -> Result<()> {
+        self.pass(self.inner.prune_deliveries(before)).await
+    }
+}
+
+#[async_trait]
 impl KeyedAnswers for FailingLedger {
     async fn keyed_answer(&self, operator: &str, key_sha256: &Sha256, now: &str) -> Result<Option<KeyedAnswer>> {
         self.pass(self.inner.keyed_answer(operator, key_sha256, now)).await
@@ -118,8 +164,8 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.create_run(run, token, entries)).await
     }
 
-    async fn set_needs_repair(&self, run: &RunId, needs_repair: bool) -> Result<()> {
-        self.pass(self.inner.set_needs_repair(run, needs_repair)).await
+    async fn set_needs_repair(&self, run: &RunId, needs_repair: bool, now: &str) -> Result<()> {
+        self.pass(self.inner.set_needs_repair(run, needs_repair, now)).await
     }
 
     async fn set_disk_usage(&self, run: &RunId, disk: Option<Disk>) -> Result<()> {
@@ -176,6 +222,10 @@ impl Ledger for FailingLedger {
 
     async fn create_operator(&self, token: &OperatorToken, answer: Option<(KeyedAnswer, String)>) -> Result<()> {
         self.pass(self.inner.create_operator(token, answer)).await
+    }
+
+    async fn replace_operator_token(&self, token: &OperatorToken, ends_at: &str, is_valid_until: bool) -> Result<bool> {
+        self.pass(self.inner.replace_operator_token(token, ends_at, is_valid_until)).await
     }
 
     async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>> {
@@ -252,6 +302,14 @@ impl Ledger for FailingLedger {
 
     async fn purge_content(&self, run: &RunId) -> Result<()> {
         self.pass(self.inner.purge_content(run)).await
+    }
+
+    async fn closed_runs(&self, until: &str, after: &str, limit: u32) -> Result<Vec<(String, RunId)>> {
+        self.pass(self.inner.closed_runs(until, after, limit)).await
+    }
+
+    async fn record_data(&self, run: &RunId, seq: u64) -> Result<Vec<RecordData>> {
+        self.pass(self.inner.record_data(run, seq)).await
     }
 
     async fn unpurged_runs(&self) -> Result<Vec<RunId>> {

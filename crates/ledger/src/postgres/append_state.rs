@@ -33,9 +33,9 @@ const TOKENS: &str = "SELECT token.run_no, token_id, revoked FROM token JOIN run
 const UPLOADS: &str = "SELECT upload.run_no, sha256 FROM upload JOIN run ON run.run_no = upload.run_no \
     WHERE run_id = ANY($1) AND sha256 = ANY($2)";
 const PENDING: &str = "SELECT run_no, approval_id FROM approval WHERE approval_id = ANY($1) AND state = 'pending'";
-/// Those of the operators' tokens `$1` that are revoked.
-const REVOKED_OPERATORS: &str =
-    "SELECT secret_sha256 FROM operator_token WHERE secret_sha256 = ANY($1) AND revoked_at IS NOT NULL";
+/// Those of the operators' tokens `$1` that are revoked. A replaced token, whose end is its expiry, is not.
+const REVOKED_OPERATORS: &str = "SELECT secret_sha256 FROM operator_token WHERE secret_sha256 = ANY($1) \
+    AND revoked_at IS NOT NULL AND (expires_at IS NULL OR revoked_at <> expires_at)";
 
 /// The state of the database that a group of entries is appended to.
 pub(crate) struct GroupState {
@@ -111,13 +111,13 @@ impl GroupState {
         };
         for row in found {
             let head = RunHead::read(&row)?;
-            if let Some(id) = row.maybe_text(17)? {
+            if let Some(id) = row.maybe_text(18)? {
                 let id = ToolCallId::parse(&id).map_err(|_| damaged("tool call ID"))?;
-                let input_sha256 = rows::sha256(&row.bytes(19)?)?;
-                let first = FirstCall { tool: row.text(18)?, input_sha256, has_reply: row.bool(20)? };
+                let input_sha256 = rows::sha256(&row.bytes(20)?)?;
+                let first = FirstCall { tool: row.text(19)?, input_sha256, has_reply: row.bool(21)? };
                 state.calls.insert((head.run_no, id), first);
             }
-            for id in row.maybe_text(21)?.unwrap_or_default().split_whitespace() {
+            for id in row.maybe_text(22)?.unwrap_or_default().split_whitespace() {
                 state.revoked.insert((head.run_no, TokenId::parse(id).map_err(|_| damaged("token ID"))?));
             }
             state.heads.insert(rows::run_id(&row, 0)?, head);

@@ -67,8 +67,8 @@ pub(crate) fn failed(error: Error) -> LedgerError {
     if unavailable { LedgerError::Unavailable(Box::new(error)) } else { LedgerError::Internal(Box::new(error)) }
 }
 
-/// Returns whether a retry may succeed, by the class of the SQLSTATE: connection, resources, locks and timeouts, operator
+/// Returns whether a retry may succeed, by the class of the SQLSTATE: connection, a password that is being changed, resources, locks and timeouts, operator
 /// intervention, disk, rollback, a read-only server.
 fn is_transient(sqlstate: &str) -> bool {
-    ["08", "53", "55", "57", "58", "40"].iter().any(|class| sqlstate.starts_with(class)) || sqlstate == "25006"
+    ["08", "28", "53", "55", "57", "58", "40"].iter().any(|class| sqlstate.starts_with(class)) || sqlstate == "25006"
 }

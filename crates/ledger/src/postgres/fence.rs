@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use model::{RunId, Sha256};
 use parking_lot::Mutex;
-use sqlx::postgres::{PgPool, PgRow};
+use sqlx::postgres::PgRow;
 use sqlx::{Connection as _, PgConnection, Row as _};
 
 use super::convert::failed;
@@ -149,17 +149,16 @@ impl Fence {
     }
 
     /// Fails if a writing transaction would be rejected.
-    pub(crate) async fn check_owner(&self, pool: &PgPool) -> Result<()> {
+    pub(crate) async fn check_owner(&self, connection: &mut PgConnection) -> Result<()> {
         let committed = self.0.lock().position;
-        let found = sqlx::query(OWNER).fetch_one(pool).await.map_err(failed)?;
+        let found = sqlx::query(OWNER).fetch_one(connection).await.map_err(failed)?;
         self.check(Some(&found), committed).map(drop)
     }
 }
 
 /// See [`Ledger::settled_run`](crate::Ledger::settled_run). Every commit of a run locks one of the two rows before it can be in
 /// doubt, and until its outcome is visible.
-pub(crate) async fn settled_run(pool: &PgPool, run: &RunId) -> Result<Option<SettledRun>> {
-    let mut connection = pool.acquire().await.map_err(failed)?;
+pub(crate) async fn settled_run(connection: &mut PgConnection, run: &RunId) -> Result<Option<SettledRun>> {
     let mut tx = connection.begin_with(BEGIN_SETTLED).await.map_err(failed)?;
     for lock in LOCK_ROWS {
         sqlx::query(lock).bind(run.as_str()).execute(&mut *tx).await.map_err(failed)?;

@@ -17,10 +17,11 @@ const MAX_POOL: u32 = 8;
 /// Acquires the lock of the process that migrates.
 const MIGRATE_LOCK: &str = "SELECT pg_advisory_xact_lock(7022364301936348778)";
 
-/// Returns the options for every connection.
-pub(crate) async fn options(url: &str) -> Result<PgConnectOptions> {
+/// Returns the options of `url` for every connection. Reads the file of `PGPASSFILE`, if the URL has no password.
+pub(crate) fn parse(url: &str) -> Result<PgConnectOptions> {
     let options = PgConnectOptions::from_str(url)
-        .map_err(|error| LedgerError::Internal(format!("invalid PostgreSQL URL: {error}").into()))?
+        .map_err(|error| LedgerError::Internal(format!("invalid PostgreSQL URL: {error}").into()))?;
+    Ok(options
         .application_name("workspaced")
         // A server that does not respond must not block the service.
         .options([
@@ -31,8 +32,12 @@ pub(crate) async fn options(url: &str) -> Result<PgConnectOptions> {
             ("enable_bitmapscan", "off"),
             // Compiling takes longer than executing any of these queries.
             ("jit", "off"),
-        ]);
-    let mut connection = connect(&options).await?;
+        ]))
+}
+
+/// Returns the options that the server's configuration requires in addition.
+pub(crate) async fn extra_options(options: &PgConnectOptions) -> Result<&'static [(&'static str, &'static str)]> {
+    let mut connection = connect(options).await.map_err(failed)?;
     let commit: String = sqlx::query("SHOW synchronous_commit")
         .fetch_one(&mut connection)
         .await
@@ -40,15 +45,13 @@ pub(crate) async fn options(url: &str) -> Result<PgConnectOptions> {
         .map_err(failed)?;
     drop(connection.close().await);
     // Acknowledged commits must survive a power failure. Every other setting flushes the log and is kept.
-    Ok(if commit == "off" { options.options([("synchronous_commit", "on")]) } else { options })
+    Ok(if commit == "off" { &[("synchronous_commit", "on")] } else { &[] })
 }
 
 /// Opens a connection.
-pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection> {
-    match tokio::time::timeout(CONNECT_TIMEOUT, options.connect()).await {
-        Ok(connection) => connection.map_err(failed),
-        Err(_) => Err(LedgerError::Unavailable("the database does not respond".into())),
-    }
+pub(crate) async fn connect(options: &PgConnectOptions) -> sqlx::Result<PgConnection> {
+    let connected = tokio::time::timeout(CONNECT_TIMEOUT, options.connect()).await;
+    connected.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 /// Returns a pool, which opens connections on demand.
@@ -88,7 +91,8 @@ pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<()> {
     tx.commit().await.map_err(failed)
 }
 
-async fn applied(connection: &mut PgConnection) -> Result<Vec<AppliedMigration>> {
+/// Returns the migrations that were applied to the database.
+pub(crate) async fn applied(connection: &mut PgConnection) -> Result<Vec<AppliedMigration>> {
     let rows = sqlx::query(migrate::LIST).fetch_all(connection).await.map_err(failed)?;
     rows.iter().map(|row| AppliedMigration::read(row)).collect()
 }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::address::Address;
 use super::append_state::GroupState;
 use super::convert::{bind, failed, write_rows};
 use super::fence::{EnterMode, Fence, FencedTx};
-use super::open;
 use crate::backend::Statement;
 use crate::chain::{self, LAST_POSITION};
 use crate::commit_queue::count_commit;
@@ -36,7 +35,7 @@ pub(crate) struct Job {
 }
 
 pub(crate) struct Writer {
-    options: PgConnectOptions,
+    address: Arc<Address>,
     /// `None` after a failure that leaves the state of the connection unknown.
     connection: Option<PgConnection>,
     fence: Arc<Fence>,
@@ -53,13 +52,13 @@ pub(crate) async fn last_position(connection: &mut PgConnection) -> sqlx::Result
 
 impl Writer {
     pub(crate) fn new(
-        options: PgConnectOptions,
+        address: Arc<Address>,
         connection: PgConnection,
         fence: Arc<Fence>,
         jobs: mpsc::Receiver<Job>,
         newest: watch::Sender<i64>,
     ) -> Self {
-        Self { options, connection: Some(connection), fence, retry: (Instant::now(), BACKOFF.0), jobs, newest }
+        Self { address, connection: Some(connection), fence, retry: (Instant::now(), BACKOFF.0), jobs, newest }
     }
 
     /// Commits jobs until the queue is closed.
@@ -132,7 +131,7 @@ impl Writer {
         if Instant::now() < earliest {
             return Err(LedgerError::Unavailable("the database could not be reached; it is retried shortly".into()));
         }
-        let connected = open::connect(&self.options).await;
+        let connected = self.address.connect().await;
         let delay = if connected.is_ok() { BACKOFF.0 } else { (delay * 2).min(BACKOFF.1) };
         self.retry = (Instant::now() + delay, delay);
         connected

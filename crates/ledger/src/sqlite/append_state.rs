@@ -15,7 +15,9 @@ const FIRST_CALL: &str =
 const HAS_REPLY: &str = "SELECT 1 FROM audit_record a JOIN call_reply c ON c.position = a.position \
     WHERE a.tool_call_id = ?1 AND a.run_no = ?2 AND a.tool = ?3 AND a.input_sha256 = ?4";
 const IS_REVOKED: &str = "SELECT 1 FROM token WHERE run_no = ?1 AND token_id = ?2 AND revoked";
-const IS_OPERATOR_REVOKED: &str = "SELECT 1 FROM operator_token WHERE secret_sha256 = ?1 AND revoked_at IS NOT NULL";
+/// A replaced token, whose end is its expiry, is not revoked.
+const IS_OPERATOR_REVOKED: &str = "SELECT 1 FROM operator_token WHERE secret_sha256 = ?1 AND revoked_at IS NOT NULL \
+    AND (expires_at IS NULL OR revoked_at <> expires_at)";
 const TOKEN_STATE: &str = "SELECT revoked FROM token WHERE run_no = ?1 AND token_id = ?2";
 const HAS_UPLOAD: &str = "SELECT 1 FROM upload WHERE run_no = ?1 AND sha256 = ?2";
 const IS_PENDING: &str = "SELECT 1 FROM approval WHERE approval_id = ?1 AND run_no = ?2 AND state = 'pending'";

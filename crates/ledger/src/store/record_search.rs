@@ -2,23 +2,38 @@
 
 use std::collections::BTreeMap;
 
+use model::{LogicalPath, RecordFile};
 use serde::Deserialize;
 
 use super::Store;
+use super::list::{MAX_CHUNKS, SCANNED_ROWS};
 use crate::backend::{Backend, PageColumns, RowReader};
+use crate::entry_rows::indexed_paths;
 use crate::filter::{self, AccessPath, MAX_SORTED, PATH_PART_BITS, PositionRange, Query, ZONE_POSITIONS};
 use crate::stored::has_labels;
 use crate::{Page, PageSize, RecordFilter, Result, StoredRecord, rows};
 
-use super::{MAX_CHUNKS, SCANNED_ROWS};
-
-/// The members of a record that no index has.
+/// The members of a record that are checked without an index.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Unindexed {
     tool: String,
     actor: String,
     #[serde(default)]
     code: Option<String>,
+    #[serde(default)]
+    paths_read: Vec<LogicalPath>,
+    #[serde(default)]
+    paths_written: Vec<LogicalPath>,
+    #[serde(default)]
+    files: Vec<RecordFile>,
+}
+
+impl Unindexed {
+    fn has_path_under(&self, prefix: &str) -> bool {
+        let paths = indexed_paths(&self.paths_read, &self.paths_written, &self.files);
+        paths.iter().any(|path| path.starts_with(prefix))
+    }
 }
 
 /// A record, and the labels of its run if the filter has labels.
@@ -38,6 +53,7 @@ fn scans(filter: &RecordFilter) -> bool {
         || filter.code.is_some()
         || !filter.labels.is_empty()
         || filter::unindexed_tool_prefix(filter).is_some()
+        || filter::unindexed_path_prefix(filter).is_some()
 }
 
 /// Returns the records that match the conditions without an index.
@@ -55,6 +71,7 @@ fn matching(filter: &RecordFilter, records: impl IntoIterator<Item = Labelled>) 
         if filter.actor.as_ref().is_none_or(|actor| *actor == members.actor)
             && filter.code.as_ref().is_none_or(|code| members.code.as_ref() == Some(code))
             && filter::unindexed_tool_prefix(filter).is_none_or(|prefix| members.tool.starts_with(prefix))
+            && filter::unindexed_path_prefix(filter).is_none_or(|prefix| members.has_path_under(prefix))
         {
             found.push(record);
         }

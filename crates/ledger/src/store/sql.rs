@@ -15,6 +15,10 @@ pub(crate) const FAIL_IMPORT: &str = "UPDATE run SET closed_at = $2, import_repo
     WHERE run_id = $1 AND state = 'preparing'";
 pub(crate) const SET_STATE: &str = "UPDATE run SET state = CASE state WHEN 'deleted' THEN state ELSE $2 END, \
     closed_at = coalesce(closed_at, $3) WHERE run_id = $1";
+pub(crate) const ARCHIVE_RUN: &str = "UPDATE run SET state = 'deleted', archived_at = $2, archive_uri = $3, archived_seq = $4 \
+    WHERE run_id = $1 AND state = 'closed'";
+pub(crate) const CLOSED_BEFORE: &str = "SELECT closed_at, run_id FROM run \
+    WHERE state = 'closed' AND closed_at <= $1 AND closed_at > $2 ORDER BY closed_at, run_no LIMIT $3";
 pub(crate) const SET_LABELS: &str = "UPDATE run SET labels = $2 WHERE run_id = $1";
 pub(crate) const SET_EXPIRY: &str = "UPDATE run SET expires_at = $2 WHERE run_id = $1";
 pub(crate) const SET_DISK_USAGE: &str = "UPDATE run_head SET disk_bytes = $2, disk_files = $3 \
@@ -27,6 +31,7 @@ pub(crate) const STORAGE_TOTALS: &str = "SELECT count(*), CAST(coalesce(sum(disk
     FROM run JOIN run_head ON run_head.run_no = run.run_no WHERE state <> 'deleted'";
 pub(crate) const RUN_STATES: &str = "SELECT state, count(*) FROM run GROUP BY state ORDER BY state";
 pub(crate) const PENDING_APPROVALS: &str = "SELECT count(*) FROM approval WHERE state = 'pending'";
+pub(crate) const NEEDS_REPAIR: &str = "SELECT needs_repair FROM run WHERE run_id = $1";
 pub(crate) const SET_NEEDS_REPAIR: &str = "UPDATE run SET needs_repair = $2 WHERE run_id = $1";
 pub(crate) const RUN_IDS: &str = "SELECT run_no, run_id FROM run WHERE run_no > $1 ORDER BY run_no LIMIT $2";
 pub(crate) const LIVE_RUNS: &str = "SELECT run_id FROM run WHERE state <> 'deleted' ORDER BY run_no";
@@ -60,8 +65,16 @@ pub(crate) const INSERT_OPERATOR: &str = "INSERT INTO operator_token (name, secr
 pub(crate) const OPERATORS: &str = select_operator!("WHERE operator_no > $1 ORDER BY operator_no LIMIT $2");
 /// The newest of the name.
 pub(crate) const OPERATOR: &str = select_operator!("WHERE lower(name) = lower($1) ORDER BY operator_no DESC LIMIT 1");
-pub(crate) const REVOKE_OPERATOR: &str =
-    "UPDATE operator_token SET revoked_at = $2 WHERE lower(name) = lower($1) AND revoked_at IS NULL";
+/// Revokes the token in force, and a replaced one that has not expired.
+pub(crate) const REVOKE_OPERATOR: &str = "UPDATE operator_token SET revoked_at = $2 WHERE lower(name) = lower($1) \
+    AND (revoked_at IS NULL OR (revoked_at = expires_at AND revoked_at > $2))";
+/// Ends the token in force at `$2`. With `$3`, which is then the same time, it is valid until it expires.
+pub(crate) const REPLACE_OPERATOR_TOKEN: &str = "UPDATE operator_token \
+    SET revoked_at = $2, expires_at = coalesce($3, expires_at) WHERE lower(name) = lower($1) AND revoked_at IS NULL";
+/// Inserts the successor of a token that ends at `$7`.
+pub(crate) const INSERT_OPERATOR_TOKEN: &str = "INSERT INTO operator_token (name, secret_sha256, scopes, created_at, \
+    created_by, expires_at) SELECT $1, $2, $3, $4, $5, $6 \
+    WHERE EXISTS (SELECT 1 FROM operator_token WHERE lower(name) = lower($1) AND revoked_at = $7)";
 
 pub(crate) const CALL: &str = "WITH earliest AS (\
       SELECT a.seq, a.tool, a.input_sha256, a.mutates, a.run_no, a.tool_call_id, a.body AS record FROM audit_record a \
@@ -106,9 +119,34 @@ pub(crate) const PURGE: &str = concat!("DELETE FROM content AS c WHERE ", writte
 pub(crate) const SET_PURGED: &str = "UPDATE run SET purged_seq = $2 WHERE run_id = $1";
 pub(crate) const PURGED: &str = "SELECT purged_seq FROM run WHERE run_id = $1";
 /// A subquery for each run, because a join would scan all records. Includes a change that was in flight when its run was deleted.
-pub(crate) const UNPURGED: &str = "SELECT run_id FROM run WHERE state = 'deleted' AND purged_seq < coalesce((\
+pub(crate) const UNPURGED: &str = "SELECT run_id FROM run WHERE state = 'deleted' AND (purged_seq < coalesce((\
       SELECT r.seq FROM audit_record r WHERE r.mutates AND r.outcome = 'ok' AND r.run_no = run.run_no \
-      ORDER BY r.seq DESC LIMIT 1), 0) ORDER BY run_no";
+      ORDER BY r.seq DESC LIMIT 1), 0) \
+    OR archived_seq >= (SELECT r.seq FROM audit_record r WHERE r.run_no = run.run_no ORDER BY r.seq LIMIT 1)) ORDER BY run_no";
+pub(crate) const DELETE_ARCHIVED_APPROVALS: &str = "DELETE FROM approval WHERE run_no = \
+    (SELECT run_no FROM run WHERE run_id = $1 AND archived_seq IS NOT NULL)";
+/// The next archived records to delete in one transaction.
+pub(crate) const NEXT_ARCHIVED: &str = "SELECT position FROM audit_record r JOIN run ON run.run_no = r.run_no \
+    WHERE run_id = $1 AND seq <= archived_seq ORDER BY seq LIMIT 32";
+/// What is deleted of the archived record at a position, in this order: the record itself at last.
+pub(crate) const DELETE_ARCHIVED: [&str; 6] = [
+    PURGE,
+    "DELETE FROM artifact WHERE position = $1",
+    "DELETE FROM upload WHERE position = $1",
+    "DELETE FROM call_reply WHERE position = $1",
+    "DELETE FROM record_path WHERE position = $1",
+    "DELETE FROM audit_record WHERE position = $1",
+];
+/// What a record wrote besides itself: contents, its diff, an upload and its reply.
+pub(crate) const RECORD_DATA: &str = concat!(
+    "WITH r AS (SELECT position FROM audit_record ",
+    "WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2) ",
+    "SELECT CAST(0 AS BIGINT), CAST(NULL AS TEXT), sha256, bytes, CAST(0 AS BIGINT) FROM content c WHERE ",
+    written_at!("(SELECT position FROM r)"),
+    " UNION ALL SELECT 1, artifact_id, NULL, diff, 0 FROM artifact WHERE position = (SELECT position FROM r) ",
+    "UNION ALL SELECT 2, NULL, sha256, bytes, 0 FROM upload WHERE position = (SELECT position FROM r) ",
+    "UNION ALL SELECT 3, body, NULL, NULL, status FROM call_reply WHERE position = (SELECT position FROM r)"
+);
 
 pub(crate) const APPROVAL_INPUT: &str = "SELECT input FROM approval WHERE approval_id = $1";
 pub(crate) const EXPIRED_APPROVALS: &str = concat!(

@@ -44,7 +44,7 @@ async fn an_instance_cannot_commit_after_another_has_taken_over() {
 
     let old = Arc::clone(&db.ledger);
     assert_fenced(&old.append(vec![read("r1", "a")]).await, Fence::TakenOver);
-    assert_fenced(&old.set_needs_repair(&run, true).await, Fence::TakenOver);
+    assert_fenced(&old.set_needs_repair(&run, true, "2026-01-01T00:00:00.000000Z").await, Fence::TakenOver);
     assert_fenced(&old.prune(&[(run.clone(), 1)]).await, Fence::TakenOver);
     assert_fenced(&old.ping().await, Fence::TakenOver);
     let stored = other.settled_run(&run).await.unwrap().unwrap();
@@ -103,7 +103,7 @@ async fn every_write_to_a_database_that_lost_acknowledged_commits_is_rejected() 
     assert_lost(ledger.revoke_token(&run, &token).await.map(drop));
     assert_lost(ledger.set_run_state(&run, RunState::Closed, None).await.map(drop));
     assert_lost(ledger.set_run_state(&run, RunState::Deleted, None).await.map(drop));
-    assert_lost(ledger.set_needs_repair(&run, true).await);
+    assert_lost(ledger.set_needs_repair(&run, true, "2026-01-01T00:00:00.000000Z").await);
     assert_lost(ledger.set_disk_usage(&run, None).await);
     assert_lost(ledger.prune(&[(run.clone(), 1)]).await);
     assert_lost(ledger.set_setting_once("name", "value").await.map(drop));

@@ -125,7 +125,7 @@ impl TestDatabase {
         let sql = match &self.storage {
             Storage::Folder(_) => format!("DROP TRIGGER {table}_no_update; DROP TRIGGER {table}_no_delete"),
             Storage::Database { .. } => format!(
-                "DROP TRIGGER {table}_no_change ON {table}; ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {table}_from_one"
+                "DROP TRIGGER {table}_no_change ON {table}; DROP TRIGGER IF EXISTS {table}_no_delete ON {table}; ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {table}_from_one"
             ),
         };
         self.execute(&sql).await.unwrap();
@@ -223,6 +223,8 @@ pub(crate) fn new_run(id: &str) -> StoredRun {
         created_by: Some(model::OperatorName::parse("ada").unwrap()),
         closed_at: None,
         expires_at: Some("2026-02-01T00:00:00.000000Z".into()),
+        archived_at: None,
+        archive_uri: None,
         base_commit: Some("c0ffee".into()),
         source: Source::Git {
             url: "https://example.org/ü.git".into(),

@@ -84,6 +84,34 @@ async fn labels_and_expiry_are_replaced_until_the_run_is_deleted(
 
 #[rstest]
 #[tokio::test]
+async fn a_run_expires_at_the_stored_time_only(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut db = backend.open().await;
+    let run = db.run("r1").await;
+    let (first, later) = ("2026-02-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z");
+    let expire = |at: &str| change_of("r1", "run.close", RunChange::Expire { expires_at: at.to_owned() });
+    let update = |at: Expiry| change_of("r1", "run.update", RunChange::Update { labels: None, expires_at: Some(at) });
+    let state = async |db: &TestDatabase| db.ledger.run(&run).await.unwrap().unwrap().run.state;
+    assert!(matches!(db.try_append(update(Expiry::At(first.into()))).await.unwrap(), Appended::Recorded(_)));
+    // In one commit: the later entry depends on the earlier one.
+    let (extended, expired) =
+        tokio::join!(db.ledger.append(vec![update(Expiry::At(later.into()))]), db.ledger.append(vec![expire(first)]));
+    assert!(matches!(extended.unwrap(), Appended::Recorded(_)));
+    assert!(matches!(expired.unwrap(), Appended::Unchanged));
+    db.reopen().await;
+    assert!(matches!(db.try_append(expire(first)).await.unwrap(), Appended::Unchanged));
+    assert!(matches!(db.try_append(update(Expiry::Never)).await.unwrap(), Appended::Recorded(_)));
+    assert!(matches!(db.try_append(expire(later)).await.unwrap(), Appended::Unchanged));
+    assert_eq!(state(&db).await, RunState::Open);
+    assert!(matches!(db.try_append(update(Expiry::At(first.into()))).await.unwrap(), Appended::Recorded(_)));
+    assert!(matches!(db.try_append(expire(first)).await.unwrap(), Appended::Recorded(_)));
+    assert!(matches!(db.try_append(expire(first)).await.unwrap(), Appended::Unchanged));
+    let stored = db.ledger.run(&run).await.unwrap().unwrap().run;
+    assert_eq!((stored.state, stored.closed_at.as_deref()), (RunState::Closed, Some(first)));
+    assert!(db.ledger.verify(&run).await.unwrap().intact);
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_change_and_its_record_become_durable_together(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {

@@ -239,6 +239,41 @@ async fn a_search_without_an_index_reads_a_bounded_number_of_records(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
+async fn a_search_for_two_frequent_paths_reads_a_bounded_number_of_records(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open().await;
+    db.run("r1").await;
+    for _ in 0..11 {
+        let entries = (0..1000).map(|index| read("r1", if index % 2 == 0 { "src/a" } else { "lib/b" })).collect();
+        db.ledger.append(entries).await.unwrap();
+    }
+    let mut both = read("r1", "src/a");
+    both.draft.paths_read.push(path("lib/b"));
+    db.append(both).await;
+    for run in [None, Some(run_id("r1"))] {
+        let filter = |path: &str, prefix: &str| RecordFilter {
+            run: run.clone(),
+            path: Some(path.into()),
+            path_prefix: Some(prefix.into()),
+            ..RecordFilter::default()
+        };
+        let apart = filter("src/a", "lib/");
+        let first = db.ledger.records(&apart, None, 10.into()).await.unwrap();
+        assert_eq!((first.len(), first.more), (0, true), "a page without a match has a position to continue from");
+        let second = db.ledger.records(&apart, first.resume, 10.into()).await.unwrap();
+        assert_eq!((parse(&second)[0].seq, second.len(), second.more), (11_001, 1, false));
+        assert_eq!(pages(&db, &filter("src/a", "none/"), 10).await, []);
+        // Of the two conditions, one implies the other.
+        for (path, prefix) in [("src/a", "src"), ("src/", "src/a"), ("src/a", "src/a"), ("src/", "src/")] {
+            let page = db.ledger.records(&filter(path, prefix), None, 10.into()).await.unwrap();
+            assert_eq!((page.len(), page.more, page.resume), (10, true, None), "{path} {prefix}");
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
 async fn times_are_found_among_thousands_of_records(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let db = backend.open().await;
     db.run("r1").await;

@@ -3,6 +3,7 @@
 
 mod append;
 mod approvals;
+mod archive;
 mod checkpoints;
 mod contents;
 mod fencing;
@@ -18,4 +19,5 @@ mod preconditions;
 mod runs;
 mod service_role;
 mod tampering;
+mod webhooks;
 mod write_ahead_log;

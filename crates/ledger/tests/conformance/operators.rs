@@ -207,3 +207,35 @@ async fn an_approval_lists_who_has_approved(#[values(Backend::Sqlite, Backend::P
     assert_eq!(expired.iter().map(|one| one.approved_by.len()).collect::<Vec<_>>(), [1]);
     assert!(db.ledger.verify(&run).await.unwrap().intact);
 }
+
+#[rstest]
+#[tokio::test]
+async fn a_replaced_token_is_valid_until_it_ends(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut db = backend.open().await;
+    db.run("r1").await;
+    let (ends_at, now) = ("2026-07-01T00:00:00.000000Z", "2026-06-01T00:00:00.000000Z");
+    let replacement = |token| new_operator("ada", token);
+    assert!(!db.ledger.replace_operator_token(&replacement(1), ends_at, true).await.unwrap(), "nobody has the name");
+    assert_eq!(names(&db, 0, 9).await, [""; 0]);
+    db.ledger.create_operator(&new_operator("Ada", 1), None).await.unwrap();
+    assert!(db.ledger.replace_operator_token(&replacement(3), ends_at, true).await.unwrap());
+    db.reopen().await;
+    let found: Vec<_> = db.ledger.operators(0, 9).await.unwrap().into_iter().map(|(_, token)| token).collect();
+    let ends = found.iter().map(|token| token.operator.revoked_at.as_deref()).collect::<Vec<_>>();
+    assert_eq!((ends, found[0].operator.expires_at.as_deref()), (vec![Some(ends_at), None], Some(ends_at)));
+    assert!(!found[0].operator.is_revoked() && found[1] == replacement(3));
+    let accepts = async |token: u8| {
+        let appended =
+            db.ledger.append(vec![requiring_operator(token, read("r1", &format!("{token}")))]).await.unwrap();
+        matches!(appended, Appended::Recorded(_))
+    };
+    assert!(accepts(1).await && accepts(3).await);
+    let taken = db.ledger.create_operator(&new_operator("ADA", 4), None).await;
+    assert!(matches!(taken, Err(LedgerError::AlreadyExists)), "{taken:?}");
+    // Without an overlap the token ends at once; revoking the operator ends every token of the name.
+    assert!(db.ledger.replace_operator_token(&replacement(5), now, false).await.unwrap());
+    assert!(!accepts(3).await);
+    assert!(db.ledger.revoke_operator(&name("ADA"), now).await.unwrap());
+    assert!(!accepts(1).await && !accepts(5).await);
+    assert!(!db.ledger.revoke_operator(&name("ada"), now).await.unwrap());
+}

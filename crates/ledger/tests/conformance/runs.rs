@@ -94,9 +94,9 @@ async fn a_run_is_opened_and_closed_once(#[values(Backend::Sqlite, Backend::Post
     let unchanged = stored(&db, "r1").await.run;
     assert_eq!((unchanged.state, unchanged.base_commit.as_deref()), (RunState::Deleted, Some("beef")));
 
-    db.ledger.set_needs_repair(&run, true).await.unwrap();
+    db.ledger.set_needs_repair(&run, true, "2026-01-01T00:00:00.000000Z").await.unwrap();
     assert!(stored(&db, "r1").await.needs_repair);
-    db.ledger.set_needs_repair(&run, false).await.unwrap();
+    db.ledger.set_needs_repair(&run, false, "2026-01-01T00:00:00.000000Z").await.unwrap();
     assert!(!stored(&db, "r1").await.needs_repair);
 }
 
@@ -152,7 +152,7 @@ async fn changing_a_run_that_does_not_exist_fails(#[values(Backend::Sqlite, Back
     let results = [
         db.ledger.open_run(&unknown, "beef", &ImportReport::default()).await.map(drop),
         db.ledger.set_run_state(&unknown, RunState::Closed, None).await.map(drop),
-        db.ledger.set_needs_repair(&unknown, true).await,
+        db.ledger.set_needs_repair(&unknown, true, "2026-01-01T00:00:00.000000Z").await,
         db.try_append(read("unknown", "a")).await.map(drop),
         db.ledger.verify(&unknown).await.map(drop),
     ];
@@ -239,11 +239,14 @@ async fn runs_are_searched(#[values(Backend::Sqlite, Backend::Postgres)] backend
 async fn labels_of_an_earlier_version_are_kept(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut db = backend.open().await;
     let run = db.run("r1").await;
-    // As the earlier version stored them: in the body. The mount's description has a NUL.
+    // As the earlier version stored them: in the body. The mount's description has a NUL. Then the migration itself, since others follow it.
     for sql in [
         "ALTER TABLE run DROP COLUMN labels",
-        "DELETE FROM schema_migration WHERE version = 13",
         r#"UPDATE run SET body = replace(body, '"mounts":', '"labels":{"ticket":"\u00fc \"1\""},"mounts":')"#,
+        match backend {
+            Backend::Sqlite => include_str!("../../../../migrations/sqlite/0013_labels.sql"),
+            Backend::Postgres => include_str!("../../../../migrations/postgres/0013_labels.sql"),
+        },
     ] {
         db.execute(sql).await.unwrap();
     }

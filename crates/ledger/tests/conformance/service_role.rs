@@ -10,7 +10,7 @@ use crate::operators::{name, new_operator, vote};
 const ROLES: &str = include_str!("../../../../deploy/roles.sql");
 
 /// Opens a ledger as the service's role. Another role owns the tables.
-async fn open_as_service() -> TestDatabase {
+pub(crate) async fn open_as_service() -> TestDatabase {
     let mut db = Backend::Postgres.open().await;
     db.execute(ROLES).await.unwrap();
     // Operators run the script again after every upgrade.

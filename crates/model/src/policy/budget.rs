@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Usage;
+
 /// Limits of changes. Lockfiles count for `max_files_deleted` only, because package managers rewrite them as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -59,6 +61,23 @@ impl BudgetOverrides {
         }
     }
 
+    /// Returns the members of which a run has used 80 % `after` a call and had not `before` it: name, limit and what is used.
+    pub fn reached(&self, before: &Usage, after: &Usage) -> Vec<(&'static str, u64, u64)> {
+        let members = [
+            ("maxFilesTouched", self.max_files_touched, before.files_touched, after.files_touched),
+            ("maxInsertions", self.max_insertions, before.insertions, after.insertions),
+            ("maxDeletions", self.max_deletions, before.deletions, after.deletions),
+            ("maxFilesDeleted", self.max_files_deleted, before.files_deleted, after.files_deleted),
+            ("maxBytes", self.max_bytes, before.bytes, after.bytes),
+        ];
+        let reached = members.into_iter().filter_map(|(name, limit, before, after)| {
+            let limit = limit.filter(|limit| *limit > 0)?;
+            let is_reached = |used: u64| u128::from(used) * 5 >= u128::from(limit) * 4;
+            (is_reached(after) && !is_reached(before)).then_some((name, limit, after))
+        });
+        reached.collect()
+    }
+
     /// Returns these members, and those of `base` in place of missing ones.
     pub(super) fn or(&self, base: &Self) -> Self {
         Self {
@@ -68,5 +87,23 @@ impl BudgetOverrides {
             max_files_deleted: self.max_files_deleted.or(base.max_files_deleted),
             max_bytes: self.max_bytes.or(base.max_bytes),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_reached_once_at_80_percent() {
+        let budget = BudgetOverrides { max_insertions: Some(10), max_bytes: Some(0), ..BudgetOverrides::default() };
+        let used = |insertions| Usage { insertions, bytes: insertions, ..Usage::default() };
+        let reached: Vec<_> = (0..12).map(|lines| budget.reached(&used(lines), &used(lines + 1))).collect();
+        let at_8 = vec![("maxInsertions", 10, 8)];
+        let expected: Vec<_> = (0..12).map(|lines| if lines == 7 { at_8.clone() } else { Vec::new() }).collect();
+        assert_eq!(reached, expected);
+        assert_eq!(budget.reached(&used(0), &used(100)), [("maxInsertions", 10, 100)]);
+        let huge = BudgetOverrides { max_bytes: Some(u64::MAX), ..BudgetOverrides::default() };
+        assert_eq!(huge.reached(&used(0), &used(u64::MAX)), [("maxBytes", u64::MAX, u64::MAX)]);
     }
 }

@@ -31,6 +31,9 @@ pub struct ChainReport {
     /// Diffs that are no longer stored, of those whose hashes are in records. The chain is valid without them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing_diffs: u64,
+    /// Records before the first verified one that are in the run's archive, and were not verified here.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub archived_records: u64,
     /// The first invalid record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_break: Option<ChainBreak>,
@@ -55,6 +58,7 @@ impl ChainCheck {
             head_seq: 0,
             head_hash: Sha256::ZERO,
             missing_diffs: 0,
+            archived_records: 0,
             first_break: None,
         })
     }
@@ -63,6 +67,13 @@ impl ChainCheck {
     pub fn after(run_id: &RunId, seq: u64, head: Sha256) -> Self {
         let mut check = Self::new(run_id);
         (check.0.head_seq, check.0.head_hash) = (seq, head);
+        check
+    }
+
+    /// Starts after the archived records of `run_id`, of which the last is `seq` with the hash `head`.
+    pub fn after_archive(run_id: &RunId, seq: u64, head: Sha256) -> Self {
+        let mut check = Self::after(run_id, seq, head);
+        check.0.archived_records = seq;
         check
     }
 

@@ -20,7 +20,7 @@ use crate::stamp::FileStamp;
 use crate::{Workspace, WorkspaceError};
 
 /// The file beside the manifest that lists them.
-const LIST_NAME: &str = "base.late";
+pub(crate) const LIST_NAME: &str = "base.late";
 /// The time limit for storing one file.
 const SECONDS: u64 = 600;
 

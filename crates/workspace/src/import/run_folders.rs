@@ -47,6 +47,11 @@ impl Workspaces {
         }
     }
 
+    /// Opens the folder of `run`.
+    pub(crate) fn open_run_folder(&self, run: &RunId) -> io::Result<OwnedFd> {
+        Ok(open_dir(&self.dir, run.as_str())?)
+    }
+
     /// Returns the folders of runs.
     ///
     /// # Errors

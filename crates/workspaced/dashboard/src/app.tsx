@@ -25,13 +25,14 @@ function rightsOf(scopes: Scope[]): Rights {
 }
 
 export function App() {
-  const [isSignedIn, setSignedIn] = useState(hasToken());
-  useEffect(() => whenSignedOut(() => setSignedIn(false)), []);
+  const [session, setSession] = useState<"open" | "none" | "ended">(hasToken() ? "open" : "none");
+  useEffect(() => whenSignedOut(() => setSession((before) => (before === "open" ? "ended" : before))), []);
   const signOut = () => {
     setToken("");
-    setSignedIn(false);
+    setSession("none");
   };
-  return isSignedIn ? <Frame signOut={signOut} /> : <SignIn onSignedIn={() => setSignedIn(true)} />;
+  // The address stays, so that signing in again returns to the same page.
+  return session === "open" ? <Frame signOut={signOut} /> : <SignIn hasEnded={session === "ended"} onSignedIn={() => setSession("open")} />;
 }
 
 function Frame({ signOut }: { signOut: () => void }) {
@@ -80,9 +81,9 @@ function Header({ operator, rights, signOut, page }: HeaderProps) {
   return (
     <header class="top">
       <a class="brand" href="/" tabIndex={-1} aria-hidden="true">workspaced</a>
-      <nav aria-label="Pages">
+      {rights.review && <nav aria-label="Pages">
         {link("/", "Overview")}{link("/runs", "Runs")}{link("/approvals", "Approvals", waiting)}{rights.audit && link("/audit", "Audit")}{link("/about", "About")}
-      </nav>
+      </nav>}
       <span class="who"><button type="button" class="plain" onClick={() => setHelpOpen(true)} aria-label="Keyboard shortcuts">?</button> <bdi title={`Scopes: ${operator.scopes.join(", ")}`}>{operator.name}</bdi> <button type="button" onClick={signOut}>Sign out</button></span>
       {isHelpOpen && <Help onClose={() => setHelpOpen(false)} />}
     </header>
@@ -90,7 +91,7 @@ function Header({ operator, rights, signOut, page }: HeaderProps) {
 }
 
 const KEYS: [string, string][] = [
-  ["j, k", "next and previous row"], ["Enter", "open the row"], ["Escape", "close the call"], ["/", "search"],
+  ["j, k", "next and previous row"], ["Enter", "open the row"], ["Home, End", "oldest and newest record of a run"], ["Escape", "close the call"], ["/", "search"],
   ["n, p", "next and previous change of a diff"], ["1 – 4", "overview, runs, approvals, audit"], ["?", "this list"],
 ];
 

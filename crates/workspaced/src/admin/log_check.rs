@@ -10,7 +10,8 @@ use std::path::Path;
 use ledger::{Ledger, LedgerError, StoredCheckpoint, StoredLeaf};
 use model::{ChainReport, RunId, Sha256};
 use transparency::{
-    Checkpoint, CheckpointReader, Frontier, LeafCheck, LogEntry, Node, VerifierKey, hash_checkpoint_leaf,
+    Checkpoint, CheckpointReader, Frontier, KeyChange, KeyChangeError, KeyHistory, LeafCheck, LogEntry, Node,
+    NoteError, hash_checkpoint_leaf,
 };
 
 use crate::checkpoints::{PAGE, push_leaf};
@@ -18,7 +19,9 @@ use crate::checkpoints::{PAGE, push_leaf};
 /// Reads file and database side by side.
 pub(super) struct LogCheck<'a> {
     ledger: &'a dyn Ledger,
-    key: VerifierKey,
+    keys: KeyHistory,
+    /// The statements of the database that the file was not found to have yet.
+    statements: VecDeque<String>,
     path: &'a Path,
     file: CheckpointReader<BufReader<File>>,
     /// The tree of the leaves so far.
@@ -41,6 +44,8 @@ pub(super) struct LogReport {
     runs: HashMap<RunId, LeafCheck>,
     checkpoints: u64,
     leaves: u64,
+    /// Changes of the key.
+    key_changes: usize,
     /// A difference that the next start repairs.
     remark: Option<String>,
     problem: Option<String>,
@@ -68,6 +73,11 @@ impl LogReport {
         Self { problem: Some(problem), ..Self::default() }
     }
 
+    /// Returns the report of a database whose statements about changes of the key are refused.
+    pub(super) fn keys_refused(why: &KeyChangeError) -> Self {
+        Self { problem: Some(format!("the changes of the key in the database: {why}")), ..Self::default() }
+    }
+
     /// Returns whether file and tree are intact.
     pub(super) fn is_intact(&self) -> bool {
         self.problem.is_none()
@@ -93,7 +103,13 @@ impl LogReport {
         match &self.problem {
             Some(problem) => format!("checkpoints: BROKEN: {problem}"),
             None if self.checkpoints == 0 => format!("checkpoints: none{remark}"),
-            None => format!("checkpoints: intact, {} over {} leaves{remark}", self.checkpoints, self.leaves),
+            None => {
+                let keys = match self.key_changes {
+                    0 => String::new(),
+                    changes => format!(", by {} keys in turn", changes + 1),
+                };
+                format!("checkpoints: intact, {} over {} leaves{keys}{remark}", self.checkpoints, self.leaves)
+            }
         }
     }
 }
@@ -101,13 +117,15 @@ impl LogReport {
 impl<'a> LogCheck<'a> {
     pub(super) fn new(
         ledger: &'a dyn Ledger,
-        key: VerifierKey,
+        keys: KeyHistory,
+        statements: Vec<String>,
         path: &'a Path,
         file: CheckpointReader<BufReader<File>>,
     ) -> Self {
         Self {
             ledger,
-            key,
+            keys,
+            statements: statements.into(),
             path,
             file,
             tree: Frontier::default(),
@@ -138,8 +156,9 @@ impl<'a> LogCheck<'a> {
             self.check_uncovered(is_forked);
         }
         self.check_uncovered(is_forked);
-        let Self { runs, verified, tree, .. } = self;
-        Ok(LogReport { runs, checkpoints: verified, leaves: tree.size(), remark, problem })
+        let Self { runs, verified, tree, keys, .. } = self;
+        let key_changes = keys.changes().len();
+        Ok(LogReport { runs, checkpoints: verified, leaves: tree.size(), key_changes, remark, problem })
     }
 
     /// Checks until the first problem. Returns a remark on what the next start repairs.
@@ -154,16 +173,8 @@ impl<'a> LogCheck<'a> {
         };
         let mut remark =
             ends_partially.then(|| "the file ends within an entry, which the next start cuts off".to_owned());
-        if let Some(missing) = self.next_checkpoint().await? {
-            if self.next_checkpoint().await?.is_some() {
-                return Err(Stop::Tampered(format!(
-                    "the file ends at {} leaves and lacks checkpoints that the database has",
-                    self.tree.size()
-                )));
-            }
-            // A process that is killed may have stored one checkpoint without writing it.
-            self.verify(&missing.note).await?;
-            remark = Some("the file lacks the newest checkpoint, which the next start adds".to_owned());
+        if let Some(what) = self.check_missing_entry().await? {
+            remark = Some(format!("the file lacks the newest {what}, which the next start adds"));
         }
         match self.next_leaf().await? {
             None => Ok(remark),
@@ -171,9 +182,74 @@ impl<'a> LogCheck<'a> {
         }
     }
 
-    /// Checks the file's next note, which has to be the database's next checkpoint.
+    /// Checks the entry that the database has and the file lacks. Returns what it is.
+    async fn check_missing_entry(&mut self) -> Result<Option<&'static str>, Stop> {
+        let (checkpoint, statement) = (self.next_checkpoint().await?, self.statements.pop_front());
+        let has_more = self.next_checkpoint().await?.is_some() || !self.statements.is_empty();
+        // A process that is killed may have stored one entry without writing it.
+        match (checkpoint, statement) {
+            (None, None) => Ok(None),
+            (Some(checkpoint), None) if !has_more => {
+                self.verify(&checkpoint.note).await?;
+                Ok(Some("checkpoint"))
+            }
+            (None, Some(statement)) if !has_more => {
+                self.check_change(&statement)?;
+                Ok(Some("change of the key"))
+            }
+            _ => Err(Stop::Tampered(format!(
+                "the file ends at {} leaves and lacks checkpoints or changes of the key that the database has",
+                self.tree.size()
+            ))),
+        }
+    }
+
+    /// Checks the file's next statement, which has to be the database's next one.
+    fn check_statement(&mut self, note: &str) -> Result<(), Stop> {
+        self.check_change(note)?;
+        match self.statements.pop_front() {
+            Some(stored) if stored == note => Ok(()),
+            Some(_) => Err(Stop::Tampered(format!(
+                "the file and the database have different changes of the key after {} leaves",
+                self.tree.size()
+            ))),
+            None => {
+                let leaves = self.tree.size();
+                Err(Stop::Tampered(format!("the database lacks the change of the key after {leaves} leaves")))
+            }
+        }
+    }
+
+    /// Verifies a statement: both keys have signed it, and it has the tree of the checkpoint before it.
+    fn check_change(&self, note: &str) -> Result<(), Stop> {
+        let leaves = self.tree.size();
+        let refused =
+            |why: &KeyChangeError| Stop::Tampered(format!("a change of the key after {leaves} leaves: {why}"));
+        let KeyChange { checkpoint, .. } = KeyChange::verify(note).map_err(|error| refused(&error))?;
+        if checkpoint.size != leaves {
+            let problem =
+                format!("a change of the key at {} leaves follows the checkpoint over {leaves}", checkpoint.size);
+            return Err(Stop::Tampered(problem));
+        }
+        if checkpoint.root == self.tree.root() {
+            return Ok(());
+        }
+        Err(Stop::Forked(format!(
+            "the change of the key after {leaves} leaves has another root: the history was forked"
+        )))
+    }
+
+    /// Checks the file's next note, which has to be the database's next checkpoint or statement.
     async fn check_entry(&mut self, note: &str) -> Result<(), Stop> {
+        if KeyChange::is_statement(note) {
+            return self.check_statement(note);
+        }
         let checkpoint = self.verify(note).await?;
+        let next = self.keys.changes().len().checked_sub(self.statements.len());
+        let next = next.and_then(|next| self.keys.changes().get(next)).map(|change| change.checkpoint.size);
+        if let Some(size) = next.filter(|size| *size < checkpoint.size) {
+            return Err(Stop::Tampered(format!("the file lacks the change of the key after {size} leaves")));
+        }
         match self.next_checkpoint().await? {
             Some(stored) if stored.note == note => Ok(()),
             Some(stored) if stored.size < checkpoint.size => {
@@ -188,8 +264,15 @@ impl<'a> LogCheck<'a> {
     /// Verifies a note: it is signed, larger than the one before, and has the root of the leaves in the database.
     async fn verify(&mut self, note: &str) -> Result<Checkpoint, Stop> {
         let before = self.tree.size();
-        let checkpoint = self.key.verify(note).map_err(|error| {
-            Stop::Tampered(format!("checkpoint {} of the file (after {before} leaves): {error}", self.verified + 1))
+        let checkpoint = self.keys.verify(note).map_err(|error| {
+            let hint = match error {
+                KeyChangeError::Note(NoteError::NotSigned) => {
+                    ", and no statement leads from this key to the one that signed"
+                }
+                _ => "",
+            };
+            let number = self.verified + 1;
+            Stop::Tampered(format!("checkpoint {number} of the file (after {before} leaves): {error}{hint}"))
         })?;
         if checkpoint.size <= before {
             let problem = format!("the checkpoint over {} leaves follows one over {before}", checkpoint.size);

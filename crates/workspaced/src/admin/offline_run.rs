@@ -40,7 +40,7 @@ impl OfflineRun {
         // New files are for this user alone, as those of the service are.
         rustix::process::umask(Mode::from_raw_mode(0o077));
         let lock = DataDirLock::take(data_dir)?;
-        let ledger = ledger::open(&database_url.0).await.map_err(database)?;
+        let ledger = ledger::open(&database_url.url).await.map_err(database)?;
         let opened = async {
             if lock.check(ledger.as_ref()).await? == Continuity::OlderDatabase {
                 print("the database is older than the data folder: it lacks newer runs and records");

@@ -1,6 +1,6 @@
 //! `workspaced operator`: creates, lists and revokes operators in the database.
 
-use engine::admission::operators::manage::CreateOperatorRequest;
+use engine::admission::operators::manage::{CreateOperatorRequest, RotateTokenRequest, Rotation};
 use engine::clock;
 use ledger::{Ledger, LedgerError};
 use model::{Operator, OperatorName, Scope};
@@ -27,7 +27,7 @@ pub async fn operator(config: OperatorConfig) -> Result<(), StartError> {
     // New files are for this user alone, as those of the service are.
     rustix::process::umask(Mode::from_raw_mode(0o077));
     let lock = DataDirLock::take(&config.data_dir)?;
-    let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
+    let ledger = ledger::open(&config.database_url.url).await.map_err(database)?;
     let done = run(&config, &lock, ledger.as_ref()).await;
     ledger.close().await;
     done
@@ -44,6 +44,10 @@ async fn run(config: &OperatorConfig, lock: &DataDirLock, ledger: &dyn Ledger) -
         OperatorAction::Add(request) => {
             lock.take_over(ledger).await?;
             add(config, ledger, request.clone()).await
+        }
+        OperatorAction::Rotate(name, request) => {
+            lock.take_over(ledger).await?;
+            rotate(config, ledger, name, request.clone()).await
         }
         OperatorAction::Revoke(name) => {
             lock.take_over(ledger).await?;
@@ -69,8 +73,40 @@ async fn add(config: &OperatorConfig, ledger: &dyn Ledger, request: CreateOperat
     Ok(())
 }
 
+async fn rotate(
+    config: &OperatorConfig,
+    ledger: &dyn Ledger,
+    name: &OperatorName,
+    request: RotateTokenRequest,
+) -> Result<(), StartError> {
+    let present = ledger.operator(name).await.map_err(database)?;
+    let Some(present) = present.filter(|present| present.operator.revoked_at.is_none()) else {
+        return Err(unknown(config, name, "give it a second token in the configuration").into());
+    };
+    let rotation = request.issue(present.operator, CREATED_BY).map_err(|refusal| ConfigError(refusal.message))?;
+    let Rotation { token, created, ends_at, overlaps } = rotation;
+    if !ledger.replace_operator_token(&token, &ends_at, overlaps).await.map_err(database)? {
+        return Err(unknown(config, name, "give it a second token in the configuration").into());
+    }
+    let end = if overlaps { format!("is valid until {ends_at}") } else { "was revoked".to_owned() };
+    print(&format!("{}: the earlier token {end}; new token, shown this once:", created.operator.name));
+    print(&created.token);
+    Ok(())
+}
+
+fn unknown(config: &OperatorConfig, name: &OperatorName, if_configured: &str) -> ConfigError {
+    let is_configured = config.configured.iter().any(|other| other.name.is_same(name));
+    let hint = if is_configured { if_configured } else { "`operator list` lists all" };
+    ConfigError(format!("there is no operator `{name}` in the database: {hint}"))
+}
+
 async fn list(config: &OperatorConfig, ledger: &dyn Ledger) -> Result<(), StartError> {
+    let mut before = None;
     for operator in &config.configured {
+        // The tokens of one operator follow each other.
+        if before.replace(&operator.name) == Some(&operator.name) {
+            continue;
+        }
         let scopes: Vec<_> = operator.scopes.iter().map(|scope| scope.as_str()).collect();
         print(&format!("{}: {}, in the configuration", operator.name, scopes.join(", ")));
     }
@@ -94,9 +130,7 @@ async fn revoke(config: &OperatorConfig, ledger: &dyn Ledger, name: &OperatorNam
         print(&format!("{name}: was revoked before"));
         return Ok(());
     }
-    let is_configured = config.configured.iter().any(|other| other.name.is_same(name));
-    let hint = if is_configured { "remove it from the configuration" } else { "`operator list` lists all" };
-    Err(ConfigError(format!("there is no operator `{name}` in the database: {hint}")).into())
+    Err(unknown(config, name, "remove it from the configuration").into())
 }
 
 fn describe(operator: &Operator) -> String {

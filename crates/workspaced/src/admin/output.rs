@@ -14,6 +14,12 @@ pub(super) fn print(line: &str) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
+/// Prints a line about what is being done on standard error.
+pub(super) fn progress(line: &str) {
+    // The result is on standard output.
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
 /// Prints the report of a run's chain.
 pub(super) fn print_chain(report: &ChainReport) {
     match &report.first_break {
@@ -22,8 +28,12 @@ pub(super) fn print_chain(report: &ChainReport) {
                 0 => String::new(),
                 count => format!("; {count} diffs were deleted"),
             };
+            let archived = match report.archived_records {
+                0 => String::new(),
+                count => format!("; {count} records before them are in the run's archive and were not checked"),
+            };
             print(&format!(
-                "{}: intact, {} records, head {}{missing}",
+                "{}: intact, {} records, head {}{missing}{archived}",
                 report.run_id, report.records, report.head_hash
             ));
         }

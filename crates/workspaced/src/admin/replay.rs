@@ -127,19 +127,23 @@ async fn compare_workspace(run: &OfflineRun, expected: Snapshot) -> Result<bool,
 }
 
 /// Refuses a target folder inside the data folder.
-#[expect(clippy::disallowed_methods, reason = "compares two folders that an operator names; no run's tree is opened")]
 fn check_target(config: &ReplayConfig) -> Result<(), ConfigError> {
-    // The folder need not exist, but its parent has to.
-    let parent = config.to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let target = config.to.canonicalize().or_else(|_| parent.canonicalize());
-    let is_inside = match (target, config.data_dir.canonicalize()) {
-        (Ok(target), Ok(data_dir)) => target.starts_with(data_dir),
-        // Opening a missing folder reports it.
-        _ => false,
-    };
-    if is_inside {
+    if is_inside(&config.to, &config.data_dir) {
         let to = config.to.display();
         return Err(ConfigError(format!("--to {to}: the folder lies in the data folder; name one outside of it")));
     }
     Ok(())
+}
+
+/// Whether the folder `target`, which need not exist, is in the data folder.
+#[expect(clippy::disallowed_methods, reason = "compares two folders that an operator names; no run's tree is opened")]
+pub(super) fn is_inside(target: &Path, data_dir: &Path) -> bool {
+    // The folder need not exist, but its parent has to.
+    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let target = target.canonicalize().or_else(|_| parent.canonicalize());
+    match (target, data_dir.canonicalize()) {
+        (Ok(target), Ok(data_dir)) => target.starts_with(data_dir),
+        // Opening a missing folder reports it.
+        _ => false,
+    }
 }

@@ -5,14 +5,14 @@ use std::io;
 
 use ledger::{Ledger, LedgerError, StoredCheckpoint};
 use model::ChainReport;
-use transparency::VerifierKey;
+use transparency::{KeyHistory, VerifierKey};
 
 use crate::admin::log_check::{LogCheck, LogReport};
 use crate::admin::offline_run::{check_database, database};
 use crate::admin::output::{print, print_chain};
 use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, VerifyConfig};
-use crate::signer::{file, key};
+use crate::signer::{file, key, key_changes};
 
 /// Checks the chain of one run or of all, and the checkpoints over them. Prints the results on standard output. Returns
 /// whether everything is intact.
@@ -23,7 +23,7 @@ use crate::signer::{file, key};
 pub async fn verify(config: VerifyConfig) -> Result<bool, StartError> {
     // Opening a missing database would create an empty one, whose chains are all intact.
     check_database(&config.database_url)?;
-    let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
+    let ledger = ledger::open(&config.database_url.url).await.map_err(database)?;
     let checked = check(&config, ledger.as_ref()).await;
     ledger.close().await;
     checked
@@ -74,13 +74,18 @@ async fn check_log(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<LogRepo
         None => own_key(config, stored.as_ref())?,
     };
     let origin = key.as_ref().map(|key| key.name().to_owned()).unwrap_or_default();
+    let statements = key_changes::load(ledger).await.map_err(database)?;
     let Some(file) = file::read(path, &origin).map_err(unreadable)? else {
-        return Ok(if stored.is_some() { LogReport::file_missing(path) } else { LogReport::default() });
+        let is_missing = stored.is_some() || !statements.is_empty();
+        return Ok(if is_missing { LogReport::file_missing(path) } else { LogReport::default() });
     };
     let message = "--checkpoint-verifier-key is missing: the checkpoints cannot be verified without it; GET \
                    /v1/checkpoint/key returns it";
     let key = key.ok_or_else(|| ConfigError(message.to_owned()))?;
-    LogCheck::new(ledger, key, path, file).run().await.map_err(database)
+    match KeyHistory::follow(key, statements.iter().map(String::as_str)) {
+        Ok(keys) => LogCheck::new(ledger, keys, statements, path, file).run().await.map_err(database),
+        Err(error) => Ok(LogReport::keys_refused(&error)),
+    }
 }
 
 /// Returns the public key of the key file, with the origin of the stored checkpoints.

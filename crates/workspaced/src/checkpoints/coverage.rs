@@ -43,6 +43,16 @@ pub(crate) struct AuditVerification {
 }
 
 impl AuditVerification {
+    /// Whether the chain is valid, ends at record `seq`, and is covered by a checkpoint up to there.
+    pub(crate) fn is_confirmed(&self, seq: u64) -> bool {
+        self.report.intact && self.report.head_seq == seq && self.checkpointed_seq == seq
+    }
+
+    /// Returns the first problem of the chain.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.report.first_break.as_ref().map(|found| format!("record {}: {}", found.seq, found.problem))
+    }
+
     /// Returns the result as a report has it.
     pub(crate) fn summary(self) -> ReportVerification {
         let Self { report, checkpointed_seq } = self;

@@ -1,11 +1,14 @@
 //! Inclusion and consistency proofs from the ledger. Each one is verified before it is returned, since somebody may have
 //! changed the stored nodes.
 
-use ledger::StoredLeaf;
+use std::sync::Arc;
+
+use ledger::{StoredCheckpoint, StoredLeaf};
 use model::{Code, Refusal, RunId, Sha256};
 use serde_json::Value;
 use transparency::{
-    ConsistencyProof, InclusionProof, ProofPlan, hash_checkpoint_leaf, verify_consistency, verify_inclusion,
+    ConsistencyProof, InclusionProof, ProofPlan, VerifierKey, hash_checkpoint_leaf, verify_consistency,
+    verify_inclusion,
 };
 
 use crate::CallError;
@@ -76,6 +79,49 @@ impl Checkpoints {
             proof,
             checkpoint: signed.note.clone(),
         })
+    }
+
+    /// Proves that the head `seq` of `run` is in the signed history, by the first checkpoint that covers it, so that each
+    /// attempt gives the same proof. `None` while no checkpoint covers it.
+    ///
+    /// # Errors
+    ///
+    /// `UNAVAILABLE`.
+    pub(crate) async fn prove_head(&self, run: &RunId, seq: u64) -> Result<Option<InclusionProof>, CallError> {
+        let newest = match self.newest() {
+            Err(refusal) if refusal.code == Code::NotFound => return Ok(None),
+            newest => newest?,
+        };
+        let stored = self.ledger.covering_leaf(run, seq, newest.size).await?;
+        let Some((stored, leaf)) = stored.and_then(|stored| stored.leaf().map(|leaf| (stored, leaf))) else {
+            return Ok(None);
+        };
+        if leaf.head_seq != seq || stored.recorded != Some(leaf.head_hash) {
+            return Err(contradiction().into());
+        }
+        let first = self.ledger.checkpoints(stored.index, 1).await?.pop();
+        let key = VerifierKey::parse(self.verifier_key()).ok();
+        // A note that another key has signed is not for this verifier.
+        let verified = first.zip(key).and_then(|(first, key)| key.verify(&first.note).ok().map(|root| (first, root)));
+        let signed = match verified {
+            Some((StoredCheckpoint { size, position, note }, checkpoint)) => {
+                Arc::new(SignedCheckpoint { size, position, root: checkpoint.root, note })
+            }
+            None => newest,
+        };
+        let proof = self.prove_leaf(&stored, &signed).await?.ok_or_else(contradiction)?;
+        let records = self.records_between(run, seq, seq).await?;
+        Ok(Some(InclusionProof {
+            seq,
+            record_hash: leaf.head_hash,
+            records,
+            next_seq: None,
+            leaf,
+            leaf_index: stored.index,
+            tree_size: signed.size,
+            proof,
+            checkpoint: signed.note.clone(),
+        }))
     }
 
     /// Returns the proof that a leaf is in the signed tree, or `None` if it is not.

@@ -55,7 +55,7 @@ struct DecisionArgs {
 
 /// Runs `approvals`.
 pub(super) async fn run(args: ApprovalsArgs, env: &Env<'_>) -> Result<(), CliError> {
-    let client = connect(args.connection.url.as_deref(), env)?;
+    let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     match args.action {
         Action::List { state, run } => list(&client, output, &ApprovalFilter { state: Some(state), run }).await,

@@ -49,7 +49,7 @@ pub struct AuditArgs {
 
 /// Runs `audit`.
 pub(super) async fn run(args: AuditArgs, env: &Env<'_>) -> Result<(), CliError> {
-    let client = connect(args.connection.url.as_deref(), env)?;
+    let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     let AuditArgs { run, tool, decision, outcome, path, since, until, .. } = args;
     let filter = AuditFilter { tool, decision, outcome, path, since, until };

@@ -35,7 +35,7 @@ pub(super) fn parse_run(raw: &str) -> Result<RunId, String> {
 /// Calls the tool. People get the text view, which is made for reading.
 pub(super) async fn run(args: CallArgs, env: &Env<'_>) -> Result<(), CliError> {
     let input = input_of(&args)?;
-    let client = connect(args.connection.url.as_deref(), env)?;
+    let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     if output.is_json {
         let answer: Value = client.call(&args.run, &args.tool, &input).await?;

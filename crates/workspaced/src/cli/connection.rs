@@ -19,13 +19,26 @@ pub(crate) type Env<'a> = dyn Fn(&str) -> Option<String> + Sync + 'a;
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 /// The most bytes of a file of settings or of a token.
 const MAX_FILE_BYTES: u64 = 64 << 10;
+/// The most bytes of a file of certificates. The bundle of a system has a few hundred KiB.
+const MAX_CA_FILE_BYTES: u64 = 4 << 20;
+
+/// Which service is called, and whom the client trusts to name it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Address {
+    /// Address of the service [default: that of the client's settings, or `http://127.0.0.1:8080`]
+    #[arg(long, global = true, env = "WORKSPACED_URL", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// File of certificates in PEM that are trusted in addition to those of the system [default: that of the client's
+    /// settings]
+    #[arg(long, global = true, env = "WORKSPACED_CA_FILE", value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+}
 
 /// What all commands that call a service take.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Connection {
-    /// Address of the service [default: that of the client's settings, or `http://127.0.0.1:8080`]
-    #[arg(long, global = true, env = "WORKSPACED_URL", value_name = "URL")]
-    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    pub(crate) address: Address,
     /// Print JSON for programs: one document a line.
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -38,17 +51,18 @@ struct Settings {
     url: Option<String>,
     token: Option<String>,
     token_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
 }
 
-/// Returns a client of the service at `url`, or of the settings.
+/// Returns a client of the service at `address`, or of the settings.
 ///
 /// The token of the settings is sent to the address of the settings only.
-pub(crate) fn connect(url: Option<&str>, env: &Env<'_>) -> Result<Client, CliError> {
+pub(crate) fn connect(address: &Address, env: &Env<'_>) -> Result<Client, CliError> {
     let set = |name: &str| env(name).filter(|value| !value.is_empty());
     let file = settings_file(env);
     let settings = file.as_deref().map(read_settings).transpose()?.unwrap_or_default();
     let settings_url = settings.url.as_deref().unwrap_or(DEFAULT_URL);
-    let url = url.filter(|url| !url.is_empty()).unwrap_or(settings_url);
+    let url = address.url.as_deref().filter(|url| !url.is_empty()).unwrap_or(settings_url);
     let is_of_settings = url.trim_end_matches('/') == settings_url.trim_end_matches('/');
     let token = if let Some(token) = set("WORKSPACED_TOKEN") {
         Some(token)
@@ -67,7 +81,14 @@ pub(crate) fn connect(url: Option<&str>, env: &Env<'_>) -> Result<Client, CliErr
              ~/.config/workspaced/client.toml"
         ))
     })?;
-    Ok(Client::new(url, token.trim())?)
+    let ca_file = match (&address.ca_file, &settings.ca_file, &file) {
+        (Some(path), _, _) if !path.as_os_str().is_empty() => Some(path.clone()),
+        (_, Some(path), Some(file)) => Some(file.parent().unwrap_or(file).join(path)),
+        _ => None,
+    };
+    let Some(ca_file) = ca_file else { return Ok(Client::new(url, token.trim())?) };
+    let pem = read_at_most(&ca_file, MAX_CA_FILE_BYTES)?;
+    Ok(Client::trusting(url, token.trim(), pem.as_bytes())?)
 }
 
 fn settings_file(env: &Env<'_>) -> Option<PathBuf> {
@@ -92,12 +113,16 @@ fn read_settings(file: &Path) -> Result<Settings, CliError> {
 }
 
 fn read(path: &Path) -> Result<String, CliError> {
+    read_at_most(path, MAX_FILE_BYTES)
+}
+
+fn read_at_most(path: &Path, max_bytes: u64) -> Result<String, CliError> {
     let bad = |why: String| CliError::Usage(format!("{}: {why}", path.display()));
     let mut text = String::new();
     let file = File::open(path).map_err(|error| bad(error.to_string()))?;
-    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|error| bad(error.to_string()))?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(bad(format!("has more than {MAX_FILE_BYTES} bytes")));
+    file.take(max_bytes + 1).read_to_string(&mut text).map_err(|error| bad(error.to_string()))?;
+    if text.len() as u64 > max_bytes {
+        return Err(bad(format!("has more than {max_bytes} bytes")));
     }
     Ok(text)
 }

@@ -51,7 +51,7 @@ pub struct ReportArgs {
 
 /// Runs `diff`.
 pub(super) async fn diff(args: DiffArgs, env: &Env<'_>) -> Result<(), CliError> {
-    let client = connect(args.connection.url.as_deref(), env)?;
+    let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     let patch = client.patch(&args.run).await?;
     if let Some(file) = &args.output {
@@ -77,14 +77,14 @@ pub(super) async fn diff(args: DiffArgs, env: &Env<'_>) -> Result<(), CliError> 
 
 /// Runs `export`.
 pub(super) async fn export(args: ExportArgs, env: &Env<'_>) -> Result<(), CliError> {
-    let client = connect(args.connection.url.as_deref(), env)?;
+    let client = connect(&args.connection.address, env)?;
     let bytes = save(client.export(&args.run).await?, &args.output).await?;
     saved(Output::new(&args.connection, env), &args.output, bytes)
 }
 
 /// Runs `report`.
 pub(super) async fn report(args: ReportArgs, env: &Env<'_>) -> Result<(), CliError> {
-    let client = connect(args.connection.url.as_deref(), env)?;
+    let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     if output.is_json {
         output.json(&client.report(&args.run).await?)?;

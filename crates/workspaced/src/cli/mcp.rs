@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use workspaced_client::{Client, Error};
 
-use crate::cli::connection::{Env, connect};
+use crate::cli::connection::{Address, Env, connect};
 use crate::cli::error::CliError;
 use crate::cli::output::escape_line;
 
@@ -36,9 +36,8 @@ static NAME: HeaderName = HeaderName::from_static("mcp-name");
 /// Arguments of `mcp`. The token is that of a run.
 #[derive(Debug, clap::Args)]
 pub struct McpArgs {
-    /// Address of the service [default: that of the client's settings, or `http://127.0.0.1:8080`]
-    #[arg(long, env = "WORKSPACED_URL", value_name = "URL")]
-    url: Option<String>,
+    #[command(flatten)]
+    address: Address,
 }
 
 /// What the messages of a bridge share.
@@ -50,7 +49,7 @@ struct Bridge {
 
 /// Runs `mcp` until standard input ends and what is under way is answered.
 pub(super) async fn run(args: McpArgs, env: &Env<'_>) -> Result<(), CliError> {
-    let bridge = Arc::new(Bridge { client: connect(args.url.as_deref(), env)?, version: Mutex::new(None) });
+    let bridge = Arc::new(Bridge { client: connect(&args.address, env)?, version: Mutex::new(None) });
     let (sender, mut lines) = mpsc::channel(1);
     std::thread::spawn(move || read_lines(&sender));
     let mut requests = JoinSet::new();

@@ -91,7 +91,7 @@ struct CreateArgs {
 
 /// Runs `run`.
 pub(super) async fn run(args: RunArgs, env: &Env<'_>) -> Result<(), CliError> {
-    let client = connect(args.connection.url.as_deref(), env)?;
+    let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     match args.action {
         RunAction::Create(args) => create(&client, output, *args).await,

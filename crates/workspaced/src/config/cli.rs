@@ -6,7 +6,10 @@ use std::path::PathBuf;
 
 use crate::cli::ClientCommand;
 use crate::config::Config;
+use crate::config::archive_command::ArchiveArgs;
+use crate::config::backup::{BackupArgs, RestoreArgs};
 use crate::config::error::ConfigError;
+use crate::config::keys::KeyArgs;
 use crate::config::offline::{RepairArgs, ReplayArgs, VerifyArgs};
 use crate::config::operators::OperatorArgs;
 use crate::config::settings::Settings;
@@ -42,8 +45,18 @@ pub enum Command {
     /// Repair a run that answers `RUN_NEEDS_REPAIR`. Without `--accept`, show the differences, with exit code 1; without
     /// `--run`, list the runs that need repair and the folders in lost+found.
     Repair(RepairArgs),
+    /// Copy the database and the runs' files to a folder of backups, also while the service runs. Each backup copies only what
+    /// earlier ones do not have. Exit code 1 if something could not be copied.
+    Backup(BackupArgs),
+    /// Restore a backup into an empty data folder and an empty database, or check it. Exit code 1 if a file of the backup was
+    /// changed, or if not all of a run could be restored.
+    Restore(RestoreArgs),
+    /// List, verify or unpack the archives of runs.
+    Archive(ArchiveArgs),
     /// Create, list or revoke operators. The service must not run on the same data; while it runs, use `/v1/operators`.
     Operator(OperatorArgs),
+    /// Replace the key that signs checkpoints. The service must not run on the same data.
+    Key(KeyArgs),
     #[expect(missing_docs, reason = "each of its variants has a description")]
     #[command(flatten)]
     Client(ClientCommand),

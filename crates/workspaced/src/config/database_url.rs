@@ -1,7 +1,10 @@
 //! The address of the database.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ledger::{AddressReader, Ledger};
 
 use crate::config::error::ConfigError;
 use crate::config::secret;
@@ -9,7 +12,11 @@ use crate::config::settings::Settings;
 
 /// The address of the database. `Debug` does not show it, since it may contain a password.
 #[derive(Clone)]
-pub(crate) struct DatabaseUrl(pub(crate) String);
+pub(crate) struct DatabaseUrl {
+    pub(crate) url: String,
+    /// The file that has it.
+    pub(crate) file: Option<PathBuf>,
+}
 
 impl DatabaseUrl {
     /// Checks the address, which the settings have or name a file of; the default is an SQLite file in the data folder.
@@ -29,24 +36,41 @@ impl DatabaseUrl {
             (None, Some(file)) => Some(secret::read_file("--database-url-file", file)?),
         };
         let Some(url) = given else {
-            return Ok(Self(format!("sqlite://{}", data_dir.join("workspaced.db").display())));
+            return Ok(Self { url: format!("sqlite://{}", data_dir.join("workspaced.db").display()), file: None });
         };
         if ["sqlite://", "postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            Ok(Self(url))
+            Ok(Self { url, file: file.map(Path::to_owned) })
         } else {
             // Without the value, which may contain a password.
             Err(ConfigError("--database-url: expected `sqlite://…` or `postgres://…`".to_owned()))
         }
     }
 
+    /// Opens the database for a service: when PostgreSQL refuses the password, the file is read again.
+    ///
+    /// # Errors
+    ///
+    /// As [`ledger::open`].
+    pub(crate) async fn open(&self) -> ledger::Result<Arc<dyn Ledger>> {
+        let (url, file) = (self.url.clone(), self.file.clone());
+        let read: AddressReader = Arc::new(move || match &file {
+            Some(file) => {
+                secret::read_file("--database-url-file", file).map_err(|error| std::io::Error::other(error.to_string()))
+            }
+            // The password may be in the file of PGPASSFILE, which is read with the address.
+            None => Ok(url.clone()),
+        });
+        ledger::open_with(&self.url, Some(read)).await
+    }
+
     /// Returns the file of an SQLite database.
     pub(crate) fn sqlite_file(&self) -> Option<&str> {
-        self.0.strip_prefix("sqlite://").map(|rest| rest.split('?').next().unwrap_or(rest))
+        self.url.strip_prefix("sqlite://").map(|rest| rest.split('?').next().unwrap_or(rest))
     }
 }
 
 impl fmt::Debug for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.split_once("://").map_or("…", |(scheme, _)| scheme))
+        f.write_str(self.url.split_once("://").map_or("…", |(scheme, _)| scheme))
     }
 }

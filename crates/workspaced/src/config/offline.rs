@@ -186,7 +186,7 @@ impl DataArgs {
     }
 }
 
-fn parse_run_id(raw: &str) -> Result<RunId, IdInvalid> {
+pub(crate) fn parse_run_id(raw: &str) -> Result<RunId, IdInvalid> {
     RunId::parse(raw)
 }
 

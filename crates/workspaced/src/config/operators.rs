@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use engine::admission::operators::manage::CreateOperatorRequest;
+use engine::admission::operators::manage::{CreateOperatorRequest, RotateTokenRequest};
 use engine::admission::operators::{OperatorIdentity, parse_name};
 use model::{OperatorName, Scope, Sha256};
 
@@ -41,6 +41,19 @@ enum ActionArgs {
         #[command(flatten)]
         data: DataArgs,
     },
+    /// Give an operator another token, and print it once. The present one stays valid for a while.
+    Rotate {
+        /// Name.
+        name: String,
+        /// Seconds for which the present token stays valid, at most 604800; 0 ends it at once [default: 3600]
+        #[arg(long, value_name = "N")]
+        overlap_seconds: Option<u64>,
+        /// When the new token expires, RFC 3339 [default: as the present one]
+        #[arg(long, value_name = "TIME")]
+        expires_at: Option<String>,
+        #[command(flatten)]
+        data: DataArgs,
+    },
     /// Revoke an operator.
     Revoke {
         /// Name.
@@ -57,6 +70,8 @@ pub enum OperatorAction {
     Add(CreateOperatorRequest),
     /// Lists operators.
     List,
+    /// Gives an operator another token.
+    Rotate(OperatorName, RotateTokenRequest),
     /// Revokes an operator.
     Revoke(OperatorName),
 }
@@ -85,10 +100,10 @@ impl OperatorArgs {
                 (OperatorAction::Add(CreateOperatorRequest { name, scopes, expires_at }), data)
             }
             ActionArgs::List { data } => (OperatorAction::List, data),
-            ActionArgs::Revoke { name, data } => {
-                let name = OperatorName::parse(&name).map_err(|error| ConfigError(format!("`{name}`: {error}")))?;
-                (OperatorAction::Revoke(name), data)
+            ActionArgs::Rotate { name, overlap_seconds, expires_at, data } => {
+                (OperatorAction::Rotate(existing(&name)?, RotateTokenRequest { overlap_seconds, expires_at }), data)
             }
+            ActionArgs::Revoke { name, data } => (OperatorAction::Revoke(existing(&name)?), data),
         };
         let settings = data.merge(Settings::default())?;
         let data_dir = settings.data_dir();
@@ -99,6 +114,10 @@ impl OperatorArgs {
             data_dir,
         })
     }
+}
+
+fn existing(name: &str) -> Result<OperatorName, ConfigError> {
+    OperatorName::parse(name).map_err(|error| ConfigError(format!("`{name}`: {error}")))
 }
 
 /// Checks the operators of the file. `others` are the tokens of the environment.
@@ -114,20 +133,26 @@ pub(crate) fn check(
     for OperatorSetting { name, token_sha256, scopes } in settings {
         let bad = |why: String| ConfigError(format!("operator `{}`: {why}", name.escape_debug()));
         let parsed = parse_name(&name).map_err(|refusal| bad(refusal.message))?;
-        let hash = Sha256::parse(&token_sha256)
-            .map_err(|_| bad("token_sha256 is not a SHA-256 in 64 lower-case hexadecimal digits".to_owned()))?;
+        let hashes = token_sha256.iter().map(|hash| Sha256::parse(hash)).collect::<Result<Vec<_>, _>>();
+        let hashes =
+            hashes.map_err(|_| bad("token_sha256 is not a SHA-256 in 64 lower-case hexadecimal digits".to_owned()))?;
+        if !(1..=2).contains(&hashes.len()) {
+            return Err(bad("token_sha256 has to be one SHA-256, or a list of at most two".to_owned()));
+        }
         if scopes.is_empty() {
             return Err(bad("scopes is empty".to_owned()));
         }
         if known.iter().any(|other| other.name.is_same(&parsed)) {
             return Err(bad("there are two operators of this name".to_owned()));
         }
-        let is_taken = others.iter().filter_map(|other| other.as_ref()).any(|other| other.sha256() == hash)
-            || known.iter().any(|other| other.secret_sha256 == hash);
-        if is_taken {
-            return Err(bad("another operator has the same token".to_owned()));
+        for hash in hashes {
+            let is_taken = others.iter().filter_map(|other| other.as_ref()).any(|other| other.has(hash))
+                || known.iter().any(|other| other.secret_sha256 == hash);
+            if is_taken {
+                return Err(bad("another operator has the same token, or the list has it twice".to_owned()));
+            }
+            known.push(OperatorIdentity::configured(parsed.clone(), scopes.iter().copied(), hash));
         }
-        known.push(OperatorIdentity::configured(parsed, scopes, hash));
     }
     Ok(known)
 }

@@ -53,32 +53,42 @@ pub(crate) fn read_file(setting: &str, file: &Path) -> Result<String, ConfigErro
     }
 }
 
-/// The hash of an operator token from the environment. `Debug` does not show it.
+/// The hashes of an operator's tokens from the environment: one, or two while it is replaced. `Debug` does not show them.
 #[derive(Clone)]
-pub(crate) struct Secret(Sha256);
+pub(crate) struct Secret {
+    first: Sha256,
+    second: Option<Sha256>,
+}
 
 impl Secret {
-    /// Reads the token `name` as [`read`] does.
+    /// Reads the token `name` as [`read`] does. A second line has a second token.
     ///
     /// # Errors
     ///
-    /// Fails if the token cannot be read, is not printable ASCII, or is easy to guess.
+    /// Fails if the tokens cannot be read, are more than two or equal, are not printable ASCII, or are easy to guess.
     pub(crate) fn from_env(name: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, ConfigError> {
         let Some(secret) = read(name, env)? else { return Ok(None) };
-        if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(ConfigError(format!("{name}: expected printable ASCII without spaces")));
+        let hashes = secret.lines().map(|line| hash_of_token(name, line)).collect::<Result<Vec<_>, _>>()?;
+        match hashes.as_slice() {
+            [first] => Ok(Some(Self { first: *first, second: None })),
+            [first, second] if first != second => Ok(Some(Self { first: *first, second: Some(*second) })),
+            _ => Err(ConfigError(format!("{name}: expected one token, or two different ones on a line each"))),
         }
-        if secret.len() < MIN_CHARS || entropy_bits(&secret) < MIN_BITS {
-            return Err(ConfigError(format!(
-                "{name}: too easy to guess: use at least {MIN_CHARS} random characters, such as 64 hexadecimal digits"
-            )));
-        }
-        Ok(Some(Self(Sha256::of(secret.as_bytes()))))
     }
 
-    /// Returns the hash, which is what is stored and compared.
+    /// Returns the hash of the first token, which is what is stored and compared.
     pub(crate) fn sha256(&self) -> Sha256 {
-        self.0
+        self.first
+    }
+
+    /// Returns the hash of the second token.
+    pub(crate) fn second_sha256(&self) -> Option<Sha256> {
+        self.second
+    }
+
+    /// Returns whether one of the tokens has this hash.
+    pub(crate) fn has(&self, hash: Sha256) -> bool {
+        self.first == hash || self.second == Some(hash)
     }
 }
 
@@ -86,6 +96,18 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
+}
+
+fn hash_of_token(name: &str, token: &str) -> Result<Sha256, ConfigError> {
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(ConfigError(format!("{name}: expected printable ASCII without spaces")));
+    }
+    if token.len() < MIN_CHARS || entropy_bits(token) < MIN_BITS {
+        return Err(ConfigError(format!(
+            "{name}: too easy to guess: use at least {MIN_CHARS} random characters, such as 64 hexadecimal digits"
+        )));
+    }
+    Ok(Sha256::of(token.as_bytes()))
 }
 
 /// Returns the entropy of a text whose characters are drawn independently with the frequencies that they have in it.

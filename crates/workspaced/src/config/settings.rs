@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use model::Scope;
+use model::{Scope, WebhookEvent};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
@@ -58,10 +58,24 @@ const RENAMED: [Renamed; 5] = [
 #[serde(deny_unknown_fields)]
 pub(crate) struct OperatorSetting {
     pub(crate) name: String,
-    /// SHA-256 of the token, in hexadecimal.
-    #[serde(alias = "token-sha256")]
-    pub(crate) token_sha256: String,
+    /// SHA-256 of the token, in hexadecimal, or a list of two while the token is replaced.
+    #[serde(alias = "token-sha256", deserialize_with = "one_or_more")]
+    pub(crate) token_sha256: Vec<String>,
     pub(crate) scopes: Vec<Scope>,
+}
+
+/// Reads a string or a list of strings.
+fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OneOrMore {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match OneOrMore::deserialize(deserializer)? {
+        OneOrMore::One(one) => vec![one],
+        OneOrMore::More(more) => more,
+    })
 }
 
 /// One `[[git_credential]]` of the file.
@@ -80,6 +94,22 @@ pub(crate) struct GitCredentialSetting {
     pub(crate) token_env: Option<String>,
 }
 
+/// One `[[webhook]]` of the file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WebhookSetting {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    /// A file with one or two secrets.
+    #[serde(alias = "secret-file")]
+    pub(crate) secret_file: Option<PathBuf>,
+    /// The name of an environment variable with one or two secrets.
+    #[serde(alias = "secret-env")]
+    pub(crate) secret_env: Option<String>,
+    /// Default: all.
+    pub(crate) events: Option<Vec<WebhookEvent>>,
+}
+
 /// Settings as written. A missing one has a default.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -87,6 +117,15 @@ pub(crate) struct Settings {
     /// Address to listen on; port 0 selects a free port [default: 127.0.0.1:8080]
     #[arg(long, env = "WORKSPACED_LISTEN", value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
+    /// Address of a listener of its own for `/metrics`, `/healthz` and `/readyz` [default: none, on --listen]
+    #[arg(long, env = "WORKSPACED_METRICS_LISTEN", value_name = "ADDRESS")]
+    pub(crate) metrics_listen: Option<String>,
+    /// File of the certificate for TLS, followed by those of its issuers, in PEM [default: none, plain HTTP]
+    #[arg(long, env = "WORKSPACED_TLS_CERT", value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// File of the private key of the certificate, in PEM [default: none, plain HTTP]
+    #[arg(long, env = "WORKSPACED_TLS_KEY", value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Data folder: `workspaces/` and the SQLite database [default: ./data]
     #[arg(long, env = "WORKSPACED_DATA_DIR", value_name = "FOLDER")]
     pub(crate) data_dir: Option<PathBuf>,
@@ -129,9 +168,19 @@ pub(crate) struct Settings {
     /// `token_file` or `token_env`.
     #[arg(skip)]
     pub(crate) git_credential: Option<Vec<GitCredentialSetting>>,
+    /// Webhooks, only in the file: `[[webhook]]` with `name`, `url`, `secret_file` or `secret_env`, and `events`.
+    #[arg(skip)]
+    pub(crate) webhook: Option<Vec<WebhookSetting>>,
     /// Format of the log on standard error [default: text]
     #[arg(long, env = "WORKSPACED_LOG_FORMAT", value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
+    /// Address of an OpenTelemetry collector that spans are sent to, over OTLP/HTTP; `/v1/traces` is added
+    /// [default: that of `OTEL_EXPORTER_OTLP_ENDPOINT`, else none]
+    #[arg(long, env = "WORKSPACED_OTLP_ENDPOINT", value_name = "URL")]
+    pub(crate) otlp_endpoint: Option<String>,
+    /// Part of the traces that are sent, from 0 to 1. A caller's `traceparent` decides about its own [default: 1.0]
+    #[arg(long, env = "WORKSPACED_OTLP_SAMPLE_RATIO", value_name = "RATIO")]
+    pub(crate) otlp_sample_ratio: Option<f64>,
     /// Log filter, such as `warn` or `info,workspaced=debug` [default: info]
     #[arg(long, env = "WORKSPACED_LOG", value_name = "FILTER")]
     pub(crate) log: Option<String>,
@@ -214,6 +263,12 @@ pub(crate) struct Settings {
     /// Free bytes of the data folder's disk below which `/readyz` and the metrics warn; 0 disables [default: 1073741824]
     #[arg(long, env = "WORKSPACED_DISK_RESERVE_BYTES", value_name = "BYTES")]
     pub(crate) disk_reserve_bytes: Option<u64>,
+    /// Time after which closed runs are archived, such as `90d`, `12h` or `30m` [default: none, they stay]
+    #[arg(long, env = "WORKSPACED_ARCHIVE_AFTER", value_name = "DURATION")]
+    pub(crate) archive_after: Option<String>,
+    /// Archives of closed runs: an existing folder, or `s3://BUCKET/PREFIX` [default: none]
+    #[arg(long, env = "WORKSPACED_ARCHIVE_TO", value_name = "FOLDER or URL")]
+    pub(crate) archive_to: Option<String>,
     /// Maximum time to drain requests at shutdown [default: 20]
     #[arg(long, env = "WORKSPACED_DRAIN_SECONDS", value_name = "SECONDS")]
     pub(crate) drain_seconds: Option<u64>,
@@ -301,14 +356,14 @@ impl Settings {
             };
         }
         or! {
-            listen data_dir database_url database_url_file import_roots git_allow_hosts cors_origins profiles protect_metrics operator
-            git_credential
-            log_format log sandbox max_connections
+            listen metrics_listen tls_cert tls_key data_dir database_url database_url_file import_roots git_allow_hosts cors_origins profiles protect_metrics operator
+            git_credential webhook
+            log_format log otlp_endpoint otlp_sample_ratio sandbox max_connections
             header_timeout_seconds body_timeout_seconds min_bytes_per_second idle_timeout_seconds
             request_timeout_seconds max_body_bytes max_body_memory_bytes max_answer_memory_bytes max_archive_bytes
             rate_limit_per_second rate_limit_burst auth_failures_per_minute token_concurrency read_concurrency
             search_concurrency export_concurrency write_concurrency import_concurrency max_live_runs max_runs
-            max_disk_bytes disk_reserve_bytes drain_seconds checkpoint_seconds checkpoint_records checkpoint_file checkpoint_key_file
+            max_disk_bytes disk_reserve_bytes archive_after archive_to drain_seconds checkpoint_seconds checkpoint_records checkpoint_file checkpoint_key_file
             checkpoint_origin
             renew_checkpoint_file
         }

@@ -8,6 +8,7 @@ use model::{RunId, Sha256};
 use super::*;
 
 mod document;
+mod webhooks;
 
 /// A token as the service generates them.
 const GOOD: &str = "5b3f9a0c7e1d4826bf05a9c83d71e64f";
@@ -25,6 +26,10 @@ fn check_with(arguments: &[&str], env: &dyn Fn(&str) -> Option<String>) -> Resul
         | Command::Verify(_)
         | Command::Replay(_)
         | Command::Repair(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
+        | Command::Archive(_)
+        | Command::Key(_)
         | Command::Operator(_)
         | Command::Client(_) => {
             unreachable!("the arguments say serve")
@@ -51,7 +56,7 @@ fn what_is_not_set_has_its_default() {
     let config = check(&[]).unwrap();
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(config.data_dir.to_str(), Some("./data"));
-    assert_eq!(config.database_url.0, "sqlite://./data/workspaced.db");
+    assert_eq!(config.database_url.url, "sqlite://./data/workspaced.db");
     assert!(config.import_roots.is_empty() && config.operator_token.is_none() && config.limits.rate.is_none());
     assert_eq!(config.http_limits.max_body_bytes, 4 << 20);
 }
@@ -59,10 +64,10 @@ fn what_is_not_set_has_its_default() {
 #[test]
 fn the_database_is_in_the_data_folder_unless_it_is_named() {
     let config = check(&["--data-dir", "/srv/w"]).unwrap();
-    assert_eq!(config.database_url.0, "sqlite:///srv/w/workspaced.db");
+    assert_eq!(config.database_url.url, "sqlite:///srv/w/workspaced.db");
     assert_eq!(config.database_url.sqlite_file(), Some("/srv/w/workspaced.db"));
     let config = check(&["--data-dir", "/srv/w", "--database-url", "postgres://u:p@h/d"]).unwrap();
-    assert_eq!((config.database_url.0.as_str(), config.database_url.sqlite_file()), ("postgres://u:p@h/d", None));
+    assert_eq!((config.database_url.url.as_str(), config.database_url.sqlite_file()), ("postgres://u:p@h/d", None));
 }
 
 #[test]
@@ -199,7 +204,7 @@ fn verify_finds_the_database_as_serve_does() {
     let args = Args::try_parse_from(["workspaced", "verify", "--config", &path, "--run", "r1"]).unwrap();
     let Command::Verify(args) = args.command else { unreachable!("the arguments say verify") };
     let config = args.check().unwrap();
-    assert_eq!(config.database_url.0, "sqlite:///srv/w/workspaced.db");
+    assert_eq!(config.database_url.url, "sqlite:///srv/w/workspaced.db");
     assert_eq!(config.run, Some(RunId::parse("r1").unwrap()));
     assert!(Args::try_parse_from(["workspaced", "verify", "--run", "../x"]).is_err());
 }

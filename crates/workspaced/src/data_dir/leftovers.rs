@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
-use ledger::Ledger;
-use model::RunState;
+use ledger::{Ledger, StoredRun};
+use model::{Run, RunState};
 use workspace::{RunFolder, Workspaces};
 
 use crate::bootstrap::error::StartError;
@@ -27,15 +27,35 @@ enum Fate {
 }
 
 impl Fate {
-    /// Decides about a folder whose run is in `state`, or unknown to the database. A database that `is_older` than the folders
-    /// does not know of imports that have finished since.
-    fn of(folder: &RunFolder, state: Option<RunState>, is_older: bool) -> Self {
-        match state {
-            Some(RunState::Open | RunState::AwaitingApproval | RunState::Closed) => Self::Keep,
-            Some(RunState::Deleted) => Self::Remove,
-            // A run that is preparing has no files yet.
-            Some(RunState::Preparing) | None if folder.is_unfinished && !is_older => Self::Remove,
-            Some(RunState::Preparing) | None => Self::SetAside,
+    /// Decides about a folder. A database that `is_older` than the folders does not know of imports that have finished since.
+    fn of(folder: &RunFolder, owner: Owner, is_older: bool) -> Self {
+        match owner {
+            Owner::WithFiles => Self::Keep,
+            Owner::Deleted => Self::Remove,
+            Owner::WithoutFiles if folder.is_unfinished && !is_older => Self::Remove,
+            Owner::WithoutFiles => Self::SetAside,
+        }
+    }
+}
+
+/// What the database knows of a folder's run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// It has files.
+    WithFiles,
+    /// It is preparing, was closed before its import had ended, or is unknown.
+    WithoutFiles,
+    /// It is deleted.
+    Deleted,
+}
+
+impl Owner {
+    fn of(stored: Option<StoredRun>) -> Self {
+        match stored.map(|stored| stored.run) {
+            Some(Run { state: RunState::Deleted, .. }) => Self::Deleted,
+            Some(Run { state: RunState::Closed, base_commit: None, .. } | Run { state: RunState::Preparing, .. })
+            | None => Self::WithoutFiles,
+            Some(Run { state: RunState::Open | RunState::AwaitingApproval | RunState::Closed, .. }) => Self::WithFiles,
         }
     }
 }
@@ -61,12 +81,13 @@ pub(crate) async fn clean_up(
     let with_files = runs_with_files(ledger).await?;
     for folder in blocking(workspaces, Workspaces::folders).await? {
         let run = folder.run.clone();
-        let state = if with_files.contains(run.as_str()) {
-            Some(RunState::Open)
+        // Few imports are unfinished: a run that was closed meanwhile has no files.
+        let owner = if with_files.contains(run.as_str()) && !folder.is_unfinished {
+            Owner::WithFiles
         } else {
-            ledger.run(&run).await?.map(|stored| stored.run.state)
+            Owner::of(ledger.run(&run).await?)
         };
-        match Fate::of(&folder, state, is_older) {
+        match Fate::of(&folder, owner, is_older) {
             Fate::Keep if folder.is_unfinished => blocking(workspaces, move |all| all.confirm(&run)).await?,
             Fate::Keep => {}
             Fate::Remove => {
@@ -130,14 +151,10 @@ mod tests {
     #[test]
     fn only_deleted_and_unfinished_runs_are_removed() {
         let folder = |is_unfinished| RunFolder { run: RunId::parse("r").unwrap(), is_unfinished };
-        let fates = |state, is_unfinished| [false, true].map(|older| Fate::of(&folder(is_unfinished), state, older));
-        for state in [RunState::Open, RunState::AwaitingApproval, RunState::Closed] {
-            assert_eq!([fates(Some(state), false), fates(Some(state), true)], [[Fate::Keep; 2]; 2], "{state:?}");
-        }
-        assert_eq!(fates(Some(RunState::Deleted), false), [Fate::Remove; 2]);
-        for state in [Some(RunState::Preparing), None] {
-            assert_eq!(fates(state, false), [Fate::SetAside; 2], "{state:?}");
-            assert_eq!(fates(state, true), [Fate::Remove, Fate::SetAside], "{state:?}");
-        }
+        let fates = |owner, is_unfinished| [false, true].map(|older| Fate::of(&folder(is_unfinished), owner, older));
+        let of = |owner| [fates(owner, false), fates(owner, true)];
+        assert_eq!(of(Owner::WithFiles), [[Fate::Keep; 2]; 2]);
+        assert_eq!(of(Owner::Deleted), [[Fate::Remove; 2]; 2]);
+        assert_eq!(of(Owner::WithoutFiles), [[Fate::SetAside; 2], [Fate::Remove, Fate::SetAside]]);
     }
 }

@@ -21,9 +21,12 @@ use crate::data_dir::instance::{Continuity, Instance, InstanceNote};
 /// The database setting that names its data folder.
 const SETTING: &str = "data-folder";
 /// The file in the data folder with the same value.
-const IDENTITY: &str = "identity";
+pub(crate) const IDENTITY: &str = "identity";
 /// The file in the data folder that names the instance that used it last.
 const NOTE: &str = "instance";
+
+/// The file that marks a data folder whose restore has not finished. It contains the path of the database file, if it has one.
+const RESTORING: &str = "restoring";
 
 /// An exclusive lock on the data folder. The kernel releases it when the process ends.
 #[derive(Debug)]
@@ -38,6 +41,21 @@ pub(crate) struct DataDirLock {
 #[derive(Clone, Debug)]
 pub(crate) struct InstanceNoteFile {
     data_dir: PathBuf,
+}
+
+/// Checks, without a lock and without writing, that a data folder and a database belong together.
+///
+/// # Errors
+///
+/// Fails if they do not, or if one of them cannot be read.
+pub(crate) async fn check_identity(data_dir: &Path, ledger: &dyn Ledger) -> Result<(), StartError> {
+    let of_folder = identity(data_dir).map_err(|error| io_error(&error))?;
+    let of_database = ledger.setting(SETTING).await?;
+    if of_folder.is_some() && of_folder == of_database {
+        return Ok(());
+    }
+    let why = "it does not belong to the database, or no service has used it yet";
+    Err(ConfigError(format!("--data-dir {}: {why}", data_dir.display())).into())
 }
 
 /// The state of a folder and its database.
@@ -85,8 +103,22 @@ impl DataDirLock {
     ///
     /// # Errors
     ///
-    /// Fails if the folder cannot be created, or another process has locked it.
+    /// Fails if the folder cannot be created, another process has locked it, or its restore has not finished.
     pub(crate) fn take(data_dir: &Path) -> Result<Self, ConfigError> {
+        let lock = Self::take_to_restore(data_dir)?;
+        match lock.restoring() {
+            Ok(None) => Ok(lock),
+            Ok(Some(_)) => Err(lock.refused("its restore has not finished: repeat `workspaced restore`")),
+            Err(error) => Err(lock.refused(&error.to_string())),
+        }
+    }
+
+    /// As [`take`](Self::take), also if the folder's restore has not finished.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be created, or another process has locked it.
+    pub(crate) fn take_to_restore(data_dir: &Path) -> Result<Self, ConfigError> {
         let failed = |why: String| ConfigError(format!("--data-dir {}: {why}", data_dir.display()));
         std::fs::create_dir_all(data_dir).map_err(|error| failed(error.to_string()))?;
         let mut options = OpenOptions::new();
@@ -172,6 +204,54 @@ impl DataDirLock {
         Ok(continuity)
     }
 
+    /// Returns what [`begin_restore`](Self::begin_restore) was called with, if the folder's restore has not finished.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the disk fails.
+    pub(crate) fn restoring(&self) -> io::Result<Option<String>> {
+        match std::fs::read_to_string(self.data_dir.join(RESTORING)) {
+            Ok(database) => Ok(Some(database.trim().to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Marks the folder as one that is being restored, with `database`, the path of the database file. Removes everything else that
+    /// an interrupted restore has left in it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the disk fails.
+    pub(crate) fn begin_restore(&self, database: &str) -> io::Result<()> {
+        let mut file = File::create(self.data_dir.join(RESTORING))?;
+        writeln!(file, "{database}")?;
+        file.sync_all()?;
+        File::open(&self.data_dir)?.sync_all()?;
+        for entry in std::fs::read_dir(&self.data_dir)? {
+            let entry = entry?;
+            if [RESTORING, "lock", "lost+found"].iter().any(|name| entry.file_name() == *name) {
+                continue;
+            }
+            if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(entry.path())?;
+            } else {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the mark of [`begin_restore`](Self::begin_restore). Everything must be synced.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the disk fails.
+    pub(crate) fn end_restore(&self) -> io::Result<()> {
+        std::fs::remove_file(self.data_dir.join(RESTORING))?;
+        File::open(&self.data_dir)?.sync_all()
+    }
+
     /// Returns the note file, for the signer of checkpoints.
     pub(crate) fn note(&self) -> InstanceNoteFile {
         self.note.clone()
@@ -200,15 +280,8 @@ impl DataDirLock {
         ConfigError(format!("--data-dir {}: {why}", self.data_dir.display()))
     }
 
-    /// Returns the identity of the folder, if it has one. A killed start may have left the file empty.
     fn identity(&self) -> io::Result<Option<String>> {
-        let mut text = String::new();
-        match File::open(self.data_dir.join(IDENTITY)) {
-            Ok(mut file) => file.read_to_string(&mut text)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
+        identity(&self.data_dir)
     }
 
     fn set_identity(&self, identity: &str) -> io::Result<()> {
@@ -224,6 +297,17 @@ impl DataDirLock {
         let is_run = |name: std::ffi::OsString| !name.to_string_lossy().starts_with('.');
         entries.is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| is_run(entry.file_name()))))
     }
+}
+
+/// Returns the identity of the folder, if it has one. A killed start may have left the file empty.
+fn identity(data_dir: &Path) -> io::Result<Option<String>> {
+    let mut text = String::new();
+    match File::open(data_dir.join(IDENTITY)) {
+        Ok(mut file) => file.read_to_string(&mut text)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
 }
 
 fn io_error(error: &io::Error) -> StartError {

@@ -18,7 +18,7 @@ use model::Sha256;
 use crate::config::ConfigError;
 
 /// The name of the file: 64 hexadecimal digits.
-const KEY_FILE: &str = "token.key";
+pub(crate) const KEY_FILE: &str = "token.key";
 const NEW_KEY_FILE: &str = "token.key.new";
 
 /// Reads the key of the data folder. Creates it if there is none.

@@ -19,7 +19,7 @@ use crate::http::auth::{Auditor, RunAuditor, RunReviewer};
 use crate::http::extract::{Json, Path, Query, json_text};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::audit::{Filters, RunFilter, ToolCall, WaitQuery};
+use engine::audit::{Filters, RunFilter, StartQuery, ToolCall, WaitQuery};
 use engine::page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
 use engine::page::{Cursor, List, ListKey, Page, Paging};
 
@@ -41,29 +41,37 @@ pub(crate) async fn list_audit(
     Query((run, filters, created, labels, order, paging)): Query<AuditQuery>,
 ) -> Result<impl IntoResponse, Problem> {
     let filter = filters.to_ledger(run.run()?, &created, &labels, order)?;
-    page_of(&service, &filter, &paging, &List::Audit.filtered(&filter)).await
+    let list = List::Audit.filtered(&filter);
+    let (limit, after) = paging.check(&list)?;
+    page_of(&service, &filter, after, limit, &list).await
 }
+
+/// The query of the list of a run's records.
+type RunAuditQuery = (Filters, CreatedQuery, LabelQuery, OrderQuery, StartQuery, Paging);
 
 /// List the records of a run
 ///
-/// In order: `seq` is 1, 2, 3 … without gaps; or the newest first. A page may have fewer records than match, also none, because
+/// In order: `seq` is 1, 2, 3 … without gaps; or the newest first; from the first record, or from `fromSeq`. A page may have fewer records than match, also none, because
 /// it searches a bounded number of records: there are more as long as it has a `nextCursor`.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/audit", tag = "audit", operation_id = "listRunAudit",
-    params(("run" = RunId, Path), Filters, CreatedQuery, LabelQuery, OrderQuery, Paging),
+    params(("run" = RunId, Path), Filters, CreatedQuery, LabelQuery, OrderQuery, StartQuery, Paging),
     responses((status = 200, description = "One page of records.", body = Page<Record>)),
 )]
 pub(crate) async fn list_run_audit(
     State(service): State<Service>,
     RunAuditor { run, .. }: RunAuditor,
-    Query((filters, created, labels, order, paging)): Query<(Filters, CreatedQuery, LabelQuery, OrderQuery, Paging)>,
+    Query((filters, created, labels, order, start, paging)): Query<RunAuditQuery>,
 ) -> Result<impl IntoResponse, Problem> {
     let mut filter = filters.to_ledger(None, &created, &labels, order)?;
     let list = List::RunAudit(&run).filtered(&filter);
-    paging.check(&list)?;
+    let (limit, mut after) = paging.check(&list)?;
     service.known_run(&run).await?;
+    if let (None, Some(seq)) = (after, start.from_seq()) {
+        after = Some(service.cursor_at(&run, seq, filter.newest_first).await?);
+    }
     filter.run = Some(run);
-    page_of(&service, &filter, &paging, &list).await
+    page_of(&service, &filter, after, limit, &list).await
 }
 
 /// Returns a page of records. Each record is sent as the stored text that was hashed, so the page is put together as text:
@@ -71,10 +79,10 @@ pub(crate) async fn list_run_audit(
 async fn page_of(
     service: &Service,
     filter: &RecordFilter,
-    paging: &Paging,
+    after: Option<Cursor>,
+    limit: u32,
     list: &ListKey,
 ) -> Result<impl IntoResponse + use<>, Problem> {
-    let (limit, after) = paging.check(list)?;
     let page = service.records(filter, after, limit, list).await?;
     let cursor = page.next_cursor.map(|cursor| format!(",\"nextCursor\":\"{cursor}\"")).unwrap_or_default();
     let body = format!("{{\"items\":[{}]{cursor}}}", page.items.join(","));

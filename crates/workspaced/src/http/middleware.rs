@@ -20,7 +20,7 @@ use crate::http::problem::{PROBLEM_JSON, Problem};
 use crate::http::token_body::{VerifiedToken, end_with_token};
 use crate::http::tools::{self, text_view};
 use crate::service::Service;
-use crate::telemetry;
+use crate::telemetry::{self, traces};
 use engine::admission::body_memory::RequestMemory;
 use engine::call_error::refusals::timed_out;
 
@@ -48,22 +48,27 @@ pub(crate) fn request_span(request: &Request) -> Span {
         "/healthz" | "/readyz" | "/metrics" => {
             tracing::debug_span!("request", http.method = %method, http.route = route)
         }
-        _ => tracing::info_span!(
-            "request",
-            http.method = %method,
-            http.route = route,
-            request.id = ids.request_id,
-            trace.id = ids.trace_id,
-            run.id = Empty,
-            tool.name = Empty,
-            tool_call.id = Empty,
-        ),
+        _ => {
+            let span = tracing::info_span!(
+                "request",
+                http.method = %method,
+                http.route = route,
+                request.id = ids.request_id,
+                trace.id = ids.trace_id,
+                run.id = Empty,
+                tool.name = Empty,
+                tool_call.id = Empty,
+            );
+            traces::set_parent(&span, request.headers());
+            span
+        }
     }
 }
 
 /// Logs that a request was answered.
-pub(crate) fn log_response<B>(response: &axum::http::Response<B>, latency: Duration, _span: &Span) {
+pub(crate) fn log_response<B>(response: &axum::http::Response<B>, latency: Duration, span: &Span) {
     let status = response.status().as_u16();
+    traces::set_status(span, status);
     tracing::debug!(http.status = status, duration_micros = latency.as_micros(), "request answered");
 }
 

@@ -41,7 +41,7 @@ same status, and its text is `CODE: message`, the hint, and what helps with it. 
 is taken as an array of one.";
 
 /// The tags with their descriptions.
-const TAGS: [(&str, &str); 8] = [
+const TAGS: [(&str, &str); 9] = [
     (
         "tools",
         "Tool calls of an agent. A repeated `toolCallId` is the same call: a mutation returns its first response again.",
@@ -49,6 +49,7 @@ const TAGS: [(&str, &str); 8] = [
     ("runs", "Runs and their tokens, for orchestrators."),
     ("approvals", "Calls that wait for an approval."),
     ("operators", "People and programs with a token of their own, and what they may do."),
+    ("webhooks", "Messages about events that the service sends, and their deliveries."),
     ("audit", "What was done, by whom and why, in a hash chain."),
     ("events", "What happened outside of the tools, in the same hash chain."),
     ("files", "Files and trees as bytes, for programs."),

@@ -1,9 +1,11 @@
 //! Routes of operators.
 
+pub(crate) mod webhooks;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use engine::admission::operators::manage::{CreateOperatorRequest, CreatedOperator};
+use engine::admission::operators::manage::{CreateOperatorRequest, CreatedOperator, RotateTokenRequest};
 use engine::page::{List, Page, Paging};
 use model::{Code, OperatorName, Refusal, Scope, json};
 use serde::Serialize;
@@ -89,6 +91,32 @@ pub(crate) async fn get_operator(
         return Err(Refusal::new(Code::NotFound, "only the calling operator can be requested", hint).into());
     }
     Ok(Json(OperatorSelf { name: operator.name.clone(), scopes: operator.scopes.iter().copied().collect() }))
+}
+
+/// Replace an operator's token
+///
+/// The new token is returned only here. The present one stays valid for `overlapSeconds`, so that no call is refused
+/// while its holder changes to the new one. A second request within the overlap does not shorten it. Revoking the operator ends every
+/// token of it. An operator of the configuration has its tokens there.
+#[utoipa::path(
+    post, path = "/v1/operators/{name}/tokens", tag = "operators", operation_id = "rotateOperatorToken",
+    request_body = RotateTokenRequest, params(("name" = String, Path, description = "The operator's name.")),
+    responses(
+        (status = 201, description = "The operator with its new token.", body = CreatedOperator,
+            headers(("Location" = String, description = "The URL path of the operator, for its revocation."))),
+        (status = 507, description = "`QUOTA_EXCEEDED`: there are too many operators.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn rotate_operator_token(
+    State(service): State<Service>,
+    Operator { operator, .. }: Operator,
+    Path(name): Path<String>,
+    Query(()): Query<()>,
+    JsonBytes(body): JsonBytes,
+) -> Result<Response, Problem> {
+    let created = service.rotate_operator_token(&name, json::parse_into(&body)?, &operator).await?;
+    Ok(created_at(&format!("/v1/operators/{}", created.operator.name), created))
 }
 
 /// Revoke an operator

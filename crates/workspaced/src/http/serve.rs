@@ -2,6 +2,7 @@
 
 mod request_body;
 mod timeout_stream;
+pub(crate) mod tls;
 
 use std::convert::Infallible;
 use std::io;
@@ -15,12 +16,13 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown, Watcher};
 use model::{Code, Refusal};
 use socket2::SockRef;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
@@ -30,6 +32,7 @@ use crate::http::conventions::request_ids;
 use crate::http::problem::Problem;
 use crate::http::serve::request_body::BodyTracker;
 use crate::http::serve::timeout_stream::{NotifyOnDropBody, Phase, TimeoutStream, Timeouts};
+use crate::http::serve::tls::{Certificate, TlsStream};
 use crate::telemetry;
 
 /// How long accepting pauses after an error, such as running out of file descriptors.
@@ -47,6 +50,9 @@ const MAX_REFUSALS: usize = 64;
 /// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 64;
 
+/// A connection, plain or encrypted. The encrypted one is on the heap, so that plain ones stay small.
+type Stream = Either<TcpStream, Box<TlsStream>>;
+
 /// What every connection is served with.
 struct Server {
     http: http1::Builder,
@@ -54,6 +60,17 @@ struct Server {
     timeouts: Timeouts,
     connections: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
+    tls: Option<Handshakes>,
+}
+
+/// How connections are encrypted.
+struct Handshakes {
+    certificate: Arc<Certificate>,
+    /// Permits of handshakes under way: half of the connections, so that clients that never complete theirs leave the other
+    /// half to those that do.
+    permits: Arc<Semaphore>,
+    timeout: Duration,
+    shutdown: CancellationToken,
 }
 
 /// Listens on `address`.
@@ -69,15 +86,29 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves `router` until `shutdown` is cancelled, then drains requests in progress for at most the drain timeout.
-pub(crate) async fn serve(listener: TcpListener, router: Router, limits: &HttpLimits, shutdown: CancellationToken) {
+/// Serves `router` until `shutdown` is cancelled, then drains requests in progress for at most the drain timeout. With a
+/// certificate, connections are encrypted.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: &HttpLimits,
+    certificate: Option<Arc<Certificate>>,
+    shutdown: CancellationToken,
+) {
     let timeouts = Timeouts::of(limits);
     let mut http = http1::Builder::new();
     // `TimeoutStream` enforces the timeouts. This one is longer, and only makes hyper poll the stream after a response.
     http.timer(TokioTimer::new()).header_read_timeout(timeouts.longest_read());
     http.max_buf_size(MAX_BUFFER_BYTES).max_headers(MAX_HEADERS);
+    let tls = certificate.map(|certificate| Handshakes {
+        certificate,
+        permits: Arc::new(Semaphore::new(limits.max_connections.div_ceil(2))),
+        timeout: limits.header_timeout,
+        shutdown: shutdown.clone(),
+    });
     let connections = Arc::new(Semaphore::new(limits.max_connections));
-    let server = Server { http, router, timeouts, connections, refusals: Arc::new(Semaphore::new(MAX_REFUSALS)) };
+    let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
+    let server = Arc::new(Server { http, router, timeouts, connections, refusals, tls });
     let graceful = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
@@ -106,7 +137,7 @@ fn is_connection_error(error: &io::Error) -> bool {
 }
 
 impl Server {
-    fn serve(&self, stream: TcpStream, peer: PeerAddr, watcher: Watcher) {
+    fn serve(self: &Arc<Self>, stream: TcpStream, peer: PeerAddr, watcher: Watcher) {
         let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
             telemetry::connection_refused();
             self.refuse(stream);
@@ -120,6 +151,48 @@ impl Server {
         if let Err(error) = SockRef::from(&stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES) {
             tracing::debug!(%error, "failed to set TCP_NOTSENT_LOWAT");
         }
+        let Some(tls) = &self.tls else {
+            let connection = watcher.watch(self.connection(Either::Left(stream), peer));
+            tokio::spawn(complete(connection, permit));
+            return;
+        };
+        let Ok(under_way) = Arc::clone(&tls.permits).try_acquire_owned() else {
+            telemetry::connection_refused();
+            return;
+        };
+        let server = Arc::clone(self);
+        tokio::spawn(async move {
+            let Some(stream) = server.shake_hands(stream).await else { return };
+            drop(under_way);
+            let connection = watcher.watch(server.connection(Either::Right(stream), peer));
+            drop(server);
+            complete(connection, permit).await;
+        });
+    }
+
+    /// Returns the encrypted stream; `None` if the client does not complete its handshake in time, or speaks no TLS.
+    async fn shake_hands(&self, stream: TcpStream) -> Option<Box<TlsStream>> {
+        let tls = self.tls.as_ref()?;
+        let handshake = tokio::time::timeout(tls.timeout, Box::pin(tls.certificate.accept(stream)));
+        let accepted = tokio::select! {
+            accepted = handshake => accepted,
+            () = tls.shutdown.cancelled() => return None,
+        };
+        match accepted {
+            Ok(Ok(stream)) => Some(Box::new(stream)),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "TLS handshake failed");
+                None
+            }
+            Err(_) => {
+                tracing::debug!("TLS handshake timed out");
+                None
+            }
+        }
+    }
+
+    /// Returns the connection over `stream`, which answers requests when it is polled.
+    fn connection(&self, stream: Stream, peer: PeerAddr) -> impl GracefulConnection<Error = hyper::Error> + use<> {
         let phase = Phase::new();
         let stream = TokioIo::new(TimeoutStream::new(stream, phase.clone(), self.timeouts));
         let router = self.router.clone();
@@ -134,18 +207,15 @@ impl Server {
                 Ok::<_, Infallible>(response.map(|body| NotifyOnDropBody::new(body, phase, unread)))
             }
         });
-        let connection = watcher.watch(self.http.serve_connection(stream, service));
-        tokio::spawn(async move {
-            let _counted = CountedConnection::new(permit);
-            if let Err(error) = connection.await {
-                // The client disconnected, timed out, or does not speak HTTP.
-                tracing::debug!(%error, "connection failed");
-            }
-        });
+        self.http.serve_connection(stream, service)
     }
 
-    /// Answers a connection over the limit, without reading its request.
+    /// Answers a connection over the limit, without reading its request. An encrypted one is closed without an answer: a
+    /// handshake is more work than a refusal may take.
     fn refuse(&self, stream: TcpStream) {
+        if self.tls.is_some() {
+            return;
+        }
         let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
         let mut stream = TimeoutStream::new(stream, Phase::unread(), self.timeouts);
         tokio::spawn(async move {
@@ -158,6 +228,15 @@ impl Server {
                 tracing::debug!(%error, "failed to answer a connection over the limit");
             }
         });
+    }
+}
+
+/// Answers the requests of a connection until it ends.
+async fn complete(connection: impl Future<Output = hyper::Result<()>>, permit: OwnedSemaphorePermit) {
+    let _counted = CountedConnection::new(permit);
+    if let Err(error) = connection.await {
+        // The client disconnected, timed out, or does not speak HTTP.
+        tracing::debug!(%error, "connection failed");
     }
 }
 

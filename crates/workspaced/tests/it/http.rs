@@ -16,4 +16,5 @@ mod packages;
 mod page_limits;
 mod request_limits;
 mod route_memory;
+mod tls;
 mod tokens;

@@ -1,18 +1,25 @@
 //! Operating the service: start, shutdown, crashes, failing disks and databases, repair, deployment.
 
+mod archives;
+mod backup;
 mod broken_runs;
 mod concurrent_writers;
 mod crash;
 mod damaged_ledger;
 mod deploy;
 mod faults;
+mod guides;
 pub(crate) mod instances;
 mod metrics;
+mod metrics_listener;
 mod power_loss;
 mod process;
 mod readme;
 pub(crate) mod replay_and_repair;
 mod restored_database;
 mod sandbox;
+mod secret_rotation;
 mod shutdown;
+mod traces;
 mod uncertain_commits;
+mod webhooks;

@@ -121,6 +121,7 @@ export interface ApprovalRuleOverrides {
 export type ApprovalState = "pending" | "approved" | "denied" | "expired" | "failed";
 export type ArtifactId = string;
 export interface AuditVerification {
+    archivedRecords?: number;
     firstBreak?: ChainBreak | null;
     headHash: Sha256;
     headSeq: number;
@@ -184,6 +185,7 @@ export interface ChainBreak {
     seq: number;
 }
 export interface ChainReport {
+    archivedRecords?: number;
     firstBreak?: ChainBreak | null;
     headHash: Sha256;
     headSeq: number;
@@ -289,6 +291,7 @@ export interface DeleteFileOutput {
     toolCallId: string;
     warnings: Array<string>;
 }
+export type DeliveryState = "pending" | "delivered" | "failed";
 export interface DiffFile {
     binary: boolean;
     deletions: number;
@@ -616,6 +619,14 @@ export interface Page_Record {
 }
 export interface Page_Run {
     items: Array<Run>;
+    nextCursor?: string | null;
+}
+export interface Page_WebhookDelivery {
+    items: Array<WebhookDelivery>;
+    nextCursor?: string | null;
+}
+export interface Page_WebhookView {
+    items: Array<WebhookView>;
     nextCursor?: string | null;
 }
 export interface PatchedFile {
@@ -969,7 +980,13 @@ export interface RevertCallsOutput {
     toolCallId: string;
     warnings: Array<string>;
 }
+export interface RotateTokenRequest {
+    expiresAt?: string | null;
+    overlapSeconds?: number | null;
+}
 export interface Run {
+    archiveUri?: string | null;
+    archivedAt?: string | null;
     baseCommit?: string | null;
     closedAt?: string | null;
     counts: RunCounts;
@@ -1272,6 +1289,26 @@ export interface UploadedArtifact {
     uri: string;
 }
 export type Verdict = "ALLOW" | "REQUIRE_APPROVAL" | "DENY";
+export interface WebhookDelivery {
+    attempts: number;
+    createdAt: string;
+    id: string;
+    lastError?: string | null;
+    lastStatus?: number | null;
+    nextAttemptAt?: string | null;
+    runId?: RunId | null;
+    state: DeliveryState;
+    type: WebhookEvent;
+}
+export type WebhookEvent = "approval.requested" | "approval.decided" | "approval.expired" | "run.closed" | "call.refused" | "budget.reached" | "run.needs_repair" | "signing.stopped";
+export type WebhookState = "active" | "disabled";
+export interface WebhookView {
+    events: Array<WebhookEvent>;
+    name: string;
+    pending: number;
+    state: WebhookState;
+    url: string;
+}
 export interface WriteFileInput {
     content: string;
     dryRun?: boolean;

@@ -135,6 +135,7 @@ export type ApprovalState = "pending" | "approved" | "denied" | "expired" | "fai
 export type ArtifactId = string;
 
 export interface AuditVerification {
+  archivedRecords?: number;
   firstBreak?: ChainBreak | null;
   headHash: Sha256;
   headSeq: number;
@@ -204,6 +205,7 @@ export interface ChainBreak {
 }
 
 export interface ChainReport {
+  archivedRecords?: number;
   firstBreak?: ChainBreak | null;
   headHash: Sha256;
   headSeq: number;
@@ -322,6 +324,8 @@ export interface DeleteFileOutput {
   toolCallId: string;
   warnings: Array<string>;
 }
+
+export type DeliveryState = "pending" | "delivered" | "failed";
 
 export interface DiffFile {
   binary: boolean;
@@ -703,6 +707,16 @@ export interface Page_Run {
   nextCursor?: string | null;
 }
 
+export interface Page_WebhookDelivery {
+  items: Array<WebhookDelivery>;
+  nextCursor?: string | null;
+}
+
+export interface Page_WebhookView {
+  items: Array<WebhookView>;
+  nextCursor?: string | null;
+}
+
 export interface PatchedFile {
   deletions: number;
   from?: LogicalPath | null;
@@ -1080,7 +1094,14 @@ export interface RevertCallsOutput {
   warnings: Array<string>;
 }
 
+export interface RotateTokenRequest {
+  expiresAt?: string | null;
+  overlapSeconds?: number | null;
+}
+
 export interface Run {
+  archiveUri?: string | null;
+  archivedAt?: string | null;
   baseCommit?: string | null;
   closedAt?: string | null;
   counts: RunCounts;
@@ -1399,6 +1420,30 @@ export interface UploadedArtifact {
 }
 
 export type Verdict = "ALLOW" | "REQUIRE_APPROVAL" | "DENY";
+
+export interface WebhookDelivery {
+  attempts: number;
+  createdAt: string;
+  id: string;
+  lastError?: string | null;
+  lastStatus?: number | null;
+  nextAttemptAt?: string | null;
+  runId?: RunId | null;
+  state: DeliveryState;
+  type: WebhookEvent;
+}
+
+export type WebhookEvent = "approval.requested" | "approval.decided" | "approval.expired" | "run.closed" | "call.refused" | "budget.reached" | "run.needs_repair" | "signing.stopped";
+
+export type WebhookState = "active" | "disabled";
+
+export interface WebhookView {
+  events: Array<WebhookEvent>;
+  name: string;
+  pending: number;
+  state: WebhookState;
+  url: string;
+}
 
 export interface WriteFileInput {
   content: string;

@@ -50,6 +50,8 @@ interface Follow {
 const RETRY_MILLIS = [500, 1000, 2000, 5000, 10000];
 /** The service sends a comment every 15 seconds: a connection that is silent for longer is lost. */
 const SILENCE_MILLIS = 40000;
+/** A connection that lasted for longer was a good one: the next attempt follows soon. */
+const GOOD_MILLIS = 10000;
 
 /** Follows a stream until `signal` ends it. A lost connection is resumed after the last event. */
 export async function follow(path: string, signal: AbortSignal, handlers: Follow): Promise<void> {
@@ -57,6 +59,7 @@ export async function follow(path: string, signal: AbortSignal, handlers: Follow
   let failures = 0;
   while (!signal.aborted) {
     const connection = new AbortController();
+    const began = Date.now();
     const end = () => connection.abort();
     signal.addEventListener("abort", end);
     try {
@@ -80,6 +83,7 @@ export async function follow(path: string, signal: AbortSignal, handlers: Follow
     }
     if (signal.aborted) return;
     handlers.onState("reconnecting");
+    if (Date.now() - began > GOOD_MILLIS) failures = 0;
     await new Promise((done) => setTimeout(done, RETRY_MILLIS[Math.min(failures, RETRY_MILLIS.length - 1)]));
     failures += 1;
   }

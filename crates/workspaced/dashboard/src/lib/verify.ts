@@ -22,6 +22,9 @@ export interface Verdict {
   isKeyNew?: boolean;
 }
 
+/** Chains of more records are verified, and reported on, on request only. */
+export const VERIFY_AT_ONCE = 5000;
+
 const KNOWN_KEY = "workspaced.checkpointKey";
 
 /** Compares the key with the one that this browser has seen first. */

@@ -10,7 +10,7 @@ import { Badge, Empty, Failed, Foreign, Loading, Time } from "../ui/parts.tsx";
 import { FIRST_RUN } from "./runs.tsx";
 
 const HOURS = 24;
-const MOST_RECORDS = 20000;
+const MOST_RECORDS = 5000;
 
 /** What needs a person, and what goes on. */
 export function Overview({ rights }: { rights: Rights }) {
@@ -75,7 +75,7 @@ function Activity() {
         <Chart title="Calls an hour" labels={summary.labels} series={[{ name: "reads", tone: "quiet", values: summary.reads }, { name: "changes", tone: "good", values: summary.changes }, { name: "refused", tone: "bad", values: summary.refused }, { name: "waiting", tone: "wait", values: summary.waiting }]} />
         <Chart title="Duration, 95 of 100 calls are faster" labels={summary.labels} series={[{ name: "", tone: "accent", values: summary.durations.map((values) => percentile(values, 0.95)) }]} format={duration} />
         <section aria-label="Refusals by rule"><h3>Refusals by rule</h3>
-          {summary.rules.length ? <table><tbody>{summary.rules.slice(0, 8).map(([rule, number]) => <tr key={rule}><th scope="row"><a href={`/audit?${/^[A-Z_]+$/.test(rule) ? `code=${rule}` : "outcome=refused"}`}><code>{visible(rule)}</code></a></th><td class="number">{count(number)}</td></tr>)}</tbody></table> : <p class="quiet">None.</p>}
+          {summary.rules.length ? <table><tbody>{summary.rules.slice(0, 8).map(([rule, number]) => <tr key={rule}><th scope="row" class="wrap"><a href={`/audit?${/^[A-Z_]+$/.test(rule) ? `code=${rule}` : "outcome=refused"}`}><code>{visible(rule)}</code></a></th><td class="number">{count(number)}</td></tr>)}</tbody></table> : <p class="quiet">None.</p>}
         </section>
       </div>
     </section>

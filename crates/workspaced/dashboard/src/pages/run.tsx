@@ -5,7 +5,7 @@ import { bytes, count, short } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
 import { runHref, useRoute } from "../lib/route.ts";
 import type { Run } from "../lib/types.ts";
-import { verifyRun, type Verdict } from "../lib/verify.ts";
+import { VERIFY_AT_ONCE, verifyRun, type Verdict } from "../lib/verify.ts";
 import { Badge, Failed, Loading, Time } from "../ui/parts.tsx";
 import { Changes } from "./run/changes.tsx";
 import { Files } from "./run/files.tsx";
@@ -14,8 +14,6 @@ import { Side } from "./run/side.tsx";
 import { Timeline } from "./run/timeline.tsx";
 
 const TABS: [id: string, text: string, needsAudit: boolean][] = [["", "Timeline", true], ["changes", "Changes", false], ["files", "Files", true], ["report", "Report", true]];
-/** Longer chains are verified on request only. */
-const VERIFY_AT_ONCE = 5000;
 
 interface Props { run: string; seq?: number; rights: Rights }
 

@@ -4,7 +4,7 @@ import type { Operator } from "../lib/types.ts";
 import { Failed } from "../ui/parts.tsx";
 
 /** Signing in with an operator's token, which stays in this tab. */
-export function SignIn({ onSignedIn }: { onSignedIn: () => void }) {
+export function SignIn({ hasEnded, onSignedIn }: { hasEnded: boolean; onSignedIn: () => void }) {
   const [token, setText] = useState("");
   const [error, setError] = useState<Error>();
   const [isBusy, setBusy] = useState(false);
@@ -24,6 +24,7 @@ export function SignIn({ onSignedIn }: { onSignedIn: () => void }) {
   return (
     <main class="sign-in">
       <h1>workspaced</h1>
+      {hasEnded && <p role="alert" class="state failed">The service no longer accepts your token: it was revoked or has expired. Sign in again to return to this page.</p>}
       <form onSubmit={(event) => void submit(event)}>
         <label class="field">
           <span>Operator token</span>

@@ -14,6 +14,8 @@ interface Props {
   follow?: boolean;
   onEnd?: (isAtEnd: boolean) => void;
   onStart?: (isAtStart: boolean) => void;
+  /** Called with the first and the last row that are rendered, when they change. */
+  onRange?: (first: number, last: number) => void;
   /** How many rows were put before the first ones: the rows in view do not move. */
   above?: number;
   /** The width of the content, if it is wider than the list. */
@@ -25,7 +27,7 @@ interface Props {
 
 const OVERSCAN = 12;
 
-export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd, onStart, above = 0, minWidth, fit, class: name }: Props) {
+export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd, onStart, onRange, above = 0, minWidth, fit, class: name }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 800 });
   const wasAtEnd = useRef(true);
@@ -63,6 +65,7 @@ export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd
   }, [focus === undefined || focus < 0 ? undefined : focus - above]);
   const first = Math.max(0, Math.floor(view.top / rowHeight) - OVERSCAN);
   const last = Math.min(count, Math.ceil((view.top + view.height) / rowHeight) + OVERSCAN);
+  useEffect(() => onRange?.(first, last - 1), [first, last]);
   const rows = [];
   for (let index = first; index < last; index += 1)
     rows.push(<div key={index} class="window-row" role="listitem" aria-setsize={count} aria-posinset={index + 1} style={{ transform: `translateY(${index * rowHeight}px)`, height: `${rowHeight}px` }}>{render(index)}</div>);

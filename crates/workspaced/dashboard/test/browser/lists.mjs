@@ -70,29 +70,28 @@ export async function records_are_newest_first_in_pages_and_live({ base, operato
   await close();
 }
 
-export async function a_long_timeline_begins_with_its_newest_records({ base, operator, open }) {
+export async function matches_are_searched_from_the_newest_records_on({ base, operator, open }) {
   const call = await startRun(operator, "old");
   await work(call);
+  for (let number = 0; number < 5; number += 1) await call("list_dir", {});
   const { page, close } = await open("audit");
-  // As if a page of the list had four records.
-  await page.route("**/v1/runs/old/audit?**", (route) => route.continue({ url: route.request().url().replace("limit=1000", "limit=4") }));
+  // As if a page of the list had one record: a search ends after ten of them.
+  await page.route("**/v1/runs/old/audit?**", (route) => route.continue({ url: route.request().url().replace("limit=1000", "limit=1") }));
   const numbers = () => page.locator(".call-row > .number:first-child").allTextContents();
-  const upTo = (first, last) => Array.from({ length: last - first + 1 }, (_, index) => String(first + index));
-  await page.goto(`${base}/runs/old`);
-  await page.getByText("Records 1 to 5 are not read yet").waitFor();
-  assert.deepEqual(await numbers(), upTo(6, 9));
+  await page.goto(`${base}/runs/old?kind=changes`);
+  await page.getByText("Records 1 to 4 are not searched yet").waitFor();
+  assert.deepEqual(await numbers(), ["5", "6", "9"]);
   await page.getByText("● live").waitFor();
-  await call("list_dir", {});
-  await page.locator(".call-row").nth(4).waitFor();
-  await page.keyboard.press("j");
-  await page.getByRole("button", { name: "Older records" }).click();
-  await page.getByText("Record 1 is not read yet").waitFor();
-  await page.getByRole("button", { name: "Older records" }).click();
-  await page.getByText("not read yet").waitFor({ state: "detached" });
-  assert.deepEqual(await numbers(), upTo(1, 10));
-  assert.match(await page.locator(".call-row.focused").textContent(), /^6/);
-  await page.goto(`${base}/runs/old/calls/3`);
+  await call("write_file", { path: "new.txt", content: "x\n", reason: "new" });
+  await page.locator(".call-row", { hasText: "new.txt" }).waitFor();
+  await page.keyboard.press("Home");
+  await page.getByRole("button", { name: "Search older records" }).click();
+  await page.getByText("not searched yet").waitFor({ state: "detached" });
+  assert.deepEqual(await numbers(), ["3", "5", "6", "9", "15"]);
+  assert.match(await page.locator(".call-row.focused").textContent(), /^5/);
+  await page.goto(`${base}/runs/old/calls/3?kind=changes`);
   await page.getByRole("heading", { name: "write_file #3" }).waitFor();
-  assert.deepEqual(await numbers(), upTo(3, 10));
+  await page.keyboard.press("Escape");
+  await page.waitForURL(/\/runs\/old\?kind=changes$/);
   await close();
 }

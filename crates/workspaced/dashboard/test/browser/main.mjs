@@ -9,6 +9,7 @@ import * as decisions from "./decisions.mjs";
 import * as lists from "./lists.mjs";
 import * as looks from "./looks.mjs";
 import * as reading from "./reading.mjs";
+import * as stress from "./stress.mjs";
 
 const env = (name) => process.env[name] ?? (() => { throw new Error(`${name} is not set`); })();
 const base = env("WORKSPACED_URL");
@@ -16,8 +17,8 @@ const tokens = { operator: env("WORKSPACED_OPERATOR_TOKEN"), audit: env("WORKSPA
 const operator = new Client(base, tokens.operator);
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
 
-/** Opens the dashboard, signed in. A console error, an uncaught error, or a request to another host fails the test. */
-async function open(token, options = {}) {
+/** Opens the dashboard at an address, signed in if a token is named. A console error, an uncaught error, or a request to another host fails the test. */
+async function open(token, options = {}, address = base) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(15000);
@@ -25,9 +26,9 @@ async function open(token, options = {}) {
   page.on("pageerror", (error) => problems.push(error.stack));
   page.on("dialog", (dialog) => (problems.push(`dialog: ${dialog.message()}`), dialog.dismiss()));
   page.on("console", (message) => message.type() === "error" && !/Failed to load resource/.test(message.text()) && problems.push(message.text()));
-  page.on("request", (request) => !request.url().startsWith(base) && !/^(data|blob):/.test(request.url()) && problems.push(`request to ${request.url()}`));
+  page.on("request", (request) => !request.url().startsWith(address) && !/^(data|blob):/.test(request.url()) && problems.push(`request to ${request.url()}`));
   if (token) {
-    await page.goto(base);
+    await page.goto(address);
     await page.getByLabel("Operator token").fill(tokens[token]);
     await page.getByRole("button", { name: "Sign in" }).click();
     await page.getByRole("navigation", { name: "Pages" }).waitFor();
@@ -39,7 +40,7 @@ async function open(token, options = {}) {
   return { page, close };
 }
 
-const tests = Object.entries({ ...reading, ...lists, ...decisions, ...looks });
+const tests = Object.entries({ ...reading, ...lists, ...decisions, ...looks, ...stress }).filter(([name]) => name !== "longestTask");
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;
 for (const [name, test] of tests) {

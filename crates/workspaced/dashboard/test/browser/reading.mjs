@@ -137,7 +137,7 @@ export async function files_are_shown_as_they_were_with_their_history({ base, op
 }
 
 /** The longest task of a page's main thread, in milliseconds of its own processor time: other processes do not lengthen it. */
-function longestTask(events) {
+export function longestTask(events) {
   const threads = new Set(events.filter(({ name, args }) => name === "thread_name" && args.name === "CrRendererMain").map(({ pid, tid }) => `${pid} ${tid}`));
   const tasks = events.filter(({ name, pid, tid, tdur }) => name.endsWith("RunTask") && tdur > 0 && threads.has(`${pid} ${tid}`));
   assert.ok(tasks.length > 100, `${tasks.length} tasks were traced`);

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
+use engine::clock::now;
 use engine::history::snapshot::VerifiedContents;
 use ledger::JournalEntry;
 use model::{LogicalPath, Rules, Sha256, StepBytes, StepContent};
@@ -158,6 +159,6 @@ async fn finish(run: &OfflineRun, journal: &[JournalEntry], seq: u64) -> Result<
     run.ledger.prune(&done).await.map_err(database)?;
     // The files may have other sizes now: the next start counts them.
     run.ledger.set_disk_usage(id, None).await.map_err(database)?;
-    run.ledger.set_needs_repair(id, false).await.map_err(database)?;
+    run.ledger.set_needs_repair(id, false, &now()).await.map_err(database)?;
     run.blocking("the workspace", |workspace| Ok(workspace.clear_tmp(&[])?)).await
 }

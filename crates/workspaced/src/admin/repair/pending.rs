@@ -23,7 +23,7 @@ use crate::data_dir::{Continuity, DataDirLock};
 pub(super) async fn list(config: &RepairConfig) -> Result<bool, StartError> {
     check_database(&config.database_url)?;
     let lock = DataDirLock::take(&config.data_dir)?;
-    let ledger = ledger::open(&config.database_url.0).await.map_err(database)?;
+    let ledger = ledger::open(&config.database_url.url).await.map_err(database)?;
     let listed = print_all(config, &lock, ledger.as_ref()).await;
     ledger.close().await;
     listed

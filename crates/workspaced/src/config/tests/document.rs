@@ -99,7 +99,7 @@ fn the_defaults_of_the_document_are_those_in_force() {
         let (Some(flag), Some(value)) = (row.flag, default(&row)) else { continue };
         let config = check(&[flag, &value]).unwrap();
         assert_eq!(format!("{config:?}"), unset, "{flag} {value}");
-        assert_eq!(config.database_url.0, check(&[]).unwrap().database_url.0, "{flag} {value}");
+        assert_eq!(config.database_url.url, check(&[]).unwrap().database_url.url, "{flag} {value}");
         if let Ok(number) = value.parse::<u64>()
             && flag != "--rate-limit-burst"
         {

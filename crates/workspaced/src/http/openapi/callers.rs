@@ -36,8 +36,20 @@ pub(super) fn add(operation: &mut Value) {
 fn callers(operation_id: &str) -> Option<Callers> {
     let (scopes, run_token) = match operation_id {
         "getHealth" | "getReadiness" | "getOpenApiDocument" | "getDocs" | "listProblems" | "getProblem" => return None,
-        "createRun" | "updateRun" | "closeRun" | "deleteRun" | "putArchive" | "issueToken" | "revokeToken"
-        | "createOperator" | "listOperators" | "revokeOperator" => (Orchestrators::SCOPES, false),
+        "createRun"
+        | "updateRun"
+        | "closeRun"
+        | "deleteRun"
+        | "putArchive"
+        | "issueToken"
+        | "revokeToken"
+        | "createOperator"
+        | "listOperators"
+        | "revokeOperator"
+        | "rotateOperatorToken"
+        | "listWebhooks"
+        | "listDeliveries"
+        | "redeliver" => (Orchestrators::SCOPES, false),
         "getArchive"
         | "getBundle"
         | "putFile"
@@ -51,9 +63,12 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "appendEvents"
         | "putUploadedArtifact" => (Orchestrators::SCOPES, true),
         "approveCall" | "denyCall" => (Deciders::SCOPES, false),
-        "listAudit" | "streamAudit" | "getCheckpoint" | "getCheckpointKey" | "proveConsistency" => {
-            (Auditors::SCOPES, false)
-        }
+        "listAudit"
+        | "streamAudit"
+        | "getCheckpoint"
+        | "getCheckpointKey"
+        | "getCheckpointKeyChanges"
+        | "proveConsistency" => (Auditors::SCOPES, false),
         "listRunAudit"
         | "verifyRunAudit"
         | "listChanges"

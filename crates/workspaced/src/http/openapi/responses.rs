@@ -95,8 +95,16 @@ fn headers() -> [(&'static str, &'static str, &'static str, Value); 15] {
 }
 
 /// Refusals of single operations, besides those that are documented at the route.
-const OWN_REFUSALS: [(&str, &[&str]); 3] = [
+const OWN_REFUSALS: [(&str, &[&str]); 10] = [
     ("getFile", &["413"]),
+    // The run is archived.
+    ("listRunAudit", &["409"]),
+    ("listChanges", &["409"]),
+    ("getArtifact", &["409"]),
+    ("getUploadedArtifact", &["409"]),
+    ("proveInclusion", &["409"]),
+    ("getToolCall", &["409"]),
+    ("getReport", &["409"]),
     ("putFile", &["202", "412", "422", "428", "507"]),
     ("deleteFile", &["202", "412", "422", "428", "507"]),
 ];

@@ -230,6 +230,46 @@ async fn records_are_searched_in_both_orders(#[values(Backend::Sqlite, Backend::
 
 #[rstest]
 #[tokio::test]
+async fn a_list_of_a_run_begins_with_any_record(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    // Records of another run are between those of this one.
+    let other = server.run(json!({})).await;
+    for _ in 0..3 {
+        run.call("read_file", json!({"path": "a.txt"})).await.ok();
+        other.call("list_dir", json!({})).await.ok();
+        run.call("list_dir", json!({})).await.ok();
+    }
+    let own = format!("/v1/runs/{}/audit", run.id);
+    for (query, expected) in [
+        ("fromSeq=5", vec![5, 6, 7]),
+        ("fromSeq=5&order=desc", vec![5, 4, 3, 2, 1]),
+        ("fromSeq=0", vec![1, 2, 3, 4, 5, 6, 7]),
+        ("fromSeq=1&order=desc", vec![1]),
+        ("fromSeq=7", vec![7]),
+        ("fromSeq=8", vec![]),
+        ("fromSeq=8&order=desc", vec![7, 6, 5, 4, 3, 2, 1]),
+        ("fromSeq=18446744073709551615", vec![]),
+        ("fromSeq=3&tool=read_file", vec![4, 6]),
+        ("fromSeq=5&tool=read_file&order=desc", vec![4, 2]),
+    ] {
+        // Pages after the first follow their cursor, with or without `fromSeq`.
+        let mut seqs = Vec::new();
+        let mut page = run.operator.get(&format!("{own}?limit=2&{query}")).await.ok();
+        loop {
+            seqs.extend(page["items"].as_array().unwrap().iter().map(|record| record["seq"].as_u64().unwrap()));
+            let Some(cursor) = page["nextCursor"].as_str() else { break };
+            page = run.operator.get(&format!("{own}?limit=2&{query}&cursor={cursor}")).await.ok();
+        }
+        assert_eq!(seqs, expected, "{query}");
+    }
+    for bad in ["fromSeq=x", "fromSeq=-1", "fromSeq="] {
+        run.operator.get(&format!("{own}?{bad}")).await.refused("INVALID_REQUEST");
+    }
+    run.operator.get("/v1/audit?fromSeq=1").await.refused("INVALID_REQUEST");
+}
+
+#[rstest]
+#[tokio::test]
 async fn filters_and_pages_of_all_runs(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("b.txt", "b\n"), (".env", "A=1\n")]).await;
     let auditor = server.auditor();

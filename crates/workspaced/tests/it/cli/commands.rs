@@ -145,19 +145,3 @@ fn completions_and_manual_pages_name_every_command() {
     }
     assert!(run(command("http://127.0.0.1:1", "t", &["man", "run", "create"])).ok().contains("archive"));
 }
-
-/// The commands of `deploy/cli.md`, run in one shell in their order.
-#[tokio::test]
-async fn the_commands_of_the_documentation_run_as_pasted() {
-    let server = Server::start(Backend::Sqlite).await;
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/cli.md")).unwrap();
-    let blocks: Vec<_> = page.split("\n```sh\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
-    assert!(blocks.len() >= 2, "{} blocks", blocks.len());
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_workspaced")).parent().unwrap();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-euc", &blocks.join("\n")]).env_clear().env("PATH", path).env("HOME", &server.home);
-    shell.env("WORKSPACED_URL", &server.base).env("OPERATOR", &server.operator_token).current_dir(&server.home);
-    let done = run(shell);
-    assert!(done.code == 0 && done.out.contains("1  hello") && done.out.contains("+hello"), "{done:?}");
-}

@@ -48,11 +48,12 @@ const REQUIRED: [(&str, &str); 32] = [
 const OPEN: [&str; 6] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/problems"];
 
 /// The `GET` routes that an auditor may call.
-const AUDITORS: [&str; 20] = [
+const AUDITORS: [&str; 21] = [
     "/v1/runs/{run}/patch",
     "/v1/runs/{run}/files/{path}",
     "/v1/checkpoint",
     "/v1/checkpoint/key",
+    "/v1/checkpoint/key/changes",
     "/v1/checkpoint/consistency",
     "/v1/runs/{run}/audit/inclusion",
     "/v1/runs/{run}/changes",

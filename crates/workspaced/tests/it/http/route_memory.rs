@@ -6,7 +6,7 @@ use reqwest::{Method, RequestBuilder};
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, Setup, assert_growth, gzip, sha256, tar_of};
+use crate::harness::{Backend, Run, Server, Setup, assert_growth, gzip, put, sha256, tar_of};
 
 const MIB: usize = 1 << 20;
 const DOCUMENT: &str = include_str!("../../../../../openapi/workspaced.json");
@@ -28,6 +28,15 @@ const ELSEWHERE: [(&str, &str, &str, &str); 8] = [
 ];
 const LARGE_FILE: &str = "a_large_file_is_transferred_in_little_memory";
 const HISTORIES: &str = "reading_all_records_of_a_run_needs_memory_for_one_page";
+
+/// A webhook that nobody answers.
+const WEBHOOK: &str = "[[webhook]]\nname = \"hook\"\nurl = \"http://127.0.0.1:9/\"\nsecret_env = \"SECRET\"\n";
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+/// More deliveries than a page has.
+const DELIVERIES: &str = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
+    INSERT INTO webhook_delivery (webhook, message_id, event_type, run_id, body, state, attempts, last_error, \
+    next_attempt_at, created_at) SELECT 'hook', 'msg_' || i, 'run.closed', 'r', '{}', 'delivered', 1, 'an error', \
+    '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z' FROM n";
 
 /// Number of files that every search and listing visits.
 const FILES: usize = 3_000;
@@ -242,8 +251,21 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
             status: 201,
             ..of_run(run, "post /v1/operators", &json!({"name": "measured", "scopes": ["audit"]}), 32)
         },
+        MeasuredRequest {
+            status: 201,
+            ..with("post /v1/operators/{name}/tokens", "{name}", "measured", &json!({"overlapSeconds": 60}))
+        },
         with("delete /v1/operators/{name}", "{name}", "measured", &none),
         with("get /v1/operators/{name}", "{name}", "self", &none),
+        MeasuredRequest {
+            request: size("/v1/webhooks/hook/deliveries?limit=1000"),
+            ..of_run(run, "get /v1/webhooks/{name}/deliveries", &none, 32)
+        },
+        MeasuredRequest {
+            status: 202,
+            request: run.operator.request(Method::POST, "/v1/webhooks/hook/deliveries/msg_1/redeliver"),
+            ..of_run(run, "post /v1/webhooks/{name}/deliveries/{id}/redeliver", &none, 16)
+        },
         with("get /problems/{code}", "{code}", "WRITE_CONFLICT", &none),
         of_run(&doomed, "delete /v1/runs/{run}", &none, 32),
         of_run(&closing, "post /v1/runs/{run}/close", &none, 32),
@@ -255,9 +277,11 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
         "get /v1/runs/{run}/drift",
         "get /v1/runs/{run}/report",
         "get /v1/operators",
+        "get /v1/webhooks",
         "get /problems",
         "get /v1/checkpoint",
         "get /v1/checkpoint/key",
+        "get /v1/checkpoint/key/changes",
         "get /v1/limits",
         "get /v1/tools",
         "get /docs",
@@ -289,8 +313,13 @@ fn every_referenced_test_exists() {
 #[rstest]
 #[tokio::test]
 async fn every_route_has_a_memory_limit(#[values(Backend::Sqlite)] backend: Backend) {
-    let server = Server::start_with(Setup::new(backend).arg("--checkpoint-seconds", 1)).await;
+    let mut server = Server::prepare(Setup::new(backend).arg("--checkpoint-seconds", 1)).await;
+    put(&server.home, "config.toml", WEBHOOK);
+    let config = server.home.join("config.toml");
+    server.setup = server.setup.clone().arg("--config", config.display()).env("SECRET", SECRET);
+    server.restart();
     let run = fill(&server).await;
+    server.database.tamper(DELIVERIES).await.unwrap();
     let mut tried: BTreeSet<String> = ELSEWHERE.iter().map(|(route, ..)| (*route).to_owned()).collect();
     let mut worst = tool_calls(&run);
     // The first call loads state that later calls share.

@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::private_git;
-use crate::harness::{Answer, Backend, Client, Server, items, put};
+use crate::harness::{Answer, Backend, Client, Server, Setup, items, put};
 
 async fn post_async(client: &Client, key: Option<&str>, body: &Value) -> Answer {
     let mut request = client.request(Method::POST, "/v1/runs").header("prefer", "respond-async").json(body);
@@ -160,6 +160,65 @@ async fn an_interrupted_import_does_not_stay_preparing(
     let left = std::fs::read_dir(server.data_dir().join("workspaces")).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(left, [".git-home"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn files_of_an_import_that_was_closed_are_removed_by_the_next_start(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let finished = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let unfinished = server.run(json!({"source": {"type": "archive"}})).await;
+    for run in [&finished, &unfinished] {
+        let closed = server.operator().post(&format!("/v1/runs/{}/close", run.id), json!({})).await;
+        assert_eq!(closed.ok()["state"], "closed");
+    }
+    server.kill();
+    // What an import has written when the process is killed between the close of the run and the removal of its files.
+    let folder = server.workspace(&unfinished.id);
+    put(&folder, ".unfinished", "");
+    put(&folder, "repo/a.txt", "a\n");
+    server.restart();
+    assert!(!folder.exists());
+    assert_eq!(std::fs::read(server.workspace(&finished.id).join("repo/a.txt")).unwrap(), b"a\n");
+    assert_eq!(server.operator().get(&format!("/v1/runs/{}", unfinished.id)).await.ok()["state"], "closed");
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_import_with_a_waiting_caller_precedes_those_in_the_background(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, forge) = private_git::start_with(Setup::new(backend).arg("--import-concurrency", 1)).await;
+    put(&forge.folder, "hold", "");
+    let operator = server.operator();
+    let held = json!({"source": {"type": "git", "url": forge.url("/other/public.git")}});
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        let created = post_async(&operator, None, &held).await.is(202);
+        ids.push(created["run"]["runId"].as_str().unwrap().to_owned());
+    }
+    let body = json!({"runId": "waited-for", "source": {"type": "directory", "path": server.template(&[("a", "a")])}});
+    let client = server.operator();
+    let created = tokio::spawn(async move { client.post("/v1/runs", body).await });
+    until(&operator, "waited-for", |run| run["import"]["progress"] == "waiting").await;
+    // Each close frees the only permit, which the next fetch would hold.
+    let mut closed = 0;
+    for id in &ids {
+        until(&operator, id, |run| run["import"]["progress"] == "fetching" || created.is_finished()).await;
+        if created.is_finished() {
+            break;
+        }
+        operator.post(&format!("/v1/runs/{id}/close"), json!({})).await.ok();
+        closed += 1;
+    }
+    assert!(closed < ids.len(), "the import came after all in the background");
+    assert_eq!(created.await.unwrap().is(201)["run"]["state"], "open");
+    std::fs::remove_file(forge.folder.join("hold")).unwrap();
+    for id in &ids[closed..] {
+        until(&operator, id, is_in("open")).await;
+    }
 }
 
 #[rstest]

@@ -71,7 +71,12 @@ impl GitServer {
 
 /// Starts both servers. The credential `forge` is for `/org`; its token is in the file `secret/token`.
 pub(crate) async fn start(backend: Backend) -> (Server, GitServer) {
-    let mut server = Server::prepare(Setup::new(backend)).await;
+    start_with(Setup::new(backend)).await
+}
+
+/// As [`start`], with the settings of `setup`.
+pub(crate) async fn start_with(setup: Setup) -> (Server, GitServer) {
+    let mut server = Server::prepare(setup).await;
     let forge = GitServer::start(&server.home);
     put(&server.home, "secret/token", "first-token\n");
     let config = format!(

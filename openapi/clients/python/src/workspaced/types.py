@@ -143,6 +143,7 @@ ArtifactId: TypeAlias = "str"
 
 
 class AuditVerification(TypedDict):
+    archivedRecords: NotRequired[int]
     firstBreak: NotRequired[ChainBreak | None]
     headHash: Sha256
     headSeq: int
@@ -212,6 +213,7 @@ class ChainBreak(TypedDict):
 
 
 class ChainReport(TypedDict):
+    archivedRecords: NotRequired[int]
     firstBreak: NotRequired[ChainBreak | None]
     headHash: Sha256
     headSeq: int
@@ -331,6 +333,9 @@ class DeleteFileOutput(TypedDict):
     summary: str
     toolCallId: str
     warnings: list[str]
+
+
+DeliveryState: TypeAlias = "Literal['pending', 'delivered', 'failed']"
 
 
 class DiffFile(TypedDict):
@@ -726,6 +731,16 @@ class Page_Run(TypedDict):
     nextCursor: NotRequired[str | None]
 
 
+class Page_WebhookDelivery(TypedDict):
+    items: list[WebhookDelivery]
+    nextCursor: NotRequired[str | None]
+
+
+class Page_WebhookView(TypedDict):
+    items: list[WebhookView]
+    nextCursor: NotRequired[str | None]
+
+
 PatchedFile = TypedDict("PatchedFile", {
     "deletions": "int",
     "from": NotRequired["LogicalPath | None"],
@@ -1105,7 +1120,14 @@ class RevertCallsOutput(TypedDict):
     warnings: list[str]
 
 
+class RotateTokenRequest(TypedDict):
+    expiresAt: NotRequired[str | None]
+    overlapSeconds: NotRequired[int | None]
+
+
 Run = TypedDict("Run", {
+    "archiveUri": NotRequired["str | None"],
+    "archivedAt": NotRequired["str | None"],
     "baseCommit": NotRequired["str | None"],
     "closedAt": NotRequired["str | None"],
     "counts": "RunCounts",
@@ -1434,6 +1456,32 @@ class UploadedArtifact(TypedDict):
 
 
 Verdict: TypeAlias = "Literal['ALLOW', 'REQUIRE_APPROVAL', 'DENY']"
+
+
+class WebhookDelivery(TypedDict):
+    attempts: int
+    createdAt: str
+    id: str
+    lastError: NotRequired[str | None]
+    lastStatus: NotRequired[int | None]
+    nextAttemptAt: NotRequired[str | None]
+    runId: NotRequired[RunId | None]
+    state: DeliveryState
+    type: WebhookEvent
+
+
+WebhookEvent: TypeAlias = "Literal['approval.requested', 'approval.decided', 'approval.expired', 'run.closed', 'call.refused', 'budget.reached', 'run.needs_repair', 'signing.stopped']"
+
+
+WebhookState: TypeAlias = "Literal['active', 'disabled']"
+
+
+class WebhookView(TypedDict):
+    events: list[WebhookEvent]
+    name: str
+    pending: int
+    state: WebhookState
+    url: str
 
 
 class WriteFileInput(TypedDict):

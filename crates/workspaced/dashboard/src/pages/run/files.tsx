@@ -90,7 +90,7 @@ function File({ run, path, seq, changes }: FileProps) {
   const [isBlameOn, setBlame] = useState(false);
   return (
     <section aria-label={path}>
-      <h2 class="wrap"><bdi>{visible(path)}</bdi></h2>
+      <h2 class="wrap" title={visible(path)}><bdi>{visible(path)}</bdi></h2>
       <History run={run.runId} changes={history} path={path} />
       {text.error && <Failed error={text.error} what="Reading the file" retry={text.reload} />}
       {!text.data && !text.error && <Loading what="the file" />}

@@ -1,3 +1,4 @@
+import { useState } from "preact/hooks";
 import { get, getText, runPath } from "../../lib/api.ts";
 import { count, visible } from "../../lib/format.ts";
 import { useLoad } from "../../lib/hooks.ts";
@@ -8,7 +9,9 @@ import { Badge, Counts, Failed, Foreign, Loading } from "../../ui/parts.tsx";
 /** The whole account of a run, as the service gives it. */
 export function ReportTab({ run }: { run: string }) {
   const load = useLoad(`report ${run}`, (signal) => get<Report>(`${runPath(run)}/report?format=json`, signal));
-  const copy = useLoad(`markdown ${run}`, (signal) => getText(`${runPath(run)}/report?format=markdown`, signal));
+  // Each format is a report of its own, which reads every record.
+  const [isCopyWanted, setCopyWanted] = useState(false);
+  const copy = useLoad(isCopyWanted ? `markdown ${run}` : "", (signal) => getText(`${runPath(run)}/report?format=markdown`, signal));
   if (load.error) return <Failed error={load.error} what="Reading the report" retry={load.reload} />;
   if (!load.data) return <Loading what="the report" />;
   const report = load.data;
@@ -17,13 +20,15 @@ export function ReportTab({ run }: { run: string }) {
       <p class="inline">
         {Object.entries(report.counts).map(([name, number]) => <span key={name}><strong class="figure">{count(number)}</strong> {name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)}</span>)}
         {report.diff && <span>{count(report.diff.filesChanged)} files changed <Counts plus={report.diff.insertions} minus={report.diff.deletions} /></span>}
-        {copy.data !== undefined && <button type="button" onClick={() => void navigator.clipboard.writeText(copy.data!)}>Copy as Markdown</button>}
+        {copy.data === undefined ? <button type="button" disabled={isCopyWanted && copy.isLoading} onClick={() => (isCopyWanted ? copy.reload() : setCopyWanted(true))}>{isCopyWanted && copy.isLoading ? "Reading…" : "Read as Markdown"}</button>
+          : <button type="button" onClick={() => void navigator.clipboard.writeText(copy.data!)}>Copy as Markdown</button>}
       </p>
+      {copy.error && <Failed error={copy.error} what="Reading the report as Markdown" />}
       {report.verification && <p class="quiet">The service says: chain {report.verification.intact ? "intact" : "broken"}, verified to record {count(report.verification.verifiedSeq)}, signed to {count(report.verification.checkpointedSeq)}. The header of this page says what this browser checked.</p>}
       <h2>Approvals</h2>
       {report.approvals.length ? <ul class="rows">{report.approvals.map((approval) => <li key={approval.approvalId}><a href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}><Badge state={approval.state} /> <code>{approval.tool}</code> {approval.paths.map(visible).join(", ")}</a> <Foreign class="quiet" text={approval.reason ?? ""} /></li>)}</ul> : <p class="quiet">None.</p>}
       <h2>Files</h2>
-      <div class="scroll"><table>
+      <div class="scroll" role="region" aria-label="Files" tabIndex={0}><table>
         <thead><tr><th scope="col">Path</th><th scope="col">Kind</th><th scope="col" class="number">Reads</th><th scope="col" class="number">Writes</th><th scope="col" class="number">Refused</th><th scope="col" class="number">Last</th></tr></thead>
         <tbody>{report.files.map((file) => <tr key={file.path}><td class="wrap"><Foreign text={file.path} /></td><td class="quiet">{file.kind ?? ""}</td><td class="number">{count(file.reads)}</td><td class="number">{count(file.writes)}</td><td class="number">{count(file.refused)}</td><td class="number"><a href={callHref(run, file.lastSeq)}>#{file.lastSeq}</a></td></tr>)}</tbody>
       </table></div>

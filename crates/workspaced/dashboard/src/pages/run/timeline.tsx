@@ -2,7 +2,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Rights } from "../../app.tsx";
 import { clockTime, count, duration, exactTime, visible } from "../../lib/format.ts";
 import { useKeys } from "../../lib/hooks.ts";
-import { useRecords } from "../../lib/records.ts";
+import { type RecordFilter, type Records, useMatches, useRecords } from "../../lib/records.ts";
 import { callHref, navigate, runHref, setParams, useRoute } from "../../lib/route.ts";
 import type { AuditRecord } from "../../lib/types.ts";
 import { Badge, Choice, Empty, Failed, Field, Loading } from "../../ui/parts.tsx";
@@ -12,16 +12,39 @@ import { Call } from "../call.tsx";
 export const OUTCOMES: [string, string][] = [["", "every outcome"], ["ok", "ok"], ["refused", "refused"], ["pending", "waiting"], ["failed", "failed"]];
 const KINDS: [string, string][] = [["", "everything"], ["changes", "changes"], ["reads", "reads"], ["events", "events"]];
 
-/** Whether a record matches the words of a search and the filters. */
-function isShown(record: AuditRecord, search: string, outcome: string, kind: string): boolean {
-  if (outcome && record.outcome !== outcome) return false;
-  const isEvent = record.tool.includes(".");
-  if (kind === "changes" && !record.mutates) return false;
-  if (kind === "reads" && (record.mutates || isEvent)) return false;
-  if (kind === "events" && !isEvent) return false;
-  if (!search) return true;
+/** The filters of the address. The service searches by outcome and for events; words and kinds of calls are compared here. */
+function filterOf(search: string, outcome: string, kind: string): RecordFilter | undefined {
+  if (!search && !outcome && !kind) return undefined;
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  return {
+    key: JSON.stringify([search, outcome, kind]),
+    server: { outcome, tool: kind === "events" ? "event.*" : undefined },
+    isMatch: (record) => (!outcome || record.outcome === outcome) && isOfKind(record, kind) && hasWords(record, words),
+  };
+}
+
+function isOfKind(record: AuditRecord, kind: string): boolean {
+  const isEvent = record.tool.startsWith("event.");
+  if (kind === "changes") return record.mutates;
+  if (kind === "reads") return !record.mutates && !record.tool.includes(".");
+  return kind !== "events" || isEvent;
+}
+
+function hasWords(record: AuditRecord, words: string[]): boolean {
+  if (!words.length) return true;
   const text = `${record.tool} ${record.reason ?? ""} ${record.input?.summary ?? ""} ${record.code ?? ""} ${record.stepId ?? ""} ${record.pathsRead.join(" ")} ${record.pathsWritten.join(" ")}`.toLowerCase();
-  return search.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+  return words.every((word) => text.includes(word));
+}
+
+/** The rows of the timeline: every record by its number, or the matches of a filter. */
+interface Rows { count: number; seqAt: (index: number) => number | undefined; indexOf: (seq: number) => number; at: (index: number) => AuditRecord | undefined; newerThan: (seq: number) => number }
+
+function rowsOf({ cache }: Records, matches: AuditRecord[] | undefined): Rows {
+  if (!matches) return { count: cache.head, seqAt: (index) => (index >= 0 && index < cache.head ? index + 1 : undefined), indexOf: (seq) => Math.min(seq, cache.head) - 1, at: (index) => cache.get(index + 1), newerThan: (seq) => cache.head - seq };
+  return {
+    count: matches.length, seqAt: (index) => matches[index]?.seq, indexOf: (seq) => matches.findIndex((record) => record.seq === seq), at: (index) => matches[index],
+    newerThan: (seq) => matches.length - 1 - matches.findLastIndex((record) => record.seq <= seq),
+  };
 }
 
 interface Props { run: string; seq?: number; rights: Rights; brokenSeq?: number }
@@ -29,44 +52,51 @@ interface Props { run: string; seq?: number; rights: Rights; brokenSeq?: number 
 /** Every call and event of a run, live, with the selected call beside it. */
 export function Timeline({ run, seq, rights, brokenSeq }: Props) {
   const records = useRecords(run);
+  const { cache } = records;
   const { params } = useRoute();
   const [search, outcome, kind] = [params.get("q") ?? "", params.get("outcome") ?? "", params.get("kind") ?? ""];
-  const total = records.items.length;
-  const first = records.items[0]?.seq ?? 1;
-  const shown = useMemo(() => records.items.filter((record) => isShown(record, search, outcome, kind)), [total, first, records.isLoading, search, outcome, kind]);
-  const origin = useRef(Infinity);
-  if (total && origin.current === Infinity) origin.current = first;
+  const filter = useMemo(() => filterOf(search, outcome, kind), [search, outcome, kind]);
+  const matches = useMatches(run, records, filter);
+  const rows = rowsOf(records, filter && matches.items);
+  const isLoading = (records.isLoading && !records.error) || (filter !== undefined && matches.isLoading);
   const [focusSeq, setFocusSeq] = useState<number>();
-  const focus = focusSeq === undefined ? -1 : shown.findIndex((record) => record.seq === focusSeq);
+  const focus = focusSeq === undefined ? -1 : rows.indexOf(focusSeq);
+  // Older matches are put before the first one that was shown.
+  const origin = useRef<{ key?: string; seq: number }>({ seq: 0 });
+  if (filter && matches.items.length && origin.current.key !== filter.key) origin.current = { key: filter.key, seq: matches.items[0].seq };
+  const above = filter ? Math.max(0, matches.items.findIndex((record) => record.seq >= origin.current.seq)) : 0;
   const [isAtEnd, setAtEnd] = useState(true);
   const [seen, setSeen] = useState(0);
+  const last = rows.seqAt(rows.count - 1) ?? 0;
   useEffect(() => {
-    if (isAtEnd) setSeen(shown.at(-1)?.seq ?? 0);
-  }, [isAtEnd, shown]);
-  const selected = seq === undefined ? undefined : records.items[seq - first];
-  // An older call that is opened by its address is read down to.
+    if (isAtEnd) setSeen(last);
+  }, [isAtEnd, last]);
+  const opened = useRef<AuditRecord | undefined>(undefined);
+  if (seq !== undefined) opened.current = cache.get(seq) ?? (opened.current?.seq === seq ? opened.current : undefined);
+  const selected = seq === undefined ? undefined : opened.current;
   useEffect(() => {
-    if (seq !== undefined && seq < first) records.older?.();
-  }, [seq, first]);
+    if (seq !== undefined && !selected) records.want("call", seq, seq);
+  }, [seq, cache.head, selected]);
   const located = useRef<number | undefined>(undefined);
   useEffect(() => {
-    if (seq === undefined || located.current === seq || !selected) return;
+    if (seq === undefined || located.current === seq || rows.indexOf(seq) < 0 || seq > cache.head) return;
     located.current = seq;
     setFocusSeq(seq);
-  }, [seq, selected, shown]);
-  const open = (record: AuditRecord | undefined) => {
-    if (!record) return;
-    located.current = record.seq;
-    navigate(callHref(run, record.seq) + location.search, seq !== undefined);
+  }, [seq, rows.count]);
+  const open = (target: number | undefined) => {
+    if (target === undefined) return;
+    located.current = target;
+    navigate(callHref(run, target) + location.search, seq !== undefined);
   };
-  const move = (by: number) => {
-    const next = Math.max(0, Math.min(focus + by, shown.length - 1));
-    setFocusSeq(shown[next]?.seq);
-    if (seq !== undefined) open(shown[next]);
+  const focusOn = (index: number) => {
+    const target = rows.seqAt(Math.max(0, Math.min(index, rows.count - 1)));
+    setFocusSeq(target);
+    if (seq !== undefined) open(target);
   };
   const close = () => navigate(runHref(run) + location.search);
-  useKeys({ j: () => move(1), k: () => move(-1), Enter: () => open(shown[focus]), Escape: close });
-  const fresh = isAtEnd ? 0 : shown.length - 1 - shown.findLastIndex((record) => record.seq <= seen);
+  useKeys({ j: () => focusOn(focus + 1), k: () => focusOn(focus < 0 ? rows.count - 1 : focus - 1), Home: () => focusOn(0), End: () => focusOn(rows.count - 1), Enter: () => open(rows.seqAt(focus)), Escape: close });
+  const fresh = isAtEnd ? 0 : rows.newerThan(seen);
+  const error = records.error ?? matches.error;
   return (
     <div class={`timeline ${seq === undefined ? "" : "with-call"}`}>
       <div class="timeline-list">
@@ -74,17 +104,19 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
           <Field label="Search" search value={search} placeholder="tool, path, reason" onChange={(q) => setParams({ q })} />
           <Choice label="Outcome" value={outcome} options={OUTCOMES} onChange={(value) => setParams({ outcome: value })} />
           <Choice label="Show" value={kind} options={KINDS} onChange={(value) => setParams({ kind: value })} />
-          <span class="live" role="status">{records.state === "live" ? (records.isLoading ? `reading ${count(total)}` : "● live") : records.state === "refused" ? "not live" : `◌ ${records.state}`}</span>
+          <span class="inline"><button type="button" disabled={!rows.count} onClick={() => focusOn(0)}>Oldest</button> <button type="button" disabled={!rows.count} onClick={() => focusOn(rows.count - 1)}>Newest</button></span>
+          <span class="live" role="status">{records.state === "live" ? (isLoading ? "reading…" : "● live") : records.state === "refused" ? "not live" : `◌ ${records.state}`}</span>
         </div>
-        {records.error && <Failed error={records.error} what="Reading the records" retry={records.retry} />}
-        {records.isLoading && !total && !records.error && <Loading what="the records" />}
-        {!records.isLoading && !shown.length && <Empty><p>{total ? "No record matches the filters." : "No call yet. New calls appear here."}</p></Empty>}
-        {records.older && <p class="quiet"><button type="button" onClick={records.older}>Older records</button> {first > 2 ? `Records 1 to ${count(first - 1)} are` : "Record 1 is"} not read yet; search and filters apply to those that are.</p>}
-        <Windowed count={shown.length} rowHeight={44} label="Timeline" focus={focus} above={shown.findIndex((record) => record.seq >= origin.current)} follow={seq === undefined && located.current === undefined} onEnd={setAtEnd}
-          render={(index) => <TimelineRow record={shown[index]} before={shown[index - 1]} run={run} isFocused={index === focus || shown[index].seq === seq} isBroken={shown[index].seq === brokenSeq} />} />
-        {fresh > 0 && <button type="button" class="fresh" onClick={() => setFocusSeq(shown.at(-1)?.seq)}>{count(fresh)} new</button>}
+        {error && <Failed error={error} what="Reading the records" retry={records.error ? records.retry : matches.retry} />}
+        {isLoading && !rows.count && !error && <Loading what="the records" />}
+        {!isLoading && !rows.count && <Empty><p>{filter ? "No record matches the filters." : "No call yet. New calls appear here."}</p></Empty>}
+        {filter && matches.older && <p class="quiet"><button type="button" disabled={matches.isLoading} onClick={matches.older}>{matches.isLoading ? "Searching…" : "Search older records"}</button> {matches.from > 2 ? `Records 1 to ${count(matches.from - 1)} are` : "Record 1 is"} not searched yet.</p>}
+        <Windowed key={filter ? "matches" : "records"} count={rows.count} rowHeight={44} label="Timeline" focus={focus} above={above} follow={seq === undefined && located.current === undefined} onEnd={setAtEnd}
+          onRange={(first, end) => filter || records.want("view", first + 1, end + 1)}
+          render={(index) => <TimelineRow record={rows.at(index)} seq={rows.seqAt(index)!} before={rows.at(index - 1)} run={run} isFocused={index === focus || rows.seqAt(index) === seq} isBroken={rows.seqAt(index) === brokenSeq} />} />
+        {fresh > 0 && <button type="button" class="fresh" onClick={() => setFocusSeq(rows.seqAt(rows.count - 1))}>{count(fresh)} new</button>}
       </div>
-      {seq !== undefined && (selected ? <Call key={selected.seq} record={selected} rights={rights} close={close} last={first + total - 1} /> : <section class="call" aria-label="Call">{records.isLoading || seq < first ? <Loading what={`record ${seq}`} /> : <Empty><p>The run has no record {seq}.</p></Empty>}</section>)}
+      {seq !== undefined && (selected ? <Call key={selected.seq} record={selected} rights={rights} close={close} last={cache.head} /> : <section class="call" aria-label="Call">{records.isLoading || seq <= cache.head ? <Loading what={`record ${seq}`} /> : <Empty><p>The run has no record {seq}.</p></Empty>}</section>)}
     </div>
   );
 }
@@ -96,9 +128,10 @@ export function subject(record: AuditRecord): string {
   return paths.length > 3 ? `${paths.slice(0, 3).join(", ")} and ${paths.length - 3} more` : paths.join(", ");
 }
 
-interface RowProps { record: AuditRecord; before?: AuditRecord; run: string; isFocused: boolean; isBroken: boolean }
+interface RowProps { record?: AuditRecord; seq: number; before?: AuditRecord; run: string; isFocused: boolean; isBroken: boolean }
 
-function TimelineRow({ record, before, run, isFocused, isBroken }: RowProps) {
+function TimelineRow({ record, seq, before, run, isFocused, isBroken }: RowProps) {
+  if (!record) return <a class={`call-row soft ${isFocused ? "focused" : ""}`} href={callHref(run, seq) + location.search}><span class="number quiet">{seq}</span><span class="quiet">…</span></a>;
   const weight = record.outcome !== "ok" ? "loud" : record.mutates ? "strong" : record.tool.includes(".") ? "" : "soft";
   const startsStep = record.stepId && record.stepId !== before?.stepId;
   return (

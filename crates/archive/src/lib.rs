@@ -1,0 +1,31 @@
+//! The archive of a run of workspaced: one file with its records, its data and its files, and the proof that a signed
+//! checkpoint covers them.
+//!
+//! The file is a tar archive. Its first member, `manifest.json`, has the run, the head of its chain, and the size and hash of
+//! each other member; text is JSON, or one JSON value in each line (`.jsonl`), and larger members are compressed by zstd:
+//!
+//! | member | content |
+//! |---|---|
+//! | `run.json` | the run, as the API returned it |
+//! | `proof.json` | the proof that a checkpoint covers the last record, as the API returns it |
+//! | `records.jsonl.zst` | the records, in order, as they were hashed |
+//! | `approvals.jsonl.zst` | the approvals, each with the input of its call |
+//! | `data.tar.zst` | `contents/SEQ/SHA256`, `diffs/ARTIFACT`, `uploads/SHA256`, `replies/SEQ.json` |
+//! | `files.tar.zst` | `repo/`, the tree; `base.git/` and `base.manifest`, what the run started from |
+//!
+//! The same run gives the same bytes: the file has no owners and times. Its name contains its hash.
+//!
+//! The law of this crate: it reads and writes what its caller passes. No database, no HTTP, no async. An outside
+//! verifier needs this crate and nothing of the service.
+
+mod hashing;
+mod manifest;
+mod member;
+mod unpack;
+mod verify;
+mod write;
+
+pub use manifest::{ArchiveName, FORMAT, Manifest, Member};
+pub use unpack::{Unpacked, unpack};
+pub use verify::{ArchiveError, ArchiveReport, MAX_UNPACKED_BYTES, verify};
+pub use write::{ArchiveWriter, FinishedArchive, Part, RecordFile};

@@ -1,0 +1,209 @@
+//! Verification of an archive: every byte, the chain of its records, and the proof that a checkpoint covers it.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Read};
+
+use model::{ChainCheck, Record, RunId, Sha256};
+use transparency::{InclusionProof, VerifierKey};
+
+use crate::hashing::Hashing;
+use crate::manifest::{APPROVALS, DATA, FILES, MANIFEST, Manifest, PROOF, RECORDS, RUN};
+use crate::member::{Visitor, invalid, walk};
+
+/// The most bytes that an archive may unpack to.
+pub const MAX_UNPACKED_BYTES: u64 = 256 << 30;
+/// The largest line or small member: a record, an approval, the run, the proof.
+const MAX_TEXT_BYTES: u64 = 64 << 20;
+
+/// What is wrong with an archive.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{member}: {problem}")]
+pub struct ArchiveError {
+    /// The member that is invalid or missing.
+    pub member: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// What a verified archive contains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveReport {
+    /// The run.
+    pub run_id: RunId,
+    /// The number of records, which is the `seq` of the last one.
+    pub records: u64,
+    /// The hash of the last record.
+    pub head_hash: Sha256,
+    /// Contents, diffs, uploads and replies.
+    pub data_files: u64,
+    /// Files of the tree and of the base.
+    pub files: u64,
+    /// The number of leaves of the signed checkpoint that covers the last record; `None` without a key to verify it.
+    pub tree_size: Option<u64>,
+    /// The size of the archive.
+    pub bytes: u64,
+    /// The hash of the archive.
+    pub sha256: Sha256,
+}
+
+/// Verifies the archive in `reader`: each member has the hash in the manifest, the records are a chain that ends at the head
+/// in the manifest, diffs and contents have the hashes in the records, and with `key` that a checkpoint covers the head.
+/// `expected` is the hash in the archive's name, which also covers the bytes between the members.
+///
+/// # Errors
+///
+/// [`ArchiveError`] with the first member that is invalid.
+pub fn verify(
+    reader: impl Read,
+    key: Option<&VerifierKey>,
+    expected: Option<Sha256>,
+) -> Result<ArchiveReport, ArchiveError> {
+    let mut check = Check::new(key);
+    let (bytes, sha256) = walk(reader, MAX_UNPACKED_BYTES, &mut check)?;
+    if expected.is_some_and(|expected| expected != sha256) {
+        return Err(invalid("the file", "it does not have the hash in its name"));
+    }
+    let Check { manifest, data_files, files, tree_size, .. } = check;
+    let manifest = manifest.ok_or_else(|| invalid(MANIFEST, "it is missing"))?;
+    let Manifest { run_id, head_seq, head_hash, .. } = manifest;
+    Ok(ArchiveReport { run_id, records: head_seq, head_hash, data_files, files, tree_size, bytes, sha256 })
+}
+
+struct Check<'a> {
+    key: Option<&'a VerifierKey>,
+    manifest: Option<Manifest>,
+    /// The hash of each diff, by the ID of its artifact.
+    diffs: HashMap<String, Sha256>,
+    data_files: u64,
+    files: u64,
+    tree_size: Option<u64>,
+}
+
+impl Visitor for Check<'_> {
+    fn manifest(&mut self, manifest: &Manifest) -> Result<(), ArchiveError> {
+        self.manifest = Some(manifest.clone());
+        Ok(())
+    }
+
+    fn member(&mut self, name: &str, content: &mut dyn Read) -> Result<(), ArchiveError> {
+        let manifest = self.manifest.clone().ok_or_else(|| invalid(MANIFEST, "it is missing"))?;
+        match name {
+            RUN => check_run(&manifest, content),
+            PROOF => self.check_proof(&manifest, content),
+            RECORDS => self.check_records(&manifest, content),
+            APPROVALS => each_line(APPROVALS, content, |text| {
+                serde_json::from_str::<serde_json::Value>(text).map(drop).map_err(|error| invalid(APPROVALS, &error))
+            }),
+            DATA => self.check_data(content),
+            _ => self.count_files(content),
+        }
+    }
+}
+
+impl<'a> Check<'a> {
+    fn new(key: Option<&'a VerifierKey>) -> Self {
+        Self { key, manifest: None, diffs: HashMap::new(), data_files: 0, files: 0, tree_size: None }
+    }
+
+    fn check_proof(&mut self, manifest: &Manifest, content: &mut dyn Read) -> Result<(), ArchiveError> {
+        let proof: InclusionProof =
+            serde_json::from_slice(&small(PROOF, content)?).map_err(|error| invalid(PROOF, &error))?;
+        if (&proof.leaf.run_id, proof.seq, proof.leaf.head_seq, proof.leaf.head_hash)
+            != (&manifest.run_id, manifest.head_seq, manifest.head_seq, manifest.head_hash)
+        {
+            return Err(invalid(PROOF, "it is not about the last record of the archive"));
+        }
+        if let Some(key) = self.key {
+            let verified = proof.verify(&manifest.run_id, manifest.head_seq, key);
+            self.tree_size = Some(verified.map_err(|error| invalid(PROOF, &error))?.size);
+        }
+        Ok(())
+    }
+
+    fn check_records(&mut self, manifest: &Manifest, content: &mut dyn Read) -> Result<(), ArchiveError> {
+        let mut chain = ChainCheck::new(&manifest.run_id);
+        each_line(RECORDS, content, |text| {
+            chain.push(text);
+            let record: Result<Record, _> = serde_json::from_str(text);
+            if let Some((record, sha256)) = record.ok().and_then(|record| record.diff_sha256.map(|hash| (record, hash)))
+            {
+                let ids = record.artifact_uris.iter().filter_map(|uri| uri.rsplit_once('/'));
+                self.diffs.extend(ids.map(|(_, id)| (id.to_owned(), sha256)));
+            }
+            Ok(())
+        })?;
+        match chain.finish((manifest.head_seq, manifest.head_hash)).first_break {
+            None => Ok(()),
+            Some(found) => Err(invalid(RECORDS, &format!("record {}: {}", found.seq, found.problem))),
+        }
+    }
+
+    /// Checks that each content and upload has the hash in its name, and each diff that in its record.
+    fn check_data(&mut self, content: &mut dyn Read) -> Result<(), ArchiveError> {
+        let mut tar = tar::Archive::new(content);
+        for entry in tar.entries().map_err(|error| invalid(DATA, &error))? {
+            let mut entry = entry.map_err(|error| invalid(DATA, &error))?;
+            let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+            let expected = match path.split_once('/') {
+                Some(("diffs", id)) => self.diffs.get(id).copied(),
+                Some(("contents" | "uploads", rest)) => {
+                    rest.rsplit('/').next().and_then(|hash| Sha256::parse(hash).ok())
+                }
+                Some(("replies", _)) => None,
+                _ => return Err(invalid(DATA, &format!("unknown file `{}`", path.escape_debug()))),
+            };
+            let mut hashing = Hashing::new(&mut entry);
+            std::io::copy(&mut hashing, &mut std::io::sink()).map_err(|error| invalid(DATA, &error))?;
+            let is_hashed = !path.starts_with("replies/");
+            if is_hashed && expected != Some(hashing.sha256()) {
+                return Err(invalid(DATA, &format!("`{}` does not have its hash", path.escape_debug())));
+            }
+            self.data_files += 1;
+        }
+        Ok(())
+    }
+
+    fn count_files(&mut self, content: &mut dyn Read) -> Result<(), ArchiveError> {
+        let mut tar = tar::Archive::new(content);
+        for entry in tar.entries().map_err(|error| invalid(FILES, &error))? {
+            let entry = entry.map_err(|error| invalid(FILES, &error))?;
+            self.files += u64::from(entry.header().entry_type().is_file());
+        }
+        Ok(())
+    }
+}
+
+fn check_run(manifest: &Manifest, content: &mut dyn Read) -> Result<(), ArchiveError> {
+    let run: serde_json::Value = serde_json::from_slice(&small(RUN, content)?).map_err(|error| invalid(RUN, &error))?;
+    let head_hash = manifest.head_hash.to_string();
+    let is_same = run["runId"].as_str() == Some(manifest.run_id.as_str())
+        && run["headSeq"].as_u64() == Some(manifest.head_seq)
+        && run["headHash"].as_str() == Some(&head_hash);
+    if is_same { Ok(()) } else { Err(invalid(RUN, "it is not the run of the manifest")) }
+}
+
+/// Reads a small member.
+fn small(name: &str, content: &mut dyn Read) -> Result<Vec<u8>, ArchiveError> {
+    let mut bytes = Vec::new();
+    content.take(MAX_TEXT_BYTES).read_to_end(&mut bytes).map_err(|error| invalid(name, &error))?;
+    Ok(bytes)
+}
+
+/// Passes each line of a member to `each`.
+fn each_line(
+    name: &str,
+    content: &mut dyn Read,
+    mut each: impl FnMut(&str) -> Result<(), ArchiveError>,
+) -> Result<(), ArchiveError> {
+    let mut lines = BufReader::new(content);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        (&mut lines).take(MAX_TEXT_BYTES).read_until(b'\n', &mut line).map_err(|error| invalid(name, &error))?;
+        match line.split_last() {
+            None => return Ok(()),
+            Some((b'\n', text)) => each(std::str::from_utf8(text).map_err(|error| invalid(name, &error))?)?,
+            Some(_) => return Err(invalid(name, "a line is too long or has no end")),
+        }
+    }
+}

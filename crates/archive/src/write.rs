@@ -1,0 +1,223 @@
+//! Writing an archive: each member into an unnamed temporary file, then all of them into one.
+
+#![expect(clippy::disallowed_types, reason = "temporary files without a name")]
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read as _, Seek as _, Write};
+use std::path::Path;
+
+use model::{RunId, Sha256};
+use tar::{Builder, EntryType, Header};
+use zstd::Encoder;
+
+use crate::hashing::Hashing;
+use crate::manifest::{APPROVALS, DATA, FILES, FORMAT, MANIFEST, Manifest, Member, PROOF, RECORDS, RUN};
+
+/// The compression level of zstd: its default.
+const LEVEL: i32 = 3;
+
+/// Collects the members of an archive.
+pub struct ArchiveWriter<'a> {
+    /// The folder of the temporary files, which have no names in it.
+    folder: &'a Path,
+    members: Vec<(Member, File)>,
+}
+
+/// A member that is being written.
+pub struct Part {
+    name: &'static str,
+    out: PartWriter,
+}
+
+enum PartWriter {
+    Plain(Hashing<BufWriter<File>>),
+    Compressed(Encoder<'static, Hashing<BufWriter<File>>>),
+}
+
+/// A file of the data of a record.
+#[derive(Clone, Copy, Debug)]
+pub enum RecordFile<'a> {
+    /// A content that the record wrote, with its digest.
+    Content(u64, Sha256),
+    /// The diff of an artifact, by its ID.
+    Diff(&'a str),
+    /// An upload, with its digest.
+    Upload(Sha256),
+    /// The reply to the call.
+    Reply(u64),
+}
+
+/// A complete archive in an unnamed temporary file, read from its start.
+#[derive(Debug)]
+pub struct FinishedArchive {
+    /// The file.
+    pub file: File,
+    /// Its size.
+    pub bytes: u64,
+    /// Its hash.
+    pub sha256: Sha256,
+}
+
+impl<'a> ArchiveWriter<'a> {
+    /// Begins an archive, with temporary files in `folder`.
+    pub fn new(folder: &'a Path) -> Self {
+        Self { folder, members: Vec::new() }
+    }
+
+    /// Begins the run as JSON.
+    ///
+    /// # Errors
+    ///
+    /// If no temporary file can be created, as for the other members.
+    pub fn run(&self) -> io::Result<Part> {
+        self.part(RUN, false)
+    }
+
+    /// Begins the proof as JSON.
+    ///
+    /// # Errors
+    ///
+    /// If no temporary file can be created.
+    pub fn proof(&self) -> io::Result<Part> {
+        self.part(PROOF, false)
+    }
+
+    /// Begins the records, each a line of JSON.
+    ///
+    /// # Errors
+    ///
+    /// If no temporary file can be created.
+    pub fn records(&self) -> io::Result<Part> {
+        self.part(RECORDS, true)
+    }
+
+    /// Begins the approvals, each a line of JSON.
+    ///
+    /// # Errors
+    ///
+    /// If no temporary file can be created.
+    pub fn approvals(&self) -> io::Result<Part> {
+        self.part(APPROVALS, true)
+    }
+
+    /// Begins the data of the records: [`Part::add_file`] adds to it.
+    ///
+    /// # Errors
+    ///
+    /// If no temporary file can be created.
+    pub fn data(&self) -> io::Result<Part> {
+        self.part(DATA, true)
+    }
+
+    /// Begins the run's files, a tar archive.
+    ///
+    /// # Errors
+    ///
+    /// If no temporary file can be created.
+    pub fn files(&self) -> io::Result<Part> {
+        self.part(FILES, true)
+    }
+
+    fn part(&self, name: &'static str, is_compressed: bool) -> io::Result<Part> {
+        let out = Hashing::new(BufWriter::new(tempfile::tempfile_in(self.folder)?));
+        let out =
+            if is_compressed { PartWriter::Compressed(Encoder::new(out, LEVEL)?) } else { PartWriter::Plain(out) };
+        Ok(Part { name, out })
+    }
+
+    /// Adds a member that is complete. Members are added in the order of the methods above.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn add(&mut self, part: Part) -> io::Result<()> {
+        let out = match part.out {
+            PartWriter::Plain(out) => out,
+            PartWriter::Compressed(out) => out.finish()?,
+        };
+        let member = Member { name: part.name.to_owned(), bytes: out.bytes, sha256: out.sha256() };
+        self.members.push((member, out.inner.into_inner().map_err(io::IntoInnerError::into_error)?));
+        Ok(())
+    }
+
+    /// Writes the archive of `run_id`, whose chain ends at `head_seq` with the hash `head_hash`.
+    ///
+    /// # Errors
+    ///
+    /// If the temporary files cannot be read or written.
+    pub fn finish(self, run_id: RunId, head_seq: u64, head_hash: Sha256) -> io::Result<FinishedArchive> {
+        let members = self.members.iter().map(|(member, _)| member.clone()).collect();
+        let manifest = Manifest { format: FORMAT.to_owned(), run_id, head_seq, head_hash, members };
+        let manifest = serde_json::to_vec_pretty(&manifest)?;
+        let out = Hashing::new(BufWriter::new(tempfile::tempfile_in(self.folder)?));
+        let mut tar = Builder::new(out);
+        tar.append_data(&mut header(manifest.len() as u64), MANIFEST, &*manifest)?;
+        for (member, mut file) in self.members {
+            file.rewind()?;
+            tar.append_data(&mut header(member.bytes), &member.name, file.take(member.bytes))?;
+        }
+        let out = tar.into_inner()?;
+        let (bytes, sha256) = (out.bytes, out.sha256());
+        let mut file = out.inner.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.rewind()?;
+        Ok(FinishedArchive { file, bytes, sha256 })
+    }
+}
+
+impl Part {
+    /// Adds a file of a record to the [data](ArchiveWriter::data).
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn add_file(&mut self, name: RecordFile<'_>, bytes: &[u8]) -> io::Result<()> {
+        let name = match name {
+            RecordFile::Content(seq, sha256) => format!("contents/{seq}/{sha256}"),
+            RecordFile::Diff(artifact) => format!("diffs/{artifact}"),
+            RecordFile::Upload(sha256) => format!("uploads/{sha256}"),
+            RecordFile::Reply(seq) => format!("replies/{seq}.json"),
+        };
+        let mut header = header(bytes.len() as u64);
+        header.set_path(&name)?;
+        header.set_cksum();
+        self.write_all(header.as_bytes())?;
+        self.write_all(bytes)?;
+        self.write_all(&[0; 512][..bytes.len().next_multiple_of(512) - bytes.len()])
+    }
+
+    /// Ends the [data](ArchiveWriter::data), which is a tar archive.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn end_files(&mut self) -> io::Result<()> {
+        self.write_all(&[0; 1024])
+    }
+}
+
+impl Write for Part {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match &mut self.out {
+            PartWriter::Plain(out) => out.write(buffer),
+            PartWriter::Compressed(out) => out.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.out {
+            PartWriter::Plain(out) => out.flush(),
+            PartWriter::Compressed(out) => out.flush(),
+        }
+    }
+}
+
+fn header(size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(0o644);
+    header.set_size(size);
+    header.set_mtime(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    header
+}

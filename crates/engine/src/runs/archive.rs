@@ -1,0 +1,123 @@
+//! Archiving of closed runs: what the archive of a run needs of the engine.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use ledger::StoredRun;
+use model::{Run, RunId, RunState, Sha256};
+
+use crate::call_error::refusals::{needs_repair, run_not_found};
+use crate::clock::now;
+use crate::engine::Engine;
+use crate::runs::lifecycle;
+use crate::runs::open_run::OpenRun;
+use crate::{CallError, reconcile};
+
+/// A stored and verified archive of a run.
+#[derive(Clone, Debug)]
+pub struct RunArchive {
+    /// Its address.
+    pub uri: String,
+    /// The hash of the archive.
+    pub sha256: Sha256,
+    /// `seq` of the last archived record.
+    pub head_seq: u64,
+    /// The hash of that record.
+    pub head_hash: Sha256,
+}
+
+/// A closed run whose files do not change any more.
+pub struct ClosedRun {
+    /// The run.
+    pub run: Run,
+    /// Held, so that the run is not opened and closed for each part of it.
+    open_run: Option<Arc<OpenRun>>,
+}
+
+impl ClosedRun {
+    /// Whether the run has files.
+    pub fn has_files(&self) -> bool {
+        self.open_run.is_some()
+    }
+}
+
+impl Engine {
+    /// Returns a run to archive: all its recorded changes are applied, and no approval is pending. `None` if the run is not
+    /// closed any more.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`; `RUN_NEEDS_REPAIR` if its files or its data are damaged or were changed from outside; `UNAVAILABLE`.
+    pub async fn closed_run(&self, run: &RunId) -> Result<Option<ClosedRun>, CallError> {
+        let StoredRun { run: stored, needs_repair: is_damaged, .. } =
+            self.ledger.run(run).await?.ok_or_else(run_not_found)?;
+        if stored.state != RunState::Closed {
+            return Ok(None);
+        }
+        if is_damaged {
+            return Err(needs_repair().into());
+        }
+        let open_run = if stored.base_commit.is_some() {
+            let open_run = self.open(run).await?;
+            reconcile::apply_all(self, &open_run).await?;
+            Some(open_run)
+        } else {
+            None
+        };
+        self.end_approvals(run).await?;
+        // The approvals that ended have records.
+        let run = self.run(run).await?;
+        Ok((run.state == RunState::Closed).then_some(ClosedRun { run, open_run }))
+    }
+
+    /// Writes the files of a run, its tree and its base, to `out` as a tar archive. Returns `out`.
+    ///
+    /// # Errors
+    ///
+    /// If the disk or `out` fails; `cancel` ends it early.
+    pub async fn write_run_files<W: Write + Send + 'static>(
+        &self,
+        run: &ClosedRun,
+        mut out: W,
+        cancel: Arc<AtomicBool>,
+    ) -> Result<W, CallError> {
+        let (workspaces, run) = (Arc::clone(&self.workspaces), run.run.run_id.clone());
+        self.blocking(move || {
+            workspaces.write_archive(&run, &mut out, &cancel)?;
+            Ok(out)
+        })
+        .await
+    }
+
+    /// Records the archive of a run, and deletes what is in it: the files, and all records up to the archived head with
+    /// everything that belongs to them. Returns false, and deletes nothing, if the run has other records by now.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger or the disk fails. [`finish_archives`](Self::finish_archives) completes what was begun.
+    pub async fn mark_archived(&self, run: ClosedRun, archive: &RunArchive) -> Result<bool, CallError> {
+        let ClosedRun { run, open_run } = run;
+        // Held, it would keep the deletion waiting.
+        drop(open_run);
+        let entry = lifecycle::archived(&run.run_id, &now(), archive);
+        let is_archived = Box::pin(self.remove_run(&run.run_id, entry)).await?;
+        // It may have been deleted meanwhile.
+        let stored = self.ledger.run(&run.run_id).await?;
+        Ok(is_archived && stored.is_some_and(|stored| stored.run.archive_uri.as_deref() == Some(&archive.uri)))
+    }
+
+    /// Completes the deletion of archived runs that was interrupted.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger or the disk fails.
+    pub async fn finish_archives(&self) -> Result<(), CallError> {
+        for run in self.ledger.unpurged_runs().await? {
+            let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
+            self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
+            self.ledger.purge_content(&run).await?;
+        }
+        Ok(())
+    }
+}

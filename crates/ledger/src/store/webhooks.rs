@@ -1,0 +1,267 @@
+//! The deliveries of messages to webhooks.
+
+use async_trait::async_trait;
+use model::{Record, RunId, WebhookDelivery, WebhookEvent, WebhookMessage};
+
+use super::Store;
+use super::list::List;
+use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count};
+use crate::entry_rows::messages::fan_out;
+use crate::table::{Rows, tables};
+use crate::{Ledger as _, LedgerError, Page, PageSize, RecordFilter, Result, rows};
+
+/// Pending deliveries of a webhook from which on refused calls wait in the audit.
+const MAX_PENDING: i64 = 10_000;
+/// Refused calls of which one transaction makes deliveries.
+const REFUSED_PER_QUERY: u32 = 500;
+/// Deliveries of a webhook that are kept, besides pending ones.
+const MAX_KEPT: i64 = 10_000;
+
+const POSITION: &str = "SELECT position FROM webhook WHERE name = $1";
+const IS_SUBSCRIBED: &str = "SELECT webhook FROM webhook_subscription WHERE event_type = $1 AND webhook = $2";
+const CLEAR_SUBSCRIPTIONS: &str = "DELETE FROM webhook_subscription";
+const SUBSCRIBE: &str = "INSERT INTO webhook_subscription (event_type, webhook) VALUES ($1, $2)";
+const REGISTER: &str = "INSERT INTO webhook (name, position) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
+/// So that a webhook that is configured again later starts with the events from then on.
+const FORGET_OTHERS: &str = "DELETE FROM webhook WHERE name NOT IN (SELECT webhook FROM webhook_subscription)";
+const PENDING: &str = "SELECT webhook, count(*) FROM webhook_delivery WHERE state = 'pending' GROUP BY webhook";
+const PENDING_OF: &str = "SELECT count(*) FROM (SELECT 1 FROM webhook_delivery WHERE state = 'pending' AND webhook = $1 \
+    LIMIT 10000) AS pending";
+const DUE: &str = "SELECT delivery_no, message_id, body, attempts FROM webhook_delivery \
+    WHERE state = 'pending' AND webhook = $1 AND next_attempt_at <= $2 ORDER BY next_attempt_at, delivery_no LIMIT $3";
+macro_rules! select_delivery {
+    ($rest:literal) => {
+        concat!(
+            "SELECT delivery_no, message_id, event_type, run_id, state, attempts, last_status, last_error, ",
+            "next_attempt_at, created_at FROM webhook_delivery ",
+            $rest
+        )
+    };
+}
+const DELIVERY_OF: &str = select_delivery!("WHERE webhook = $1 AND message_id = $2");
+const REDELIVER: &str = "UPDATE webhook_delivery SET state = 'pending', attempts = 0, next_attempt_at = $3 \
+    WHERE webhook = $1 AND message_id = $2";
+const PRUNE_OLD: &str = "DELETE FROM webhook_delivery WHERE created_at < $1 \
+    AND (state <> 'pending' OR webhook NOT IN (SELECT name FROM webhook))";
+const PRUNE_MANY: &str = "DELETE FROM webhook_delivery WHERE state <> 'pending' AND webhook = $1 AND delivery_no <= coalesce((\
+    SELECT delivery_no FROM webhook_delivery WHERE webhook = $1 ORDER BY delivery_no DESC LIMIT 1 OFFSET $2), 0)";
+const NAMES: &str = "SELECT name FROM webhook ORDER BY name";
+
+tables! {
+    DELIVERY: Insert webhook_delivery (
+        webhook Text, message_id Text, event_type Text, run_id Text, body Text, state Text, attempts Int,
+        next_attempt_at Text, created_at Text
+    );
+    CURSOR: Update webhook (name Text, position Int);
+    ATTEMPT: Update webhook_delivery (
+        delivery_no Int, state Text, attempts Int, last_status Int, last_error Text, next_attempt_at Text
+    );
+}
+
+/// A message to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueDelivery {
+    /// The number of the delivery.
+    pub number: i64,
+    /// The ID of the message.
+    pub message_id: String,
+    /// The JSON to send.
+    pub body: String,
+    /// The attempts before this one.
+    pub attempts: u64,
+}
+
+/// The result of an attempt to deliver a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryAttempt {
+    /// The new state.
+    pub state: model::DeliveryState,
+    /// The number of attempts, with this one.
+    pub attempts: u64,
+    /// The status of the answer.
+    pub status: Option<u16>,
+    /// Why the attempt failed.
+    pub error: Option<String>,
+    /// When a pending delivery is attempted next, RFC 3339 UTC with microseconds.
+    pub next_attempt_at: String,
+}
+
+/// The part of the ledger that has the messages to webhooks. Messages of records are stored with them: see
+/// [`Ledger::append`](crate::Ledger::append). Every method is one transaction.
+#[async_trait]
+pub trait WebhookLog: Send + Sync {
+    /// Sets the webhooks, and the events of each. A new webhook receives the events from now on. The deliveries of one that is
+    /// not configured any more are kept.
+    async fn set_webhooks(&self, webhooks: &[(String, Vec<WebhookEvent>)]) -> Result<()>;
+    /// Stores a message that belongs to no record for every webhook that is subscribed to its event.
+    async fn notify(&self, message: &WebhookMessage) -> Result<()>;
+    /// Stores deliveries to a webhook of the next calls that the policy refused. Does nothing while 10,000 are pending. Several
+    /// transactions. Returns whether more follow.
+    async fn enqueue_refused_calls(&self, webhook: &str) -> Result<bool>;
+    /// Returns the pending deliveries of a webhook whose time has passed at `now`, in the order of these times.
+    async fn due_deliveries(&self, webhook: &str, now: &str, limit: u32) -> Result<Vec<DueDelivery>>;
+    /// Stores the result of an attempt.
+    async fn record_attempt(&self, number: i64, attempt: DeliveryAttempt) -> Result<()>;
+    /// Lists the deliveries of a webhook after `after` in order of creation, each with its position for a cursor.
+    async fn deliveries(
+        &self,
+        webhook: &str,
+        newest_first: bool,
+        after: Option<i64>,
+        size: PageSize,
+    ) -> Result<Page<(i64, WebhookDelivery)>>;
+    /// Makes a delivery due at `now`, with all attempts. Returns it; `None` if the webhook has none of this message.
+    async fn redeliver(&self, webhook: &str, message_id: &str, now: &str) -> Result<Option<WebhookDelivery>>;
+    /// Counts the pending deliveries of each webhook that has any.
+    async fn pending_deliveries(&self) -> Result<Vec<(String, u64)>>;
+    /// Deletes the deliveries that were created before `before`, and the oldest ones where a webhook has more than 10,000.
+    /// Pending ones are kept if their webhook is configured.
+    async fn prune_deliveries(&self, before: &str) -> Result<()>;
+}
+
+#[async_trait]
+impl<B: Backend> WebhookLog for Store<B> {
+    async fn set_webhooks(&self, webhooks: &[(String, Vec<WebhookEvent>)]) -> Result<()> {
+        let newest = *self.0.newest_position().borrow();
+        let mut statements = vec![Statement::new(CLEAR_SUBSCRIPTIONS, [])];
+        for (name, events) in webhooks {
+            statements.push(Statement::new(REGISTER, [name.as_str().into(), newest.into()]));
+            let subscribe =
+                |event: &WebhookEvent| Statement::new(SUBSCRIBE, [event.as_str().into(), name.as_str().into()]);
+            statements.extend(events.iter().map(subscribe));
+        }
+        statements.push(Statement::new(FORGET_OTHERS, []));
+        self.0.transact(None, statements).await.map(drop)
+    }
+
+    async fn notify(&self, message: &WebhookMessage) -> Result<()> {
+        self.0.transact(None, vec![fan_out(message)]).await.map(drop)
+    }
+
+    async fn enqueue_refused_calls(&self, webhook: &str) -> Result<bool> {
+        let newest = *self.0.newest_position().borrow();
+        let position = self.one(POSITION, vec![webhook.into()], |row| row.int(0)).await?;
+        let Some(position) = position.filter(|position| *position < newest) else { return Ok(false) };
+        let event = WebhookEvent::CallRefused.as_str();
+        let mut deliveries = Rows::new(&DELIVERY);
+        let (mut to, mut has_more) = (newest, false);
+        if self.one(IS_SUBSCRIBED, vec![event.into(), webhook.into()], |row| row.text(0)).await?.is_some() {
+            if self.one(PENDING_OF, vec![webhook.into()], |row| row.int(0)).await?.unwrap_or(0) >= MAX_PENDING {
+                return Ok(false);
+            }
+            let denied = RecordFilter { decision: Some("DENY".to_owned()), ..RecordFilter::default() };
+            let page = self.records(&denied, Some(position), REFUSED_PER_QUERY.into()).await?;
+            if let Some(last) = page.last() {
+                // Records that were appended since `newest` was read may be among them.
+                (to, has_more) = if page.more { (last.position, true) } else { (newest.max(last.position), false) };
+            }
+            for stored in page {
+                // A record that direct access to the database has damaged is reported by the verification of its chain.
+                let Ok(record) = serde_json::from_str::<Record>(&stored.text) else { continue };
+                if let Some(message) = WebhookMessage::call_refused(&record) {
+                    push(&mut deliveries, webhook, message);
+                }
+            }
+        }
+        let mut cursor = Rows::new(&CURSOR);
+        cursor.push([webhook.to_owned().into(), to.into()]);
+        self.0.write(vec![deliveries, cursor]).await?;
+        Ok(has_more)
+    }
+
+    async fn due_deliveries(&self, webhook: &str, now: &str, limit: u32) -> Result<Vec<DueDelivery>> {
+        let read = |row: &dyn RowReader| {
+            let (number, message_id, body) = (row.int(0)?, row.text(1)?, row.text(2)?);
+            Ok(DueDelivery { number, message_id, body, attempts: to_count(row.int(3)?) })
+        };
+        self.0.fetch(DUE, vec![webhook.into(), now.into(), Param::Int(limit.into())], read).await
+    }
+
+    async fn record_attempt(&self, number: i64, attempt: DeliveryAttempt) -> Result<()> {
+        let DeliveryAttempt { state, attempts, status, error, next_attempt_at } = attempt;
+        let mut rows = Rows::new(&ATTEMPT);
+        rows.push([
+            number.into(),
+            state.as_str().into(),
+            attempts.into(),
+            status.map(i64::from).into(),
+            error.into(),
+            next_attempt_at.into(),
+        ]);
+        self.0.write(vec![rows]).await
+    }
+
+    async fn deliveries(
+        &self,
+        webhook: &str,
+        newest_first: bool,
+        after: Option<i64>,
+        size: PageSize,
+    ) -> Result<Page<(i64, WebhookDelivery)>> {
+        let list = List {
+            what: "delivery",
+            select: select_delivery!(""),
+            condition: " AND webhook = $3",
+            more_params: vec![webhook.into()],
+            read: |row| Ok((row.int(0)?, read_delivery(row))),
+            columns: PageColumns::ascending("delivery_no", &["message_id", "run_id", "last_error"]),
+            position: "delivery_no",
+            newest_first,
+            scans: false,
+        };
+        self.list_readable(list, after, size, |_| true).await
+    }
+
+    async fn redeliver(&self, webhook: &str, message_id: &str, now: &str) -> Result<Option<WebhookDelivery>> {
+        let params = [webhook.into(), message_id.into(), now.into()];
+        if self.0.transact(None, vec![Statement::new(REDELIVER, params)]).await? == 0 {
+            return Ok(None);
+        }
+        self.one(DELIVERY_OF, vec![webhook.into(), message_id.into()], read_delivery).await
+    }
+
+    async fn pending_deliveries(&self) -> Result<Vec<(String, u64)>> {
+        self.0.fetch(PENDING, Vec::new(), |row| Ok((row.text(0)?, to_count(row.int(1)?)))).await
+    }
+
+    async fn prune_deliveries(&self, before: &str) -> Result<()> {
+        let mut statements = vec![Statement::new(PRUNE_OLD, [before.into()])];
+        for name in self.0.fetch(NAMES, Vec::new(), |row| row.text(0)).await? {
+            statements.push(Statement::new(PRUNE_MANY, [name.into(), MAX_KEPT.into()]));
+        }
+        self.0.transact(None, statements).await.map(drop)
+    }
+}
+
+fn push(deliveries: &mut Rows<'static>, webhook: &str, message: WebhookMessage) {
+    let WebhookMessage { id, event, run_id, created_at, body } = message;
+    deliveries.push([
+        webhook.to_owned().into(),
+        id.into(),
+        event.as_str().into(),
+        run_id.as_ref().map(RunId::as_str).into(),
+        body.into(),
+        model::DeliveryState::Pending.as_str().into(),
+        0_i64.into(),
+        created_at.clone().into(),
+        created_at.into(),
+    ]);
+}
+
+/// Reads a row of `select_delivery`.
+fn read_delivery(row: &dyn RowReader) -> Result<WebhookDelivery> {
+    let state = rows::enum_value(&row.text(4)?, "delivery state")?;
+    let run_id = row.maybe_text(3)?.map(|_| rows::run_id(row, 3)).transpose()?;
+    let last_status = row.maybe_int(6)?.map(u16::try_from).transpose();
+    Ok(WebhookDelivery {
+        id: row.text(1)?,
+        event: rows::enum_value(&row.text(2)?, "event")?,
+        run_id,
+        state,
+        attempts: to_count(row.int(5)?),
+        last_status: last_status.map_err(|error| LedgerError::Internal(error.into()))?,
+        last_error: row.maybe_text(7)?,
+        next_attempt_at: Some(row.text(8)?).filter(|_| state == model::DeliveryState::Pending),
+        created_at: row.text(9)?,
+    })
+}

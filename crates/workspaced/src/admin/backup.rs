@@ -1,0 +1,264 @@
+//! `workspaced backup`: a consistent copy of the database and of the runs' files, while the service runs.
+//!
+//! The database is copied first and the files after it. A run's files exist before the database has the run, and the database
+//! only grows until a run is deleted, so that the files of every copied run exist, unless the run was deleted meanwhile: then the
+//! restored run is deleted too. The tree of a run is not copied: base and ledger rebuild it as of any record. Only what neither of
+//! them has is copied from the tree: contents that are too large for the ledger, and files that git ignores. A large content that
+//! was replaced between the two copies is nowhere any more; then both copies are made again.
+
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a backup is outside of the data folder, in a folder that the operator names"
+)]
+
+mod folder;
+mod manifest;
+mod run_files;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::clock;
+use ledger::{CopiedRun, DatabaseCopy, Ledger, StoredCheckpoint};
+use rustix::fs::Mode;
+use serde::Serialize;
+use transparency::LogEntry;
+use workspace::Workspaces;
+
+pub(super) use self::folder::{backups, hash, object};
+pub(super) use self::manifest::{Content, DatabaseKind, MANIFEST, Manifest, SavedEntry, SavedRun};
+
+use self::folder::{BackupFolder, CopyError};
+use self::manifest::{FORMAT, NamedFile};
+use self::run_files::RunCopier;
+use crate::admin::offline_run::{check_database, database};
+use crate::admin::output::{print, progress};
+use crate::admin::replay::is_inside;
+use crate::bootstrap::error::StartError;
+use crate::config::{BackupConfig, ConfigError};
+use crate::data_dir::{IDENTITY, check_identity, token_key};
+use crate::signer;
+
+/// How often the copies are made until no content is missing.
+const MAX_ATTEMPTS: u32 = 3;
+/// The names of files in a backup's own folder.
+pub(super) const SQLITE_FILE: &str = "database.sqlite";
+pub(super) const POSTGRES_FILE: &str = "database.pgdump";
+pub(super) const CHECKPOINTS: &str = "checkpoints.log";
+pub(super) const CHECKPOINT_KEY: &str = "checkpoint.key";
+
+/// The result of the command, as JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BackupReport<'a> {
+    backup: String,
+    runs: usize,
+    /// Runs that were deleted while they were copied.
+    deleted: usize,
+    new_objects: usize,
+    new_bytes: u64,
+    database_bytes: u64,
+    includes_key: bool,
+    remarks: Vec<Remark<'a>>,
+    is_complete: bool,
+}
+
+/// What the operator has to know of a run.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Remark<'a> {
+    run_id: &'a str,
+    message: String,
+    missing: &'a [model::LogicalPath],
+}
+
+/// Writes a backup and prints a report. Returns whether it has everything.
+///
+/// # Errors
+///
+/// If the folder of backups or the data cannot be used, or the disk is full. There is no new backup then, and earlier ones are as
+/// they were.
+pub async fn backup(config: BackupConfig) -> Result<bool, StartError> {
+    check_database(&config.database_url)?;
+    if is_inside(&config.to, &config.data_dir) {
+        let to = config.to.display();
+        return Err(ConfigError(format!("{to}: the folder lies in the data folder; name one outside of it")).into());
+    }
+    // A backup has what the database has: it is for this user alone.
+    rustix::process::umask(Mode::from_raw_mode(0o077));
+    let ledger = ledger::open_to_read(&config.database_url.url).await.map_err(database)?;
+    let done = run(&config, &ledger).await;
+    ledger.close().await;
+    done
+}
+
+async fn run(config: &BackupConfig, ledger: &Arc<dyn Ledger>) -> Result<bool, StartError> {
+    check_identity(&config.data_dir, ledger.as_ref()).await?;
+    let workspaces = Workspaces::open_existing(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
+    let workspaces = Arc::new(workspaces);
+    let mut folder = BackupFolder::open(&config.to)?;
+    // Blocking work is done here, on a thread that serves nobody else.
+    let written = write(config, &mut folder, ledger, &workspaces).await;
+    if written.is_err()
+        && let Err(error) = folder.discard()
+    {
+        progress(&format!("the unfinished backup could not be removed; the next one does it: {error}"));
+    }
+    let (path, manifest) = written?;
+    Ok(report(config, &folder, &path, &manifest))
+}
+
+async fn write(
+    config: &BackupConfig,
+    folder: &mut BackupFolder,
+    ledger: &Arc<dyn Ledger>,
+    workspaces: &Arc<Workspaces>,
+) -> Result<(String, Manifest), StartError> {
+    let path = folder.begin().map_err(|error| failed(&error))?;
+    let kind = if config.database_url.sqlite_file().is_some() { DatabaseKind::Sqlite } else { DatabaseKind::Postgres };
+    let mut attempt = 1;
+    let (copied, runs, deleted) = loop {
+        progress("copying the database");
+        let to = path.join(kind.file());
+        let copied = ledger::copy_database(&config.database_url.url, &to).await.map_err(database)?;
+        failpoint::hit("backup.database");
+        let (runs, deleted) = copy_runs(folder, ledger, workspaces, &copied.runs).await?;
+        if attempt == MAX_ATTEMPTS || runs.iter().all(|run| run.missing.is_empty()) {
+            break (copied, runs, deleted);
+        }
+        progress("large files were replaced meanwhile; copying again");
+        attempt += 1;
+        std::fs::remove_file(to).map_err(|error| failed(&error))?;
+    };
+    let database = BackupFolder::named(&path, kind.file()).map_err(|error| failed(&error))?;
+    let mut files = vec![database];
+    files.extend(copy_files(config, folder, &path, &copied)?);
+    let manifest = Manifest {
+        format: FORMAT,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        created_at: clock::now(),
+        database: kind,
+        instance: copied.instance,
+        files,
+        runs,
+        deleted,
+    };
+    folder.finish(&manifest).map_err(|error| failed(&error))?;
+    Ok((path.display().to_string(), manifest))
+}
+
+async fn copy_runs(
+    folder: &mut BackupFolder,
+    ledger: &Arc<dyn Ledger>,
+    workspaces: &Arc<Workspaces>,
+    copied: &[CopiedRun],
+) -> Result<(Vec<SavedRun>, Vec<model::RunId>), StartError> {
+    let (mut runs, mut deleted) = (Vec::new(), Vec::new());
+    for (number, run) in copied.iter().enumerate() {
+        progress(&format!("run {} of {}: {}", number + 1, copied.len(), run.run));
+        match (RunCopier { folder, ledger, workspaces }).copy(run).await? {
+            Some(saved) => runs.push(saved),
+            None => deleted.push(run.run.clone()),
+        }
+        failpoint::hit("backup.run");
+    }
+    Ok((runs, deleted))
+}
+
+/// Copies the files of the data folder that belong to no run.
+fn copy_files(
+    config: &BackupConfig,
+    folder: &BackupFolder,
+    path: &Path,
+    copied: &DatabaseCopy,
+) -> Result<Vec<NamedFile>, StartError> {
+    let mut wanted = vec![(IDENTITY, config.data_dir.join(IDENTITY))];
+    if config.include_key {
+        wanted.push((CHECKPOINT_KEY, config.checkpoint_key_file.clone()));
+        wanted.push((token_key::KEY_FILE, config.data_dir.join(token_key::KEY_FILE)));
+    }
+    let mut files = Vec::new();
+    for (name, from) in wanted {
+        files.extend(folder.add_named(name, &from).map_err(|error| match error {
+            CopyError::Source(error) => StartError::failed(from.display().to_string(), &error),
+            CopyError::Target(error) => failed(&error),
+        })?);
+    }
+    if let Some(newest) = &copied.checkpoint
+        && copy_checkpoints(&config.checkpoint_file, newest, &path.join(CHECKPOINTS))?
+    {
+        files.push(BackupFolder::named(path, CHECKPOINTS).map_err(|error| failed(&error))?);
+    }
+    Ok(files)
+}
+
+/// Copies the checkpoint file up to `newest`, the newest checkpoint in the copy of the database: later ones would contradict the
+/// copy. The file may lack the newest one itself, which the next start adds. Returns false if there is no file.
+fn copy_checkpoints(from: &Path, newest: &StoredCheckpoint, to: &Path) -> Result<bool, StartError> {
+    let unreadable = |error: io::Error| StartError::failed(format!("--checkpoint-file {}", from.display()), &error);
+    let origin = newest.note.lines().next().unwrap_or_default();
+    let Some(mut reader) = signer::file::read(from, origin).map_err(unreadable)? else { return Ok(false) };
+    let mut to = BufWriter::new(File::create(to).map_err(|error| failed(&error))?);
+    while let LogEntry::Note(note) = reader.next_entry().map_err(unreadable)? {
+        let size = note.lines().nth(1).and_then(|size| size.parse::<u64>().ok());
+        if size.is_some_and(|size| size > newest.size) {
+            break;
+        }
+        writeln!(to, "{note}").map_err(|error| failed(&error))?;
+    }
+    to.flush().map_err(|error| failed(&error))?;
+    Ok(true)
+}
+
+/// Prints the report. Returns whether the backup has everything.
+fn report(config: &BackupConfig, folder: &BackupFolder, path: &str, manifest: &Manifest) -> bool {
+    let (new_objects, new_bytes) = folder.added();
+    let mut is_complete = true;
+    let mut remarks = Vec::new();
+    for run in &manifest.runs {
+        let Some((message, is_lost)) = run.remark() else { continue };
+        is_complete &= !is_lost;
+        remarks.push(Remark { run_id: run.run_id.as_str(), message, missing: &run.missing });
+    }
+    let report = BackupReport {
+        backup: path.to_owned(),
+        runs: manifest.runs.len(),
+        deleted: manifest.deleted.len(),
+        new_objects,
+        new_bytes,
+        database_bytes: manifest.files.first().map_or(0, |file| file.content.size),
+        includes_key: config.include_key,
+        remarks,
+        is_complete,
+    };
+    if config.json {
+        print(&serde_json::to_string(&report).unwrap_or_default());
+        return is_complete;
+    }
+    for Remark { run_id, message, missing } in &report.remarks {
+        print(&format!("{run_id}: {message}"));
+        crate::admin::output::print_paths("not in the backup", missing);
+    }
+    print(&format!(
+        "{path}: {} runs, {} bytes of the database, {new_objects} new files with {new_bytes} bytes",
+        report.runs, report.database_bytes
+    ));
+    is_complete
+}
+
+impl DatabaseKind {
+    /// Returns the name of the copy of such a database.
+    pub(super) fn file(self) -> &'static str {
+        match self {
+            Self::Sqlite => SQLITE_FILE,
+            Self::Postgres => POSTGRES_FILE,
+        }
+    }
+}
+
+fn failed(error: &io::Error) -> StartError {
+    StartError::failed("the backup folder", error)
+}

@@ -1,0 +1,307 @@
+//! The folder of backups: a folder for each, and the objects that they share, each named by its hash.
+
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a backup is outside of the data folder, in a folder that the operator names"
+)]
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use engine::clock;
+use model::Sha256;
+use rustix::fs::FlockOperation;
+use sha2::Digest as _;
+
+use crate::admin::backup::manifest::{Content, Manifest, NamedFile};
+use crate::admin::output::progress;
+use crate::config::ConfigError;
+
+/// The folder of the objects.
+const OBJECTS: &str = "objects";
+/// An object that is being written.
+const NEW_OBJECT: &str = "objects/new";
+const LOCK: &str = "lock";
+const BUFFER_BYTES: usize = 256 * 1024;
+/// The age of a file's last change, in seconds, from which on a further change gives it another stamp.
+const SETTLED_SECONDS: i64 = 2;
+
+/// A folder of backups, locked for this process.
+pub(super) struct BackupFolder {
+    root: PathBuf,
+    #[expect(dead_code, reason = "held for its drop")]
+    lock: File,
+    /// The objects that complete backups have.
+    known: HashSet<Content>,
+    /// The contents of files that were copied, by their stamps.
+    stamps: HashMap<String, Content>,
+    /// The backup that is being written.
+    current: Option<PathBuf>,
+    new: Vec<Content>,
+}
+
+/// Why a file was not copied.
+#[derive(Debug)]
+pub(super) enum CopyError {
+    /// It cannot be read.
+    Source(io::Error),
+    /// The backup cannot be written.
+    Target(io::Error),
+}
+
+impl BackupFolder {
+    /// Opens or creates the folder, and removes what no complete backup needs.
+    ///
+    /// # Errors
+    ///
+    /// If the folder is used by another process, has other files, or cannot be written.
+    pub(super) fn open(root: &Path) -> Result<Self, ConfigError> {
+        let failed = |why: String| ConfigError(format!("{}: {why}", root.display()));
+        Self::try_open(root).map_err(|error| failed(error.to_string()))
+    }
+
+    fn try_open(root: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+        for entry in std::fs::read_dir(root)? {
+            let name = entry?.file_name();
+            let is_ours = [OBJECTS, LOCK, "lost+found"].iter().any(|own| name == *own);
+            if !is_ours && !name.to_str().is_some_and(is_backup) {
+                let message =
+                    "the folder has other files than backups: name an empty folder, or one of earlier backups";
+                return Err(io::Error::other(message));
+            }
+        }
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(root.join(LOCK))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(io::Error::other("another backup into this folder is running: wait for its end"));
+            }
+            locked => locked?,
+        }
+        DirBuilder::new().recursive(true).mode(0o700).create(root.join(OBJECTS))?;
+        let mut folder = Self {
+            root: root.to_owned(),
+            lock,
+            known: HashSet::new(),
+            stamps: HashMap::new(),
+            current: None,
+            new: Vec::new(),
+        };
+        folder.clean_up()?;
+        Ok(folder)
+    }
+
+    /// Removes what killed backups have left, and the objects of backups that were removed. What remains was synced.
+    fn clean_up(&mut self) -> io::Result<()> {
+        let (mut needed, mut is_readable) = (HashSet::new(), true);
+        for name in backups(&self.root)? {
+            let path = self.root.join(&name);
+            match Manifest::read(&path) {
+                Ok(Some(manifest)) => {
+                    needed.extend(manifest.objects());
+                    self.stamps = manifest.stamps();
+                }
+                Ok(None) => std::fs::remove_dir_all(&path)?,
+                Err(error) => {
+                    is_readable = false;
+                    progress(&format!("{name}: damaged: {error}; no object is removed while it is here"));
+                }
+            }
+        }
+        let sizes: HashMap<_, _> = needed.iter().map(|content| (content.sha256, content.size)).collect();
+        for folder in std::fs::read_dir(self.root.join(OBJECTS))? {
+            let folder = folder?;
+            if !folder.file_type()?.is_dir() {
+                std::fs::remove_file(folder.path())?;
+                continue;
+            }
+            for object in std::fs::read_dir(folder.path())? {
+                let object = object?;
+                let name = format!("{}{}", folder.file_name().display(), object.file_name().display());
+                let sha256 = Sha256::parse(&name).ok();
+                match sha256.and_then(|sha256| Some(Content { sha256, size: *sizes.get(&sha256)? })) {
+                    Some(content) if object.metadata()?.len() == content.size => drop(self.known.insert(content)),
+                    None if is_readable => std::fs::remove_file(object.path())?,
+                    // One of another size is written again, if its file still exists.
+                    Some(_) | None => {}
+                }
+            }
+        }
+        let known = &self.known;
+        self.stamps.retain(|_, content| known.contains(content));
+        Ok(())
+    }
+
+    /// Begins a backup and returns its folder.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be created.
+    pub(super) fn begin(&mut self) -> io::Result<PathBuf> {
+        let path = self.root.join(clock::now().replace(':', "-"));
+        DirBuilder::new().mode(0o700).create(&path)?;
+        self.current = Some(path.clone());
+        Ok(path)
+    }
+
+    /// Removes the backup that was begun, with its objects. What remains is removed by the next backup.
+    pub(super) fn discard(&mut self) -> io::Result<()> {
+        if let Some(path) = self.current.take() {
+            std::fs::remove_dir_all(path)?;
+        }
+        for content in std::mem::take(&mut self.new) {
+            self.known.remove(&content);
+            std::fs::remove_file(object(&self.root, &content.sha256))?;
+        }
+        self.stamps.clear();
+        Ok(())
+    }
+
+    /// Syncs everything and completes the backup.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails. The folder is no backup then.
+    pub(super) fn finish(&mut self, manifest: &Manifest) -> io::Result<()> {
+        let Some(path) = &self.current else { return Ok(()) };
+        // One call for all: thousands of objects would be synced one by one otherwise.
+        rustix::fs::syncfs(File::open(&self.root)?)?;
+        manifest.write(path)?;
+        self.current = None;
+        File::open(&self.root)?.sync_all()
+    }
+
+    /// Copies a file of a run to the objects, unless a complete backup has it. Returns its content, and the stamp by which the next
+    /// backup knows that it is unchanged.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or the object not be written.
+    pub(super) fn add(&mut self, mut file: File) -> Result<(Content, Option<String>), CopyError> {
+        let stamp = stamp(&file).map_err(CopyError::Source)?;
+        if let Some(content) = stamp.as_ref().and_then(|stamp| self.stamps.get(stamp)) {
+            return Ok((*content, stamp));
+        }
+        let new = self.root.join(NEW_OBJECT);
+        let content = copy(&mut file, &new)?;
+        if self.known.insert(content) {
+            let path = object(&self.root, &content.sha256);
+            let folder = path.parent().unwrap_or(&self.root);
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            made.and_then(|()| std::fs::rename(&new, &path)).map_err(CopyError::Target)?;
+            self.new.push(content);
+            failpoint::hit("backup.object");
+        } else {
+            std::fs::remove_file(&new).map_err(CopyError::Target)?;
+        }
+        // A file that was changed meanwhile has another stamp, which does not belong to what was read.
+        let is_same = stamp.is_some() && self::stamp(&file).map_err(CopyError::Source)? == stamp;
+        let stamp = stamp.filter(|_| is_same);
+        if let Some(stamp) = &stamp {
+            self.stamps.insert(stamp.clone(), content);
+        }
+        Ok((content, stamp))
+    }
+
+    /// Copies a file to the backup's own folder. Returns `None` if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read or written.
+    pub(super) fn add_named(&self, name: &str, from: &Path) -> Result<Option<NamedFile>, CopyError> {
+        let Some(folder) = &self.current else { return Ok(None) };
+        let mut file = match File::open(from) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(CopyError::Source)?,
+        };
+        let content = copy(&mut file, &folder.join(name))?;
+        Ok(Some(NamedFile { name: name.to_owned(), content }))
+    }
+
+    /// Returns the entry of a file that was written to the backup's own folder.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    pub(super) fn named(path: &Path, name: &str) -> io::Result<NamedFile> {
+        Ok(NamedFile { name: name.to_owned(), content: hash(&path.join(name))? })
+    }
+
+    /// Returns the number and the bytes of the objects that this backup has added.
+    pub(super) fn added(&self) -> (usize, u64) {
+        (self.new.len(), self.new.iter().map(|content| content.size).sum())
+    }
+}
+
+/// Returns the names of the folders of backups, complete or not, in the order of time.
+///
+/// # Errors
+///
+/// If the folder cannot be read.
+pub(in crate::admin) fn backups(root: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(root)? {
+        names.extend(entry?.file_name().into_string().ok().filter(|name| is_backup(name)));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// Returns the path of an object in the folder of backups.
+pub(in crate::admin) fn object(root: &Path, sha256: &Sha256) -> PathBuf {
+    let name = sha256.to_string();
+    let (folder, name) = name.split_at(2);
+    root.join(OBJECTS).join(folder).join(name)
+}
+
+/// Returns the content of a file.
+///
+/// # Errors
+///
+/// If it cannot be read.
+pub(in crate::admin) fn hash(path: &Path) -> io::Result<Content> {
+    let mut file = File::open(path)?;
+    pump(&mut file, &mut io::sink()).map_err(|(CopyError::Source(error) | CopyError::Target(error))| error)
+}
+
+/// Whether `name` is that of a backup: a time such as `2026-11-23T08-30-00.123456Z`.
+fn is_backup(name: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'T' | b'Z' | b'.');
+    name.len() == 27 && name.as_bytes()[10] == b'T' && name.ends_with('Z') && name.bytes().all(is_part)
+}
+
+/// Returns what identifies the version of a file, or `None` if its last change is too recent for that.
+fn stamp(file: &File) -> io::Result<Option<String>> {
+    let meta = file.metadata()?;
+    let changed = meta.ctime().max(meta.mtime());
+    let is_settled = changed.saturating_add(SETTLED_SECONDS) < clock::now_seconds();
+    let [modified, changed] =
+        [(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())].map(|(s, ns)| format!("{s}.{ns:09}"));
+    Ok(is_settled.then(|| format!("{}:{}:{}:{modified}:{changed}", meta.dev(), meta.ino(), meta.len())))
+}
+
+fn copy(from: &mut File, to: &Path) -> Result<Content, CopyError> {
+    let mut options = OpenOptions::new();
+    let mut to = options.write(true).create(true).truncate(true).mode(0o600).open(to).map_err(CopyError::Target)?;
+    pump(from, &mut to)
+}
+
+fn pump(from: &mut dyn Read, to: &mut dyn io::Write) -> Result<Content, CopyError> {
+    let (mut sha256, mut size, mut buffer) = (sha2::Sha256::new(), 0, vec![0; BUFFER_BYTES]);
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(Content { sha256: Sha256::from_bytes(sha256.finalize().into()), size }),
+            Ok(count) => {
+                size += count as u64;
+                sha256.update(&buffer[..count]);
+                to.write_all(&buffer[..count]).map_err(CopyError::Target)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(CopyError::Source(error)),
+        }
+    }
+}

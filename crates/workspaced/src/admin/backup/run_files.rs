@@ -1,0 +1,253 @@
+//! Copying the files of one run while the service changes them.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+
+use engine::history::{content_history, snapshot};
+use ledger::{CopiedRun, Ledger, LedgerError};
+use model::{LogicalPath, RunId, RunState, Sha256, StepBytes};
+use workspace::{ContentLocation, RunEntry, RunEntryKind, RunPart, Snapshot, Workspaces};
+
+use crate::admin::backup::folder::{BackupFolder, CopyError};
+use crate::admin::backup::manifest::{SavedEntry, SavedRun};
+use crate::admin::offline_run::database;
+use crate::bootstrap::error::StartError;
+
+/// Records that one query returns at most.
+const PAGE: u32 = 500;
+const NEEDS_REPAIR: &str = "the run needs repair: its whole tree was copied as it is";
+
+/// Copies the files of one run.
+pub(super) struct RunCopier<'a> {
+    pub(super) folder: &'a mut BackupFolder,
+    pub(super) ledger: &'a Arc<dyn Ledger>,
+    pub(super) workspaces: &'a Arc<Workspaces>,
+}
+
+/// Why the copy of a run ends.
+enum Stop {
+    /// The run's data cannot be read.
+    Source(String),
+    /// The backup cannot go on.
+    Backup(StartError),
+}
+
+impl From<CopyError> for Stop {
+    fn from(error: CopyError) -> Self {
+        match error {
+            CopyError::Source(error) => Self::Source(error.to_string()),
+            CopyError::Target(error) => Self::Backup(StartError::failed("the backup folder", &error)),
+        }
+    }
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Source(error.to_string())
+    }
+}
+
+impl From<LedgerError> for Stop {
+    fn from(error: LedgerError) -> Self {
+        Self::Backup(database(error))
+    }
+}
+
+impl RunCopier<'_> {
+    /// Copies what restores the run as of its record `head_seq`, except for what the database has. Returns `None` if the run was
+    /// deleted meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read or the backup not be written.
+    pub(super) async fn copy(&mut self, copied: &CopiedRun) -> Result<Option<SavedRun>, StartError> {
+        let mut saved = SavedRun {
+            run_id: copied.run.clone(),
+            head_seq: copied.head_seq,
+            entries: Vec::new(),
+            contents: Vec::new(),
+            is_whole_tree: false,
+            missing: Vec::new(),
+            problem: None,
+        };
+        let done = self.copy_into(&mut saved).await;
+        let stored = self.ledger.run(&copied.run).await.map_err(database)?;
+        if stored.is_none_or(|stored| stored.run.state == RunState::Deleted) {
+            return Ok(None);
+        }
+        match done {
+            Ok(()) => {}
+            Err(Stop::Source(why)) => saved.problem = Some(why),
+            Err(Stop::Backup(error)) => return Err(error),
+        }
+        Ok(Some(saved))
+    }
+
+    /// The tree comes first and the base last: when a call changes a file that git ignores, the base receives the old content
+    /// before the tree changes, so that one of the two copies has it.
+    async fn copy_into(&mut self, saved: &mut SavedRun) -> Result<(), Stop> {
+        let run = saved.run_id.clone();
+        let expected = match self.expected(&run, saved.head_seq).await {
+            Ok(expected) => expected,
+            Err(why) => {
+                saved.problem = Some(why);
+                None
+            }
+        };
+        saved.is_whole_tree = expected.is_none();
+        let tree = match &expected {
+            Some(expected) => {
+                self.copy_large(expected, saved).await?;
+                self.copy_others(expected, saved).await
+            }
+            None => self.copy_part(&run, RunPart::Tree, &mut saved.entries, &|_| true),
+        };
+        let base = self.copy_part(&run, RunPart::Base, &mut saved.entries, &|_| true);
+        tree.and(base)
+    }
+
+    /// Returns the run's files at the record `seq`. `None` if the tree is not what the ledger says.
+    async fn expected(&self, run: &RunId, seq: u64) -> Result<Option<Snapshot>, String> {
+        let stored = self.ledger.run(run).await.map_err(|error| error.to_string())?;
+        if stored.is_some_and(|stored| stored.needs_repair) {
+            return Ok(None);
+        }
+        let base = self.workspaces.base(run).map_err(|error| error.to_string())?;
+        let loaded = snapshot::load(self.ledger, run, &base, seq, false).await;
+        loaded.map(Some).map_err(|error| error.to_string())
+    }
+
+    /// Copies the contents of `expected` that were too large for the ledger. They are in the tree, or staged beside it until they
+    /// are moved there.
+    async fn copy_large(&mut self, expected: &Snapshot, saved: &mut SavedRun) -> Result<(), Stop> {
+        let run = &saved.run_id;
+        for (logical, file) in expected.files() {
+            let ContentLocation::Ledger { seq, .. } = file.location else { continue };
+            if self.ledger.content(run, seq, &file.sha256).await?.is_some() {
+                continue;
+            }
+            let mut paths = self.staged(run, &file.sha256).await?;
+            paths.push(Workspaces::path_in_tree(logical.as_str()));
+            let mut found = None;
+            for path in paths {
+                // It was moved or replaced meanwhile.
+                let Ok(opened) = self.workspaces.open_file(run, &path) else { continue };
+                let (content, _) = self.folder.add(opened)?;
+                if content.sha256 == file.sha256 {
+                    found = Some(content);
+                    break;
+                }
+            }
+            match found {
+                Some(content) => saved.contents.push(content),
+                None => saved.missing.push(logical.clone()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns where the content with this hash is staged.
+    async fn staged(&self, run: &RunId, sha256: &Sha256) -> Result<Vec<Vec<u8>>, Stop> {
+        let journal = self.ledger.pending_journal(Some(run)).await?;
+        let contents = journal.iter().flat_map(|entry| &entry.steps).filter_map(|step| step.after.as_ref());
+        let names = contents.filter(|content| content.sha256 == *sha256).filter_map(|content| match &content.bytes {
+            StepBytes::Staged(name) => Some(Workspaces::path_of_staged(name)),
+            StepBytes::Inline(_) => None,
+        });
+        Ok(names.collect())
+    }
+
+    /// Copies the entries of the tree that neither the base nor the ledger knows: files that git ignores, names that no tool can
+    /// use, empty folders.
+    async fn copy_others(&mut self, expected: &Snapshot, saved: &mut SavedRun) -> Result<(), Stop> {
+        let run = saved.run_id.clone();
+        let folders: HashSet<&str> = expected.files().keys().flat_map(|path| folders_of(path.as_str())).collect();
+        let is_other = |entry: &RunEntry| {
+            let Some(path) = entry.path.strip_prefix(b"repo/") else { return false };
+            let Ok(path) = std::str::from_utf8(path) else { return true };
+            match entry.kind {
+                RunEntryKind::Folder => !folders.contains(path),
+                RunEntryKind::File { .. } | RunEntryKind::Link { .. } => LogicalPath::parse(path)
+                    .map_or(true, |path| !expected.files().contains_key(&path) && !expected.has_written(&path)),
+            }
+        };
+        let mut others = Vec::new();
+        let done = self.copy_part(&run, RunPart::Tree, &mut others, &is_other);
+        // After the walk: what calls have written since the copy of the database is not in it.
+        let written = self.written_since(&run, saved.head_seq).await?;
+        others.retain(|saved| {
+            let (entry, _) = saved.entry();
+            let path = entry.path.strip_prefix(b"repo/").and_then(|path| std::str::from_utf8(path).ok());
+            !path.is_some_and(|path| written.contains(path))
+        });
+        saved.entries.append(&mut others);
+        done
+    }
+
+    /// Returns the paths that records after `seq` have written, and the folders above them.
+    async fn written_since(&self, run: &RunId, seq: u64) -> Result<HashSet<String>, Stop> {
+        let (mut written, mut since) = (HashSet::new(), seq);
+        loop {
+            let page = self.ledger.changes(run, since, PAGE.into()).await?;
+            if page.is_empty() {
+                return Ok(written);
+            }
+            for stored in page {
+                let record = content_history::parse(&stored.text).map_err(|error| Stop::Source(error.to_string()))?;
+                since = record.seq;
+                for path in &record.paths_written {
+                    written.extend(folders_of(path.as_str()).map(str::to_owned));
+                    written.insert(path.to_string());
+                }
+            }
+        }
+    }
+
+    fn copy_part(
+        &mut self,
+        run: &RunId,
+        part: RunPart,
+        saved: &mut Vec<SavedEntry>,
+        is_wanted: &dyn Fn(&RunEntry) -> bool,
+    ) -> Result<(), Stop> {
+        let mut entries = Vec::new();
+        let visited = self.workspaces.visit_entries(run, part, &mut |entry| {
+            if is_wanted(&entry) {
+                entries.push(entry);
+            }
+            Ok(())
+        });
+        for entry in entries {
+            let content = match entry.kind {
+                RunEntryKind::File { .. } => match self.workspaces.open_file(run, &entry.path) {
+                    Ok(file) => Some(self.folder.add(file)?),
+                    // It was removed meanwhile.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(error) => return Err(error.into()),
+                },
+                RunEntryKind::Link { .. } | RunEntryKind::Folder => None,
+            };
+            saved.extend(SavedEntry::new(&entry, content));
+        }
+        Ok(visited?)
+    }
+}
+
+impl SavedRun {
+    /// Returns what the operator has to know of the run, if anything: a message, and whether something is lost.
+    pub(super) fn remark(&self) -> Option<(String, bool)> {
+        if let Some(problem) = &self.problem {
+            return Some((format!("not all of it could be read: {problem}"), true));
+        }
+        if !self.missing.is_empty() {
+            return Some((format!("the content of {} files was found nowhere", self.missing.len()), true));
+        }
+        self.is_whole_tree.then(|| (NEEDS_REPAIR.to_owned(), false))
+    }
+}
+
+/// Returns the folders above `path`, without the root.
+fn folders_of(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(at, _)| &path[..at])
+}

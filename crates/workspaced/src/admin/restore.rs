@@ -1,0 +1,251 @@
+//! `workspaced restore`: writes a backup into an empty data folder and an empty database, or checks a backup.
+//!
+//! Every file of the backup is checked before anything is written. A mark in the data folder keeps the service from using it
+//! until everything is on the disk.
+
+#![expect(
+    clippy::disallowed_types,
+    reason = "a backup is outside of the data folder, and the data folder is no service's yet"
+)]
+
+mod run_files;
+mod target;
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::clock::{new_tool_call_id, now};
+use ledger::{Entry, Ledger, RunChange};
+use model::{Draft, LogicalPath, RunId, Sha256};
+use rustix::fs::Mode;
+use serde::Serialize;
+use workspace::Workspaces;
+
+use self::run_files::RunRestorer;
+use self::target::Target;
+use crate::admin::backup::{CHECKPOINT_KEY, Content, MANIFEST, Manifest, backups, hash, object};
+use crate::admin::offline_run::{database, open_workspaces};
+use crate::admin::output::{print, print_paths, progress};
+use crate::bootstrap::error::StartError;
+use crate::config::{ConfigError, RestoreConfig};
+
+/// The actor in the records of a restore: an operator with access to the data, without a token.
+const ACTOR: &str = "operator:restore";
+
+/// A backup that is read.
+struct Backup {
+    /// The backup's own folder.
+    path: PathBuf,
+    /// The folder of backups.
+    root: PathBuf,
+    manifest: Manifest,
+}
+
+/// The result of the command, as JSON.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RestoreReport {
+    backup: String,
+    created_at: String,
+    checked_files: usize,
+    checked_bytes: u64,
+    /// Files of the backup that are missing or were changed.
+    damaged: Vec<String>,
+    /// Runs whose files were restored.
+    runs: usize,
+    /// Runs that were deleted while the backup was made.
+    deleted: Vec<RunId>,
+    /// Runs that need repair: not all of their files could be restored, or their trees were not what the ledger says.
+    needs_repair: Vec<Unrestored>,
+    has_key: bool,
+}
+
+/// A run that needs repair after the restore.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Unrestored {
+    run_id: RunId,
+    reason: String,
+    missing: Vec<LogicalPath>,
+    /// Whether something is lost, rather than as it was.
+    #[serde(skip)]
+    is_lost: bool,
+}
+
+/// Restores or checks a backup and prints a report. Returns whether the backup is intact and everything of it was restored.
+///
+/// # Errors
+///
+/// If the backup cannot be read, or the data folder or the database is in use or not empty, or cannot be written.
+pub async fn restore(config: RestoreConfig) -> Result<bool, StartError> {
+    let backup = Backup::open(&config.from)?;
+    let mut report = RestoreReport {
+        backup: backup.path.display().to_string(),
+        created_at: backup.manifest.created_at.clone(),
+        checked_files: 0,
+        checked_bytes: 0,
+        damaged: Vec::new(),
+        runs: 0,
+        deleted: Vec::new(),
+        needs_repair: Vec::new(),
+        has_key: backup.manifest.files.iter().any(|file| file.name == CHECKPOINT_KEY),
+    };
+    // New files are for this user alone, as those of the service are.
+    rustix::process::umask(Mode::from_raw_mode(0o077));
+    backup.check(&mut report);
+    if config.check || !report.damaged.is_empty() {
+        return Ok(print_report(&config, &report));
+    }
+    let target = Target::prepare(&config, &backup).await?;
+    write(&config, &backup, &mut report).await?;
+    target.complete(&config).map_err(|error| failed(&error))?;
+    Ok(print_report(&config, &report))
+}
+
+impl Backup {
+    /// Opens the backup in `from`, or the newest one of the folder of backups `from`.
+    fn open(from: &Path) -> Result<Self, StartError> {
+        let refused = |path: &Path, why: &dyn std::fmt::Display| ConfigError(format!("{}: {why}", path.display()));
+        let read = |path: PathBuf| match Manifest::read(&path) {
+            Ok(found) => Ok(found.map(|manifest| Self { root: path.join(".."), path, manifest })),
+            Err(error) => Err(StartError::failed(format!("{}/{MANIFEST}", path.display()), &error)),
+        };
+        if let Some(backup) = read(from.to_owned())? {
+            return Ok(backup);
+        }
+        for name in backups(from).map_err(|error| refused(from, &error))?.into_iter().rev() {
+            if let Some(backup) = read(from.join(name))? {
+                return Ok(backup);
+            }
+        }
+        Err(refused(from, &"it has no complete backup; name a folder that `workspaced backup` has written to").into())
+    }
+
+    /// Compares every file with the manifest.
+    fn check(&self, report: &mut RestoreReport) {
+        progress("checking the backup");
+        let named = self.manifest.files.iter().map(|file| (self.path.join(&file.name), file.content));
+        let objects: HashSet<Content> = self.manifest.objects().collect();
+        let objects = objects.into_iter().map(|content| (self.object(&content), content));
+        for (path, content) in named.chain(objects) {
+            report.checked_files += 1;
+            report.checked_bytes += content.size;
+            let why = match hash(&path) {
+                Ok(found) if found == content => continue,
+                Ok(_) => "it was changed".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            report.damaged.push(format!("{}: {why}", path.display()));
+        }
+    }
+
+    /// Returns the path of an object.
+    fn object(&self, content: &Content) -> PathBuf {
+        object(&self.root, &content.sha256)
+    }
+}
+
+/// Writes the database and the runs.
+async fn write(config: &RestoreConfig, backup: &Backup, report: &mut RestoreReport) -> Result<(), StartError> {
+    let workspaces = open_workspaces(&config.data_dir).await?;
+    let manifest = &backup.manifest;
+    for (number, run) in manifest.runs.iter().enumerate() {
+        progress(&format!("run {} of {}: {}: base", number + 1, manifest.runs.len(), run.run_id));
+        let restorer = RunRestorer { backup, workspaces: &workspaces, run };
+        restorer.write_base().map_err(|error| failed(&error))?;
+        failpoint::hit("restore.base");
+    }
+    let ledger = ledger::open(&config.database_url.url).await.map_err(database)?;
+    let restored = restore_runs(backup, &workspaces, &ledger, report).await;
+    ledger.close().await;
+    restored?;
+    progress("syncing");
+    workspaces.sync().map_err(|error| failed(&error))
+}
+
+async fn restore_runs(
+    backup: &Backup,
+    workspaces: &Arc<Workspaces>,
+    ledger: &Arc<dyn Ledger>,
+    report: &mut RestoreReport,
+) -> Result<(), StartError> {
+    let manifest = &backup.manifest;
+    for run in &manifest.deleted {
+        delete(ledger.as_ref(), run).await?;
+        report.deleted.push(run.clone());
+    }
+    for (number, run) in manifest.runs.iter().enumerate() {
+        progress(&format!("run {} of {}: {}: tree", number + 1, manifest.runs.len(), run.run_id));
+        let restorer = RunRestorer { backup, workspaces, run };
+        let unrestored = restorer.write_tree(ledger).await?;
+        if let Some(unrestored) = unrestored {
+            ledger.set_needs_repair(&run.run_id, true, &now()).await.map_err(database)?;
+            report.needs_repair.push(unrestored);
+        }
+        // The next start counts the files.
+        ledger.set_disk_usage(&run.run_id, None).await.map_err(database)?;
+        report.runs += 1;
+        failpoint::hit("restore.run");
+    }
+    Ok(())
+}
+
+/// Deletes a run that was deleted while the backup was made, and whose files are in no backup therefore.
+async fn delete(ledger: &dyn Ledger, run: &RunId) -> Result<(), StartError> {
+    let at = now();
+    let mut draft = Draft::new(run.clone(), ACTOR.to_owned(), "run.delete", new_tool_call_id(), at.clone());
+    draft.input = serde_json::json!({ "cause": "backup" }).as_object().cloned();
+    draft.reason = Some("the run was deleted while the backup was made".to_owned());
+    let mut entry = Entry::new(draft, Sha256::ZERO);
+    entry.run_change = Some(RunChange::Delete { at });
+    // If an interrupted restore has deleted it already, nothing is recorded.
+    ledger.append(vec![entry]).await.map(drop).map_err(database)
+}
+
+/// Prints the report. Returns whether the backup is intact and nothing is lost.
+fn print_report(config: &RestoreConfig, report: &RestoreReport) -> bool {
+    let is_whole = report.damaged.is_empty() && !report.needs_repair.iter().any(|run| run.is_lost);
+    if config.json {
+        print(&serde_json::to_string(report).unwrap_or_default());
+        return is_whole;
+    }
+    for damaged in &report.damaged {
+        print(&format!("DAMAGED: {damaged}"));
+    }
+    let RestoreReport { backup, checked_files, checked_bytes, .. } = report;
+    if !report.damaged.is_empty() {
+        print(&format!("{backup}: {} of {checked_files} files are damaged; nothing was written", report.damaged.len()));
+        print("restore another backup");
+        return false;
+    }
+    print(&format!("{backup}: intact, {checked_files} files with {checked_bytes} bytes, of {}", report.created_at));
+    if config.check {
+        return is_whole;
+    }
+    for run in &report.needs_repair {
+        print(&format!("{}: needs repair: {}", run.run_id, run.reason));
+        print_paths("not restored", &run.missing);
+    }
+    print(&format!(
+        "{} runs were restored, {} need repair, {} were deleted while the backup was made",
+        report.runs,
+        report.needs_repair.len(),
+        report.deleted.len()
+    ));
+    if !report.has_key {
+        print("the backup has no keys: put checkpoint.key into the data folder before the service starts");
+    }
+    is_whole
+}
+
+/// Opens an object for reading.
+fn open_object(backup: &Backup, content: &Content) -> io::Result<File> {
+    File::open(backup.object(content))
+}
+
+fn failed(error: &io::Error) -> StartError {
+    StartError::failed("the restore has not finished; repeat it when the cause is removed", error)
+}

@@ -1,0 +1,143 @@
+//! The data folder and the database that a backup is restored into.
+
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the folder is checked before the crates that own its contents can open it"
+)]
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use ledger::RestoreTarget;
+
+use super::{Backup, failed};
+use crate::admin::backup::{CHECKPOINT_KEY, CHECKPOINTS, DatabaseKind};
+use crate::admin::offline_run::database;
+use crate::admin::output::progress;
+use crate::bootstrap::error::StartError;
+use crate::config::{ConfigError, RestoreConfig};
+use crate::data_dir::{DataDirLock, IDENTITY, token_key};
+
+/// The names in a data folder that a restore does not write and leaves alone.
+const ALLOWED: [&str; 2] = ["lock", "lost+found"];
+/// The files of a backup that go into the data folder under the same name.
+const FILES: [&str; 4] = [IDENTITY, CHECKPOINTS, CHECKPOINT_KEY, token_key::KEY_FILE];
+
+/// A locked data folder with a restored database.
+pub(super) struct Target {
+    lock: DataDirLock,
+}
+
+impl Target {
+    /// Locks and marks the data folder, and restores the database and the files that belong to no run.
+    ///
+    /// # Errors
+    ///
+    /// If the folder or the database is in use or not empty, is of another kind, or cannot be written.
+    pub(super) async fn prepare(config: &RestoreConfig, backup: &Backup) -> Result<Self, StartError> {
+        check_kind(config, backup)?;
+        let names = names_in(&config.data_dir)?;
+        let is_locked_by_others = names.iter().any(|name| name == "lock");
+        // A folder that was never a data folder must not receive the lock's file.
+        if !is_locked_by_others {
+            refuse_names(&config.data_dir, &names)?;
+        }
+        let lock = DataDirLock::take_to_restore(&config.data_dir)?;
+        let earlier = lock.restoring().map_err(|error| failed(&error))?;
+        if earlier.is_none() {
+            refuse_names(&config.data_dir, &names)?;
+        }
+        let file = config.database_url.sqlite_file().unwrap_or_default();
+        let is_restored = has_database(config, backup, earlier.as_deref(), file).await?;
+        lock.begin_restore(file).map_err(|error| failed(&error))?;
+        failpoint::hit("restore.begun");
+        for name in FILES {
+            if backup.manifest.files.iter().any(|file| file.name == name) {
+                copy(&backup.path.join(name), &config.data_dir.join(name)).map_err(|error| failed(&error))?;
+            }
+        }
+        if !is_restored {
+            progress("restoring the database");
+            let from = backup.path.join(backup.manifest.database.file());
+            ledger::restore_database(&config.database_url.url, &from).await.map_err(database)?;
+        }
+        failpoint::hit("restore.database");
+        Ok(Self { lock })
+    }
+
+    /// Makes the folder one that a service can use. Everything must be synced.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub(super) fn complete(self, config: &RestoreConfig) -> io::Result<()> {
+        File::open(&config.data_dir)?.sync_all()?;
+        failpoint::hit("restore.complete");
+        self.lock.end_restore()
+    }
+}
+
+fn check_kind(config: &RestoreConfig, backup: &Backup) -> Result<(), ConfigError> {
+    let (kind, other) = match backup.manifest.database {
+        DatabaseKind::Sqlite => ("SQLite", "sqlite://PATH, or omit it"),
+        DatabaseKind::Postgres => ("PostgreSQL", "postgres://…, an empty database"),
+    };
+    if config.database_url.sqlite_file().is_some() == (backup.manifest.database == DatabaseKind::Sqlite) {
+        return Ok(());
+    }
+    Err(ConfigError(format!("--database-url: the backup is of {kind}: give {other}")))
+}
+
+/// Returns whether the database has the backup already, from a restore that was interrupted after it.
+async fn has_database(
+    config: &RestoreConfig,
+    backup: &Backup,
+    earlier: Option<&str>,
+    file: &str,
+) -> Result<bool, StartError> {
+    let is_repeated = |earlier: &str| earlier == file;
+    match ledger::restore_target(&config.database_url.url).await.map_err(database)? {
+        RestoreTarget::Empty => Ok(false),
+        // An interrupted restore has begun to write this file, which is written again.
+        RestoreTarget::Used { .. } if !file.is_empty() && earlier.is_some_and(is_repeated) => Ok(false),
+        // No service has used it since: each start changes the instance. The restore was one transaction.
+        RestoreTarget::Used { instance: Some(instance) }
+            if earlier.is_some() && Some(&instance) == backup.manifest.instance.as_ref() =>
+        {
+            Ok(true)
+        }
+        RestoreTarget::Used { .. } if file.is_empty() => {
+            Err(ConfigError("--database-url: the database is not empty: create an empty one".to_owned()).into())
+        }
+        RestoreTarget::Used { .. } => {
+            let message = format!("--database-url: there is a database at {file}: name another file, or move it away");
+            Err(ConfigError(message).into())
+        }
+    }
+}
+
+fn names_in(data_dir: &Path) -> Result<Vec<String>, ConfigError> {
+    let read = || {
+        let entries = match std::fs::read_dir(data_dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    };
+    read().map_err(|error: io::Error| ConfigError(format!("--data-dir {}: {error}", data_dir.display())))
+}
+
+fn refuse_names(data_dir: &Path, names: &[String]) -> Result<(), ConfigError> {
+    if names.iter().all(|name| ALLOWED.contains(&name.as_str())) {
+        return Ok(());
+    }
+    let data_dir = data_dir.display();
+    Err(ConfigError(format!("--data-dir {data_dir}: the folder is not empty: name an empty or a new one")))
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::copy(from, to)?;
+    File::open(to)?.sync_all()
+}

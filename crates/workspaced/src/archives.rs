@@ -1,0 +1,184 @@
+//! Archives of closed runs: each is written to a store, read back, and only then replaces the run's data.
+
+#![expect(clippy::disallowed_types, reason = "settings contain paths; temporary files have no names")]
+
+mod build;
+mod store;
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use archive::ArchiveName;
+use engine::runs::archive::RunArchive;
+use engine::{CallError, clock};
+use model::RunId;
+
+use crate::service::Service;
+
+pub(crate) use store::{ArchiveStore, StoreError};
+
+/// Closed runs per query.
+const PAGE: u32 = 500;
+/// The shortest and the longest time between two passes.
+const PASS_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// The shortest and the longest time until a failed attempt is repeated.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_hours(1));
+
+/// Why a run was not archived. It stays whole.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ArchiveFailure {
+    /// The run cannot be archived now.
+    #[error("the run's data cannot be read")]
+    Run(#[from] CallError),
+    /// The run's chain is broken. Nobody deletes the evidence.
+    #[error("the run's audit is not intact: {0}")]
+    Broken(String),
+    /// The temporary file cannot be written.
+    #[error("the temporary file of the archive cannot be written")]
+    Disk(#[from] std::io::Error),
+    /// The written archive is not valid.
+    #[error("the written archive is not valid")]
+    Invalid(#[from] archive::ArchiveError),
+    /// The store failed.
+    #[error("the store of the archives failed")]
+    Store(#[from] StoreError),
+}
+
+/// A repetition after failures.
+#[derive(Clone, Copy, Debug)]
+struct Backoff {
+    delay: Duration,
+    until: Instant,
+}
+
+/// Archives closed runs, one at a time.
+pub(crate) struct Archiver {
+    service: Service,
+    store: ArchiveStore,
+    /// The minimum time since a run was closed.
+    after: Duration,
+    /// The folder for temporary files, which have no names in it.
+    temp_dir: PathBuf,
+    /// Runs whose last attempt failed.
+    failed: HashMap<RunId, Backoff>,
+    /// The store, or the database, after a failure.
+    paused: Option<Backoff>,
+    /// Whether a run may be marked as archived and not be deleted yet. The start of the service completes earlier ones.
+    has_unfinished: bool,
+}
+
+impl Backoff {
+    /// Returns the next delay after a failure, which follows the failure `before`.
+    fn after(before: Option<Self>) -> Self {
+        let delay = before.map_or(BACKOFF.0, |before| (before.delay * 2).min(BACKOFF.1));
+        Self { delay, until: Instant::now() + delay }
+    }
+
+    fn is_over(self) -> bool {
+        Instant::now() >= self.until
+    }
+}
+
+impl Archiver {
+    pub(crate) fn new(service: Service, store: ArchiveStore, after: Duration, data_dir: &Path) -> Self {
+        let temp_dir = data_dir.to_owned();
+        Self { service, store, after, temp_dir, failed: HashMap::new(), paused: None, has_unfinished: false }
+    }
+
+    /// Runs until the service shuts down. A run that is being archived then stays whole, and the next start archives it.
+    pub(crate) async fn run(mut self) {
+        let shutdown = self.service.shutdown.clone();
+        let interval = (self.after / 10).clamp(PASS_INTERVAL.0, PASS_INTERVAL.1);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(interval) => {}
+                () = shutdown.cancelled() => return,
+            }
+            if self.paused.is_some_and(|paused| !paused.is_over()) {
+                continue;
+            }
+            tokio::select! {
+                passed = self.pass() => match passed {
+                    Ok(()) => self.paused = None,
+                    Err(error) => {
+                        self.paused = Some(Backoff::after(self.paused));
+                        count_failure(None, &error);
+                    }
+                },
+                () = shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    /// Archives every run that is due. Returns the first failure that concerns other runs too.
+    async fn pass(&mut self) -> Result<(), ArchiveFailure> {
+        if self.has_unfinished {
+            self.service.finish_archives().await?;
+            self.has_unfinished = false;
+        }
+        let seconds = i64::try_from(self.after.as_secs()).unwrap_or(i64::MAX);
+        let (until, mut after) = (clock::now_plus(seconds.saturating_neg()), String::new());
+        loop {
+            let page = self.service.ledger.closed_runs(&until, &after, PAGE).await.map_err(CallError::from)?;
+            let Some((last, _)) = page.last() else { break };
+            after.clone_from(last);
+            for (_, run) in page {
+                if self.failed.get(&run).is_some_and(|failed| !failed.is_over()) {
+                    continue;
+                }
+                match self.archive(&run).await {
+                    Ok(()) => drop(self.failed.remove(&run)),
+                    Err(error @ (ArchiveFailure::Store(_) | ArchiveFailure::Disk(_))) => return Err(error),
+                    Err(error) => {
+                        let backoff = Backoff::after(self.failed.get(&run).copied());
+                        count_failure(Some(&run), &error);
+                        self.failed.insert(run, backoff);
+                    }
+                }
+            }
+        }
+        // Runs that were deleted in the meantime.
+        self.failed.retain(|_, failed| failed.until.elapsed() < BACKOFF.1);
+        Ok(())
+    }
+
+    /// Archives a run, unless it is not closed any more or no checkpoint covers its last record yet.
+    async fn archive(&mut self, run: &RunId) -> Result<(), ArchiveFailure> {
+        let Some(closed) = self.service.closed_run(run).await? else { return Ok(()) };
+        let (head_seq, head_hash) = (closed.run.head_seq, closed.run.head_hash);
+        let Some(built) = build::build(&self.service, &closed, &self.temp_dir).await? else { return Ok(()) };
+        let name = ArchiveName { run_id: run.clone(), sha256: built.sha256 };
+        let bytes = built.bytes;
+        failpoint::hit("archive.built");
+        self.store.put(&name, built).await?;
+        failpoint::hit("archive.stored");
+        self.store.read_back(&name, bytes).await?;
+        failpoint::hit("archive.verified");
+        let archive = RunArchive { uri: self.store.uri(&name), sha256: name.sha256, head_seq, head_hash };
+        let (service, marked) = (self.service.clone(), archive.clone());
+        // A shutdown does not interrupt it between two of its steps.
+        let work = async move { service.mark_archived(closed, &marked).await };
+        self.has_unfinished = true;
+        let is_archived = self.service.detached(work).await?;
+        self.has_unfinished = false;
+        if !is_archived {
+            // The run has other records by now, or was deleted: this is not its archive.
+            return Ok(self.store.delete(&name).await?);
+        }
+        metrics::counter!("workspaced_archived_runs_total").increment(1);
+        tracing::info!(run.id = %run, archive = archive.uri, bytes, "run archived");
+        Ok(())
+    }
+}
+
+fn count_failure(run: Option<&RunId>, error: &ArchiveFailure) {
+    metrics::counter!("workspaced_archive_errors_total").increment(1);
+    let error = error as &dyn Error;
+    if let Some(run) = run {
+        tracing::error!(run.id = %run, error, "a run could not be archived; it stays as it is");
+    } else {
+        tracing::error!(error, "archiving of runs is interrupted; it is repeated later");
+    }
+}

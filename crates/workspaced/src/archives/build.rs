@@ -1,0 +1,132 @@
+//! Builds the archive of a run from the ledger and the run's files.
+
+use std::io::{self, Seek as _, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use archive::{ArchiveWriter, FinishedArchive, Part, RecordFile};
+use engine::CallError;
+use engine::runs::archive::ClosedRun;
+use ledger::{ApprovalFilter, PageSize, RecordData};
+use model::RunId;
+use serde_json::value::RawValue;
+use tokio::task::block_in_place;
+use transparency::{InclusionProof, VerifierKey};
+
+use crate::archives::ArchiveFailure;
+use crate::service::Service;
+
+/// What is read from the ledger at a time.
+const PAGE: PageSize = PageSize { rows: 100, bytes: 1 << 20 };
+
+/// Ends the writing of a run's files when it is dropped.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Builds and verifies the archive of a run. `None` if no checkpoint covers the run's last record yet.
+pub(super) async fn build(
+    service: &Service,
+    closed: &ClosedRun,
+    temp_dir: &Path,
+) -> Result<Option<FinishedArchive>, ArchiveFailure> {
+    let run = &closed.run;
+    let checkpoints = service.checkpoints();
+    let Some(proof) = checkpoints.prove_head(&run.run_id, run.head_seq).await? else { return Ok(None) };
+    let verification = checkpoints.verify_run(&run.run_id).await?;
+    if let Some(problem) = verification.problem() {
+        return Err(ArchiveFailure::Broken(problem));
+    }
+    if !verification.is_confirmed(run.head_seq) {
+        return Ok(None);
+    }
+    let mut writer = ArchiveWriter::new(temp_dir);
+    add_run(&mut writer, closed, &proof)?;
+    add_records(service, &run.run_id, run.head_seq, &mut writer).await?;
+    if closed.has_files() {
+        let cancel = CancelOnDrop(Arc::default());
+        let files = service.write_run_files(closed, writer.files()?, Arc::clone(&cancel.0)).await?;
+        writer.add(files)?;
+    }
+    let (run_id, seq, hash) = (run.run_id.clone(), run.head_seq, run.head_hash);
+    let key = VerifierKey::parse(checkpoints.verifier_key()).map_err(io::Error::other)?;
+    block_in_place(|| {
+        let mut built = writer.finish(run_id, seq, hash)?;
+        archive::verify(&mut built.file, Some(&key), Some(built.sha256))?;
+        built.file.rewind()?;
+        Ok(Some(built))
+    })
+}
+
+fn add_run(writer: &mut ArchiveWriter<'_>, closed: &ClosedRun, proof: &InclusionProof) -> io::Result<()> {
+    let mut part = writer.run()?;
+    serde_json::to_writer_pretty(&mut part, &closed.run)?;
+    writer.add(part)?;
+    let mut part = writer.proof()?;
+    serde_json::to_writer_pretty(&mut part, proof)?;
+    writer.add(part)
+}
+
+/// Adds the records up to `head_seq`, the approvals, and the data of the records.
+async fn add_records(
+    service: &Service,
+    run: &RunId,
+    head_seq: u64,
+    writer: &mut ArchiveWriter<'_>,
+) -> Result<(), ArchiveFailure> {
+    let (mut records, mut data) = (writer.records()?, writer.data()?);
+    let mut seq = 0;
+    while seq < head_seq {
+        let page = service.ledger.record_range(run, seq + 1, head_seq, PAGE).await.map_err(CallError::from)?;
+        if page.is_empty() {
+            return Err(ArchiveFailure::Broken(format!("record {}: it is missing", seq + 1)));
+        }
+        for record in page {
+            seq += 1;
+            let found = service.ledger.record_data(run, seq).await.map_err(CallError::from)?;
+            block_in_place(|| {
+                writeln!(records, "{}", record.text)?;
+                found.iter().try_for_each(|found| add_data(&mut data, seq, found))
+            })?;
+        }
+    }
+    data.end_files()?;
+    writer.add(records)?;
+    let approvals = add_approvals(service, run, writer.approvals()?).await?;
+    writer.add(approvals)?;
+    Ok(writer.add(data)?)
+}
+
+fn add_data(data: &mut Part, seq: u64, found: &RecordData) -> io::Result<()> {
+    match found {
+        RecordData::Content { sha256, bytes } => data.add_file(RecordFile::Content(seq, *sha256), bytes),
+        RecordData::Diff { artifact_id, bytes } => data.add_file(RecordFile::Diff(artifact_id), bytes),
+        RecordData::Upload { sha256, bytes } => data.add_file(RecordFile::Upload(*sha256), bytes),
+        RecordData::Reply(reply) => {
+            let body: &RawValue = serde_json::from_str(&reply.body)?;
+            let reply = serde_json::json!({ "status": reply.status, "body": body });
+            data.add_file(RecordFile::Reply(seq), reply.to_string().as_bytes())
+        }
+    }
+}
+
+async fn add_approvals(service: &Service, run: &RunId, mut part: Part) -> Result<Part, ArchiveFailure> {
+    let filter = ApprovalFilter { run: Some(run.clone()), ..ApprovalFilter::default() };
+    let mut after = None;
+    loop {
+        let page = service.ledger.approvals(&filter, after, PAGE).await.map_err(CallError::from)?;
+        let Some((last, _)) = page.last() else { return Ok(part) };
+        after = Some(*last);
+        for (_, approval) in page {
+            let input = service.ledger.approval_input(&approval.approval_id).await.map_err(CallError::from)?;
+            let input: Option<Box<RawValue>> = input.map(RawValue::from_string).transpose().map_err(io::Error::from)?;
+            let line = serde_json::json!({ "approval": approval, "input": input });
+            writeln!(part, "{line}")?;
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Arguments of `archive`.
+
+#![expect(clippy::disallowed_types, reason = "settings contain paths, which are not opened here")]
+
+use std::path::PathBuf;
+
+use model::RunId;
+use transparency::VerifierKey;
+
+use crate::config::archive::ArchiveTarget;
+use crate::config::error::ConfigError;
+use crate::config::offline::parse_run_id;
+
+/// Arguments of `archive`. Neither a service nor its database is needed.
+#[derive(Debug, clap::Args)]
+pub struct ArchiveArgs {
+    #[command(subcommand)]
+    action: ActionArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum ActionArgs {
+    /// List the archives of a store with their sizes.
+    List {
+        #[command(flatten)]
+        store: StoreArgs,
+    },
+    /// Verify an archive, or all: every byte, the chain of its records, and the checkpoint over it; exit code 1 if one is
+    /// invalid.
+    Verify {
+        /// Verify only this run.
+        #[arg(value_name = "RUN", value_parser = parse_run_id)]
+        run: Option<RunId>,
+        #[command(flatten)]
+        key: KeyArgs,
+        #[command(flatten)]
+        store: StoreArgs,
+    },
+    /// Verify the archive of a run, and unpack it if a folder is given.
+    Read {
+        /// The run.
+        #[arg(value_name = "RUN", value_parser = parse_run_id)]
+        run: RunId,
+        /// Folder to unpack to; must be empty or not exist. Symbolic links are listed, not created.
+        #[arg(long, value_name = "FOLDER")]
+        to: Option<PathBuf>,
+        #[command(flatten)]
+        key: KeyArgs,
+        #[command(flatten)]
+        store: StoreArgs,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct StoreArgs {
+    /// Store of the archives: a folder, or `s3://BUCKET/PREFIX`.
+    #[arg(long, env = "WORKSPACED_ARCHIVE_TO", value_name = "FOLDER or URL")]
+    from: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct KeyArgs {
+    /// Public key of the checkpoints, as returned by `GET /v1/checkpoint/key`; without it, their signatures are not verified.
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_VERIFIER_KEY", value_name = "KEY")]
+    checkpoint_verifier_key: Option<String>,
+}
+
+/// What `archive` does.
+#[derive(Debug)]
+pub enum ArchiveAction {
+    /// Lists the archives.
+    List,
+    /// Verifies the archives of a run, or all.
+    Verify(Option<RunId>),
+    /// Verifies the archive of a run, and unpacks it to a folder.
+    Read(RunId, Option<PathBuf>),
+}
+
+/// The checked settings of `archive`.
+#[derive(Debug)]
+pub struct ArchiveCommandConfig {
+    pub(crate) action: ArchiveAction,
+    pub(crate) from: ArchiveTarget,
+    pub(crate) key: Option<VerifierKey>,
+}
+
+impl ArchiveArgs {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first setting that cannot be used.
+    pub fn check(self) -> Result<ArchiveCommandConfig, ConfigError> {
+        let (action, key, store) = match self.action {
+            ActionArgs::List { store } => (ArchiveAction::List, None, store),
+            ActionArgs::Verify { run, key, store } => (ArchiveAction::Verify(run), key.checkpoint_verifier_key, store),
+            ActionArgs::Read { run, to, key, store } => {
+                (ArchiveAction::Read(run, to), key.checkpoint_verifier_key, store)
+            }
+        };
+        let bad_key = |error| ConfigError(format!("--checkpoint-verifier-key: {error}"));
+        let key = key.filter(|key| !key.is_empty()).map(|key| VerifierKey::parse(&key)).transpose().map_err(bad_key)?;
+        let from = ArchiveTarget::parse(&store.from).map_err(|why| ConfigError(format!("--from: {why}")))?;
+        Ok(ArchiveCommandConfig { action, from, key })
+    }
+}

@@ -1,0 +1,198 @@
+//! TLS: the certificate of the service, which can be replaced while it runs.
+
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the certificate and its key are files of the service"
+)]
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpStream;
+use tokio::signal::unix::Signal;
+use tokio::time::MissedTickBehavior;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{ConfigError, TlsFiles};
+
+/// An encrypted connection.
+pub(crate) type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
+
+/// How often the files are compared with those in use.
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
+/// The most bytes of each file.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The protocol that the service speaks, as clients and servers agree on it in the handshake.
+const ALPN: &[u8] = b"http/1.1";
+
+/// The certificate with which the service identifies itself.
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    files: TlsFiles,
+    config: RwLock<Arc<ServerConfig>>,
+    /// The version of the files that was read last, whether it could be used or not.
+    read: Mutex<Version>,
+}
+
+/// What changes when a file is replaced or written: device, inode, size in bytes, and time of the last change in seconds and
+/// nanoseconds. `None` for a file that is missing.
+type Version = [Option<(u64, u64, u64, i64, i64)>; 2];
+
+impl Certificate {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be read, or if the two are not a certificate and its key.
+    pub(crate) fn load(files: TlsFiles) -> Result<Self, ConfigError> {
+        // Before the files are read: a change meanwhile is then read at the next comparison.
+        let version = version(&files);
+        let config = RwLock::new(server_config(&files)?);
+        Ok(Self { files, config, read: Mutex::new(version) })
+    }
+
+    /// Shakes hands with a client. Connections keep the certificate of their handshake.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the client disconnects, speaks no TLS, or does not accept the certificate.
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream> {
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.config.read()));
+        acceptor.accept(stream).await
+    }
+
+    /// Reads the files again at each of `hangups`, and if they have changed, until `shutdown` is cancelled.
+    pub(crate) async fn keep_current(self: Arc<Self>, mut hangups: Signal, shutdown: CancellationToken) {
+        let mut interval = tokio::time::interval(CHECK_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            let is_asked = tokio::select! {
+                _ = interval.tick() => false,
+                _ = hangups.recv() => true,
+                () = shutdown.cancelled() => return,
+            };
+            let certificate = Arc::clone(&self);
+            let renewed = tokio::task::spawn_blocking(move || certificate.renew(is_asked)).await;
+            match renewed.map_err(|error| ConfigError(error.to_string())).flatten() {
+                Ok(true) => tracing::info!("the certificate was read again: new connections use it"),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::error!(%error, "the certificate cannot be replaced: connections use the previous one");
+                }
+            }
+        }
+    }
+
+    /// Reads the files again if they have changed since the last time, or if `is_asked`. Returns whether they were read.
+    fn renew(&self, is_asked: bool) -> Result<bool, ConfigError> {
+        let version = version(&self.files);
+        if std::mem::replace(&mut *self.read.lock(), version) == version && !is_asked {
+            return Ok(false);
+        }
+        *self.config.write() = server_config(&self.files)?;
+        Ok(true)
+    }
+}
+
+fn version(files: &TlsFiles) -> Version {
+    files.all().map(|file| {
+        let found = std::fs::metadata(file).ok()?;
+        Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+    })
+}
+
+/// Returns the settings of TLS 1.2 and 1.3 with the certificate of `files`.
+fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, ConfigError> {
+    let cert = |why: String| ConfigError(format!("--tls-cert {}: {why}", files.cert.display()));
+    let key = |why: String| ConfigError(format!("--tls-key {}: {why}", files.key.display()));
+    let text = read(&files.cert).map_err(|error| cert(error.to_string()))?;
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<_, _>>()
+        .map_err(|_| cert("expected certificates in PEM".to_owned()))?;
+    if chain.is_empty() {
+        return Err(cert("has no certificate in PEM".to_owned()));
+    }
+    let text = read(&files.key).map_err(|error| key(error.to_string()))?;
+    // Without the parser's message, which may show a line of the file.
+    let private_key = PrivateKeyDer::from_pem_slice(&text)
+        .map_err(|_| key("expected a private key in PEM, without a passphrase".to_owned()))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private_key))
+        .map_err(|error| cert(format!("cannot be used with --tls-key {}: {error}", files.key.display())))?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(file)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!("has more than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Writes a certificate that is its own issuer, and its key.
+    fn issue(files: &TlsFiles) {
+        let args = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost -days 2";
+        let mut openssl = Command::new("openssl");
+        openssl.args(args.split(' ')).arg("-keyout").arg(&files.key).arg("-out").arg(&files.cert);
+        let done = openssl.output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    #[test]
+    fn files_are_read_again_once_they_have_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = TlsFiles { cert: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+        issue(&files);
+        let certificate = Certificate::load(files.clone()).unwrap();
+        let in_use = || Arc::clone(&certificate.config.read());
+        let first = in_use();
+        assert!(!certificate.renew(false).unwrap());
+        assert!(Arc::ptr_eq(&first, &in_use()));
+
+        issue(&files);
+        assert!(certificate.renew(false).unwrap());
+        let second = in_use();
+        assert!(!Arc::ptr_eq(&first, &second));
+
+        // One error for each change, until the files can be used again.
+        std::fs::write(&files.cert, "none").unwrap();
+        let error = certificate.renew(false).unwrap_err().to_string();
+        assert!(error.contains("has no certificate in PEM"), "{error}");
+        assert!(!certificate.renew(false).unwrap());
+        std::fs::remove_file(&files.key).unwrap();
+        certificate.renew(false).unwrap_err();
+        certificate.renew(true).unwrap_err();
+        assert!(Arc::ptr_eq(&second, &in_use()));
+        issue(&files);
+        assert!(certificate.renew(false).unwrap());
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_its_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("large.pem");
+        std::fs::write(&file, vec![b'a'; usize::try_from(MAX_FILE_BYTES).unwrap() + 1]).unwrap();
+        assert!(read(&file).unwrap_err().to_string().contains("more than 1048576 bytes"));
+    }
+}

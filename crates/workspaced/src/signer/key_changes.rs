@@ -1,0 +1,67 @@
+//! The statements about changes of the signing key, as the database stores them: one setting each, which is set once, so that
+//! no key gets a second successor.
+
+use ledger::{Ledger, StoredCheckpoint};
+use transparency::{KeyChange, KeyChangeError};
+
+/// How many times the key of one log may be changed, so that the statements fit in one answer. Each has at most 2 KiB.
+pub(crate) const MAX_CHANGES: usize = 256;
+
+/// Returns the name of the setting with statement `number`, from 1.
+fn setting(number: usize) -> String {
+    format!("checkpoint_key_change_{number}")
+}
+
+/// Returns the statements in their order.
+///
+/// # Errors
+///
+/// If the ledger fails.
+pub(crate) async fn load(ledger: &dyn Ledger) -> ledger::Result<Vec<String>> {
+    let mut statements = Vec::new();
+    while statements.len() < MAX_CHANGES
+        && let Some(statement) = ledger.setting(&setting(statements.len() + 1)).await?
+    {
+        statements.push(statement);
+    }
+    Ok(statements)
+}
+
+/// Stores a statement after `count` others. Returns false if another one was stored there before.
+///
+/// # Errors
+///
+/// If the ledger fails.
+pub(super) async fn store(ledger: &dyn Ledger, count: usize, statement: &str) -> ledger::Result<bool> {
+    Ok(ledger.set_setting_once(&setting(count + 1), statement).await? == statement)
+}
+
+/// A part of the checkpoint file, in which each statement follows the checkpoint of its size.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FilePosition {
+    /// The size of the last checkpoint.
+    pub(super) size: u64,
+    /// The number of statements.
+    pub(super) statements: usize,
+}
+
+impl FilePosition {
+    /// Returns the next notes of the file: some of `checkpoints`, which are over more leaves, or a statement. Advances past
+    /// them. Returns none at the end.
+    pub(super) fn next_notes(
+        &mut self,
+        checkpoints: Vec<StoredCheckpoint>,
+        statements: &[String],
+    ) -> Result<Vec<String>, KeyChangeError> {
+        let statement = statements.get(self.statements);
+        let until = statement.map(|note| KeyChange::verify(note)).transpose()?.map(|change| change.checkpoint.size);
+        let before: Vec<_> =
+            checkpoints.into_iter().take_while(|next| until.is_none_or(|size| next.size <= size)).collect();
+        if let Some(last) = before.last() {
+            self.size = last.size;
+            return Ok(before.into_iter().map(|checkpoint| checkpoint.note).collect());
+        }
+        self.statements += usize::from(statement.is_some());
+        Ok(statement.cloned().into_iter().collect())
+    }
+}

@@ -1,0 +1,101 @@
+//! The task of a webhook: makes deliveries of refused calls, and sends what is due.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use engine::clock;
+use ledger::{DeliveryAttempt, DueDelivery};
+use model::DeliveryState;
+
+use super::Webhook;
+use super::attempt::{Outcome, send};
+use super::retry::delay_seconds;
+use crate::service::Service;
+use crate::telemetry;
+
+/// Deliveries that are read at a time. They are sent one after the other.
+const DUE_PER_ROUND: u32 = 16;
+/// The time between two queries for due deliveries.
+const IDLE: Duration = Duration::from_secs(1);
+/// The time after which a failing ledger is tried again.
+const LEDGER_RETRY: Duration = Duration::from_secs(5);
+
+impl Webhook {
+    /// Sends messages until the service shuts down. A request that is then in progress is repeated after the next start.
+    pub(crate) async fn run(self: Arc<Self>, service: Service) {
+        loop {
+            let pause = tokio::select! {
+                round = self.round(&service) => match round {
+                    Ok(true) => Duration::ZERO,
+                    Ok(false) => IDLE,
+                    Err(error) => {
+                        let error = &error as &dyn Error;
+                        tracing::warn!(webhook.name = self.config.name, error, "failed to read or store deliveries");
+                        LEDGER_RETRY
+                    }
+                },
+                () = service.shutdown.cancelled() => return,
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.wake.notified() => {}
+                () = service.shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    /// Sends some of what is due. Returns whether there may be more.
+    async fn round(&self, service: &Service) -> ledger::Result<bool> {
+        let ledger = service.ledger.as_ref();
+        if self.is_gone() {
+            return Ok(false);
+        }
+        let has_more = ledger.enqueue_refused_calls(&self.config.name).await?;
+        let due = ledger.due_deliveries(&self.config.name, &clock::latest(), DUE_PER_ROUND).await?;
+        let is_idle = due.is_empty() && !has_more;
+        for delivery in due {
+            self.attempt(service, delivery).await?;
+            if self.is_gone() {
+                return Ok(false);
+            }
+        }
+        Ok(!is_idle)
+    }
+
+    async fn attempt(&self, service: &Service, delivery: DueDelivery) -> ledger::Result<()> {
+        let DueDelivery { number, message_id, body, attempts } = delivery;
+        let attempts = attempts + 1;
+        let outcome = send(&self.http, &self.config, &message_id, clock::now_seconds(), &body).await;
+        let name = self.config.name.as_str();
+        let (state, status, error, counted) = match outcome {
+            Outcome::Delivered(status) => (DeliveryState::Delivered, Some(status), None, "delivered"),
+            Outcome::Gone => {
+                self.is_gone.store(true, Ordering::Release);
+                tracing::warn!(webhook.name = name, "the receiver answered 410: nothing is sent until the next start");
+                (DeliveryState::Pending, Some(410), Some("the receiver answered 410".to_owned()), "gone")
+            }
+            Outcome::Failed { status, error } if delay_seconds(&message_id, attempts).is_some() => {
+                tracing::info!(
+                    webhook.name = name,
+                    message.id = message_id,
+                    attempts,
+                    error,
+                    "a message is sent again"
+                );
+                (DeliveryState::Pending, status, Some(error), "retried")
+            }
+            Outcome::Failed { status, error } => {
+                tracing::warn!(webhook.name = name, message.id = message_id, attempts, error, "a message was given up");
+                (DeliveryState::Failed, status, Some(error), "failed")
+            }
+        };
+        let delay = delay_seconds(&message_id, attempts).unwrap_or(0);
+        let next_attempt_at = clock::now_plus(i64::try_from(delay).unwrap_or(i64::MAX));
+        let attempt = DeliveryAttempt { state, attempts, status, error, next_attempt_at };
+        service.ledger.record_attempt(number, attempt).await?;
+        telemetry::webhook_attempted(counted);
+        Ok(())
+    }
+}

@@ -1,0 +1,324 @@
+//! Archives of closed runs: written by maintenance, verified without the service, and never a reason to lose a run.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Run, Server, Setup, workspaced};
+
+const MARKER: &str = "the-only-copy-of-a-text";
+
+/// A server that archives runs a second after they were closed, to a folder, and that folder.
+async fn archiving(setup: Setup) -> (Server, PathBuf) {
+    let mut server = Server::prepare(setup).await;
+    let folder = server.home.join("archives");
+    std::fs::create_dir(&folder).unwrap();
+    server.setup = server.setup.clone().arg("--archive-after", "1s").arg("--archive-to", folder.display());
+    server.restart();
+    (server, folder)
+}
+
+/// Creates a run with changes, and closes it.
+async fn closed_run(server: &Server, id: &str) -> Run {
+    let run = server.run_with_files(&[("src/a.txt", "one\n"), (".env", "TOKEN=x\n")], json!({"runId": id})).await;
+    run.create("src/new.txt", &format!("{MARKER}\n")).await;
+    let edit = json!({"path": "src/a.txt", "oldString": "one", "newString": "two", "reason": "because"});
+    run.ok("edit_file", edit).await;
+    run.ok("read_file", json!({"path": "src/a.txt"})).await;
+    server.operator().post(&format!("/v1/runs/{id}/close"), json!({})).await.is(200);
+    run
+}
+
+async fn shown(server: &Server, id: &str) -> Value {
+    server.operator().get(&format!("/v1/runs/{id}")).await.is(200)
+}
+
+/// Waits until the run is archived, and returns it.
+async fn until_archived(server: &Server, id: &str) -> Value {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        let run = shown(server, id).await;
+        if run["archivedAt"].is_string() && !server.workspace(id).exists() {
+            return run;
+        }
+        assert!(Instant::now() < deadline, "the run is not archived: {run}\n{}", server.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Waits until an attempt to archive has failed.
+async fn until_failed(server: &Server) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        let numbers = server.nobody().get("/metrics").await.text();
+        if !numbers.contains("\nworkspaced_archive_errors_total 0\n") {
+            return;
+        }
+        assert!(Instant::now() < deadline, "no attempt has failed\n{}", server.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Runs `workspaced archive` without the service's data and database.
+fn archive(args: &[&str], env: &[(String, String)]) -> Output {
+    workspaced().arg("archive").args(args).envs(env.iter().cloned()).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn files(folder: &std::path::Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_closed_run_becomes_one_file_that_proves_itself(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, folder) = archiving(Setup::new(backend)).await;
+    let open = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "open"})).await;
+    let run = closed_run(&server, "r").await;
+    let archived = until_archived(&server, "r").await;
+    assert_eq!(archived["state"], "deleted");
+    let uri = archived["archiveUri"].as_str().unwrap().to_owned();
+    let [file] = &files(&folder)[..] else { panic!("one archive") };
+    assert_eq!(uri, format!("file:{}", file.file_name().unwrap().to_str().unwrap()));
+
+    // The run is listed, and every other answer names the archive.
+    let list = server.operator().get("/v1/runs?state=deleted").await.is(200);
+    assert_eq!(list["items"][0]["archiveUri"], uri);
+    let call = run.agent.request(Method::POST, "/v1/runs/r/tools/read_file").json(&json!({"path": "src/a.txt"}));
+    let refusal = run.agent.send(call).await.refused("RUN_CLOSED");
+    assert!(refusal["hint"].as_str().unwrap().contains("workspaced archive read"), "{refusal}");
+    for path in ["audit", "audit/inclusion?seq=1", "tool-calls/tc_1", "changes", "report"] {
+        let refusal = server.operator().get(&format!("/v1/runs/r/{path}")).await.refused("RUN_CLOSED");
+        assert!(refusal["hint"].as_str().unwrap().contains(&uri), "{path}: {refusal}");
+    }
+    let verified = server.operator().get("/v1/runs/r/audit/verify").await.is(200);
+    assert_eq!(verified["intact"], true, "{verified}");
+    assert!(verified["archivedRecords"].as_u64().unwrap() >= 5, "{verified}");
+    open.ok("read_file", json!({"path": "a.txt"})).await;
+
+    let key = server.operator().get("/v1/checkpoint/key").await;
+    let key = key.text().trim().to_owned();
+    assert!(server.stop().success());
+    let verify = server.verify(&[]);
+    assert!(verify.status.success(), "{}", text(&verify));
+    assert!(text(&verify).contains("are in the run's archive and were not checked"), "{}", text(&verify));
+    assert!(!server.database.contains(MARKER).await, "the database still has the run's contents");
+
+    // With nothing but the file and the key.
+    let from = folder.to_str().unwrap();
+    let verify = archive(&["verify", "r", "--from", from, "--checkpoint-verifier-key", &key], &[]);
+    assert!(verify.status.success(), "{}", text(&verify));
+    assert!(
+        text(&verify).contains("r: valid") && text(&verify).contains("covered by the checkpoint"),
+        "{}",
+        text(&verify)
+    );
+    let to = server.home.join("read");
+    let read = archive(&["read", "r", "--from", from, "--to", to.to_str().unwrap()], &[]);
+    assert!(read.status.success(), "{}", text(&read));
+    let content = |path: &str| std::fs::read_to_string(to.join(path)).unwrap();
+    assert_eq!(content("repo/src/a.txt"), "two\n");
+    assert_eq!(content("repo/.env"), "TOKEN=x\n");
+    assert_eq!(content("repo/src/new.txt"), format!("{MARKER}\n"));
+    assert!(content("records.jsonl").contains("\"run.close\""));
+    assert!(to.join("base.git/HEAD").exists() && files(&to.join("diffs")).len() == 2);
+    let again = archive(&["read", "r", "--from", from, "--to", to.to_str().unwrap()], &[]);
+    assert_eq!(again.status.code(), Some(2), "the folder is not empty: {}", text(&again));
+
+    let bytes = std::fs::read(file).unwrap();
+    for offset in [0, 600, bytes.len() / 3, bytes.len() / 2, bytes.len() - 1] {
+        let mut changed = bytes.clone();
+        changed[offset] ^= 1;
+        std::fs::write(file, &changed).unwrap();
+        let verify = archive(&["verify", "--from", from], &[]);
+        assert_eq!(verify.status.code(), Some(1), "the byte at {offset}: {}", text(&verify));
+        assert!(text(&verify).contains("r: INVALID at "), "{}", text(&verify));
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_kill_between_any_two_steps_loses_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::prepare(Setup::new(backend)).await;
+    let (folder, armed) = (server.home.join("archives"), server.data_dir().join("failpoint"));
+    std::fs::create_dir(&folder).unwrap();
+    let setup = server.setup.clone().arg("--archive-after", "1s").arg("--archive-to", folder.display());
+    server.setup = setup.env("WORKSPACED_FAILPOINT", &format!("@{}", armed.display()));
+    server.restart();
+    for failpoint in [
+        "archive.built",
+        "archive.stored",
+        "archive.verified",
+        "removal.recording",
+        "removal.recorded",
+        "removal.purging",
+    ] {
+        let step = failpoint.rsplit('.').next().unwrap();
+        std::fs::write(&armed, failpoint).unwrap();
+        closed_run(&server, step).await;
+        server.wait(Duration::from_mins(1));
+        std::fs::remove_file(&armed).unwrap();
+        server.restart();
+        let uri = until_archived(&server, step).await["archiveUri"].as_str().unwrap().to_owned();
+        let archives: Vec<_> = files(&folder)
+            .into_iter()
+            .filter(|file| file.display().to_string().contains(&format!("/{step}.")))
+            .collect();
+        assert_eq!(archives.len(), 1, "{step}: {archives:?}");
+        assert!(archives[0].ends_with(uri.trim_start_matches("file:")), "{step}: {uri}");
+    }
+    assert!(server.stop().success());
+    let verify = server.verify(&[]);
+    assert!(verify.status.success(), "{}", text(&verify));
+    assert!(!server.database.contains(MARKER).await, "a purge was not completed");
+    let verify = archive(&["verify", "--from", folder.to_str().unwrap()], &[]);
+    assert!(text(&verify).contains("6 archives, 0 invalid"), "{}", text(&verify));
+}
+
+#[rstest]
+#[tokio::test]
+async fn without_its_store_a_run_stays_whole(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, folder) = archiving(Setup::new(backend)).await;
+    let away = folder.with_extension("away");
+    std::fs::rename(&folder, &away).unwrap();
+    // A file with its name, so that no folder is created.
+    std::fs::write(&folder, "").unwrap();
+    let run = closed_run(&server, "r").await;
+    until_failed(&server).await;
+    assert_eq!(shown(&server, "r").await["state"], "closed");
+    run.ok("read_file", json!({"path": "src/a.txt"})).await;
+    server.operator().get("/v1/runs/r/audit").await.is(200);
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
+    until_archived(&server, "r").await;
+    assert_eq!(files(&folder).len(), 1);
+}
+
+#[rstest]
+#[tokio::test]
+async fn deletion_and_archive_exclude_each_other(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, folder) = archiving(Setup::new(backend)).await;
+    closed_run(&server, "kept").await;
+    server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "deleted"})).await;
+    server.operator().delete("/v1/runs/deleted").await.is(200);
+    let before = until_archived(&server, "kept").await;
+    let after = server.operator().delete("/v1/runs/kept").await.is(200);
+    assert_eq!((&after["archiveUri"], &after["headSeq"]), (&before["archiveUri"], &before["headSeq"]));
+    assert_eq!(files(&folder).len(), 1, "a deleted run is not archived, and an archive stays");
+    assert!(shown(&server, "deleted").await.get("archivedAt").is_none());
+    server.operator().get("/v1/runs/deleted/audit").await.is(200);
+}
+
+/// A server of S3 on this machine, which keeps objects in memory.
+struct S3 {
+    process: Child,
+    url: String,
+}
+
+impl S3 {
+    /// Starts the server on `port`, with an empty bucket.
+    async fn start(port: u16) -> Self {
+        let clients: PathBuf = std::env::var_os("WORKSPACED_TEST_CLIENTS")
+            .expect("WORKSPACED_TEST_CLIENTS is not set. Run `.ci/test`, which installs the clients.")
+            .into();
+        let mut command = Command::new(clients.join("python/bin/moto_server"));
+        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+        let s3 = Self { process: command.spawn().unwrap(), url: format!("http://127.0.0.1:{port}") };
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while !reqwest::Client::new()
+            .put(format!("{}/archives", s3.url))
+            .send()
+            .await
+            .is_ok_and(|put| put.status().is_success())
+        {
+            assert!(Instant::now() < deadline, "the S3 server does not start");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        s3
+    }
+
+    fn env(port: u16) -> Vec<(String, String)> {
+        let endpoint = format!("http://127.0.0.1:{port}");
+        let variables = [
+            ("AWS_ACCESS_KEY_ID", "id"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ENDPOINT_URL", &*endpoint),
+        ];
+        variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Returns bytes that cannot be compressed.
+fn random_bytes(count: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[0]
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn archives_go_to_a_bucket_as_soon_as_it_answers(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let store = "s3://archives/of/runs";
+    let mut setup = Setup::new(backend).arg("--archive-after", "1s").arg("--archive-to", store);
+    setup.env = S3::env(port);
+    let server = Server::start_with(setup).await;
+    let small = closed_run(&server, "small").await;
+    until_failed(&server).await;
+    assert_eq!(shown(&server, "small").await["state"], "closed");
+    small.ok("read_file", json!({"path": "src/a.txt"})).await;
+
+    let s3 = S3::start(port).await;
+    until_archived(&server, "small").await;
+    // Sent in parts.
+    let large = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "large"})).await;
+    let bytes = random_bytes(20 << 20);
+    std::fs::write(large.repo.join("large.bin"), &bytes).unwrap();
+    server.operator().post("/v1/runs/large/close", json!({})).await.is(200);
+    let uri = until_archived(&server, "large").await["archiveUri"].as_str().unwrap().to_owned();
+    assert!(uri.starts_with("s3://archives/of/runs/large."), "{uri}");
+
+    let key = server.operator().get("/v1/checkpoint/key").await.text().trim().to_owned();
+    let env = S3::env(port);
+    let list = archive(&["list", "--from", store], &env);
+    assert!(text(&list).contains(&uri) && text(&list).contains("2 archives"), "{}", text(&list));
+    let verify = archive(&["verify", "--from", store, "--checkpoint-verifier-key", &key], &env);
+    assert!(verify.status.success() && text(&verify).contains("2 archives, 0 invalid"), "{}", text(&verify));
+    let to = server.home.join("read");
+    let read = archive(&["read", "large", "--from", store, "--to", to.to_str().unwrap()], &env);
+    assert!(read.status.success(), "{}", text(&read));
+    assert_eq!(std::fs::read(to.join("repo/large.bin")).unwrap(), bytes);
+
+    // A changed object is found.
+    let object = format!("{}/archives/of/runs/{}", s3.url, uri.rsplit('/').next().unwrap());
+    let mut stored = reqwest::get(&object).await.unwrap().bytes().await.unwrap().to_vec();
+    stored[10 << 20] ^= 1;
+    assert!(reqwest::Client::new().put(&object).body(stored).send().await.unwrap().status().is_success());
+    let verify = archive(&["verify", "large", "--from", store], &env);
+    assert_eq!(verify.status.code(), Some(1), "{}", text(&verify));
+    assert!(text(&verify).contains("large: INVALID at files.tar.zst"), "{}", text(&verify));
+}

@@ -1,0 +1,256 @@
+//! Replacing the tokens of operators and the password of the database while callers go on.
+
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
+
+use crate::harness::{Backend, Client, Server, Setup, items, sha256};
+use crate::operation::replay_and_repair::{assert_ends, offline, output_of};
+
+async fn is_accepted(server: &Server, token: &str) -> bool {
+    let answer = Client::new(&server.base, Some(token)).get("/v1/operators/self").await;
+    assert!([200, 401].contains(&answer.status), "{}", answer.text());
+    answer.status == 200
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_old_and_the_new_token_of_an_operator_are_valid_side_by_side(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let operator = server.operator();
+    let created = operator.post("/v1/operators", json!({"name": "ada", "scopes": ["audit"]})).await.is(201);
+    let rotate = async |body| server.operator().post("/v1/operators/ADA/tokens", body).await;
+    let token = |answer: &serde_json::Value| answer["token"].as_str().unwrap().to_owned();
+    let first = token(&created);
+    let answer = rotate(json!({"expiresAt": "2099-01-01T00:00:00Z"})).await;
+    assert_eq!(answer.header("location"), "/v1/operators/ada");
+    let answer = answer.is(201);
+    let second = token(&answer);
+    assert_eq!((&answer["name"], &answer["scopes"]), (&json!("ada"), &json!(["audit"])));
+    assert!(is_accepted(&server, &first).await && is_accepted(&server, &second).await && first != second);
+    // A repetition, after an answer that was lost, does not end the token that is in use.
+    let third = token(&rotate(json!({"overlapSeconds": 600})).await.is(201));
+    for accepted in [&first, &second, &third] {
+        assert!(is_accepted(&server, accepted).await);
+    }
+    for bad in [
+        json!({"overlapSeconds": 604_801}),
+        json!({"overlapSeconds": -1}),
+        json!({"expiresAt": "2001-01-01T00:00:00Z"}),
+        json!({"name": "x"}),
+    ] {
+        rotate(bad).await.refused("INVALID_REQUEST");
+    }
+    for (name, code) in [("none-such", "NOT_FOUND"), ("operator", "INVALID_REQUEST"), ("audit", "INVALID_REQUEST")] {
+        server.operator().post(&format!("/v1/operators/{name}/tokens"), json!({})).await.refused(code);
+    }
+    server.auditor().post("/v1/operators/ada/tokens", json!({})).await.refused("FORBIDDEN");
+    let listed = items(&server.operator(), "/v1/operators").await;
+    let ends: Vec<_> =
+        listed.iter().filter(|one| one["name"] == "ada").map(|one| one["revokedAt"].is_string()).collect();
+    assert_eq!(ends, [true, true, false], "{listed:#?}");
+    assert_eq!(listed.last().unwrap()["expiresAt"], "2099-01-01T00:00:00.000000Z", "kept from the one before");
+    assert!(!json!(listed).to_string().contains(&sha256(&third)));
+
+    server.kill();
+    server.restart();
+    for accepted in [&first, &second, &third] {
+        assert!(is_accepted(&server, accepted).await, "after a restart");
+    }
+    // Without an overlap only the present token ends, also for what is recorded.
+    let fourth = token(&server.operator().post("/v1/operators/ada/tokens", json!({"overlapSeconds": 0})).await.is(201));
+    assert!(!is_accepted(&server, &third).await && is_accepted(&server, &fourth).await);
+    assert_eq!(server.operator().delete("/v1/operators/ada").await.status, 204);
+    for refused in [&first, &second, &third, &fourth] {
+        assert!(!is_accepted(&server, refused).await, "the operator was revoked");
+    }
+    server.kill();
+    server.restart();
+    for refused in [&first, &second, &third, &fourth] {
+        assert!(!is_accepted(&server, refused).await, "the operator was revoked before the restart");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_replaced_token_ends_with_its_overlap(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let created =
+        server.operator().post("/v1/operators", json!({"name": "ada", "scopes": ["orchestrate"]})).await.is(201);
+    let first = created["token"].as_str().unwrap().to_owned();
+    server.operator().post("/v1/operators/ada/tokens", json!({"overlapSeconds": 2})).await.is(201);
+    let run = server.run(json!({})).await;
+    let client = Client::new(&server.base, Some(&first));
+    let path = format!("/v1/runs/{}/tools/list_dir", run.id);
+    assert_eq!(client.post(&path, json!({})).await.status, 200, "a call is recorded for the replaced token");
+    while is_accepted(&server, &first).await {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    client.post(&path, json!({})).await.refused("UNAUTHENTICATED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_command_replaces_a_token_and_settings_take_two(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let created = server.operator().post("/v1/operators", json!({"name": "ada", "scopes": ["audit"]})).await.is(201);
+    let first = created["token"].as_str().unwrap().to_owned();
+    assert!(server.stop().success());
+    let done = offline(&server, "operator", &["rotate", "ada", "--overlap-seconds", "600"]);
+    assert_ends(&done, 0, &["ada: the earlier token is valid until", "new token, shown this once:"]);
+    let second = output_of(&done).lines().find(|line| line.starts_with("wso_")).unwrap().to_owned();
+    for (args, says) in [
+        (&["rotate", "bob"][..], "there is no operator `bob`"),
+        (&["rotate", "ada", "--overlap-seconds", "604801"], "is more than"),
+    ] {
+        assert_ends(&offline(&server, "operator", args), 2, &[says]);
+    }
+
+    let (one, two, other) = (sha256("one"), sha256("two"), sha256("other"));
+    let config = server.home.join("config.toml");
+    let hashes = json!([sha256(&one), sha256(&two)]);
+    std::fs::write(&config, format!("[[operator]]\nname = \"ci\"\ntoken_sha256 = {hashes}\nscopes = [\"audit\"]\n"))
+        .unwrap();
+    let tokens = server.home.join("operator.token");
+    let primary = server.operator_token.clone();
+    std::fs::write(&tokens, format!("{primary}\n{other}\n")).unwrap();
+    let serve = |server: &Server| {
+        let mut command = server.command("serve");
+        command.args(["--listen", "127.0.0.1:0", "--config", config.to_str().unwrap()]);
+        command.env_remove("WORKSPACED_OPERATOR_TOKEN").env("WORKSPACED_OPERATOR_TOKEN_FILE", &tokens);
+        command
+    };
+    let command = serve(&server);
+    server.start_as(command);
+    for accepted in [&first, &second, &one, &two, &primary, &other] {
+        assert!(is_accepted(&server, accepted).await);
+    }
+    let listed = items(&Client::new(&server.base, Some(&other)), "/v1/operators").await;
+    let named = |name: &str| listed.iter().filter(|one| one["name"] == name).count();
+    assert_eq!((named("operator"), named("ci")), (1, 1), "{listed:#?}");
+    assert!(server.stop().success());
+    for (content, says) in
+        [(format!("{primary}\n{primary}\n"), "two different ones"), (format!("{primary}\nshort\n"), "too easy")]
+    {
+        std::fs::write(&tokens, content).unwrap();
+        assert_ends(&serve(&server).output().unwrap(), 2, &[says]);
+    }
+    std::fs::write(&tokens, format!("{other}\n")).unwrap();
+    let command = serve(&server);
+    server.start_as(command);
+    assert!(is_accepted(&server, &other).await && !is_accepted(&server, &primary).await);
+}
+
+/// A role of the cluster that must give its password, unlike the others.
+struct Role {
+    name: String,
+    /// The rules of authentication, and the file that has them.
+    rules: (String, String),
+}
+
+async fn superuser() -> PgConnection {
+    PgConnection::connect(&std::env::var("WORKSPACED_TEST_POSTGRES_URL").unwrap()).await.unwrap()
+}
+
+async fn execute(sql: String) {
+    superuser().await.execute(AssertSqlSafe(sql)).await.unwrap();
+}
+
+impl Role {
+    async fn create(database: &str) -> Self {
+        let name = format!("rotated_{database}");
+        execute(format!("create role {name} login password 'first-{name}'")).await;
+        execute(format!("alter database {database} owner to {name}")).await;
+        let mut connection = superuser().await;
+        let rules = "select current_setting('hba_file'), pg_read_file(current_setting('hba_file'))";
+        let row = connection.fetch_one(rules).await.unwrap();
+        let (file, rules): (String, String) = (row.get(0), row.get(1));
+        let role = Self { name, rules: (file, rules) };
+        let own = format!("local all {0} scram-sha-256\nhost all {0} all scram-sha-256\n", role.name);
+        role.write_rules(&format!("{own}{}", role.rules.1)).await;
+        role
+    }
+
+    async fn write_rules(&self, rules: &str) {
+        let (file, rules) = (&self.rules.0, rules.replace('\'', "''"));
+        execute(format!("copy (select unnest(string_to_array('{rules}', E'\\n'))) to '{file}'")).await;
+        execute("select pg_reload_conf()".to_owned()).await;
+    }
+
+    async fn end_connections(&self) {
+        execute(format!("select pg_terminate_backend(pid) from pg_stat_activity where usename = '{}'", self.name))
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn the_password_of_the_database_is_replaced_without_a_stop() {
+    let mut server = Server::prepare(Setup::new(Backend::Postgres)).await;
+    let url = server.database.url.clone();
+    let database = url.split('?').next().unwrap().rsplit('/').next().unwrap().to_owned();
+    let role = Role::create(&database).await;
+    let file = server.home.join("database.url");
+    let with_password = |password: &str| {
+        let (address, parameters) = url.split_once('?').unwrap();
+        let kept: Vec<_> = parameters.split('&').filter(|one| !one.starts_with("user=")).collect();
+        format!("{address}?{}&user={}&password={password}-{}\n", kept.join("&"), role.name, role.name)
+    };
+    let serve = |server: &Server| {
+        let mut command = server.command("serve");
+        command.args(["--listen", "127.0.0.1:0"]).env_remove("WORKSPACED_DATABASE_URL");
+        command.env("WORKSPACED_DATABASE_URL_FILE", &file);
+        command
+    };
+    // The server applies its rules some time after they are changed.
+    while PgConnection::connect(with_password("wrong").trim()).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    std::fs::write(&file, with_password("first")).unwrap();
+    let command = serve(&server);
+    server.start_as(command);
+    let run = server.run(json!({})).await;
+    run.create("a.txt", "x\n").await;
+
+    let calls = async {
+        let (mut refused, mut done) = (0, 0);
+        for number in 0..200 {
+            let path = format!("/v1/runs/{}/tools/write_file", run.id);
+            let body = json!({"path": format!("{number}.txt"), "content": "x\n", "reason": "r"});
+            let answer = run.agent.post(&path, body).await;
+            match answer.status {
+                200 => done += 1,
+                503 => refused += 1,
+                other => panic!("{other}: {}", answer.text()),
+            }
+            run.operator.get("/v1/runs").await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        (refused, done)
+    };
+    let rotation = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        // The new file replaces the old one, as secret stores do it.
+        let next = server.home.join("database.url.next");
+        std::fs::write(&next, with_password("second")).unwrap();
+        std::fs::rename(&next, &file).unwrap();
+        execute(format!("alter role {0} password 'second-{0}'", role.name)).await;
+        for _ in 0..2 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            role.end_connections().await;
+        }
+    };
+    let ((refused, done), ()) = tokio::join!(calls, rotation);
+    println!("{done} calls done, {refused} refused while the password was replaced and all connections ended twice");
+    assert!(refused <= 10 && done >= 190, "{refused} refused, {done} done");
+    run.create("b.txt", "x\n").await;
+    assert!(server.log().contains("which was read again"), "{}", server.log());
+    assert!(server.stop().success());
+    role.write_rules(&role.rules.1).await;
+    assert!(!server.log().contains("second-"), "the log has the password");
+}

@@ -1,0 +1,333 @@
+//! Webhooks: every event reaches a receiver, signed, at least once; a receiver that fails affects nothing else.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Receiver, Reply, Run, Server, Setup, put, sha256};
+
+/// Two secrets, of which one replaces the other.
+const SECRETS: [&str; 2] =
+    ["whsec_bmV3LXNlY3JldC1vZi0zMi1ieXRlcy0wMTIzNDU2Nzg=", "whsec_b2xkLXNlY3JldC1vZi0zMi1ieXRlcy0wMTIzNDU2Nzg="];
+
+/// Prepares a server with the named webhooks. Its clock is moved by writing seconds to the returned file.
+async fn prepare(backend: Backend, webhooks: &[(&str, &Receiver)]) -> (Server, PathBuf) {
+    let mut server = Server::prepare(Setup::new(backend)).await;
+    put(&server.home, "secret", SECRETS.join("\n"));
+    let secret = server.home.join("secret");
+    let section = |(name, receiver): &(&str, &Receiver)| {
+        let url = receiver.url.replace("http://", "http://user:hunter2@");
+        let secret = secret.display();
+        format!("[[webhook]]\nname = \"{name}\"\nurl = \"{url}?key=hunter3\"\nsecret_file = \"{secret}\"\n")
+    };
+    put(&server.home, "config.toml", webhooks.iter().map(section).collect::<String>());
+    let config = server.home.join("config.toml");
+    server.setup = server.setup.clone().arg("--config", config.display());
+    let clock = server.data_dir().join("clock");
+    set_clock(&mut server, &clock);
+    (server, clock)
+}
+
+fn set_clock(server: &mut Server, clock: &std::path::Path) {
+    server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
+}
+
+/// Starts a server with one webhook, `hook`, and creates a run in which `private/**` is denied.
+async fn start(backend: Backend) -> (Server, Receiver, Run, PathBuf) {
+    let receiver = Receiver::start().await;
+    let (mut server, clock) = prepare(backend, &[("hook", &receiver)]).await;
+    server.restart();
+    let run = server.run(json!({"policy": {"deny": ["private/**"]}})).await;
+    (server, receiver, run, clock)
+}
+
+async fn refuse(run: &Run) {
+    run.call("read_file", json!({"path": "private/x"})).await.refused("POLICY_DENIED");
+}
+
+async fn deliveries(server: &Server, webhook: &str) -> Vec<Value> {
+    let list = server.operator().get(&format!("/v1/webhooks/{webhook}/deliveries")).await.ok();
+    list["items"].as_array().unwrap().clone()
+}
+
+/// Returns the deliveries once `is_done` holds for them.
+async fn until(server: &Server, webhook: &str, is_done: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    loop {
+        let found = deliveries(server, webhook).await;
+        if is_done(&found) {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{found:#?}\n{}", server.log());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn ask(run: &Run, content: &str) -> String {
+    let input =
+        json!({"path": "Cargo.lock", "content": content, "reason": "an update", "expectedSha256": sha256("l\n")});
+    let refusal = run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    refusal["approvalId"].as_str().unwrap().to_owned()
+}
+
+/// Creates the events of a run that stays open: all but those of the start.
+async fn cause_events(server: &Server, clock: &std::path::Path) -> Run {
+    let policy = json!({"deny": ["private/**"], "runBudget": {"maxInsertions": 10}});
+    let run = server.run_with_files(&[("Cargo.lock", "l\n"), (".env", "A=b\n")], json!({"policy": policy})).await;
+    refuse(&run).await;
+    run.call("read_file", json!({"path": "none.txt"})).await.refused("NOT_FOUND");
+    run.create("nine.txt", "a confidential line\n2\n3\n4\n5\n6\n7\n8\n9\n").await;
+    let approve = ask(&run, "approved\n").await;
+    let decision = json!({"onBehalfOf": "ada"});
+    run.operator.post(&format!("/v1/approvals/{approve}/approve"), decision.clone()).await.ok();
+    let mut input =
+        json!({"path": "Cargo.lock", "content": "denied\n", "reason": "r", "expectedSha256": sha256("approved\n")});
+    let denied = run.call("write_file", input.clone()).await.refused("APPROVAL_REQUIRED");
+    let id = denied["approvalId"].as_str().unwrap();
+    run.operator.post(&format!("/v1/approvals/{id}/deny"), decision).await.ok();
+    input["content"] = json!("expired\n");
+    run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    std::fs::write(clock, (25 * 3600).to_string()).unwrap();
+    run
+}
+
+#[rstest]
+#[tokio::test]
+async fn every_event_reaches_the_receiver_with_a_signature(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let receiver = Receiver::start().await;
+    let (mut server, clock) = prepare(backend, &[("hook", &receiver)]).await;
+    server.restart();
+    let broken = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let input = json!({"path": "a.txt", "content": "A\n", "expectedSha256": sha256("a\n"), "reason": "pending"});
+    server.kill_before_apply(&broken, "write_file", &input).await;
+    broken.put("a.txt", "from outside\n");
+    set_clock(&mut server, &clock);
+    server.restart();
+    let run = cause_events(&server, &clock).await;
+    receiver.until(9).await;
+    run.operator.post(&format!("/v1/runs/{}/close", run.id), json!({})).await.ok();
+    receiver.until(10).await;
+    assert!(server.stop().success());
+    server.database.drop_triggers().await;
+    server.database.tamper("delete from checkpoint_node").await.unwrap();
+    let zero = server.bytes(&"0".repeat(64));
+    server.database.tamper(&format!("update checkpoint_leaf set head_hash = {zero}")).await.unwrap();
+    server.restart();
+    let messages = receiver.until(11).await;
+    let types: Vec<_> = messages.iter().map(|message| message.body["type"].as_str().unwrap()).collect();
+    let expected = [
+        "run.needs_repair",
+        "call.refused",
+        "budget.reached",
+        "approval.requested",
+        "approval.decided",
+        "approval.requested",
+        "approval.decided",
+        "approval.requested",
+        "approval.expired",
+        "run.closed",
+        "signing.stopped",
+    ];
+    // What happened within a second may arrive in another order than refused calls.
+    let sorted = |mut types: Vec<_>| {
+        types.sort_unstable();
+        types
+    };
+    assert_eq!(sorted(types), sorted(expected.to_vec()));
+    for message in &messages {
+        let timestamp = message.header("webhook-timestamp").parse().unwrap();
+        for secret in SECRETS {
+            let library = standardwebhooks::Webhook::new(secret).unwrap();
+            let signature = library.sign(message.id(), timestamp, message.text.as_bytes()).unwrap();
+            assert!(message.header("webhook-signature").split(' ').any(|one| one == signature), "{message:?}");
+        }
+        let data = &message.body["data"];
+        assert!(message.body["timestamp"].is_string() && data.is_object(), "{message:?}");
+        assert!(!message.text.contains("confidential") && message.text.len() < 4096, "{message:?}");
+    }
+    let of = |event: &str| &messages.iter().find(|message| message.event() == event).unwrap().body["data"];
+    assert_eq!(
+        (&of("call.refused")["code"], &of("call.refused")["reasons"]),
+        (&json!("POLICY_DENIED"), &json!(["deny:private/**"]))
+    );
+    assert_eq!((&of("budget.reached")["member"], &of("budget.reached")["used"]), (&json!("maxInsertions"), &json!(9)));
+    assert_eq!(of("run.needs_repair"), &json!({"runId": broken.id}));
+    let decided: Vec<_> = messages.iter().filter(|message| message.event() == "approval.decided").collect();
+    assert_eq!(
+        (&decided[0].body["data"]["state"], &decided[1].body["data"]["state"]),
+        (&json!("approved"), &json!("denied"))
+    );
+    assert_eq!(decided[0].body["data"]["decidedBy"], "operator");
+    let listed = until(&server, "hook", |all| all.iter().all(|one| one["state"] == "delivered")).await;
+    assert_eq!(listed.len(), 11);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_refused_message_is_sent_again_with_the_same_id(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, receiver, run, clock) = start(backend).await;
+    receiver.reply(Reply::Status(500));
+    receiver.reply(Reply::Endless);
+    refuse(&run).await;
+    let failed = until(&server, "hook", |all| all.len() == 1 && all[0]["attempts"] == 1).await;
+    assert_eq!((&failed[0]["state"], &failed[0]["lastStatus"]), (&json!("pending"), &json!(500)), "{failed:#?}");
+    assert_eq!(failed[0]["lastError"], "the receiver answered 500");
+    assert_eq!((&failed[0]["type"], &failed[0]["runId"]), (&json!("call.refused"), &json!(run.id)));
+    std::fs::write(&clock, "60").unwrap();
+    let delivered = until(&server, "hook", |all| all[0]["state"] == "delivered").await;
+    assert_eq!((&delivered[0]["attempts"], &delivered[0]["lastStatus"]), (&json!(2), &json!(200)));
+    assert!(delivered[0].get("lastError").is_none() && delivered[0].get("nextAttemptAt").is_none(), "{delivered:#?}");
+
+    let id = delivered[0]["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/webhooks/hook/deliveries/{id}/redeliver");
+    let again = server.operator().post(&path, json!({})).await.is(202);
+    assert_eq!((&again["state"], &again["attempts"]), (&json!("pending"), &json!(0)));
+    let messages = receiver.until(3).await;
+    assert!(messages.iter().all(|message| message.id() == id && message.text == messages[0].text), "{messages:?}");
+    let library = standardwebhooks::Webhook::new(SECRETS[1]).unwrap();
+    library.verify(messages[0].text.as_bytes(), &messages[0].headers).unwrap();
+    let mut altered = messages[0].text.clone().into_bytes();
+    altered[10] ^= 1;
+    library.verify(&altered, &messages[0].headers).unwrap_err();
+    let metrics = server.nobody().get("/metrics").await.text();
+    assert!(metrics.contains("workspaced_webhook_deliveries_total{outcome=\"retried\"} 1\n"), "{metrics}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_message_has_failed_after_its_last_attempt(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, receiver, run, clock) = start(backend).await;
+    receiver.reply_always(Some(Reply::Status(503)));
+    refuse(&run).await;
+    // Each query moves the clock further than the longest delay.
+    let mut hours = 0;
+    loop {
+        let found = deliveries(&server, "hook").await;
+        if found.first().is_some_and(|one| one["state"] == "failed") {
+            assert_eq!((&found[0]["attempts"], &found[0]["lastStatus"]), (&json!(33), &json!(503)), "{found:#?}");
+            break;
+        }
+        hours += 2;
+        std::fs::write(&clock, (hours * 3600).to_string()).unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(hours < 5000, "{found:#?}");
+    }
+    assert_eq!(receiver.messages().len(), 33);
+    receiver.reply_always(None);
+    let id = receiver.messages()[0].id().to_owned();
+    server.operator().post(&format!("/v1/webhooks/hook/deliveries/{id}/redeliver"), json!({})).await.is(202);
+    until(&server, "hook", |all| all[0]["state"] == "delivered" && all[0]["attempts"] == 1).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_receiver_that_hangs_delays_no_call_and_no_other_webhook(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let [hanging, other] = [Receiver::start().await, Receiver::start().await];
+    hanging.reply_always(Some(Reply::Hang));
+    let (mut server, _clock) = prepare(backend, &[("hanging", &hanging), ("other", &other)]).await;
+    server.restart();
+    let run = server.run(json!({"policy": {"deny": ["private/**"]}})).await;
+    for _ in 0..5 {
+        refuse(&run).await;
+    }
+    let messages = other.until(5).await;
+    let seqs: Vec<_> = messages.iter().map(|message| message.body["data"]["seq"].as_u64().unwrap()).collect();
+    assert!(seqs.is_sorted(), "{seqs:?}");
+    assert_eq!(hanging.until(1).await[0].id(), messages[0].id(), "a message has one ID");
+    // The task reads further messages between two attempts.
+    let failed = until(&server, "hanging", |all| all.len() == 5 && all[0]["attempts"] != 0).await;
+    assert_eq!(failed[0]["lastError"], "no answer within 10 seconds", "{failed:#?}");
+    assert!(failed[0].get("lastStatus").is_none(), "{failed:#?}");
+    until(&server, "other", |all| all.iter().all(|one| one["state"] == "delivered")).await;
+    let list = server.operator().get("/v1/webhooks").await.ok();
+    assert_eq!((&list["items"][0]["pending"], &list["items"][1]["pending"]), (&json!(5), &json!(0)), "{list:#}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_410_ends_the_webhook(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, receiver, run, clock) = start(backend).await;
+    let elsewhere = Receiver::start().await;
+    receiver.reply(Reply::Redirect(elsewhere.url.clone()));
+    receiver.reply(Reply::Status(410));
+    refuse(&run).await;
+    let failed = until(&server, "hook", |all| all.len() == 1 && all[0]["attempts"] == 1).await;
+    assert_eq!(failed[0]["lastError"], "the receiver answered 307: redirects are not followed");
+    std::fs::write(&clock, "60").unwrap();
+    until(&server, "hook", |all| all[0]["attempts"] == 2).await;
+    let list = server.operator().get("/v1/webhooks").await.ok();
+    assert_eq!((&list["items"][0]["state"], &list["items"][0]["pending"]), (&json!("disabled"), &json!(1)), "{list:#}");
+    assert!(server.log().contains("the receiver answered 410"), "{}", server.log());
+    std::fs::write(&clock, "7200").unwrap();
+    refuse(&run).await;
+    assert!(server.stop().success());
+    assert_eq!((receiver.messages().len(), elsewhere.messages().len()), (2, 0));
+    server.restart();
+    receiver.until(4).await;
+    until(&server, "hook", |all| all.len() == 2 && all.iter().all(|one| one["state"] == "delivered")).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_kill_before_the_delivery_loses_no_message(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (mut server, receiver, mut run, _clock) = start(backend).await;
+    receiver.reply_always(Some(Reply::Hang));
+    for _ in 0..3 {
+        refuse(&run).await;
+        let other = server.run(json!({})).await;
+        other.operator.post(&format!("/v1/runs/{}/close", other.id), json!({})).await.ok();
+        server.kill();
+        server.restart();
+        run = server.reconnect(&run);
+    }
+    receiver.reply_always(None);
+    let is_done = |all: &[Value]| all.len() == 6 && all.iter().all(|one| one["state"] == "delivered");
+    let delivered = until(&server, "hook", is_done).await;
+    let count = |event: &str| delivered.iter().filter(|one| one["type"] == event).count();
+    assert_eq!((count("call.refused"), count("run.closed")), (3, 3), "{delivered:#?}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn secrets_are_shown_nowhere_and_only_orchestrators_see_webhooks(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, receiver, run, _clock) = start(backend).await;
+    receiver.reply(Reply::Status(500));
+    refuse(&run).await;
+    let failed = until(&server, "hook", |all| all.len() == 1 && all[0]["attempts"] == 1).await;
+    let list = server.operator().get("/v1/webhooks").await.ok();
+    assert_eq!(list["items"][0]["url"], json!(receiver.url));
+    assert_eq!(list["items"][0]["events"].as_array().unwrap().len(), 8);
+    assert_eq!(receiver.messages()[0].header("authorization"), "Basic dXNlcjpodW50ZXIy");
+    let id = failed[0]["id"].as_str().unwrap().to_owned();
+    let routes = ["/v1/webhooks".to_owned(), "/v1/webhooks/hook/deliveries".to_owned()];
+    for route in &routes {
+        server.auditor().get(route).await.refused("FORBIDDEN");
+        run.agent.get(route).await.refused("FORBIDDEN");
+    }
+    let redeliver = format!("/v1/webhooks/hook/deliveries/{id}/redeliver");
+    server.auditor().post(&redeliver, json!({})).await.refused("FORBIDDEN");
+    let operator = server.operator();
+    operator.get("/v1/webhooks/none/deliveries").await.refused("NOT_FOUND");
+    for unknown in ["none", "a%00b"] {
+        operator.post(&redeliver.replace(&id, unknown), json!({})).await.refused("NOT_FOUND");
+    }
+    let page = operator.get("/v1/webhooks/hook/deliveries?limit=1&order=desc").await.ok();
+    assert_eq!(page["items"][0]["id"], json!(id));
+    assert!(server.stop().success());
+    for secret in ["hunter2", "hunter3", &SECRETS[0][6..], &SECRETS[1][6..]] {
+        assert!(!server.log().contains(secret) && !server.database.contains(secret).await, "{secret}");
+        assert!(!list.to_string().contains(secret) && !failed[0].to_string().contains(secret), "{secret}");
+    }
+}
