@@ -100,7 +100,7 @@ pub(crate) fn next_file(key_file: &Path) -> PathBuf {
 /// # Errors
 ///
 /// If the file cannot be read or written, or the key in it cannot succeed `key`.
-pub(super) fn read_or_create_successor(file: &Path, key: &SignerKey) -> Result<SignerKey, ConfigError> {
+pub(crate) fn read_or_create_successor(file: &Path, key: &SignerKey) -> Result<SignerKey, ConfigError> {
     let name = key.verifier_key().name().to_owned();
     let found = read(file)?;
     let successor = match &found {
@@ -123,7 +123,7 @@ pub(super) fn read_or_create_successor(file: &Path, key: &SignerKey) -> Result<S
 /// # Errors
 ///
 /// If the disk fails.
-pub(super) fn replace(key_file: &Path) -> Result<(), ConfigError> {
+pub(crate) fn replace(key_file: &Path) -> Result<(), ConfigError> {
     let renamed = std::fs::rename(next_file(key_file), key_file).and_then(|()| sync_folder(key_file));
     renamed.map_err(|error| failed(key_file, &error))
 }

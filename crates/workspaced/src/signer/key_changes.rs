@@ -32,23 +32,23 @@ pub(crate) async fn load(ledger: &dyn Ledger) -> ledger::Result<Vec<String>> {
 /// # Errors
 ///
 /// If the ledger fails.
-pub(super) async fn store(ledger: &dyn Ledger, count: usize, statement: &str) -> ledger::Result<bool> {
+pub(crate) async fn store(ledger: &dyn Ledger, count: usize, statement: &str) -> ledger::Result<bool> {
     Ok(ledger.set_setting_once(&setting(count + 1), statement).await? == statement)
 }
 
 /// A part of the checkpoint file, in which each statement follows the checkpoint of its size.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FilePosition {
+pub(crate) struct FilePosition {
     /// The size of the last checkpoint.
-    pub(super) size: u64,
+    pub(crate) size: u64,
     /// The number of statements.
-    pub(super) statements: usize,
+    pub(crate) statements: usize,
 }
 
 impl FilePosition {
     /// Returns the next notes of the file: some of `checkpoints`, which are over more leaves, or a statement. Advances past
     /// them. Returns none at the end.
-    pub(super) fn next_notes(
+    pub(crate) fn next_notes(
         &mut self,
         checkpoints: Vec<StoredCheckpoint>,
         statements: &[String],
