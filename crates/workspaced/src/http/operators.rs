@@ -100,7 +100,7 @@ pub(crate) async fn get_operator(
 /// token of it. An operator of the configuration has its tokens there.
 #[utoipa::path(
     post, path = "/v1/operators/{name}/tokens", tag = "operators", operation_id = "rotateOperatorToken",
-    request_body = RotateTokenRequest, params(("name" = String, Path, description = "The operator's name.")),
+    request_body = Option<RotateTokenRequest>, params(("name" = String, Path, description = "The operator's name.")),
     responses(
         (status = 201, description = "The operator with its new token.", body = CreatedOperator,
             headers(("Location" = String, description = "The URL path of the operator, for its revocation."))),

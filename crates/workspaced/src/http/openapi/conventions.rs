@@ -23,8 +23,17 @@ pub(crate) fn add_components(document: &mut Value) {
     });
 }
 
-/// Adds the shared parameters to an operation.
+/// Adds the shared parameters to an operation, and completes its request body.
 pub(crate) fn add_to(operation: &mut Value) {
+    // A body that may be left out is declared as an `Option`, which would allow `null` too.
+    if let Some(schema) = operation.pointer_mut("/requestBody/content/application~1json/schema")
+        && let Some(body) = schema
+            .get("oneOf")
+            .and_then(Value::as_array)
+            .and_then(|forms| forms.iter().find(|form| form["type"] != "null"))
+    {
+        *schema = body.clone();
+    }
     let shared = ["RequestId", "TraceParent"].map(|name| json!({"$ref": format!("#/components/parameters/{name}")}));
     for parameter in operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
         if parameter["name"] == "run" && parameter["in"] == "path" {
