@@ -119,7 +119,9 @@ struct Ended {
 fn parse_body(lines: &mut Lines<'_>, head: &Header, ended: &mut Ended) -> Result<Hunk, Refusal> {
     let first = lines.number();
     let (mut old, mut new) = (0, 0);
-    let mut body = Vec::new();
+    // A complete hunk has at least as many lines as its longer side.
+    let least = usize::try_from(head.old.count.max(head.new.count)).unwrap_or(usize::MAX);
+    let mut body = Vec::with_capacity(least.min(lines.remaining()));
     while old < head.old.count || new < head.new.count {
         let number = lines.number();
         let Some(line) = lines.peek().and_then(parse_line) else {

@@ -8,7 +8,9 @@ pub(crate) struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     pub(crate) fn new(text: &'a [u8]) -> Self {
-        let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+        // Reserved at once, because a vector that grows takes up to three times the memory meanwhile.
+        let mut lines = Vec::with_capacity(text.iter().filter(|byte| **byte == b'\n').count() + 1);
+        lines.extend(text.split(|byte| *byte == b'\n'));
         // The text after the last line's ending is not a line.
         lines.pop_if(|last| last.is_empty());
         // The last line may be cut before its carriage return. A single line proves nothing.
@@ -48,6 +50,11 @@ impl<'a> Lines<'a> {
     /// The number of the next line, from 1.
     pub(crate) fn number(&self) -> usize {
         self.at + 1
+    }
+
+    /// The number of lines that are not read yet.
+    pub(crate) fn remaining(&self) -> usize {
+        self.lines.len() - self.at
     }
 
     /// Skips lines that contain only white space.
