@@ -104,7 +104,8 @@ impl Mutation for MoveFile {
         let (state, bytes) = before(&self.from).ok_or_else(|| Refusal::not_found(&self.from))?;
         if before(&self.to).is_some() {
             return Err(Refusal {
-                hint: "Choose another path in `to`. Or delete the file there first, if it is no longer needed.".to_owned(),
+                hint: "Choose another path in `to`. Or delete the file there first, if it is no longer needed."
+                    .to_owned(),
                 ..already_exists(&self.to)
             });
         }
