@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 
 use serde::Deserialize;
+use serde::de::value::MapDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
@@ -68,12 +69,49 @@ pub fn parse_object(text: &[u8]) -> Result<Map<String, Value>, Refusal> {
 ///
 /// `INVALID_REQUEST`, as [`parse_object`], and for an object that does not have the type's form.
 pub fn parse_into<T: for<'a> Deserialize<'a>>(text: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_value(Value::Object(parse_object(text)?)).map_err(|error| {
+    members_into(parse_object(text)?).map_err(|error| {
         Refusal::invalid(
-            format!("the body does not fit the call: {}", shortened(&error)),
+            format!("the body does not fit the call: {error}"),
             "Compare it with the call in /openapi.json.",
         )
     })
+}
+
+/// Parses the members of an object into its type.
+///
+/// # Errors
+///
+/// What is wrong, in the words of JSON, with the name of the member.
+pub fn members_into<T: for<'a> Deserialize<'a>>(members: Map<String, Value>) -> Result<T, String> {
+    let mut members = members.into_iter();
+    // Nothing is named once all members are read: what is wrong then is wrong with the object.
+    let mut current = None;
+    let read = std::iter::from_fn(|| {
+        let member = members.next();
+        current = member.as_ref().map(|(name, _)| name.clone());
+        member
+    });
+    let parsed: serde_json::Result<T> = T::deserialize(MapDeserializer::new(read));
+    parsed.map_err(|error| {
+        let message = in_words_of_json(&error.to_string());
+        // An unknown member is named already.
+        let name = current.filter(|_| !message.starts_with("unknown field"));
+        shortened(&name.map_or(message.clone(), |name| format!("`{name}`: {message}")))
+    })
+}
+
+/// Replaces the parser's names of types.
+fn in_words_of_json(message: &str) -> String {
+    const NAMES: [(&str, &str); 7] = [
+        ("invalid type: map", "invalid type: object"),
+        ("invalid type: sequence", "invalid type: list"),
+        ("expected a sequence", "expected a list"),
+        ("expected a map", "expected an object"),
+        ("expected u64", "expected a whole number"),
+        ("expected u32", "expected a whole number"),
+        ("expected usize", "expected a whole number"),
+    ];
+    NAMES.iter().fold(message.to_owned(), |message, (name, plain)| message.replace(name, plain))
 }
 
 #[derive(Clone, Copy)]

@@ -58,6 +58,27 @@ pub enum PathRejected {
     LinkToUnnameable,
 }
 
+impl PathRejected {
+    /// What a caller can do instead.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Self::GitInternal => {
+                "Continue without it. diff_workspace shows what the run has changed; commits are made outside of the run."
+            }
+            Self::TrailingSlash => "Leave out the `/` at the end. Folders exist as soon as they have a file.",
+            Self::TooLong | Self::NameTooLong | Self::TooDeep => "Choose a shorter path.",
+            Self::Nul | Self::ControlCharacter | Self::Backslash | Self::TrailingDotOrSpace => {
+                "Choose a name without it, and separate names by `/`."
+            }
+            Self::LinkInMutation => "Change the file that the link points to, under that file's own path.",
+            Self::Empty => "Name a path relative to the workspace's root, which is `.`.",
+            Self::Absolute | Self::ParentDir | Self::LinkOut | Self::LinkToUnnameable => {
+                "Name a path inside the workspace, relative to its root and separated by `/`."
+            }
+        }
+    }
+}
+
 impl LogicalPath {
     /// The root of the tree.
     pub fn root() -> Self {

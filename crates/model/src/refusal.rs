@@ -50,22 +50,17 @@ impl Refusal {
     /// A path that violates `rule`; `raw` is the caller's input.
     pub fn path(raw: &str, rule: PathRejected) -> Self {
         let shown = excerpt(raw, 200);
-        Self::new(
-            Code::PathRejected,
-            rule.to_string(),
-            "Name a path inside the workspace, relative to its root and separated by `/`.",
-        )
-        .with_details(|details| details.path = Some(shown))
+        Self::new(Code::PathRejected, rule.to_string(), rule.hint()).with_details(|details| details.path = Some(shown))
     }
 
     /// Nothing exists at `path`.
     pub fn not_found(path: &LogicalPath) -> Self {
-        Self::new(
-            Code::NotFound,
-            format!("`{path}` does not exist"),
-            "Use list_dir on its folder to see which names exist.",
-        )
-        .at(path)
+        let hint = if path.as_str().contains('\\') {
+            "Separate the names of a path by `/`. A `\\` is part of a name."
+        } else {
+            "Search for its name with find_files, or use list_dir on a folder above it that exists."
+        };
+        Self::new(Code::NotFound, format!("`{path}` does not exist"), hint).at(path)
     }
 
     /// Sets the path in the details.

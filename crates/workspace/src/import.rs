@@ -420,7 +420,8 @@ impl Workspaces {
 fn own_folder() -> Refusal {
     Refusal::invalid(
         "the path is inside the service's own data folder, or contains it",
-        "Use another folder: a run must not see the database, the keys or the files of other runs.",
+        "Use another folder, or start the service with a `--data-dir` outside of this one: a run must not see the database, \
+         the keys or the files of other runs.",
     )
 }
 

@@ -76,9 +76,8 @@ impl Event {
     ///
     /// `INVALID_REQUEST`.
     pub(super) fn parse(mut members: Map<String, Value>) -> Result<Self, Refusal> {
-        let whole = serde_json::from_value::<AppendEventRequest>(Value::Object(members.clone()));
-        let request = whole.map_err(|error| {
-            let message = format!("the event does not fit the call: {}", json::shortened(&error));
+        let request: AppendEventRequest = json::members_into(members.clone()).map_err(|error| {
+            let message = format!("the event does not fit the call: {error}");
             Refusal::invalid(message, "Compare it with the call in /openapi.json.")
         })?;
         members.remove("eventId");

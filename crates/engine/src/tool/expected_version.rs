@@ -114,7 +114,7 @@ pub fn expect_version(
             conflict(format!("`{path}` exists again since this token has removed it"), UNSEEN_HINT)
         }
         (Some(_), Some(_), None) => conflict(format!("this token has not seen `{path}`: read it first"), UNSEEN_HINT),
-        (Some(_), None, None) => conflict(format!("`{path}` exists; replacing it needs `expectedSha256`"), STALE_HINT),
+        (Some(_), None, None) => conflict(format!("`{path}` exists; changing it needs `expectedSha256`"), STALE_HINT),
     }
 }
 

@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 /// `INVALID_REQUEST` for unknown members and for values of another type.
 pub fn parse<T: DeserializeOwned>(mut members: Map<String, Value>) -> Result<T, Refusal> {
     members.values_mut().for_each(normalize_integer);
-    serde_json::from_value(Value::Object(members)).map_err(|error| {
+    model::json::members_into(members).map_err(|error| {
         Refusal::invalid(
-            format!("the input does not fit the tool: {}", model::json::shortened(&error)),
+            format!("the input does not fit the tool: {error}"),
             "Compare the input with the tool's schema in GET /v1/tools.",
         )
     })

@@ -103,7 +103,11 @@ impl Mutation for MoveFile {
         let before = |path: &LogicalPath| targets.iter().find(|target| target.path == *path)?.before.as_ref();
         let (state, bytes) = before(&self.from).ok_or_else(|| Refusal::not_found(&self.from))?;
         if before(&self.to).is_some() {
-            return Err(already_exists(&self.to));
+            return Err(Refusal {
+                hint: "Choose another path in `to`. Or delete the file there first, if it is no longer needed."
+                    .to_owned(),
+                ..already_exists(&self.to)
+            });
         }
         self.to.check_new().map_err(|rule| Refusal::path(self.to.as_str(), rule))?;
         expect_version(&self.from, Some(state.sha256), self.expected)?;

@@ -126,7 +126,12 @@ impl TryFrom<SearchTextInput> for SearchText {
     fn try_from(input: SearchTextInput) -> Result<Self, Refusal> {
         if input.query.is_empty() || input.query.len() > MAX_QUERY_BYTES {
             let message = format!("`query` has {} bytes; it takes 1 to {MAX_QUERY_BYTES}", input.query.len());
-            return Err(Refusal::invalid(message, "Search for a shorter, specific text.").with_details(|details| {
+            let hint = if input.query.is_empty() {
+                "Give a text that the lines contain. find_files lists files by their names."
+            } else {
+                "Search for a shorter, specific text."
+            };
+            return Err(Refusal::invalid(message, hint).with_details(|details| {
                 (details.limit, details.actual) = (Some(MAX_QUERY_BYTES as u64), Some(input.query.len() as u64));
             }));
         }

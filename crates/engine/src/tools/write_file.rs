@@ -245,7 +245,7 @@ pub(crate) fn already_exists(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::AlreadyExists,
         format!("`{path}` already exists"),
-        "Read the file and replace it with its sha256 as `expectedSha256`, or choose another path.",
+        "Choose another path. Or read the file and change it: edit_file, or write_file with its sha256 as `expectedSha256`.",
     )
     .at(path)
 }

@@ -271,3 +271,51 @@ async fn a_body_with_a_content_encoding_is_refused_and_not_stored(
     send(&file, b"text", "identity").await.is(201);
     send(&archive, &tar, "").await.ok();
 }
+
+#[rstest]
+#[tokio::test]
+async fn a_member_of_another_type_is_named(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &[]).await;
+    for (tool, input, named) in [
+        (
+            "read_file",
+            json!({"path": "a", "startLine": "ten"}),
+            "`startLine`: invalid type: string \"ten\", expected a whole number",
+        ),
+        ("read_file", json!({"path": 5}), "`path`: invalid type: integer `5`, expected a string"),
+        ("write_file", json!({"path": "a", "content": {"a": 1}, "reason": "r"}), "`content`: invalid type: object"),
+        (
+            "write_file",
+            json!({"path": "a", "content": "", "expectedSha256": "abc", "reason": "r"}),
+            "`expectedSha256`: a SHA-256",
+        ),
+        ("read_file", json!({"startLine": 1}), "the tool: missing field `path`"),
+        ("read_file", json!({"path": "a", "file": "b"}), "the tool: unknown field `file`"),
+    ] {
+        let refused = run.call(tool, input).await.refused("INVALID_REQUEST");
+        assert!(refused["message"].as_str().unwrap().contains(named), "{named}: {refused:#}");
+    }
+    let body = json!({"source": {"type": "empty"}, "policy": {"write": "src"}});
+    let refused = server.operator().post("/v1/runs", body).await.refused("INVALID_REQUEST");
+    assert!(refused["message"].as_str().unwrap().contains("`policy`: invalid type"), "{refused:#}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_hint_says_what_can_be_done_instead(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("b.txt", "b\n")]).await;
+    let moved = json!({"from": "a.txt", "to": "b.txt", "expectedSha256": crate::harness::sha256("a\n"), "reason": "r"});
+    for (tool, input, code, hint) in [
+        ("read_file", json!({"path": "none/of/it"}), "NOT_FOUND", "find_files"),
+        ("read_file", json!({"path": "src\\a.txt"}), "NOT_FOUND", "by `/`"),
+        ("read_file", json!({"path": ".git/config"}), "PATH_REJECTED", "diff_workspace"),
+        ("write_file", json!({"path": "new/", "content": "", "reason": "r"}), "PATH_REJECTED", "Leave out the `/`"),
+        ("search_text", json!({"query": ""}), "INVALID_REQUEST", "Give a text"),
+        ("move_file", moved, "ALREADY_EXISTS", "delete the file there first"),
+    ] {
+        let refused = run.call(tool, input).await.refused(code);
+        assert!(refused["hint"].as_str().unwrap().contains(hint), "{tool}: {refused:#}");
+    }
+    let unseen = run.call("delete_file", json!({"path": "a.txt", "reason": "r"})).await.refused("WRITE_CONFLICT");
+    assert!(!unseen["message"].as_str().unwrap().contains("replac"), "{unseen:#}");
+}

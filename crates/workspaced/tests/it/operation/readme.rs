@@ -7,7 +7,7 @@ use std::process::Command;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Server};
+use crate::harness::{Backend, Server, Setup};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -56,6 +56,22 @@ async fn the_commands_run_as_pasted_and_end_with_an_intact_chain(
         assert!(output.contains(needle), "no {needle}: {output}");
     }
     assert!(output.trim_end().lines().last().unwrap().contains("\"intact\":true"), "{output}");
+}
+
+#[tokio::test]
+async fn the_service_starts_as_written_and_imports_the_folder_that_it_was_started_in() {
+    let commands = blocks("text");
+    let arguments =
+        commands[0].lines().next().and_then(|line| line.split('#').next()?.strip_prefix("deploy/quickstart"));
+    let mut server = Server::prepare(Setup::new(Backend::Sqlite)).await;
+    let (repository, _) = server.repository(&[("README.md", "# Greetings\n")]);
+    let mut start = Command::new("sh");
+    start.arg("-c").arg(format!("exec \"$0\" serve --listen 127.0.0.1:0 {}", arguments.unwrap()));
+    start.arg(env!("CARGO_BIN_EXE_workspaced")).current_dir(&repository).env_clear();
+    start.env("PATH", std::env::var_os("PATH").unwrap()).env("WORKSPACED_OPERATOR_TOKEN", &server.operator_token);
+    server.start_as(start);
+    let imported = server.run(json!({"source": {"type": "git", "url": repository}})).await;
+    assert_eq!(imported.ok("list_dir", json!({})).await["entries"][0]["path"], "README.md");
 }
 
 #[test]
