@@ -279,6 +279,32 @@ async fn a_redirect_is_not_followed_and_410_ends_the_webhook(
 
 #[rstest]
 #[tokio::test]
+async fn a_result_that_cannot_be_stored_is_stored_before_anything_else_is_sent(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, receiver, run, _clock) = start(backend).await;
+    server.database.refuse_updates("webhook_delivery").await;
+    refuse(&run).await;
+    let failures = || server.log().matches("failed to read or store deliveries").count();
+    while failures() < 2 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    refuse(&run).await;
+    while failures() < 3 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(receiver.messages().len(), 1, "a message is sent again although the receiver has accepted it");
+    server.database.permit_updates("webhook_delivery").await;
+    let is_done = |all: &[Value]| all.len() == 2 && all.iter().all(|one| one["state"] == "delivered");
+    let delivered = until(&server, "hook", is_done).await;
+    assert!(delivered.iter().all(|one| one["attempts"] == 1), "{delivered:#?}");
+    let messages = receiver.messages();
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert_ne!(messages[0].id(), messages[1].id());
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_kill_before_the_delivery_loses_no_message(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (mut server, receiver, mut run, _clock) = start(backend).await;
     receiver.reply_always(Some(Reply::Hang));
