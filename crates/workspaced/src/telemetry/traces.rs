@@ -192,10 +192,8 @@ fn conform(span: &mut SpanData) {
     for attribute in &mut span.attributes {
         match attribute.key.as_str() {
             "http.method" => {
-                // Clients may invent methods.
-                let method = super::standard_method(&attribute.value.as_str()).unwrap_or("_OTHER");
-                (attribute.key, attribute.value) = ("http.request.method".into(), method.into());
-                name.insert_str(0, method);
+                attribute.key = "http.request.method".into();
+                name.insert_str(0, &attribute.value.as_str());
             }
             "http.route" => name = format!("{name} {}", attribute.value.as_str()),
             _ => {}
