@@ -87,13 +87,14 @@ impl Webhook {
         &self.config
     }
 
-    /// Whether the receiver has answered 410, after which nothing is sent until the next start.
+    /// Whether the receiver has answered 410, after which nothing is sent until the next start or redelivery.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    /// Makes the task look for due deliveries at once.
-    pub(crate) fn wake(&self) {
+    /// Makes the task look for due deliveries at once, also if the receiver has answered 410.
+    pub(crate) fn redeliver(&self) {
+        self.is_gone.store(false, Ordering::Release);
         self.wake.notify_one();
     }
 }

@@ -21,7 +21,7 @@ use crate::webhooks::Webhook;
 pub(crate) enum WebhookState {
     /// Messages are sent.
     Active,
-    /// The receiver has answered 410. Nothing is sent until the next start of the service.
+    /// The receiver has answered 410. Nothing is sent until the next start of the service, or until a message is redelivered.
     Disabled,
 }
 
@@ -97,7 +97,7 @@ pub(crate) async fn list_deliveries(
 /// Send a message again
 ///
 /// The message keeps its ID, so that a receiver that knows it can ignore it. It is sent soon, and again after failures as a new
-/// message is.
+/// message is. A webhook that was disabled by an answer of 410 is active again, until another 410.
 #[utoipa::path(
     post, path = "/v1/webhooks/{name}/deliveries/{id}/redeliver", tag = "webhooks", operation_id = "redeliver",
     params(
@@ -120,7 +120,7 @@ pub(crate) async fn redeliver(
         let hint = format!("List them with GET /v1/webhooks/{name}/deliveries.");
         Refusal::new(Code::NotFound, "the webhook has no delivery with this ID", hint)
     })?;
-    webhook.wake();
+    webhook.redeliver();
     Ok((StatusCode::ACCEPTED, Json(found)))
 }
 

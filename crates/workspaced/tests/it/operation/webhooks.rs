@@ -279,6 +279,31 @@ async fn a_redirect_is_not_followed_and_410_ends_the_webhook(
 
 #[rstest]
 #[tokio::test]
+async fn a_redelivery_makes_a_disabled_webhook_active_again(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, receiver, run, _clock) = start(backend).await;
+    receiver.reply(Reply::Status(410));
+    receiver.reply(Reply::Status(410));
+    refuse(&run).await;
+    let state = async || server.operator().get("/v1/webhooks").await.ok()["items"][0]["state"].clone();
+    let gone = until(&server, "hook", |all| all.len() == 1 && all[0]["attempts"] == 1).await;
+    assert_eq!(state().await, "disabled");
+    let path = format!("/v1/webhooks/hook/deliveries/{}/redeliver", gone[0]["id"].as_str().unwrap());
+    server.operator().post(&path, json!({})).await.is(202);
+    receiver.until(2).await;
+    until(&server, "hook", |all| all[0]["attempts"] == 1).await;
+    assert_eq!(state().await, "disabled", "the receiver has answered 410 again");
+    server.operator().post(&path, json!({})).await.is(202);
+    receiver.until(3).await;
+    until(&server, "hook", |all| all[0]["state"] == "delivered").await;
+    assert_eq!(state().await, "active");
+    refuse(&run).await;
+    receiver.until(4).await;
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_result_that_cannot_be_stored_is_stored_before_anything_else_is_sent(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
