@@ -358,7 +358,7 @@ async fn secrets_are_shown_nowhere_and_only_orchestrators_see_webhooks(
     refuse(&run).await;
     let failed = until(&server, "hook", |all| all.len() == 1 && all[0]["attempts"] == 1).await;
     let list = server.operator().get("/v1/webhooks").await.ok();
-    assert_eq!(list["items"][0]["url"], json!(receiver.url));
+    assert_eq!(list["items"][0]["url"], json!(receiver.url.trim_end_matches("/hook")), "the path may have a secret");
     assert_eq!(list["items"][0]["events"].as_array().unwrap().len(), 8);
     assert_eq!(receiver.messages()[0].header("authorization"), "Basic dXNlcjpodW50ZXIy");
     let id = failed[0]["id"].as_str().unwrap().to_owned();
