@@ -330,6 +330,19 @@ async fn a_result_that_cannot_be_stored_is_stored_before_anything_else_is_sent(
 
 #[rstest]
 #[tokio::test]
+async fn no_message_to_this_machine_takes_a_proxy(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let [receiver, proxy] = [Receiver::start().await, Receiver::start().await];
+    let (mut server, _clock) = prepare(backend, &[("hook", &receiver)]).await;
+    server.setup = server.setup.clone().env("http_proxy", proxy.url.trim_end_matches("/hook"));
+    server.restart();
+    let run = server.run(json!({"policy": {"deny": ["private/**"]}})).await;
+    refuse(&run).await;
+    until(&server, "hook", |all| all.len() == 1 && all[0]["state"] == "delivered").await;
+    assert_eq!((receiver.messages().len(), proxy.messages().len()), (1, 0));
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_kill_before_the_delivery_loses_no_message(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (mut server, receiver, mut run, _clock) = start(backend).await;
     receiver.reply_always(Some(Reply::Hang));
