@@ -120,6 +120,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Writes rows to tables that no append reads, in one transaction. It may run concurrently with appends.
     fn write(&self, rows: Vec<Rows<'static>>) -> impl Future<Output = Result<()>> + Send;
 
+    /// As [`Backend::write`], by one statement. Returns how many rows it changed.
+    fn write_one(&self, statement: Statement) -> impl Future<Output = Result<u64>> + Send;
+
     /// See [`Ledger::settled_run`](crate::Ledger::settled_run).
     fn settled_run(&self, run: &RunId) -> impl Future<Output = Result<Option<SettledRun>>> + Send;
 

@@ -56,10 +56,17 @@ impl Postgres {
         Ok(Self { queue, writer: Mutex::new(Some(writer)), pool, address, fence, newest })
     }
 
-    async fn run_transaction(&self, statements: Vec<Statement>) -> Result<u64> {
+    /// Runs `statements` in one transaction. Returns how many rows the first one changed.
+    async fn run_transaction(&self, mode: EnterMode, statements: Vec<Statement>) -> Result<u64> {
+        let done = tokio::time::timeout(writer::TIMEOUT, self.try_transaction(mode, statements)).await;
+        // The COMMIT may have been sent.
+        done.unwrap_or_else(|_| Err(LedgerError::InDoubt("the database does not respond".into())))
+    }
+
+    async fn try_transaction(&self, mode: EnterMode, statements: Vec<Statement>) -> Result<u64> {
         let mut connection = self.address.acquire(&self.pool).await?;
         let mut tx = connection.begin().await.map_err(failed)?;
-        let mut fenced = self.fence.enter(&mut tx, EnterMode::Exclusive).await?;
+        let mut fenced = self.fence.enter(&mut tx, mode).await?;
         let mut first = 0;
         for (index, statement) in statements.into_iter().enumerate() {
             let query = convert::bind(sqlx::query(statement.sql), statement.params);
@@ -145,9 +152,11 @@ impl Backend for Postgres {
     }
 
     async fn transact(&self, _touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {
-        let done = tokio::time::timeout(writer::TIMEOUT, self.run_transaction(statements)).await;
-        // The COMMIT may have been sent.
-        done.unwrap_or_else(|_| Err(LedgerError::InDoubt("the database does not respond".into())))
+        self.run_transaction(EnterMode::Exclusive, statements).await
+    }
+
+    async fn write_one(&self, statement: Statement) -> Result<u64> {
+        self.run_transaction(EnterMode::Shared, vec![statement]).await
     }
 
     async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {

@@ -116,6 +116,10 @@ impl Backend for Sqlite {
         self.transact(None, rows.into_iter().flat_map(Rows::statements).collect()).await.map(drop)
     }
 
+    async fn write_one(&self, statement: Statement) -> Result<u64> {
+        self.transact(None, vec![statement]).await
+    }
+
     /// Need not wait: no other process has the file open, and this one returns to no caller before it knows the outcome of the
     /// commit.
     async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>> {

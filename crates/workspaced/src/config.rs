@@ -167,16 +167,19 @@ impl ExternalPaths {
         let certificates = ["SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"].into_iter().flat_map(paths).collect();
         let mut database = Vec::new();
         if database_url.sqlite_file().is_none() {
-            // The folder: the file is read again after the password was changed, and is often replaced by another one.
-            database.extend(database_url.file.as_deref().map(|file| match file.parent() {
+            // The folders: the files are read again after the password was changed, and are often replaced by others.
+            let homes = paths("HOME");
+            let replaced = database_url.file.clone().into_iter().chain(paths("PGPASSFILE"));
+            database.extend(replaced.map(|file| match file.parent() {
                 Some(folder) if folder.as_os_str().is_empty() => PathBuf::from("."),
-                Some(folder) if folder.parent().is_some() => folder.to_owned(),
-                // Never the root folder.
-                _ => file.to_owned(),
+                Some(folder) if folder.parent().is_some() && !homes.iter().any(|home| home == folder) => {
+                    folder.to_owned()
+                }
+                // Never the root folder or all of the home: such a file must be written in place.
+                _ => file,
             }));
-            let variables = ["PGPASSFILE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY"];
-            database.extend(variables.into_iter().flat_map(paths));
-            database.extend(paths("HOME").into_iter().map(|home| home.join(".pgpass")));
+            database.extend(["PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY"].into_iter().flat_map(paths));
+            database.extend(homes.iter().map(|home| home.join(".pgpass")));
             database.push(PathBuf::from("/etc/passwd"));
             let parameters = database_url.url.split_once('?').map_or("", |(_, parameters)| parameters).split('&');
             let named = parameters.filter_map(|pair| pair.split_once('=')).filter(|(name, _)| name.starts_with("ssl"));

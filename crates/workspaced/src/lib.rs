@@ -11,6 +11,7 @@ mod cli;
 pub mod config;
 mod data_dir;
 mod http;
+mod http_client;
 mod maintenance;
 mod sandbox;
 mod service;

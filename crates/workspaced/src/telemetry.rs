@@ -182,13 +182,18 @@ pub(crate) fn request_answered(route: &str, method: &Method, status: u16, durati
 
 /// Returns the name of a standard method. Clients may invent methods, which must not become labels.
 fn method_label(method: &Method) -> &'static str {
-    standard_method(method.as_str()).unwrap_or("other")
+    standard_method(method).unwrap_or("other")
 }
 
-/// Returns the standard method with this name.
-fn standard_method(name: &str) -> Option<&'static str> {
+/// Returns the name of a standard method; `_OTHER`, as in OpenTelemetry's conventions, for one that a client invents. That could
+/// have tens of kibibytes, which its span would hold until it is sent.
+pub(crate) fn method_name(method: &Method) -> &'static str {
+    standard_method(method).unwrap_or("_OTHER")
+}
+
+fn standard_method(method: &Method) -> Option<&'static str> {
     const STANDARD: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"];
-    STANDARD.into_iter().find(|standard| *standard == name)
+    STANDARD.into_iter().find(|standard| *standard == method.as_str())
 }
 
 /// Adds to the number of open connections.

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::Ledger;
-use reqwest::redirect::Policy;
 use tokio::sync::Notify;
 
 use crate::bootstrap::error::StartError;
 use crate::config::WebhookConfig;
+use crate::http_client;
 use crate::service::Service;
 
 /// The configured webhooks.
@@ -41,26 +41,13 @@ impl Webhooks {
     pub(crate) async fn open(configs: &[WebhookConfig], ledger: &dyn Ledger) -> Result<Self, StartError> {
         let known: Vec<_> = configs.iter().map(|config| (config.name.clone(), config.events.clone())).collect();
         ledger.set_webhooks(&known).await?;
-        if configs.is_empty() {
-            return Ok(Self(Vec::new()));
-        }
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Fails only if another thread has installed one meanwhile, which serves as well.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
-        let http = reqwest::Client::builder()
-            .user_agent(concat!("workspaced/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(attempt::TIMEOUT)
-            .timeout(attempt::TIMEOUT)
-            // The receiver that the operator configured, and no other, gets the message.
-            .redirect(Policy::none())
-            .build()
-            .map_err(|error| StartError::failed("webhooks", &error))?;
         let webhook = |config: &WebhookConfig| {
-            let (config, http) = (config.clone(), http.clone());
-            Arc::new(Webhook { config, http, is_gone: AtomicBool::new(false), wake: Notify::new() })
+            let http = http_client::client_of(&config.url, attempt::TIMEOUT)
+                .map_err(|error| StartError::failed("webhooks", &error.without_url()))?;
+            let (is_gone, wake) = (AtomicBool::new(false), Notify::new());
+            Ok(Arc::new(Webhook { config: config.clone(), http, is_gone, wake }))
         };
-        Ok(Self(configs.iter().map(webhook).collect()))
+        configs.iter().map(webhook).collect::<Result<_, _>>().map(Self)
     }
 
     /// Starts sending. The tasks end when the service shuts down.
@@ -87,13 +74,14 @@ impl Webhook {
         &self.config
     }
 
-    /// Whether the receiver has answered 410, after which nothing is sent until the next start.
+    /// Whether the receiver has answered 410, after which nothing is sent until the next start or redelivery.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    /// Makes the task look for due deliveries at once.
-    pub(crate) fn wake(&self) {
+    /// Makes the task look for due deliveries at once, also if the receiver has answered 410.
+    pub(crate) fn redeliver(&self) {
+        self.is_gone.store(false, Ordering::Release);
         self.wake.notify_one();
     }
 }

@@ -120,8 +120,8 @@ impl WebhookLog for FailingLedger {
         self.pass(self.inner.due_deliveries(webhook, now, limit)).await
     }
 
-    async fn record_attempt(&self, number: i64, attempt: DeliveryAttempt) -> Result<()> {
-        self.pass(self.inner.record_attempt(number, attempt)).await
+    async fn record_attempt(&self, due: &DueDelivery, attempt: DeliveryAttempt) -> Result<()> {
+        self.pass(self.inner.record_attempt(due, attempt)).await
     }
 
     async fn deliveries(

@@ -1,8 +1,12 @@
-//! The address of the server with the password, which may change while the service runs.
+//! The address of the server with the role and its password, which may change while the service runs.
+
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
+use percent_encoding::percent_decode_str;
 use sqlx::postgres::{PgConnectOptions, PgPool};
-use sqlx::{Error, PgConnection, Postgres};
+use sqlx::{ConnectOptions as _, Error, PgConnection, Postgres};
+use tokio::sync::Mutex;
 
 use super::convert::failed;
 use super::open;
@@ -10,21 +14,25 @@ use crate::{AddressReader, LedgerError, Result};
 
 /// The server refuses the role or its password.
 const REFUSED: [&str; 2] = ["28000", "28P01"];
+/// The least time between two times at which the address is read.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How to connect.
 pub(crate) struct Address {
+    /// The first address. Only the role and the password of later ones are used.
+    first: PgConnectOptions,
     current: RwLock<PgConnectOptions>,
-    /// Options that are set in addition to those of the address.
-    extra: &'static [(&'static str, &'static str)],
     reader: Option<AddressReader>,
+    /// When the address was read last. Locked while it is read.
+    read_at: Mutex<Option<Instant>>,
 }
 
 impl Address {
     /// Parses `url` and connects once, to learn what the server's configuration requires.
     pub(crate) async fn open(url: &str, reader: Option<AddressReader>) -> Result<Self> {
-        let options = open::parse(url)?;
-        let extra = open::extra_options(&options).await?;
-        Ok(Self { current: RwLock::new(options.options(extra.iter().copied())), extra, reader })
+        let first = parse(url)?;
+        let current = with_required(first.clone()).await?;
+        Ok(Self { first, current: RwLock::new(current), reader, read_at: Mutex::default() })
     }
 
     /// Returns the present options.
@@ -34,9 +42,9 @@ impl Address {
 
     /// Opens a connection. If the server refuses the password, reads it again.
     pub(crate) async fn connect(&self) -> Result<PgConnection> {
-        match open::connect(&self.options()).await {
-            Err(error) if self.reader.is_some() && has_refused(&error) => {
-                self.read_again().await?;
+        let options = self.options();
+        match open::connect(&options).await {
+            Err(error) if has_refused(&error) && self.has_other_than(&options).await? => {
                 open::connect(&self.options()).await.map_err(failed)
             }
             connected => connected.map_err(failed),
@@ -45,9 +53,9 @@ impl Address {
 
     /// Returns a connection of `pool`. If the server refuses the password of a new one, reads it again.
     pub(crate) async fn acquire(&self, pool: &PgPool) -> Result<sqlx::pool::PoolConnection<Postgres>> {
+        let options = pool.connect_options();
         match pool.acquire().await {
-            Err(error) if self.reader.is_some() && has_refused(&error) => {
-                self.read_again().await?;
+            Err(error) if has_refused(&error) && self.has_other_than(&options).await? => {
                 pool.set_connect_options(self.options());
                 pool.acquire().await.map_err(failed)
             }
@@ -55,30 +63,74 @@ impl Address {
         }
     }
 
-    async fn read_again(&self) -> Result<()> {
-        let Some(reader) = self.reader.clone() else { return Ok(()) };
+    /// Returns whether there is another role or password than those that the server has `refused`. Reads the address for this, but
+    /// not more often than once a second: the server may refuse each of many callers.
+    async fn has_other_than(&self, refused: &PgConnectOptions) -> Result<bool> {
+        let Some(reader) = self.reader.clone() else { return Ok(false) };
+        let mut read_at = self.read_at.lock().await;
+        if credentials(&self.options()) != credentials(refused) {
+            return Ok(true);
+        }
+        if read_at.is_some_and(|at| at.elapsed() < READ_INTERVAL) {
+            return Ok(false);
+        }
+        *read_at = Some(Instant::now());
         let read = tokio::task::spawn_blocking(move || {
             let url = reader().map_err(|error| LedgerError::Unavailable(Box::new(error)))?;
-            open::parse(&url)
+            parse(&url)
         });
-        let new = read.await.map_err(|error| LedgerError::Internal(Box::new(error)))??;
-        let mut current = self.current.write();
-        let server = |options: &PgConnectOptions| {
-            let database = options.get_database().map(str::to_owned);
-            (options.get_host().to_owned(), options.get_port(), options.get_socket().cloned(), database)
-        };
-        if server(&new) != server(&current) {
+        let read = read.await.map_err(|error| LedgerError::Internal(Box::new(error)))??;
+        if server(&read) != server(&self.first) {
             let message = "the address of the database now names another one: restart the service to use it";
             return Err(LedgerError::Unavailable(message.into()));
         }
-        *current = new.options(self.extra.iter().copied());
-        drop(current);
+        if credentials(&read) == credentials(refused) {
+            return Ok(false);
+        }
+        let (role, password) = credentials(&read);
+        let mut next = self.first.clone().username(&role);
+        if let Some(password) = &password {
+            next = next.password(password);
+        }
+        // Also if the role is the same, its settings may have changed.
+        let next = with_required(next).await?;
+        *self.current.write() = next;
         tracing::info!("the database refused the password, which was read again");
-        Ok(())
+        Ok(true)
     }
+}
+
+/// Returns the options of `url`, with the name of the database.
+fn parse(url: &str) -> Result<PgConnectOptions> {
+    let options = open::parse(url)?;
+    // The server's default is the name of the role, which may change.
+    let database = options.get_database().unwrap_or(options.get_username()).to_owned();
+    Ok(options.database(&database))
+}
+
+/// Connects once, and returns `options` with those that the server's configuration requires for their role.
+async fn with_required(options: PgConnectOptions) -> Result<PgConnectOptions> {
+    let required = open::extra_options(&options).await?;
+    Ok(options.options(required.iter().copied()))
+}
+
+/// Returns what names the database.
+fn server(options: &PgConnectOptions) -> (&str, u16, Option<&std::path::PathBuf>, Option<&str>) {
+    (options.get_host(), options.get_port(), options.get_socket(), options.get_database())
+}
+
+/// Returns the role and its password.
+fn credentials(options: &PgConnectOptions) -> (String, Option<String>) {
+    // Only a URL shows the password. The host and the role are replaced, since some cannot be written into one.
+    let url = options.clone().host("localhost").username("role").to_url_lossy();
+    let password = url.password().map(|password| percent_decode_str(password).decode_utf8_lossy().into_owned());
+    (options.get_username().to_owned(), password)
 }
 
 fn has_refused(error: &Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| REFUSED.contains(&&*code))
 }
+
+#[cfg(test)]
+mod tests;

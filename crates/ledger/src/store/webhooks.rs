@@ -27,7 +27,7 @@ const FORGET_OTHERS: &str = "DELETE FROM webhook WHERE name NOT IN (SELECT webho
 const PENDING: &str = "SELECT webhook, count(*) FROM webhook_delivery WHERE state = 'pending' GROUP BY webhook";
 const PENDING_OF: &str = "SELECT count(*) FROM (SELECT 1 FROM webhook_delivery WHERE state = 'pending' AND webhook = $1 \
     LIMIT 10000) AS pending";
-const DUE: &str = "SELECT delivery_no, message_id, body, attempts FROM webhook_delivery \
+const DUE: &str = "SELECT delivery_no, message_id, body, attempts, next_attempt_at FROM webhook_delivery \
     WHERE state = 'pending' AND webhook = $1 AND next_attempt_at <= $2 ORDER BY next_attempt_at, delivery_no LIMIT $3";
 macro_rules! select_delivery {
     ($rest:literal) => {
@@ -38,6 +38,9 @@ macro_rules! select_delivery {
         )
     };
 }
+/// Changes nothing if the delivery was made due again while the attempt was in progress.
+const ATTEMPT: &str = "UPDATE webhook_delivery SET state = $3, attempts = $4, last_status = CAST($5 AS bigint), last_error = $6, \
+    next_attempt_at = $7 WHERE delivery_no = $1 AND next_attempt_at = $2";
 const DELIVERY_OF: &str = select_delivery!("WHERE webhook = $1 AND message_id = $2");
 const REDELIVER: &str = "UPDATE webhook_delivery SET state = 'pending', attempts = 0, next_attempt_at = $3 \
     WHERE webhook = $1 AND message_id = $2";
@@ -53,9 +56,6 @@ tables! {
         next_attempt_at Text, created_at Text
     );
     CURSOR: Update webhook (name Text, position Int);
-    ATTEMPT: Update webhook_delivery (
-        delivery_no Int, state Text, attempts Int, last_status Int, last_error Text, next_attempt_at Text
-    );
 }
 
 /// A message to send.
@@ -69,6 +69,8 @@ pub struct DueDelivery {
     pub body: String,
     /// The attempts before this one.
     pub attempts: u64,
+    /// Since when it is due.
+    pub due_at: String,
 }
 
 /// The result of an attempt to deliver a message.
@@ -100,8 +102,8 @@ pub trait WebhookLog: Send + Sync {
     async fn enqueue_refused_calls(&self, webhook: &str) -> Result<bool>;
     /// Returns the pending deliveries of a webhook whose time has passed at `now`, in the order of these times.
     async fn due_deliveries(&self, webhook: &str, now: &str, limit: u32) -> Result<Vec<DueDelivery>>;
-    /// Stores the result of an attempt.
-    async fn record_attempt(&self, number: i64, attempt: DeliveryAttempt) -> Result<()>;
+    /// Stores the result of an attempt at `due`, unless it was redelivered since it was read: it is then attempted again.
+    async fn record_attempt(&self, due: &DueDelivery, attempt: DeliveryAttempt) -> Result<()>;
     /// Lists the deliveries of a webhook after `after` in order of creation, each with its position for a cursor.
     async fn deliveries(
         &self,
@@ -172,23 +174,24 @@ impl<B: Backend> WebhookLog for Store<B> {
     async fn due_deliveries(&self, webhook: &str, now: &str, limit: u32) -> Result<Vec<DueDelivery>> {
         let read = |row: &dyn RowReader| {
             let (number, message_id, body) = (row.int(0)?, row.text(1)?, row.text(2)?);
-            Ok(DueDelivery { number, message_id, body, attempts: to_count(row.int(3)?) })
+            Ok(DueDelivery { number, message_id, body, attempts: to_count(row.int(3)?), due_at: row.text(4)? })
         };
         self.0.fetch(DUE, vec![webhook.into(), now.into(), Param::Int(limit.into())], read).await
     }
 
-    async fn record_attempt(&self, number: i64, attempt: DeliveryAttempt) -> Result<()> {
+    async fn record_attempt(&self, due: &DueDelivery, attempt: DeliveryAttempt) -> Result<()> {
         let DeliveryAttempt { state, attempts, status, error, next_attempt_at } = attempt;
-        let mut rows = Rows::new(&ATTEMPT);
-        rows.push([
-            number.into(),
+        let params = [
+            due.number.into(),
+            due.due_at.as_str().into(),
             state.as_str().into(),
             attempts.into(),
-            status.map(i64::from).into(),
+            // As text, since a parameter has one type, whether it has a value or none.
+            status.map(|status| status.to_string()).into(),
             error.into(),
             next_attempt_at.into(),
-        ]);
-        self.0.write(vec![rows]).await
+        ];
+        self.0.write_one(Statement::new(ATTEMPT, params)).await.map(drop)
     }
 
     async fn deliveries(

@@ -203,7 +203,7 @@ async fn an_attempt_decides_when_a_message_is_sent_again(
     let first = due(NOON).await;
     assert_eq!(first.len(), 3);
     assert_eq!(db.ledger.due_deliveries("all", NOON, 2).await.unwrap(), first[..2]);
-    let record = async |index: usize, attempt| db.ledger.record_attempt(first[index].number, attempt).await.unwrap();
+    let record = async |index: usize, attempt| db.ledger.record_attempt(&first[index], attempt).await.unwrap();
     record(0, attempt(DeliveryState::Pending, 1, Some(500), EVENING)).await;
     record(1, attempt(DeliveryState::Delivered, 1, Some(204), NOON)).await;
     record(2, attempt(DeliveryState::Failed, 33, None, NOON)).await;
@@ -233,6 +233,35 @@ async fn an_attempt_decides_when_a_message_is_sent_again(
     assert_eq!(newest.iter().map(|(_, one)| &one.id).collect::<Vec<_>>(), [&stored[2].id, &stored[1].id]);
     let rest = db.ledger.deliveries("all", true, newest.next(), 2.into()).await.unwrap();
     assert_eq!((rest.len(), rest.more), (1, false));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_delivery_that_is_redelivered_during_an_attempt_is_attempted_again(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = open(backend).await;
+    db.ledger.notify(&WebhookMessage::signing_stopped("2026-01-01T00:00:00.000000Z")).await.unwrap();
+    let due = async || db.ledger.due_deliveries("all", NOON, 10).await.unwrap().remove(0);
+    for state in [DeliveryState::Pending, DeliveryState::Failed, DeliveryState::Delivered] {
+        let read = due().await;
+        db.ledger.redeliver("all", &read.message_id, NOON).await.unwrap().unwrap();
+        db.ledger.record_attempt(&read, attempt(state, read.attempts + 1, Some(500), EVENING)).await.unwrap();
+        let stored = deliveries(&db, "all").await.remove(0);
+        assert_eq!((stored.state, stored.attempts, stored.last_status), (DeliveryState::Pending, 0, None));
+        let again = due().await;
+        assert_eq!((again.attempts, again.due_at.as_str()), (0, NOON));
+        db.ledger
+            .record_attempt(&again, attempt(DeliveryState::Pending, 1, None, "2026-01-01T06:00:00.000000Z"))
+            .await
+            .unwrap();
+        // The same result twice, as after a commit in doubt.
+        db.ledger
+            .record_attempt(&again, attempt(DeliveryState::Pending, 1, None, "2026-01-01T06:00:00.000000Z"))
+            .await
+            .unwrap();
+        assert_eq!(deliveries(&db, "all").await[0].attempts, 1);
+    }
 }
 
 #[rstest]
@@ -293,7 +322,7 @@ async fn the_role_of_the_service_may_use_the_tables() {
     db.ledger.enqueue_refused_calls("all").await.unwrap();
     assert_eq!(events(&db, "all").await, ["run.closed", "call.refused"]);
     let due = db.ledger.due_deliveries("all", NOON, 10).await.unwrap();
-    db.ledger.record_attempt(due[0].number, attempt(DeliveryState::Delivered, 1, Some(200), NOON)).await.unwrap();
+    db.ledger.record_attempt(&due[0], attempt(DeliveryState::Delivered, 1, Some(200), NOON)).await.unwrap();
     db.ledger.redeliver("all", &due[0].message_id, NOON).await.unwrap().unwrap();
     db.ledger.prune_deliveries(NOON).await.unwrap();
     assert_eq!(db.ledger.run(&run_id("r1")).await.unwrap().unwrap().run.state, model::RunState::Closed);

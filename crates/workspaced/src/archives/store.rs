@@ -19,6 +19,7 @@ use object_store::{ObjectStore, ObjectStoreExt as _, RetryConfig, WriteMultipart
 use sha2::Digest as _;
 
 use crate::config::ArchiveTarget;
+use crate::http_client;
 
 /// What is read from a file and sent at a time. Smaller archives are sent at once.
 const CHUNK_BYTES: usize = 8 << 20;
@@ -67,10 +68,7 @@ impl ArchiveStore {
                 base_uri: "file:".to_owned(),
             }),
             ArchiveTarget::Bucket { bucket, prefix } => {
-                if rustls::crypto::CryptoProvider::get_default().is_none() {
-                    // Fails only if another thread has installed one meanwhile, which serves as well.
-                    let _ = rustls::crypto::ring::default_provider().install_default();
-                }
+                http_client::install_tls();
                 let builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
                 let endpoints = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint];
                 let is_local =

@@ -1,7 +1,6 @@
 //! Webhooks: where messages about events are sent, and the secrets that sign them.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,6 +10,7 @@ use reqwest::Url;
 use crate::config::error::ConfigError;
 use crate::config::secret;
 use crate::config::settings::WebhookSetting;
+use crate::http_client::is_loopback;
 
 /// Maximum number of webhooks.
 const MAX_WEBHOOKS: usize = 16;
@@ -101,12 +101,10 @@ fn parse_url(raw: &str) -> Result<Url, &'static str> {
     let invalid = "url: expected https://, a host and a path, at most 2,048 bytes and without a fragment";
     let url =
         Url::parse(raw).ok().filter(|url| raw.len() <= MAX_URL_BYTES && url.fragment().is_none()).ok_or(invalid)?;
-    let host = url.host_str().ok_or(invalid)?;
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let is_loopback = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
+    url.host_str().ok_or(invalid)?;
     match url.scheme() {
         "https" => Ok(url),
-        "http" if is_loopback => Ok(url),
+        "http" if is_loopback(&url) => Ok(url),
         "http" => Err("url: http is permitted for localhost and loopback addresses only: use https"),
         _ => Err(invalid),
     }

@@ -199,9 +199,10 @@ impl<S: Accepts> RunCallerWith<S> {
             // `FORBIDDEN` comes before `RATE_LIMITED` if it needs no lookup of the run.
             Err(limited) => return Err(missing_permission(&caller, parts, service).await.unwrap_or(limited).into()),
         };
-        tracing::Span::current().record("run.id", &raw_run);
+        let run = parse_run(&raw_run)?;
+        tracing::Span::current().record("run.id", run.as_str());
         let caller = caller.in_request(Some(request_ids::of(&parts.extensions)));
-        Ok(Self { run: parse_run(&raw_run)?, caller, _permit: permit, scopes: PhantomData })
+        Ok(Self { run, caller, _permit: permit, scopes: PhantomData })
     }
 }
 

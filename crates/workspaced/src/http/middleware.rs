@@ -41,17 +41,17 @@ fn route_of(request: &Request) -> Option<&str> {
 
 /// Makes the span of a request.
 pub(crate) fn request_span(request: &Request) -> Span {
-    let (method, route) = (request.method(), route_of(request).unwrap_or("unmatched"));
+    let (method, route) = (telemetry::method_name(request.method()), route_of(request).unwrap_or("unmatched"));
     let ids = request_ids::of(request.extensions());
     match route {
         // Polled every few seconds: nothing about them is logged at the default level.
         "/healthz" | "/readyz" | "/metrics" => {
-            tracing::debug_span!("request", http.method = %method, http.route = route)
+            tracing::debug_span!("request", http.method = method, http.route = route)
         }
         _ => {
             let span = tracing::info_span!(
                 "request",
-                http.method = %method,
+                http.method = method,
                 http.route = route,
                 request.id = ids.request_id,
                 trace.id = ids.trace_id,

@@ -1,5 +1,6 @@
 //! The accept loop: limits and times out connections, and drains them at shutdown.
 
+mod handshakes;
 mod request_body;
 mod timeout_stream;
 pub(crate) mod tls;
@@ -30,6 +31,7 @@ use crate::config::http_limits::HttpLimits;
 use crate::http::auth::bearer::PeerAddr;
 use crate::http::conventions::request_ids;
 use crate::http::problem::Problem;
+use crate::http::serve::handshakes::Handshakes;
 use crate::http::serve::request_body::BodyTracker;
 use crate::http::serve::timeout_stream::{NotifyOnDropBody, Phase, TimeoutStream, Timeouts};
 use crate::http::serve::tls::{Certificate, TlsStream};
@@ -60,17 +62,8 @@ struct Server {
     timeouts: Timeouts,
     connections: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
+    /// How connections are encrypted.
     tls: Option<Handshakes>,
-}
-
-/// How connections are encrypted.
-struct Handshakes {
-    certificate: Arc<Certificate>,
-    /// Permits of handshakes under way: half of the connections, so that clients that never complete theirs leave the other
-    /// half to those that do.
-    permits: Arc<Semaphore>,
-    timeout: Duration,
-    shutdown: CancellationToken,
 }
 
 /// Listens on `address`.
@@ -100,12 +93,10 @@ pub(crate) async fn serve(
     // `TimeoutStream` enforces the timeouts. This one is longer, and only makes hyper poll the stream after a response.
     http.timer(TokioTimer::new()).header_read_timeout(timeouts.longest_read());
     http.max_buf_size(MAX_BUFFER_BYTES).max_headers(MAX_HEADERS);
-    let tls = certificate.map(|certificate| Handshakes {
-        certificate,
-        permits: Arc::new(Semaphore::new(limits.max_connections.div_ceil(2))),
-        timeout: limits.header_timeout,
-        shutdown: shutdown.clone(),
-    });
+    // Half of the connections: the other half stays for those that have completed their handshake.
+    let max_handshakes = limits.max_connections.div_ceil(2);
+    let tls = certificate
+        .map(|certificate| Handshakes::new(certificate, max_handshakes, limits.header_timeout, shutdown.clone()));
     let connections = Arc::new(Semaphore::new(limits.max_connections));
     let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
     let server = Arc::new(Server { http, router, timeouts, connections, refusals, tls });
@@ -151,44 +142,19 @@ impl Server {
         if let Err(error) = SockRef::from(&stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES) {
             tracing::debug!(%error, "failed to set TCP_NOTSENT_LOWAT");
         }
-        let Some(tls) = &self.tls else {
+        if self.tls.is_none() {
             let connection = watcher.watch(self.connection(Either::Left(stream), peer));
             tokio::spawn(complete(connection, permit));
             return;
-        };
-        let Ok(under_way) = Arc::clone(&tls.permits).try_acquire_owned() else {
-            telemetry::connection_refused();
-            return;
-        };
+        }
         let server = Arc::clone(self);
         tokio::spawn(async move {
-            let Some(stream) = server.shake_hands(stream).await else { return };
-            drop(under_way);
+            let Some(tls) = &server.tls else { return };
+            let Some(stream) = tls.complete(stream).await else { return };
             let connection = watcher.watch(server.connection(Either::Right(stream), peer));
             drop(server);
             complete(connection, permit).await;
         });
-    }
-
-    /// Returns the encrypted stream; `None` if the client does not complete its handshake in time, or speaks no TLS.
-    async fn shake_hands(&self, stream: TcpStream) -> Option<Box<TlsStream>> {
-        let tls = self.tls.as_ref()?;
-        let handshake = tokio::time::timeout(tls.timeout, Box::pin(tls.certificate.accept(stream)));
-        let accepted = tokio::select! {
-            accepted = handshake => accepted,
-            () = tls.shutdown.cancelled() => return None,
-        };
-        match accepted {
-            Ok(Ok(stream)) => Some(Box::new(stream)),
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "TLS handshake failed");
-                None
-            }
-            Err(_) => {
-                tracing::debug!("TLS handshake timed out");
-                None
-            }
-        }
     }
 
     /// Returns the connection over `stream`, which answers requests when it is polled.

@@ -20,6 +20,7 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData, SpanExporter as Export,
 };
 use parking_lot::Mutex;
+use reqwest::Url;
 use tokio::runtime::Handle;
 use tracing::subscriber::Interest;
 use tracing::{Level, Metadata, Span};
@@ -30,6 +31,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::{ConfigError, OtlpConfig};
 use crate::http::conventions::request_ids::trace_parent;
+use crate::http_client;
 
 /// The name of the span of a request, as the log has it.
 pub(crate) const REQUEST: &str = "request";
@@ -64,14 +66,15 @@ impl Traces {
     ///
     /// Fails if the address of the collector cannot be used.
     pub(crate) fn start(config: &OtlpConfig) -> Result<Self, ConfigError> {
-        let bad = |error: &dyn std::fmt::Display| ConfigError(format!("--otlp-endpoint {}: {error}", config.url));
+        // Without the address, which may have a secret.
+        let bad = |why: &str| ConfigError(format!("--otlp-endpoint: the address cannot be used: {why}"));
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Collector::new(config).map_err(|error| bad(&error))?)
+            .with_http_client(Collector::new(config).map_err(|why| bad(&why))?)
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(&config.url)
             .build()
-            .map_err(|error| bad(&error))?;
+            .map_err(|_| bad("expected http:// or https://, a host and perhaps a path"))?;
         let batches = BatchConfigBuilder::default()
             .with_max_queue_size(MAX_QUEUED_SPANS)
             .with_max_export_batch_size(MAX_BATCH_SPANS)
@@ -192,10 +195,8 @@ fn conform(span: &mut SpanData) {
     for attribute in &mut span.attributes {
         match attribute.key.as_str() {
             "http.method" => {
-                // Clients may invent methods.
-                let method = super::standard_method(&attribute.value.as_str()).unwrap_or("_OTHER");
-                (attribute.key, attribute.value) = ("http.request.method".into(), method.into());
-                name.insert_str(0, method);
+                attribute.key = "http.request.method".into();
+                name.insert_str(0, &attribute.value.as_str());
             }
             "http.route" => name = format!("{name} {}", attribute.value.as_str()),
             _ => {}
@@ -215,20 +216,10 @@ struct Collector {
 }
 
 impl Collector {
-    fn new(config: &OtlpConfig) -> Result<Self, reqwest::Error> {
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Fails only if another thread has installed one meanwhile, which serves as well.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
-        let mut http = reqwest::Client::builder()
-            .timeout(ANSWER_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .pool_max_idle_per_host(1);
-        if config.url.starts_with("http:") {
-            // A machine without trusted certificates can use a collector without TLS.
-            http = http.tls_certs_only([]);
-        }
-        Ok(Self { http: http.build()?, runtime: Handle::current(), warned: Mutex::new(None) })
+    fn new(config: &OtlpConfig) -> Result<Self, String> {
+        let url = Url::parse(&config.url).map_err(|error| error.to_string())?;
+        let http = http_client::client_of(&url, ANSWER_TIMEOUT).map_err(|error| error.without_url().to_string())?;
+        Ok(Self { http, runtime: Handle::current(), warned: Mutex::new(None) })
     }
 
     fn warn(&self, why: &str) {

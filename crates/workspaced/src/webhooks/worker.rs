@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use engine::clock;
-use ledger::{DeliveryAttempt, DueDelivery};
+use ledger::{DeliveryAttempt, DueDelivery, Ledger};
 use model::DeliveryState;
 
 use super::Webhook;
@@ -22,12 +22,19 @@ const IDLE: Duration = Duration::from_secs(1);
 /// The time after which a failing ledger is tried again.
 const LEDGER_RETRY: Duration = Duration::from_secs(5);
 
+/// The result of an attempt, which is to be stored.
+struct Unrecorded {
+    due: DueDelivery,
+    attempt: DeliveryAttempt,
+}
+
 impl Webhook {
     /// Sends messages until the service shuts down. A request that is then in progress is repeated after the next start.
     pub(crate) async fn run(self: Arc<Self>, service: Service) {
+        let mut unrecorded = None;
         loop {
             let pause = tokio::select! {
-                round = self.round(&service) => match round {
+                round = self.round(&service, &mut unrecorded) => match round {
                     Ok(true) => Duration::ZERO,
                     Ok(false) => IDLE,
                     Err(error) => {
@@ -46,17 +53,21 @@ impl Webhook {
         }
     }
 
-    /// Sends some of what is due. Returns whether there may be more.
-    async fn round(&self, service: &Service) -> ledger::Result<bool> {
+    /// Sends some of what is due. Returns whether there may be more. A result in `unrecorded` is stored before anything is sent:
+    /// its message would be sent again.
+    async fn round(&self, service: &Service, unrecorded: &mut Option<Unrecorded>) -> ledger::Result<bool> {
         let ledger = service.ledger.as_ref();
+        record(ledger, unrecorded).await?;
         if self.is_gone() {
             return Ok(false);
         }
         let has_more = ledger.enqueue_refused_calls(&self.config.name).await?;
         let due = ledger.due_deliveries(&self.config.name, &clock::latest(), DUE_PER_ROUND).await?;
         let is_idle = due.is_empty() && !has_more;
-        for delivery in due {
-            self.attempt(service, delivery).await?;
+        for due in due {
+            let attempt = self.attempt(&due).await;
+            *unrecorded = Some(Unrecorded { due, attempt });
+            record(ledger, unrecorded).await?;
             if self.is_gone() {
                 return Ok(false);
             }
@@ -64,19 +75,23 @@ impl Webhook {
         Ok(!is_idle)
     }
 
-    async fn attempt(&self, service: &Service, delivery: DueDelivery) -> ledger::Result<()> {
-        let DueDelivery { number, message_id, body, attempts } = delivery;
+    /// Sends a message once. Returns what it resulted in.
+    async fn attempt(&self, due: &DueDelivery) -> DeliveryAttempt {
+        let DueDelivery { message_id, body, attempts, .. } = due;
         let attempts = attempts + 1;
-        let outcome = send(&self.http, &self.config, &message_id, clock::now_seconds(), &body).await;
+        let outcome = send(&self.http, &self.config, message_id, clock::now_seconds(), body).await;
         let name = self.config.name.as_str();
         let (state, status, error, counted) = match outcome {
             Outcome::Delivered(status) => (DeliveryState::Delivered, Some(status), None, "delivered"),
             Outcome::Gone => {
                 self.is_gone.store(true, Ordering::Release);
-                tracing::warn!(webhook.name = name, "the receiver answered 410: nothing is sent until the next start");
+                tracing::warn!(
+                    webhook.name = name,
+                    "the receiver answered 410: nothing is sent until the next start or redelivery"
+                );
                 (DeliveryState::Pending, Some(410), Some("the receiver answered 410".to_owned()), "gone")
             }
-            Outcome::Failed { status, error } if delay_seconds(&message_id, attempts).is_some() => {
+            Outcome::Failed { status, error } if delay_seconds(message_id, attempts).is_some() => {
                 tracing::info!(
                     webhook.name = name,
                     message.id = message_id,
@@ -91,11 +106,18 @@ impl Webhook {
                 (DeliveryState::Failed, status, Some(error), "failed")
             }
         };
-        let delay = delay_seconds(&message_id, attempts).unwrap_or(0);
-        let next_attempt_at = clock::now_plus(i64::try_from(delay).unwrap_or(i64::MAX));
-        let attempt = DeliveryAttempt { state, attempts, status, error, next_attempt_at };
-        service.ledger.record_attempt(number, attempt).await?;
         telemetry::webhook_attempted(counted);
-        Ok(())
+        let delay = delay_seconds(message_id, attempts).unwrap_or(0);
+        let next_attempt_at = clock::now_plus(i64::try_from(delay).unwrap_or(i64::MAX));
+        DeliveryAttempt { state, attempts, status, error, next_attempt_at }
     }
+}
+
+/// Stores the result that is not stored yet, if there is one.
+async fn record(ledger: &dyn Ledger, unrecorded: &mut Option<Unrecorded>) -> ledger::Result<()> {
+    if let Some(Unrecorded { due, attempt }) = &*unrecorded {
+        ledger.record_attempt(due, attempt.clone()).await?;
+        *unrecorded = None;
+    }
+    Ok(())
 }

@@ -6,7 +6,6 @@ use engine::page::conditions::OrderQuery;
 use engine::page::{Cursor, List, Page, Paging};
 use engine::{CallError, clock};
 use model::{Code, Refusal, WebhookDelivery, WebhookEvent};
-use reqwest::Url;
 use serde::Serialize;
 
 use crate::http::auth::Operator;
@@ -21,7 +20,7 @@ use crate::webhooks::Webhook;
 pub(crate) enum WebhookState {
     /// Messages are sent.
     Active,
-    /// The receiver has answered 410. Nothing is sent until the next start of the service.
+    /// The receiver has answered 410. Nothing is sent until the next start of the service, or until a message is redelivered.
     Disabled,
 }
 
@@ -32,8 +31,8 @@ pub(crate) struct WebhookView {
     /// The name.
     #[schema(example = "chat")]
     name: String,
-    /// The URL, without user, password and query.
-    #[schema(example = "https://hooks.example.org/workspaced")]
+    /// The scheme, host and port of the URL. The rest may have a secret.
+    #[schema(example = "https://hooks.example.org")]
     url: String,
     /// The events that it receives.
     events: Vec<WebhookEvent>,
@@ -61,7 +60,7 @@ pub(crate) async fn list_webhooks(
         let count = pending.iter().find(|(name, _)| *name == config.name).map_or(0, |(_, count)| *count);
         WebhookView {
             name: config.name.clone(),
-            url: shown(&config.url),
+            url: config.url.origin().ascii_serialization(),
             events: config.events.clone(),
             state: if webhook.is_gone() { WebhookState::Disabled } else { WebhookState::Active },
             pending: count,
@@ -97,7 +96,7 @@ pub(crate) async fn list_deliveries(
 /// Send a message again
 ///
 /// The message keeps its ID, so that a receiver that knows it can ignore it. It is sent soon, and again after failures as a new
-/// message is.
+/// message is. A webhook that was disabled by an answer of 410 is active again, until another 410.
 #[utoipa::path(
     post, path = "/v1/webhooks/{name}/deliveries/{id}/redeliver", tag = "webhooks", operation_id = "redeliver",
     params(
@@ -120,7 +119,7 @@ pub(crate) async fn redeliver(
         let hint = format!("List them with GET /v1/webhooks/{name}/deliveries.");
         Refusal::new(Code::NotFound, "the webhook has no delivery with this ID", hint)
     })?;
-    webhook.wake();
+    webhook.redeliver();
     Ok((StatusCode::ACCEPTED, Json(found)))
 }
 
@@ -129,15 +128,4 @@ fn known<'a>(service: &'a Service, name: &str) -> Result<&'a Webhook, Refusal> {
         let hint = "List them with GET /v1/webhooks. They are set in the configuration of the service.";
         Refusal::new(Code::NotFound, "there is no webhook of this name", hint)
     })
-}
-
-/// The URL without what may be secret.
-fn shown(url: &Url) -> String {
-    let mut shown = url.clone();
-    shown.set_query(None);
-    // These fail only for URLs without a host, which the settings do not have.
-    if shown.set_username("").and_then(|()| shown.set_password(None)).is_err() {
-        return format!("{}://…", url.scheme());
-    }
-    shown.to_string()
 }

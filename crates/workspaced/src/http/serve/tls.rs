@@ -41,12 +41,12 @@ const ALPN: &[u8] = b"http/1.1";
 pub(crate) struct Certificate {
     files: TlsFiles,
     config: RwLock<Arc<ServerConfig>>,
-    /// The version of the files that was read last, whether it could be used or not.
+    /// The version of the files that was read last, whether it could be used or not. One that could not be read is not here.
     read: Mutex<Version>,
 }
 
-/// What changes when a file is replaced or written: device, inode, size in bytes, and time of the last change in seconds and
-/// nanoseconds. `None` for a file that is missing.
+/// What changes when a file is replaced or written, or when its owner or its permissions change: device, inode, size in bytes, and
+/// time of the last change in seconds and nanoseconds. `None` for a file that is missing.
 type Version = [Option<(u64, u64, u64, i64, i64)>; 2];
 
 impl Certificate {
@@ -58,7 +58,7 @@ impl Certificate {
     pub(crate) fn load(files: TlsFiles) -> Result<Self, ConfigError> {
         // Before the files are read: a change meanwhile is then read at the next comparison.
         let version = version(&files);
-        let config = RwLock::new(server_config(&files)?);
+        let config = RwLock::new(server_config(&files, &read_all(&files)?)?);
         Ok(Self { files, config, read: Mutex::new(version) })
     }
 
@@ -97,10 +97,13 @@ impl Certificate {
     /// Reads the files again if they have changed since the last time, or if `is_asked`. Returns whether they were read.
     fn renew(&self, is_asked: bool) -> Result<bool, ConfigError> {
         let version = version(&self.files);
-        if std::mem::replace(&mut *self.read.lock(), version) == version && !is_asked {
+        if *self.read.lock() == version && !is_asked {
             return Ok(false);
         }
-        *self.config.write() = server_config(&self.files)?;
+        // After a failure to read, the version stays that of before, so that the next comparison tries again.
+        let texts = read_all(&self.files)?;
+        *self.read.lock() = version;
+        *self.config.write() = server_config(&self.files, &texts)?;
         Ok(true)
     }
 }
@@ -108,24 +111,30 @@ impl Certificate {
 fn version(files: &TlsFiles) -> Version {
     files.all().map(|file| {
         let found = std::fs::metadata(file).ok()?;
-        Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+        Some((found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
     })
 }
 
-/// Returns the settings of TLS 1.2 and 1.3 with the certificate of `files`.
-fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, ConfigError> {
+/// Returns the contents of the files of the certificate and of its key.
+fn read_all(files: &TlsFiles) -> Result<[Vec<u8>; 2], ConfigError> {
+    let cert =
+        read(&files.cert).map_err(|error| ConfigError(format!("--tls-cert {}: {error}", files.cert.display())))?;
+    let key = read(&files.key).map_err(|error| ConfigError(format!("--tls-key {}: {error}", files.key.display())))?;
+    Ok([cert, key])
+}
+
+/// Returns the settings of TLS 1.2 and 1.3 with the certificate of `files`, which have these contents.
+fn server_config(files: &TlsFiles, [cert_text, key_text]: &[Vec<u8>; 2]) -> Result<Arc<ServerConfig>, ConfigError> {
     let cert = |why: String| ConfigError(format!("--tls-cert {}: {why}", files.cert.display()));
     let key = |why: String| ConfigError(format!("--tls-key {}: {why}", files.key.display()));
-    let text = read(&files.cert).map_err(|error| cert(error.to_string()))?;
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(cert_text)
         .collect::<Result<_, _>>()
         .map_err(|_| cert("expected certificates in PEM".to_owned()))?;
     if chain.is_empty() {
         return Err(cert("has no certificate in PEM".to_owned()));
     }
-    let text = read(&files.key).map_err(|error| key(error.to_string()))?;
     // Without the parser's message, which may show a line of the file.
-    let private_key = PrivateKeyDer::from_pem_slice(&text)
+    let private_key = PrivateKeyDer::from_pem_slice(key_text)
         .map_err(|_| key("expected a private key in PEM, without a passphrase".to_owned()))?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -185,6 +194,34 @@ mod tests {
         certificate.renew(true).unwrap_err();
         assert!(Arc::ptr_eq(&second, &in_use()));
         issue(&files);
+        assert!(certificate.renew(false).unwrap());
+    }
+
+    #[test]
+    fn files_that_could_not_be_read_are_read_again_without_a_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = TlsFiles { cert: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+        issue(&files);
+        let certificate = Certificate::load(files.clone()).unwrap();
+        // A folder can be opened, and not be read.
+        let aside = folder.path().join("aside.pem");
+        std::fs::rename(&files.key, &aside).unwrap();
+        std::fs::create_dir(&files.key).unwrap();
+        for _ in 0..2 {
+            let error = certificate.renew(false).unwrap_err().to_string();
+            assert!(error.contains("--tls-key"), "{error}");
+        }
+        std::fs::remove_dir(&files.key).unwrap();
+        std::fs::rename(&aside, &files.key).unwrap();
+        assert!(certificate.renew(false).unwrap());
+        assert!(!certificate.renew(false).unwrap());
+
+        // As by a script that copies the file before it permits the service to read it.
+        let changed_at = || std::fs::metadata(&files.key).map(|found| (found.ctime(), found.ctime_nsec())).unwrap();
+        let before = changed_at();
+        while changed_at() == before {
+            std::fs::set_permissions(&files.key, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+        }
         assert!(certificate.renew(false).unwrap());
     }
 

@@ -120,6 +120,30 @@ impl Database {
         WriteLock(connection)
     }
 
+    /// Makes every update of a row of `table` fail.
+    pub(crate) async fn refuse_updates(&self, table: &str) {
+        let trigger = match self.backend {
+            Backend::Sqlite => format!(
+                "create trigger refused before update on {table} begin select raise(abort, 'updates are refused'); end"
+            ),
+            Backend::Postgres => format!(
+                "do $$ begin create function refuse() returns trigger language plpgsql as \
+                 'begin raise exception ''updates are refused''; end'; create trigger refused before update on {table} \
+                 for each row execute function refuse(); end $$"
+            ),
+        };
+        self.tamper(&trigger).await.unwrap();
+    }
+
+    /// Ends what [`Database::refuse_updates`] began.
+    pub(crate) async fn permit_updates(&self, table: &str) {
+        let drop = match self.backend {
+            Backend::Sqlite => "drop trigger refused".to_owned(),
+            Backend::Postgres => format!("drop trigger refused on {table}"),
+        };
+        self.tamper(&drop).await.unwrap();
+    }
+
     /// Drops every trigger, as the database owner can.
     pub(crate) async fn drop_triggers(&self) {
         match self.backend {

@@ -153,17 +153,18 @@ async fn clients_that_do_not_complete_a_handshake_delay_nobody() {
 }
 
 #[tokio::test]
-async fn handshakes_under_way_are_at_most_half_of_the_connections() {
-    let (server, authority) = start(Setup::new(Backend::Sqlite).arg("--max-connections", 4)).await;
-    let silent: Vec<_> = (0..2).map(|_| TcpStream::connect(address(&server)).unwrap()).collect();
-    let mut third = TcpStream::connect(address(&server)).unwrap();
-    assert!(read_until_closed(&mut third).is_empty());
-    drop(silent);
-    // Their ends are noticed, and others are served.
+async fn handshakes_under_way_are_at_most_half_of_the_connections_and_the_oldest_gives_way() {
+    let (server, authority) = start(Setup::new(Backend::Sqlite).arg("--max-connections", 16)).await;
     let client = authority.client();
-    while client.get(format!("{}/healthz", server.base)).send().await.is_err() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    let connect = || TcpStream::connect(address(&server)).unwrap();
+    let mut silent: Vec<_> = (0..8).map(|_| connect()).collect();
+    // While as many clients as may never complete their handshakes, others are served.
+    for _ in 0..4 {
+        let health = client.get(format!("{}/healthz", server.base)).send().await.unwrap();
+        assert_eq!(health.status(), 200);
+        silent.push(connect());
     }
+    assert!(read_until_closed(&mut silent[0]).is_empty());
     let metrics = client.get(format!("{}/metrics", server.base)).send().await.unwrap().text().await.unwrap();
     let refused = metrics.lines().find_map(|line| line.strip_prefix("workspaced_connections_refused_total "));
     assert!(refused.unwrap().parse::<u32>().unwrap() >= 1, "{refused:?}");

@@ -1,10 +1,13 @@
 //! Replacing the tokens of operators and the password of the database while callers go on.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use rstest::rstest;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
+use tokio::sync::Mutex;
 
 use crate::harness::{Backend, Client, Server, Setup, items, sha256};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of};
@@ -189,8 +192,54 @@ impl Role {
     }
 }
 
+/// The rules of authentication are one file of the cluster.
+static RULES: Mutex<()> = Mutex::const_new(());
+
+#[tokio::test]
+async fn a_password_file_that_is_replaced_is_read_again() {
+    let _rules = RULES.lock().await;
+    let mut server = Server::prepare(Setup::new(Backend::Postgres)).await;
+    let url = server.database.url.clone();
+    let database = url.split('?').next().unwrap().rsplit('/').next().unwrap().to_owned();
+    let role = Role::create(&database).await;
+    let (address, parameters) = url.split_once('?').unwrap();
+    let kept: Vec<_> = parameters.split('&').filter(|one| !one.starts_with("user=")).collect();
+    let url = format!("{address}?{}&user={}", kept.join("&"), role.name);
+    let wrong = format!("{url}&password=wrong");
+    while PgConnection::connect(&wrong).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let folder = server.home.join("passwords");
+    std::fs::create_dir(&folder).unwrap();
+    let write = |file: &str, password: &str| {
+        let line = format!("*:*:*:{0}:{password}-{0}\n", role.name);
+        std::fs::write(folder.join(file), line).unwrap();
+        std::fs::set_permissions(folder.join(file), Permissions::from_mode(0o600)).unwrap();
+    };
+    write("pgpass", "first");
+    let mut command = server.command("serve");
+    command.args(["--listen", "127.0.0.1:0"]).env("WORKSPACED_DATABASE_URL", &url);
+    command.env("PGPASSFILE", folder.join("pgpass"));
+    server.start_as(command);
+    let run = server.run(json!({})).await;
+    run.create("a.txt", "x\n").await;
+    write("next", "second");
+    std::fs::rename(folder.join("next"), folder.join("pgpass")).unwrap();
+    execute(format!("alter role {0} password 'second-{0}'", role.name)).await;
+    role.end_connections().await;
+    let input = json!({"path": "b.txt", "content": "x\n", "reason": "r"});
+    let mut statuses = Vec::new();
+    while statuses.last() != Some(&200) && statuses.len() < 20 {
+        statuses.push(run.call("write_file", input.clone()).await.status);
+    }
+    assert_eq!(statuses.last(), Some(&200), "{statuses:?}\n{}", server.log());
+    assert!(server.stop().success());
+    role.write_rules(&role.rules.1).await;
+}
+
 #[tokio::test]
 async fn the_password_of_the_database_is_replaced_without_a_stop() {
+    let _rules = RULES.lock().await;
     let mut server = Server::prepare(Setup::new(Backend::Postgres)).await;
     let url = server.database.url.clone();
     let database = url.split('?').next().unwrap().rsplit('/').next().unwrap().to_owned();

@@ -144,6 +144,32 @@ async fn a_batch_and_a_refusal_have_their_decisions(#[values(Backend::Sqlite, Ba
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_span_for_this_machine_takes_a_proxy() {
+    let ((address, messages), (proxy, proxied)) = (collector().await, collector().await);
+    let setup = Setup::new(Backend::Sqlite).arg("--otlp-endpoint", &address).env("http_proxy", &proxy);
+    let mut server = Server::start_with(setup).await;
+    server.run(json!({})).await;
+    assert!(server.stop().success(), "{}", server.log());
+    assert!(!spans(&messages).is_empty() && proxied.lock().is_empty(), "{}", server.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_caller_without_a_token_invents_is_not_held_until_spans_are_sent() {
+    let (address, messages) = collector().await;
+    let setup = Setup::new(Backend::Sqlite).arg("--otlp-endpoint", &address).arg("--log", "info,workspaced=debug");
+    let mut server = Server::start_with(setup).await;
+    let method = Method::from_bytes("INVENTED".repeat(4096).as_bytes()).unwrap();
+    let client = server.nobody();
+    let answer = client.send(client.request(method, "/v1/runs")).await;
+    assert_eq!(answer.status, 405, "{}", answer.text());
+    assert!(server.stop().success());
+    // The fields of a span are those that the log shows, and are cut only when it is sent.
+    assert!(!server.log().contains("INVENTED"), "a span has the method");
+    assert!(server.log().contains("_OTHER"), "{}", server.log());
+    assert_eq!(attribute(only(&spans(&messages), "_OTHER /v1/runs"), "http.request.method"), "_OTHER");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_does_not_answer_delays_neither_calls_nor_the_end() {
     // Connections are accepted by the kernel, and nobody answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -279,6 +279,70 @@ async fn a_redirect_is_not_followed_and_410_ends_the_webhook(
 
 #[rstest]
 #[tokio::test]
+async fn a_redelivery_makes_a_disabled_webhook_active_again(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, receiver, run, _clock) = start(backend).await;
+    receiver.reply(Reply::Status(410));
+    receiver.reply(Reply::Status(410));
+    refuse(&run).await;
+    let state = async || server.operator().get("/v1/webhooks").await.ok()["items"][0]["state"].clone();
+    let gone = until(&server, "hook", |all| all.len() == 1 && all[0]["attempts"] == 1).await;
+    assert_eq!(state().await, "disabled");
+    let path = format!("/v1/webhooks/hook/deliveries/{}/redeliver", gone[0]["id"].as_str().unwrap());
+    server.operator().post(&path, json!({})).await.is(202);
+    receiver.until(2).await;
+    until(&server, "hook", |all| all[0]["attempts"] == 1).await;
+    assert_eq!(state().await, "disabled", "the receiver has answered 410 again");
+    server.operator().post(&path, json!({})).await.is(202);
+    receiver.until(3).await;
+    until(&server, "hook", |all| all[0]["state"] == "delivered").await;
+    assert_eq!(state().await, "active");
+    refuse(&run).await;
+    receiver.until(4).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_result_that_cannot_be_stored_is_stored_before_anything_else_is_sent(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, receiver, run, _clock) = start(backend).await;
+    server.database.refuse_updates("webhook_delivery").await;
+    refuse(&run).await;
+    let failures = || server.log().matches("failed to read or store deliveries").count();
+    while failures() < 2 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    refuse(&run).await;
+    while failures() < 3 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(receiver.messages().len(), 1, "a message is sent again although the receiver has accepted it");
+    server.database.permit_updates("webhook_delivery").await;
+    let is_done = |all: &[Value]| all.len() == 2 && all.iter().all(|one| one["state"] == "delivered");
+    let delivered = until(&server, "hook", is_done).await;
+    assert!(delivered.iter().all(|one| one["attempts"] == 1), "{delivered:#?}");
+    let messages = receiver.messages();
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert_ne!(messages[0].id(), messages[1].id());
+}
+
+#[rstest]
+#[tokio::test]
+async fn no_message_to_this_machine_takes_a_proxy(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let [receiver, proxy] = [Receiver::start().await, Receiver::start().await];
+    let (mut server, _clock) = prepare(backend, &[("hook", &receiver)]).await;
+    server.setup = server.setup.clone().env("http_proxy", proxy.url.trim_end_matches("/hook"));
+    server.restart();
+    let run = server.run(json!({"policy": {"deny": ["private/**"]}})).await;
+    refuse(&run).await;
+    until(&server, "hook", |all| all.len() == 1 && all[0]["state"] == "delivered").await;
+    assert_eq!((receiver.messages().len(), proxy.messages().len()), (1, 0));
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_kill_before_the_delivery_loses_no_message(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (mut server, receiver, mut run, _clock) = start(backend).await;
     receiver.reply_always(Some(Reply::Hang));
@@ -307,7 +371,7 @@ async fn secrets_are_shown_nowhere_and_only_orchestrators_see_webhooks(
     refuse(&run).await;
     let failed = until(&server, "hook", |all| all.len() == 1 && all[0]["attempts"] == 1).await;
     let list = server.operator().get("/v1/webhooks").await.ok();
-    assert_eq!(list["items"][0]["url"], json!(receiver.url));
+    assert_eq!(list["items"][0]["url"], json!(receiver.url.trim_end_matches("/hook")), "the path may have a secret");
     assert_eq!(list["items"][0]["events"].as_array().unwrap().len(), 8);
     assert_eq!(receiver.messages()[0].header("authorization"), "Basic dXNlcjpodW50ZXIy");
     let id = failed[0]["id"].as_str().unwrap().to_owned();
