@@ -12,6 +12,7 @@ pub mod config;
 mod data_dir;
 mod http;
 mod maintenance;
+mod reload;
 mod sandbox;
 mod service;
 mod signer;
