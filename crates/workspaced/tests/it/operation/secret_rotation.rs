@@ -185,7 +185,7 @@ async fn a_hangup_replaces_tokens_and_profiles_of_files(
     };
     write("token", &first);
     write("config.toml", &operator("ci", &ci));
-    write("profiles.toml", "[profile.DOCS]\nwrite = [\"docs/**\"]\n");
+    write("profiles.toml", "[profiles.DOCS]\nwrite = [\"docs/**\"]\n");
     server.setup = server.setup.clone().arg("--config", folder.join("config.toml").display());
     server.setup = server.setup.clone().arg("--profiles", folder.join("profiles.toml").display());
     let mut command = server.command("serve");
@@ -203,7 +203,7 @@ async fn a_hangup_replaces_tokens_and_profiles_of_files(
 
     write("token", &second);
     write("config.toml", &operator("ci", &ci_next));
-    write("profiles.toml", "[profile.TESTS]\nwrite = [\"tests/**\"]\n");
+    write("profiles.toml", "[profiles.TESTS]\nwrite = [\"tests/**\"]\n");
     assert!(is_accepted(&server, &first).await, "nothing changes before the signal");
     hang_up();
     until_accepted(&server, &second, true).await;
@@ -223,7 +223,7 @@ async fn a_hangup_replaces_tokens_and_profiles_of_files(
         ("token", String::new(), "the file is empty"),
         ("config.toml", "unknown = 1\n".to_owned(), "unknown field"),
         ("config.toml", operator("bob", &bob), "is in the configuration and in the database"),
-        ("profiles.toml", "[profile.X]\nbad = 1\n".to_owned(), "--profiles"),
+        ("profiles.toml", "[profiles.X]\nbad = 1\n".to_owned(), "--profiles"),
     ]) {
         write(name, &content);
         hang_up();
