@@ -118,6 +118,10 @@ async fn a_verifier_of_either_key_follows_its_replacement(
     assert_eq!(proof.verify(&id, 2, keys.key_at(proof.tree_size)).unwrap().size, 3);
     server.nobody().get("/v1/checkpoint/key/changes").await.refused("UNAUTHENTICATED");
     run.agent.get("/v1/checkpoint/key/changes").await.refused("FORBIDDEN");
+    let client = workspaced_client::Client::new(&server.base, server.operator_token.as_str()).unwrap();
+    assert_eq!(client.checkpoint_key().await.unwrap().trim(), public(&newest));
+    assert_eq!(client.checkpoint_key_changes().await.unwrap(), changes.text());
+    assert_eq!(client.checkpoint().await.unwrap(), note);
     let notes = notes_of(&log_of(&server));
     let sizes: Vec<_> = notes.iter().map(|note| note.lines().nth(1).unwrap()).collect();
     assert_eq!(sizes, ["1", "1", "2", "2", "3"], "each statement follows the checkpoint of its size");

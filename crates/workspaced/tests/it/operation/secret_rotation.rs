@@ -61,6 +61,12 @@ async fn the_old_and_the_new_token_of_an_operator_are_valid_side_by_side(
     for accepted in [&first, &second, &third] {
         assert!(is_accepted(&server, accepted).await, "after a restart");
     }
+    let client = workspaced_client::Client::new(&server.base, server.operator_token.as_str()).unwrap();
+    let name = workspaced_client::OperatorName::parse("ada").unwrap();
+    let another = workspaced_client::NewOperatorToken { overlap_seconds: Some(600), expires_at: None };
+    let another = client.rotate_operator_token(&name, &another).await.unwrap().token;
+    assert!(is_accepted(&server, &third).await && is_accepted(&server, &another).await);
+    let third = another;
     // Without an overlap only the present token ends, also for what is recorded.
     let fourth = token(&server.operator().post("/v1/operators/ada/tokens", json!({"overlapSeconds": 0})).await.is(201));
     assert!(!is_accepted(&server, &third).await && is_accepted(&server, &fourth).await);

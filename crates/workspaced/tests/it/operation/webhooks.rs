@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use futures_util::TryStreamExt as _;
 use rstest::rstest;
 use serde_json::{Value, json};
+use workspaced_client::{DeliveryState, WebhookState};
 
 use crate::harness::{Backend, Receiver, Reply, Run, Server, Setup, put, sha256};
 
@@ -300,9 +302,14 @@ async fn messages_to_a_dead_receiver_are_bounded_in_bytes_and_in_age(
     assert!(metrics.contains("workspaced_webhook_dropped_total{reason=\"too_old\"}"), "{metrics}");
     // One that was given up can be sent again.
     receiver.reply_always(None);
-    let all = deliveries(&server, "hook").await;
-    let id = all.iter().find(|one| one["state"] == "failed").unwrap()["id"].as_str().unwrap().to_owned();
-    server.operator().post(&format!("/v1/webhooks/hook/deliveries/{id}/redeliver"), json!({})).await.is(202);
+    let client = workspaced_client::Client::new(&server.base, server.operator_token.as_str()).unwrap();
+    let hooks: Vec<_> = client.webhooks().try_collect().await.unwrap();
+    assert_eq!((hooks.len(), hooks[0].name.as_str(), hooks[0].state), (1, "hook", WebhookState::Active));
+    let all: Vec<_> = client.deliveries("hook", true).try_collect().await.unwrap();
+    assert_eq!(all.len(), deliveries(&server, "hook").await.len());
+    let id = all.into_iter().find(|one| one.state == DeliveryState::Failed).unwrap().id;
+    let pending = client.redeliver("hook", &id).await.unwrap();
+    assert_eq!((pending.state, pending.attempts), (DeliveryState::Pending, 0));
     until(&server, "hook", |all| all.iter().any(|one| one["id"] == json!(id) && one["state"] == "delivered")).await;
 }
 
