@@ -10,13 +10,16 @@ pub const FORMAT: &str = "workspaced-archive/1";
 /// The first member.
 pub(crate) const MANIFEST: &str = "manifest.json";
 pub(crate) const RUN: &str = "run.json";
+pub(crate) const KEY_CHANGES: &str = "key_changes.txt";
 pub(crate) const PROOF: &str = "proof.json";
 pub(crate) const RECORDS: &str = "records.jsonl.zst";
 pub(crate) const APPROVALS: &str = "approvals.jsonl.zst";
 pub(crate) const DATA: &str = "data.tar.zst";
 pub(crate) const FILES: &str = "files.tar.zst";
-/// The members after the manifest, in order. A run that never had files lacks the last one.
-pub(crate) const MEMBERS: [&str; 6] = [RUN, PROOF, RECORDS, APPROVALS, DATA, FILES];
+/// The members after the manifest, in order.
+pub(crate) const MEMBERS: [&str; 7] = [RUN, KEY_CHANGES, PROOF, RECORDS, APPROVALS, DATA, FILES];
+/// The members that an archive may lack: of a log whose key was never changed, and of a run that never had files.
+pub(crate) const OPTIONAL: [&str; 2] = [KEY_CHANGES, FILES];
 
 /// What an archive contains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use model::Sha256;
 
 use crate::hashing::{Bounded, Hashing};
-use crate::manifest::{FILES, FORMAT, MANIFEST, MEMBERS, Manifest, PROOF, RUN};
+use crate::manifest::{FORMAT, KEY_CHANGES, MANIFEST, MEMBERS, Manifest, OPTIONAL, PROOF, RUN};
 use crate::verify::ArchiveError;
 
 /// The largest manifest, in bytes.
@@ -72,7 +72,7 @@ pub(crate) fn walk(
 }
 
 fn visit(name: &str, member: impl Read, left: &mut u64, visitor: &mut impl Visitor) -> Result<(), ArchiveError> {
-    if [RUN, PROOF].contains(&name) {
+    if [RUN, KEY_CHANGES, PROOF].contains(&name) {
         return visitor.member(name, &mut Bounded { inner: member, left });
     }
     let decoder = zstd::Decoder::new(member).map_err(|error| invalid(name, &error))?;
@@ -91,8 +91,9 @@ fn read_manifest(entry: impl Read) -> Result<Manifest, ArchiveError> {
         return Err(invalid(MANIFEST, &problem));
     }
     let names: Vec<_> = manifest.members.iter().map(|member| member.name.as_str()).collect();
-    if names != MEMBERS && names != MEMBERS[..MEMBERS.len() - 1] {
-        let problem = format!("its members are not those of this format, with `{FILES}` or without it");
+    let expected = MEMBERS.iter().filter(|name| names.contains(name) || !OPTIONAL.contains(name));
+    if !names.iter().eq(expected) {
+        let problem = format!("its members are not those of this format, with or without `{}`", OPTIONAL.join("`, `"));
         return Err(invalid(MANIFEST, &problem));
     }
     Ok(manifest)

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read};
 
 use model::{ChainCheck, Record, RunId, Sha256};
-use transparency::{InclusionProof, VerifierKey};
+use transparency::{CheckpointReader, InclusionProof, KeyChangeError, KeyHistory, LogEntry, VerifierKey};
 
 use crate::hashing::Hashing;
-use crate::manifest::{APPROVALS, DATA, FILES, MANIFEST, Manifest, PROOF, RECORDS, RUN};
+use crate::manifest::{APPROVALS, DATA, FILES, KEY_CHANGES, MANIFEST, Manifest, PROOF, RECORDS, RUN};
 use crate::member::{Visitor, invalid, walk};
 
 /// The most bytes that an archive may unpack to.
@@ -48,7 +48,8 @@ pub struct ArchiveReport {
 
 /// Verifies the archive in `reader`: each member has the hash in the manifest, the records are a chain that ends at the head
 /// in the manifest, diffs and contents have the hashes in the records, and with `key` that a checkpoint covers the head.
-/// `expected` is the hash in the archive's name, which also covers the bytes between the members.
+/// The checkpoint has to be signed by `key`, or by a later key to which the archive's statements about changes of the key lead
+/// from it. `expected` is the hash in the archive's name, which also covers the bytes between the members.
 ///
 /// # Errors
 ///
@@ -71,6 +72,8 @@ pub fn verify(
 
 struct Check<'a> {
     key: Option<&'a VerifierKey>,
+    /// The statements about changes of the key.
+    key_changes: Vec<String>,
     manifest: Option<Manifest>,
     /// The hash of each diff, by the ID of its artifact.
     diffs: HashMap<String, Sha256>,
@@ -89,6 +92,7 @@ impl Visitor for Check<'_> {
         let manifest = self.manifest.clone().ok_or_else(|| invalid(MANIFEST, "it is missing"))?;
         match name {
             RUN => check_run(&manifest, content),
+            KEY_CHANGES => self.read_key_changes(content),
             PROOF => self.check_proof(&manifest, content),
             RECORDS => self.check_records(&manifest, content),
             APPROVALS => each_line(APPROVALS, content, |text| {
@@ -102,7 +106,26 @@ impl Visitor for Check<'_> {
 
 impl<'a> Check<'a> {
     fn new(key: Option<&'a VerifierKey>) -> Self {
-        Self { key, manifest: None, diffs: HashMap::new(), data_files: 0, files: 0, tree_size: None }
+        Self {
+            key,
+            key_changes: Vec::new(),
+            manifest: None,
+            diffs: HashMap::new(),
+            data_files: 0,
+            files: 0,
+            tree_size: None,
+        }
+    }
+
+    fn read_key_changes(&mut self, content: &mut dyn Read) -> Result<(), ArchiveError> {
+        let mut statements = CheckpointReader::new(BufReader::new(content), "");
+        loop {
+            match statements.next_entry().map_err(|error| invalid(KEY_CHANGES, &error))? {
+                LogEntry::Note(statement) => self.key_changes.push(statement),
+                LogEntry::Partial => return Err(invalid(KEY_CHANGES, "it ends within a statement")),
+                LogEntry::End => return Ok(()),
+            }
+        }
     }
 
     fn check_proof(&mut self, manifest: &Manifest, content: &mut dyn Read) -> Result<(), ArchiveError> {
@@ -114,7 +137,10 @@ impl<'a> Check<'a> {
             return Err(invalid(PROOF, "it is not about the last record of the archive"));
         }
         if let Some(key) = self.key {
-            let verified = proof.verify(&manifest.run_id, manifest.head_seq, key);
+            let statements = self.key_changes.iter().map(String::as_str);
+            let keys = KeyHistory::follow(key.clone(), statements).map_err(|error| not_by(KEY_CHANGES, &error))?;
+            let signed = keys.verify_without_consistency(&proof.checkpoint).map_err(|error| not_by(PROOF, &error))?;
+            let verified = proof.verify(&manifest.run_id, manifest.head_seq, keys.key_at(signed.size));
             self.tree_size = Some(verified.map_err(|error| invalid(PROOF, &error))?.size);
         }
         Ok(())
@@ -171,6 +197,12 @@ impl<'a> Check<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns the error for a checkpoint that the given key does not confirm.
+fn not_by(member: &str, error: &KeyChangeError) -> ArchiveError {
+    let hint = "verify the archive with the key that was in force when it was written, or with an earlier one";
+    invalid(member, &format!("{error}; {hint}"))
 }
 
 fn check_run(manifest: &Manifest, content: &mut dyn Read) -> Result<(), ArchiveError> {

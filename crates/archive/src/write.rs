@@ -11,7 +11,7 @@ use tar::{Builder, EntryType, Header};
 use zstd::Encoder;
 
 use crate::hashing::Hashing;
-use crate::manifest::{APPROVALS, DATA, FILES, FORMAT, MANIFEST, Manifest, Member, PROOF, RECORDS, RUN};
+use crate::manifest::{APPROVALS, DATA, FILES, FORMAT, KEY_CHANGES, MANIFEST, Manifest, Member, PROOF, RECORDS, RUN};
 
 /// The compression level of zstd: its default.
 const LEVEL: i32 = 3;
@@ -71,6 +71,15 @@ impl<'a> ArchiveWriter<'a> {
     /// If no temporary file can be created, as for the other members.
     pub fn run(&self) -> io::Result<Part> {
         self.part(RUN, false)
+    }
+
+    /// Begins the statements about changes of the key, each followed by an empty line. Left out if there are none.
+    ///
+    /// # Errors
+    ///
+    /// If no temporary file can be created.
+    pub fn key_changes(&self) -> io::Result<Part> {
+        self.part(KEY_CHANGES, false)
     }
 
     /// Begins the proof as JSON.

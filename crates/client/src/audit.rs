@@ -96,6 +96,33 @@ impl Client {
         request.query(&[("waitSeconds", Some(wait_seconds.to_string()))]).answer(self).await
     }
 
+    /// Returns the newest signed checkpoint, as a signed note.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    pub async fn checkpoint(&self) -> Result<String, Error> {
+        self.request(Method::GET, ["v1", "checkpoint"])?.text(self).await
+    }
+
+    /// Returns the public key of the checkpoints, as a verifier key.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    pub async fn checkpoint_key(&self) -> Result<String, Error> {
+        self.request(Method::GET, ["v1", "checkpoint", "key"])?.text(self).await
+    }
+
+    /// Returns the statements about changes of that key in their order: signed notes, each followed by an empty line.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    pub async fn checkpoint_key_changes(&self) -> Result<String, Error> {
+        self.request(Method::GET, ["v1", "checkpoint", "key", "changes"])?.text(self).await
+    }
+
     /// Returns the diff of a mutation.
     ///
     /// # Errors

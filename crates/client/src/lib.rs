@@ -30,7 +30,7 @@
 //!
 //! Where no answer arrives, and for the statuses 429 and 503, a request is repeated as [`RetryPolicy`] says, after the time
 //! that the service asks for. A repetition is the same call: the client gives each tool call, event and creation its ID once,
-//! so that a change is made once. Decisions of approvals and creations of operators have no such ID; they are repeated only
+//! so that a change is made once. Decisions of approvals and creations of operators and of their tokens have no such ID; they are repeated only
 //! where the service cannot have executed them. Other refusals are never repeated.
 //!
 //! # Limits
@@ -53,23 +53,26 @@ mod server_sent_events;
 mod tests;
 mod tools;
 mod transport;
+mod webhooks;
 
 pub use approvals::{ApprovalFilter, Decision, DecisionResult};
 pub use audit::{AuditFilter, Verification};
 pub use events::{AppendedEvent, Command, NewEvent, UploadedArtifact};
 pub use files::{ByteRange, Download, Precondition, StoredFile, body_of};
 pub use follow::FollowedRecord;
-pub use operators::{CreatedOperator, NewOperator};
+pub use operators::{CreatedOperator, NewOperator, NewOperatorToken};
 pub use problem::{Error, Problem};
 pub use request::Page;
 pub use retry::RetryPolicy;
 pub use runs::{CreatedRun, IssuedToken, MountRequest, NewRun, NewToken, RunView};
 pub use tools::{Batch, BatchAnswer, BatchCall, BatchResult, TextAnswer};
 pub use transport::Client;
+pub use webhooks::{Webhook, WebhookState};
 
 pub use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, Code, EventKind, LogicalPath, Operator, OperatorName, Outcome,
-    Permission, PolicyOverrides, Record, Run, RunId, RunState, Scope, Sha256, Source, TokenId, ToolCallId, Verdict,
+    Approval, ApprovalId, ApprovalState, ArtifactId, Code, DeliveryState, EventKind, LogicalPath, Operator,
+    OperatorName, Outcome, Permission, PolicyOverrides, Record, Run, RunId, RunState, Scope, Sha256, Source, TokenId,
+    ToolCallId, Verdict, WebhookDelivery, WebhookEvent,
 };
 /// The body of an upload; [`body_of`] makes one from a reader.
 pub use reqwest::Body;

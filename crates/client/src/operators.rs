@@ -22,6 +22,18 @@ pub struct NewOperator {
     pub expires_at: Option<String>,
 }
 
+/// A request for another token of an operator.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewOperatorToken {
+    /// Seconds for which the present token stays valid. Default: 3600.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overlap_seconds: Option<u64>,
+    /// Expiry time of the new token, RFC 3339. Default: that of the present one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+}
+
 /// An operator with its token, which the service shows only once.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct CreatedOperator {
@@ -53,6 +65,20 @@ impl Client {
     /// Lists operators, revoked ones included.
     pub fn operators(&self) -> impl Stream<Item = Result<Operator, Error>> + use<> {
         self.pages(vec!["v1".to_owned(), "operators".to_owned()], Vec::new())
+    }
+
+    /// Gives an operator of the database another token. The present one stays valid for a while.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    pub async fn rotate_operator_token(
+        &self,
+        name: &OperatorName,
+        new: &NewOperatorToken,
+    ) -> Result<CreatedOperator, Error> {
+        let request = self.request(Method::POST, ["v1", "operators", name.as_str(), "tokens"])?;
+        request.json(new).repeat(Repeat::IfNotExecuted).answer(self).await
     }
 
     /// Revokes an operator.

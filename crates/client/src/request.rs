@@ -40,6 +40,8 @@ pub(crate) enum Repeat {
 pub(crate) struct Request {
     builder: RequestBuilder,
     repeat: Repeat,
+    /// Whether status 202 is an answer, not a call that waits for its approval.
+    accepts_pending: bool,
 }
 
 impl Request {
@@ -78,6 +80,11 @@ impl Request {
         self.builder.send().await.map_err(Error::Transport)
     }
 
+    /// Takes status 202 for the answer.
+    pub(crate) fn accept_pending(self) -> Self {
+        Self { accepts_pending: true, ..self }
+    }
+
     pub(crate) fn repeat(self, repeat: Repeat) -> Self {
         Self { repeat, ..self }
     }
@@ -90,7 +97,7 @@ impl Request {
             // A streamed body cannot be sent twice.
             builder = current.try_clone();
             let error = match current.send().await {
-                Ok(response) if is_success(&response) => return Ok(response),
+                Ok(response) if is_success(&response, self.accepts_pending) => return Ok(response),
                 Ok(response) => refusal(response).await,
                 Err(error) => Error::Transport(error),
             };
@@ -133,7 +140,7 @@ impl Client {
         if let Some(authorization) = &self.authorization {
             builder = builder.header(header::AUTHORIZATION, authorization.clone());
         }
-        Ok(Request { builder, repeat: Repeat::Always })
+        Ok(Request { builder, repeat: Repeat::Always, accepts_pending: false })
     }
 
     fn url<'a>(&self, segments: impl IntoIterator<Item = &'a str>) -> Result<Url, Error> {
@@ -195,9 +202,9 @@ impl Error {
     }
 }
 
-/// Whether the response has what was asked for. Status 202 is a call that waits for its approval.
-fn is_success(response: &Response) -> bool {
-    response.status().is_success() && response.status() != StatusCode::ACCEPTED
+/// Whether the response has what was asked for. Status 202 is a call that waits for its approval, unless `accepts_pending`.
+fn is_success(response: &Response, accepts_pending: bool) -> bool {
+    response.status().is_success() && (accepts_pending || response.status() != StatusCode::ACCEPTED)
 }
 
 /// Reads a response that is no success.

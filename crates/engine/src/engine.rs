@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use ledger::{Appended, ApprovalFilter, Entry, Ledger, RequiredToken, StorageTotals};
 use model::{ApprovalState, Draft, Permission, Profiles, Sha256};
+use parking_lot::RwLock;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -48,7 +49,7 @@ pub struct Parts {
     /// Every run's files.
     pub workspaces: Arc<Workspaces>,
     /// The policy profiles that runs may name.
-    pub profiles: Profiles,
+    pub profiles: RwLock<Profiles>,
     /// Every limit.
     pub limits: Limits,
     /// Runs and bytes that all runs hold together.
@@ -150,7 +151,7 @@ impl Engine {
             fsync_worker: FsyncWorker::start(Arc::clone(&ledger)),
             ledger,
             workspaces,
-            profiles,
+            profiles: RwLock::new(profiles),
             node: NodeQuota::new(&limits, held),
             runs: OpenRuns::new(limits.max_live_runs),
             imports: ImportRegistry::default(),

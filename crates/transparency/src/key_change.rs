@@ -79,6 +79,17 @@ pub enum KeyChangeError {
         /// The size above which the key in force had to sign.
         from: u64,
     },
+    /// A checkpoint is signed by a key that was replaced before the trusted one.
+    #[error(
+        "the checkpoint over {size} leaves is signed by {key}, for which the trusted key does not vouch, since it came \
+        later: verify it with that key, or with one before it"
+    )]
+    Earlier {
+        /// The size of the checkpoint's tree.
+        size: u64,
+        /// The key that signed it.
+        key: String,
+    },
     /// A checkpoint and a statement over the same number of leaves have different roots.
     #[error("the checkpoint and the statement over {size} leaves have different roots: the log has forked")]
     OtherRoot {
@@ -260,6 +271,22 @@ impl KeyHistory {
         let same_size = self.changes.iter().find(|change| change.checkpoint.size == size);
         if same_size.is_some_and(|change| change.checkpoint.root != checkpoint.root) {
             return Err(KeyChangeError::OtherRoot { size });
+        }
+        Ok(checkpoint)
+    }
+
+    /// Verifies a checkpoint as [`verify`](Self::verify) does, where no consistency proof follows. So a checkpoint from before
+    /// the trusted key was in force is accepted only if this key has signed a statement over the same tree.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyChangeError`] if the note is not accepted, or the trusted key does not vouch for it.
+    pub fn verify_without_consistency(&self, note: &str) -> Result<Checkpoint, KeyChangeError> {
+        let checkpoint = self.verify(note)?;
+        let size = checkpoint.size;
+        let since = self.changes.iter().find(|change| change.new == self.trusted);
+        if since.is_some_and(|change| size < change.checkpoint.size) {
+            return Err(KeyChangeError::Earlier { size, key: self.key_at(size).to_text() });
         }
         Ok(checkpoint)
     }

@@ -13,7 +13,7 @@ mod replay;
 mod restore;
 mod verify;
 
-pub use archive::archive;
+pub use archive::{ArchivesFound, archive};
 pub use backup::backup;
 pub use key::key;
 pub use operator::operator;

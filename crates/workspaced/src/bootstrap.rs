@@ -8,29 +8,26 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::admission::idempotency::DerivationKey;
-use engine::admission::operators::{AUDIT, OPERATOR, OperatorIdentity};
 use engine::admission::tokens::{TokenSettings, Tokens};
 use engine::{Engine, reconcile};
 use ledger::{Ledger, LedgerError};
-use model::{OperatorName, Scope};
 use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use workspace::{ConfineGit, Workspaces};
 
 use crate::archives::{ArchiveStore, Archiver};
 use crate::bootstrap::error::StartError;
 use crate::config::http_limits::HttpLimits;
-use crate::config::{Config, ConfigError, Secret, TlsFiles};
+use crate::config::{Config, ConfigError, TlsFiles};
 use crate::data_dir::{Continuity, DataDirLock, DiskProbe, leftovers, token_key};
 use crate::http::MetricsRoute;
 use crate::http::serve::tls::Certificate;
 use crate::sandbox::Confinement;
 use crate::service::Service;
 use crate::webhooks::Webhooks;
-use crate::{http, maintenance, signer, telemetry};
+use crate::{http, maintenance, reload, signer, telemetry};
 
 /// Minimum time that background work gets to finish at shutdown, even if draining requests used up the drain timeout.
 const MIN_WORK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -60,6 +57,7 @@ pub async fn serve(
     let (service, first_token) = open_service(&config, &lock, confinement.git()).await?;
     let shutting_down = service.shutdown.clone();
     let certificate = config.tls.clone().map(|files| start_tls(files, &shutting_down)).transpose()?;
+    tokio::spawn(reload::run(config.sources.clone(), service.clone(), hangups()?, shutting_down.clone()));
     let (listener, address) = listen("listen", config.listen)?;
     let metrics = config.metrics_listen.map(|address| listen("metrics-listen", address)).transpose()?;
     let metrics_route = if metrics.is_some() { MetricsRoute::Separate } else { MetricsRoute::Included };
@@ -106,9 +104,13 @@ fn listen(name: &str, address: SocketAddr) -> Result<(TcpListener, SocketAddr), 
 /// Reads the certificate, and reads it again when it is replaced.
 fn start_tls(files: TlsFiles, shutdown: &CancellationToken) -> Result<Arc<Certificate>, StartError> {
     let certificate = Arc::new(Certificate::load(files)?);
-    let hangups = signal(SignalKind::hangup()).map_err(|error| StartError::failed("signals", &error))?;
-    tokio::spawn(Arc::clone(&certificate).keep_current(hangups, shutdown.clone()));
+    tokio::spawn(Arc::clone(&certificate).keep_current(hangups()?, shutdown.clone()));
     Ok(certificate)
+}
+
+/// Returns a listener to SIGHUP, which does not end the process from then on.
+fn hangups() -> Result<Signal, StartError> {
+    signal(SignalKind::hangup()).map_err(|error| StartError::failed("signals", &error))
 }
 
 /// Serves the metrics on a listener of their own, if there is one, until the service shuts down. Its connections are not
@@ -118,26 +120,6 @@ async fn serve_metrics(listener: Option<(TcpListener, SocketAddr)>, service: &Se
     tracing::info!(%address, "metrics are served on a listener of their own");
     let limits = HttpLimits { max_connections: MAX_METRICS_CONNECTIONS, ..limits.clone() };
     http::serve::serve(listener, http::metrics_router(service.clone()), &limits, None, service.shutdown.clone()).await;
-}
-
-fn token_settings(config: &Config, derivation_key: DerivationKey) -> TokenSettings {
-    let mut operators = config.operators.clone();
-    let second = [
-        (config.operator_token.as_ref(), OPERATOR, Scope::Orchestrate),
-        (config.audit_token.as_ref(), AUDIT, Scope::Audit),
-    ];
-    for (secret, name, scope) in second {
-        let name = OperatorName::parse(name).ok();
-        let second = secret.and_then(Secret::second_sha256).zip(name);
-        operators.extend(second.map(|(hash, name)| OperatorIdentity::configured(name, [scope], hash)));
-    }
-    TokenSettings {
-        operator: config.operator_token.as_ref().map(Secret::sha256),
-        audit: config.audit_token.as_ref().map(Secret::sha256),
-        operators,
-        failures_per_minute: config.http_limits.auth_failures_per_minute,
-        derivation_key,
-    }
 }
 
 /// Opens everything that calls need, and completes what an earlier process left unfinished.
@@ -152,7 +134,9 @@ async fn open_service(
     // Before anything that a webhook is notified of.
     let webhooks = Webhooks::open(&config.webhooks, ledger.as_ref()).await?;
     let derivation_key = token_key::load_or_create(&config.data_dir)?;
-    let (tokens, first_token) = Tokens::load(token_settings(config, derivation_key), ledger.as_ref()).await?;
+    let failures_per_minute = config.http_limits.auth_failures_per_minute;
+    let settings = TokenSettings { configured: config.tokens.clone(), failures_per_minute, derivation_key };
+    let (tokens, first_token) = Tokens::load(settings, ledger.as_ref()).await?;
     let checkpoints = signer::start(&config.checkpoints, Arc::clone(&ledger), lock.note()).await?;
     let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
     let (allowed_hosts, credentials) = (config.git_allow_hosts.clone(), config.git_credentials.clone());

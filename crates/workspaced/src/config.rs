@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use axum::http::HeaderValue;
-use engine::admission::operators::OperatorIdentity;
+use engine::admission::tokens::ConfiguredTokens;
 use engine::limits::Limits;
 use model::Profiles;
 use workspace::GitCredential;
@@ -41,6 +41,7 @@ pub use self::cli::{Args, Command, OpenApiArgs, OpenApiVersion, ServeArgs};
 pub use self::error::ConfigError;
 pub use self::keys::{KeyArgs, KeyConfig};
 pub use self::offline::{Accept, RepairArgs, RepairConfig, ReplayArgs, ReplayConfig, VerifyArgs, VerifyConfig};
+pub(crate) use self::operators::reload::Sources;
 pub use self::operators::{OperatorAction, OperatorArgs, OperatorConfig};
 pub use self::settings::{LogFormat, SandboxMode};
 
@@ -48,7 +49,7 @@ pub(crate) use self::archive::{ArchiveConfig, ArchiveTarget};
 pub(crate) use self::checkpoints::CheckpointConfig;
 pub(crate) use self::database_url::DatabaseUrl;
 use self::http_limits::HttpLimits;
-pub(crate) use self::secret::Secret;
+use self::operators::reload::Loaded;
 use self::settings::Settings;
 pub(crate) use self::transport::{OtlpConfig, TlsFiles};
 pub(crate) use self::webhooks::WebhookConfig;
@@ -75,9 +76,9 @@ pub struct Config {
     /// Origins of web pages whose scripts may call the service.
     pub(crate) cors_origins: Vec<HeaderValue>,
     pub(crate) profiles: Profiles,
-    pub(crate) operator_token: Option<Secret>,
-    pub(crate) audit_token: Option<Secret>,
-    pub(crate) operators: Vec<OperatorIdentity>,
+    pub(crate) tokens: ConfiguredTokens,
+    /// What is read again while the service runs.
+    pub(crate) sources: Sources,
     pub(crate) protect_metrics: bool,
     /// Free bytes of the data folder's disk below which the service warns.
     pub(crate) disk_reserve_bytes: u64,
@@ -104,15 +105,15 @@ pub(crate) struct ExternalPaths {
 }
 
 impl Config {
-    fn check(settings: Settings, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+    /// Checks the settings, of which those of `file` are a part.
+    fn check(
+        mut settings: Settings,
+        file: Option<PathBuf>,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
         let data_dir = settings.data_dir();
-        let operator_token = Secret::from_env("WORKSPACED_OPERATOR_TOKEN", env)?;
-        let audit_token = Secret::from_env("WORKSPACED_AUDIT_TOKEN", env)?;
-        if let (Some(operator), Some(audit)) = (&operator_token, &audit_token)
-            && (operator.has(audit.sha256()) || audit.second_sha256().is_some_and(|second| operator.has(second)))
-        {
-            return Err(ConfigError("WORKSPACED_OPERATOR_TOKEN and WORKSPACED_AUDIT_TOKEN must differ".to_owned()));
-        }
+        let sources = Sources::find(file, settings.profiles.take(), env)?;
+        let Loaded { tokens, profiles } = sources.load(settings.operator.take().unwrap_or_default())?;
         let http_limits = limits::http_limits(&settings)?;
         let database_url = DatabaseUrl::check(&settings, &data_dir)?;
         Ok(Self {
@@ -138,12 +139,11 @@ impl Config {
             git_credentials: git_credentials::check(settings.git_credential.unwrap_or_default(), env)?,
             webhooks: webhooks::check(settings.webhook.unwrap_or_default(), env)?,
             cors_origins: cors::origins(settings.cors_origins.unwrap_or_default())?,
-            profiles: profiles(settings.profiles.as_deref())?,
-            operators: operators::check(settings.operator.unwrap_or_default(), &[&operator_token, &audit_token])?,
+            profiles,
+            tokens,
+            sources,
             protect_metrics: settings.protect_metrics.unwrap_or(false),
             disk_reserve_bytes: settings.disk_reserve_bytes.unwrap_or(1 << 30),
-            operator_token,
-            audit_token,
             log_format: settings.log_format.unwrap_or(LogFormat::Text),
             log: settings.log.unwrap_or_else(|| "info".to_owned()),
         })

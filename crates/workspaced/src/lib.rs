@@ -13,6 +13,7 @@ mod data_dir;
 mod http;
 mod http_client;
 mod maintenance;
+mod reload;
 mod sandbox;
 mod service;
 mod signer;
@@ -21,7 +22,7 @@ mod webhooks;
 
 use engine::CallError;
 
-pub use admin::{archive, backup, key, operator, repair, replay, restore, verify};
+pub use admin::{ArchivesFound, archive, backup, key, operator, repair, replay, restore, verify};
 pub use bootstrap::error::StartError;
 pub use bootstrap::serve;
 pub use cli::run as run_client;

@@ -7,8 +7,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use workspaced::StartError;
 use workspaced::config::{Args, Command};
+use workspaced::{ArchivesFound, StartError};
 
 /// Every call makes many small allocations that other threads free, which mimalloc does well.
 #[global_allocator]
@@ -57,9 +57,11 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
         Command::Repair(args) => Ok(success_if(block_on(workspaced::repair(args.check()?))??)),
         Command::Backup(args) => Ok(success_if(block_on(workspaced::backup(args.check()?))??)),
         Command::Restore(args) => Ok(success_if(block_on(workspaced::restore(args.check()?))??)),
-        // Exit code 1 means an invalid archive; 2, that the archives could not be verified.
+        // Exit code 1 means an invalid archive; 2, that the archives could not be verified; 3, that no checkpoint was.
         Command::Archive(args) => Ok(match block_on(workspaced::archive(args.check()?))? {
-            Ok(is_valid) => success_if(is_valid),
+            Ok(ArchivesFound::Valid) => ExitCode::SUCCESS,
+            Ok(ArchivesFound::Invalid) => ExitCode::FAILURE,
+            Ok(ArchivesFound::WithoutCheckpoint) => ExitCode::from(3),
             Err(error) => fail(&error.to_string(), 2),
         }),
         Command::Key(args) => {

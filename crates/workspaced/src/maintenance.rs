@@ -11,6 +11,7 @@ use engine::{CallError, clock, reconcile};
 use self::gauges::CheckpointLag;
 use crate::service::Service;
 use crate::telemetry;
+use crate::webhooks;
 
 /// Interval of the loop.
 const TICK: Duration = Duration::from_secs(1);
@@ -49,6 +50,11 @@ pub(crate) async fn run(service: Service) {
             service.rate_limiter.tidy();
             service.tokens.tidy();
             reconcile::reconcile_dirty_runs(&service).await;
+        }
+        if ticks.is_multiple_of(EXPIRY_TICKS)
+            && let Err(error) = webhooks::bounds::enforce(&service).await
+        {
+            tracing::warn!(error = &error as &dyn Error, "failed to bound the messages that wait for webhooks");
         }
         if ticks.is_multiple_of(EXPIRY_TICKS)
             && let Err(error) = close_expired(&service).await

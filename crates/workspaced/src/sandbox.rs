@@ -216,11 +216,15 @@ impl AllowedPaths {
                 folder
             }));
         }
-        for file in config.tls.iter().flat_map(TlsFiles::all) {
+        let is_in_root =
+            |file: &&Path| file.parent().is_some_and(|folder| folder.has_root() && folder.parent().is_none());
+        let (alone, in_folders): (Vec<_>, Vec<_>) = config.sources.files().partition(is_in_root);
+        read.extend(alone.into_iter().map(Path::to_owned));
+        for file in config.tls.iter().flat_map(TlsFiles::all).map(PathBuf::as_path).chain(in_folders) {
             // The folders, since a renewal replaces the files; also that of the file that a link leads to.
             let real = file.canonicalize().ok();
             for mut folder in
-                [Some(file), real.as_ref()].into_iter().flatten().filter_map(|file| file.parent()).map(Path::to_owned)
+                [Some(file), real.as_deref()].into_iter().flatten().filter_map(|file| file.parent()).map(Path::to_owned)
             {
                 or_current_dir(&mut folder);
                 read.push(folder);

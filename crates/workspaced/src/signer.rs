@@ -280,6 +280,9 @@ impl Signer {
             let why = "checkpoints from before a change of the key are missing in the database";
             return Err(SignError::Contradiction(why.to_owned()));
         }
+        if let Some(why) = key_changes::contradiction(self.ledger.as_ref(), &keys).await? {
+            return Err(SignError::Contradiction(why));
+        }
         let file = self.complete_file(frontier.size(), &keys, &statements).await?;
         let position = latest.as_ref().map_or(0, |latest| latest.position);
         let newest = *self.ledger.newest_position().borrow();
@@ -336,8 +339,16 @@ impl Signer {
         statements: &[String],
     ) -> Result<CheckpointFile, SignError> {
         let (path, origin) = (self.path.clone(), self.key.verifier_key().name().to_owned());
-        let opened = tokio::task::spawn_blocking(move || CheckpointFile::open(&path, &origin)).await;
-        let (mut file, LogTail { last_note, partial_bytes }) = opened.map_err(io::Error::other)??;
+        let opened = tokio::task::spawn_blocking(move || {
+            let (file, tail) = CheckpointFile::open(&path, &origin)?;
+            Ok::<_, io::Error>((file, file::first_note(&path, &origin)?, tail))
+        });
+        let opened = opened.await;
+        let (mut file, first_note, LogTail { last_note, partial_bytes }) = opened.map_err(io::Error::other)??;
+        if first_note.is_some_and(|note| KeyChange::is_statement(&note) && statements.first() != Some(&note)) {
+            let why = "the first change of the key in the file is not in the database";
+            return Err(SignError::Contradiction(why.to_owned()));
+        }
         if partial_bytes > 0 {
             tracing::warn!(bytes = partial_bytes, "a partial entry at the end of the checkpoint file was cut off");
         }

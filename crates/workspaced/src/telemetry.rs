@@ -107,6 +107,9 @@ fn start_at_zero() {
     for outcome in ["delivered", "retried", "failed", "gone"] {
         metrics::counter!("workspaced_webhook_deliveries_total", "outcome" => outcome).absolute(0);
     }
+    for reason in ["too_old", "too_many"] {
+        metrics::counter!("workspaced_webhook_dropped_total", "reason" => reason).absolute(0);
+    }
     for gauge in
         ["workspaced_connections", "workspaced_streams", "workspaced_lost_folders", "workspaced_webhook_pending"]
     {
@@ -127,6 +130,7 @@ fn describe() {
     metrics::describe_counter!("workspaced_reads_cancelled_total", "Reads cancelled before their end, by tool.");
     metrics::describe_counter!("workspaced_runs_broken_total", "Failures to open a run with missing or damaged data.");
     metrics::describe_counter!("workspaced_webhook_deliveries_total", "Attempts to deliver a message, by outcome.");
+    metrics::describe_counter!("workspaced_webhook_dropped_total", "Messages given up as too old or too many.");
     metrics::describe_gauge!("workspaced_webhook_pending", "Messages that no receiver has accepted yet.");
     metrics::describe_gauge!("workspaced_live_runs", "Open runs.");
     metrics::describe_gauge!("workspaced_imports", "Imports in progress.");
@@ -134,6 +138,7 @@ fn describe() {
 }
 
 fn describe_stores() {
+    metrics::describe_gauge!("workspaced_tls_certificate_expires_timestamp_seconds", "Expiry of the certificate.");
     metrics::describe_counter!("workspaced_refusals_total", "Recorded refusals by code.");
     metrics::describe_counter!("workspaced_rule_refusals_total", "Recorded refusals by the policy rule that decided.");
     metrics::describe_gauge!("workspaced_runs", "Runs by state.");
@@ -209,6 +214,19 @@ pub(crate) fn connection_refused() {
 /// Counts an attempt to deliver a message to a webhook.
 pub(crate) fn webhook_attempted(outcome: &'static str) {
     metrics::counter!("workspaced_webhook_deliveries_total", "outcome" => outcome).increment(1);
+}
+
+/// Counts messages to a webhook that are given up without an answer of its receiver.
+pub(crate) fn webhook_dropped(reason: &'static str, count: u64) {
+    metrics::counter!("workspaced_webhook_dropped_total", "reason" => reason).increment(count);
+}
+
+/// Sets when the certificate expires, in seconds since 1970, if that is known.
+#[expect(clippy::cast_precision_loss, reason = "an error of one in 2^52 does not matter in a metric")]
+pub(crate) fn set_certificate_expiry(expires_at: Option<i64>) {
+    if let Some(expires_at) = expires_at {
+        metrics::gauge!("workspaced_tls_certificate_expires_timestamp_seconds").set(expires_at as f64);
+    }
 }
 
 /// Sets the number of messages that wait for delivery.

@@ -5,6 +5,7 @@
 //! sent at least once.
 
 mod attempt;
+pub(crate) mod bounds;
 mod retry;
 mod worker;
 

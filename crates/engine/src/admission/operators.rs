@@ -1,6 +1,6 @@
 //! Operators: people and programs that call the service under a name, each with a token and scopes of its own.
 //!
-//! Those of the configuration are fixed while the process runs. The others are stored in the ledger and can be revoked.
+//! Those of the configuration stay until it is read again. The others are stored in the ledger and can be revoked.
 
 pub mod manage;
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ledger::{Ledger, LedgerError, RequiredToken, TokenHolder};
 use model::{Code, OperatorName, OperatorToken, Refusal, Scope, Sha256};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use subtle::ConstantTimeEq as _;
 
 use crate::clock::latest;
@@ -54,7 +54,8 @@ pub enum LoadError {
 
 /// The operators that this process knows and that are not revoked.
 pub(crate) struct Operators {
-    fixed: Vec<Arc<OperatorIdentity>>,
+    /// Those of the configuration, of which the first is the built-in operator.
+    fixed: RwLock<Vec<Arc<OperatorIdentity>>>,
     stored: Mutex<HashMap<Sha256, Arc<OperatorIdentity>>>,
     /// Held while an operator is created or revoked.
     changes: tokio::sync::Mutex<()>,
@@ -109,7 +110,7 @@ impl OperatorIdentity {
         })
     }
 
-    /// Whether the token can be revoked or expire.
+    /// Whether the token can be revoked by a call or expire.
     pub(crate) fn may_end(&self) -> bool {
         self.is_stored
     }
@@ -139,7 +140,7 @@ impl Operators {
             }
         }
         let fixed = fixed.into_iter().map(Arc::new).collect();
-        Ok(Self { fixed, stored: Mutex::new(stored), changes: tokio::sync::Mutex::default() })
+        Ok(Self { fixed: RwLock::new(fixed), stored: Mutex::new(stored), changes: tokio::sync::Mutex::default() })
     }
 
     /// Returns the operator whose token has this hash, unless the token has expired.
@@ -147,14 +148,34 @@ impl Operators {
         let is_same = |operator: &&Arc<OperatorIdentity>| -> bool {
             operator.secret_sha256.as_bytes().ct_eq(hash.as_bytes()).into()
         };
-        let fixed = self.fixed.iter().find(is_same).map(Arc::clone);
+        let fixed = self.fixed.read().iter().find(is_same).map(Arc::clone);
         let found = fixed.or_else(|| self.stored.lock().get(hash).cloned());
         found.filter(|operator| !operator.has_expired())
     }
 
-    /// Returns the configured operator of that name.
-    fn fixed(&self, name: &OperatorName) -> Option<&Arc<OperatorIdentity>> {
-        self.fixed.iter().find(|operator| operator.name.is_same(name))
+    /// Returns whether an operator of that name is configured.
+    fn is_fixed(&self, name: &OperatorName) -> bool {
+        self.fixed.read().iter().any(|operator| operator.name.is_same(name))
+    }
+
+    /// Returns the hash of the built-in operator's first token.
+    pub(crate) fn built_in_sha256(&self) -> Sha256 {
+        self.fixed.read().first().map_or(Sha256::ZERO, |operator| operator.secret_sha256)
+    }
+
+    /// Replaces the operators of the configuration.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the ledger has a valid operator with the name of one of them.
+    pub(crate) async fn reconfigure(&self, fixed: Vec<OperatorIdentity>) -> Result<(), LoadError> {
+        let _changing = self.changes.lock().await;
+        let is_stored = |name: &OperatorName| self.stored.lock().values().any(|stored| stored.name.is_same(name));
+        if let Some(taken) = fixed.iter().find(|operator| is_stored(&operator.name)) {
+            return Err(LoadError::DuplicateName(taken.name.clone()));
+        }
+        *self.fixed.write() = fixed.into_iter().map(Arc::new).collect();
+        Ok(())
     }
 
     /// Checks that an operator may still act.

@@ -47,14 +47,21 @@ pub enum Identity {
 }
 
 /// The tokens of the configuration, as hashes of their secrets.
-#[derive(Clone, Debug)]
-pub struct TokenSettings {
+#[derive(Clone, Debug, Default)]
+pub struct ConfiguredTokens {
     /// The operator token with the scope `orchestrate`; if missing, the first start generates one.
     pub operator: Option<Sha256>,
     /// The operator token with the scope `audit`.
     pub audit: Option<Sha256>,
     /// The other operators.
     pub operators: Vec<OperatorIdentity>,
+}
+
+/// The settings of authentication.
+#[derive(Clone, Debug)]
+pub struct TokenSettings {
+    /// The tokens of the configuration.
+    pub configured: ConfiguredTokens,
     /// Maximum requests per minute from one address without a valid token; 0 if there is no limit.
     pub failures_per_minute: u32,
     /// The secret from which tokens of keyed requests are derived.
@@ -105,6 +112,18 @@ pub struct IssuedToken {
     expires_at: Option<String>,
 }
 
+impl ConfiguredTokens {
+    /// Returns the operators, of which `operator` has the token `orchestrate`.
+    fn identities(self, orchestrate: Sha256) -> ledger::Result<Vec<OperatorIdentity>> {
+        let mut identities = vec![OperatorIdentity::built_in(OPERATOR, Scope::Orchestrate, orchestrate)?];
+        if let Some(audit) = self.audit {
+            identities.push(OperatorIdentity::built_in(AUDIT, Scope::Audit, audit)?);
+        }
+        identities.extend(self.operators);
+        Ok(identities)
+    }
+}
+
 impl Tokens {
     /// Loads the tokens. Without an operator token in the settings, the first start generates one; its secret is returned,
     /// to be printed once.
@@ -113,15 +132,11 @@ impl Tokens {
     ///
     /// Fails if the ledger fails, or if a stored operator has the name of a configured one.
     pub async fn load(settings: TokenSettings, ledger: &dyn Ledger) -> Result<(Self, Option<String>), LoadError> {
-        let (orchestrate, printed) = match settings.operator {
+        let (orchestrate, printed) = match settings.configured.operator {
             Some(hash) => (hash, None),
             None => load_or_generate(ledger).await?,
         };
-        let mut configured = vec![OperatorIdentity::built_in(OPERATOR, Scope::Orchestrate, orchestrate)?];
-        if let Some(audit) = settings.audit {
-            configured.push(OperatorIdentity::built_in(AUDIT, Scope::Audit, audit)?);
-        }
-        configured.extend(settings.operators);
+        let configured = settings.configured.identities(orchestrate)?;
         let tokens = Self {
             operators: Operators::load(configured, ledger).await?,
             cache: Mutex::new(LruCache::new(CACHED)),
@@ -132,6 +147,19 @@ impl Tokens {
             revocations: watch::Sender::new(0),
         };
         Ok((tokens, printed))
+    }
+
+    /// Replaces the tokens of the configuration. Without an operator token in `configured`, the present one stays. Afterwards
+    /// requests with a token that is not among them are refused and its streams end; a call in progress is completed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an operator of the database has the name of a configured one; nothing is replaced then.
+    pub async fn reconfigure(&self, configured: ConfiguredTokens) -> Result<(), LoadError> {
+        let orchestrate = configured.operator.unwrap_or_else(|| self.operators.built_in_sha256());
+        self.operators.reconfigure(configured.identities(orchestrate)?).await?;
+        self.announce_revocation();
+        Ok(())
     }
 
     /// Adds a token that is about to be stored, so that it is valid as soon as it is stored.

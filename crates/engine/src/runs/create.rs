@@ -277,7 +277,7 @@ impl Engine {
         };
         check_labels(request.labels.as_ref())?;
         let expires_at = request.ttl_seconds.map(check_ttl).transpose()?;
-        let rules = self.profiles.resolve(&request.policy.unwrap_or_default())?;
+        let rules = self.profiles.read().resolve(&request.policy.unwrap_or_default())?;
         let origin = self.origin(&request.source)?;
         let CheckedMounts { mounts, paths: mount_paths } =
             self.check_mounts(request.mounts.unwrap_or_default(), &rules)?;

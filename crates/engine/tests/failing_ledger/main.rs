@@ -20,7 +20,7 @@ mod tests {
     use engine::Engine;
     use engine::admission::idempotency::{DerivationKey, KeyedRequest};
     use engine::admission::operators::OperatorIdentity;
-    use engine::admission::tokens::{IssueTokenRequest, TokenSettings, Tokens};
+    use engine::admission::tokens::{ConfiguredTokens, IssueTokenRequest, TokenSettings, Tokens};
     use engine::engine::Caller;
     use engine::limits::Limits;
     use engine::runs::{Answer, CreateRunRequest};
@@ -66,9 +66,10 @@ mod tests {
             let url = format!("sqlite://{}", folder.path().join("workspaced.db").display());
             let ledger = Arc::new(FailingLedger::new(::ledger::open(&url).await.unwrap()));
             let settings = TokenSettings {
-                operator: Some(operator().secret_sha256),
-                audit: None,
-                operators: Vec::new(),
+                configured: ConfiguredTokens {
+                    operator: Some(operator().secret_sha256),
+                    ..ConfiguredTokens::default()
+                },
                 failures_per_minute: 0,
                 derivation_key: DerivationKey::new([0; 32]),
             };

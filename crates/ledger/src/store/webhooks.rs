@@ -12,6 +12,11 @@ use crate::{Ledger as _, LedgerError, Page, PageSize, RecordFilter, Result, rows
 
 /// Pending deliveries of a webhook from which on refused calls wait in the audit.
 const MAX_PENDING: i64 = 10_000;
+/// Pending deliveries of a webhook, and bytes of their messages, beyond which the newest are given up.
+const MAX_WAITING: i64 = 20_000;
+const MAX_WAITING_BYTES: i64 = 64 << 20;
+const TOO_OLD: &str = "no attempt has succeeded within 3 days";
+const TOO_MANY: &str = "not sent: too many messages wait for this receiver";
 /// Refused calls of which one transaction makes deliveries.
 const REFUSED_PER_QUERY: u32 = 500;
 /// Deliveries of a webhook that are kept, besides pending ones.
@@ -27,6 +32,17 @@ const FORGET_OTHERS: &str = "DELETE FROM webhook WHERE name NOT IN (SELECT webho
 const PENDING: &str = "SELECT webhook, count(*) FROM webhook_delivery WHERE state = 'pending' GROUP BY webhook";
 const PENDING_OF: &str = "SELECT count(*) FROM (SELECT 1 FROM webhook_delivery WHERE state = 'pending' AND webhook = $1 \
     LIMIT 10000) AS pending";
+const WAITING: &str = "SELECT count(*), coalesce(sum(octet_length(body)), 0), \
+    coalesce(sum(CASE WHEN attempts > 0 AND created_at < $2 THEN 1 ELSE 0 END), 0) \
+    FROM webhook_delivery WHERE state = 'pending' AND webhook = $1";
+const GIVE_UP_OLD: &str = "UPDATE webhook_delivery SET state = 'failed', last_error = $3 \
+    WHERE state = 'pending' AND webhook = $1 AND attempts > 0 AND created_at < $2";
+/// Refused calls are the first to be given up, and then the newest events.
+const GIVE_UP_MANY: &str = "UPDATE webhook_delivery SET state = 'failed', last_error = $4 WHERE delivery_no IN (\
+    SELECT delivery_no FROM (SELECT delivery_no, row_number() OVER waiting AS number, \
+    sum(octet_length(body)) OVER waiting AS bytes FROM webhook_delivery WHERE state = 'pending' AND webhook = $1 \
+    WINDOW waiting AS (ORDER BY CASE WHEN event_type = 'call.refused' THEN 1 ELSE 0 END, delivery_no)) AS numbered \
+    WHERE number > $2 OR bytes > $3)";
 const DUE: &str = "SELECT delivery_no, message_id, body, attempts, next_attempt_at FROM webhook_delivery \
     WHERE state = 'pending' AND webhook = $1 AND next_attempt_at <= $2 ORDER BY next_attempt_at, delivery_no LIMIT $3";
 macro_rules! select_delivery {
@@ -88,6 +104,15 @@ pub struct DeliveryAttempt {
     pub next_attempt_at: String,
 }
 
+/// Deliveries that were given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GivenUp {
+    /// Those that were attempted for too long.
+    pub too_old: u64,
+    /// Those that were more than may wait.
+    pub too_many: u64,
+}
+
 /// The part of the ledger that has the messages to webhooks. Messages of records are stored with them: see
 /// [`Ledger::append`](crate::Ledger::append). Every method is one transaction.
 #[async_trait]
@@ -116,6 +141,9 @@ pub trait WebhookLog: Send + Sync {
     async fn redeliver(&self, webhook: &str, message_id: &str, now: &str) -> Result<Option<WebhookDelivery>>;
     /// Counts the pending deliveries of each webhook that has any.
     async fn pending_deliveries(&self) -> Result<Vec<(String, u64)>>;
+    /// Gives up pending deliveries of a webhook: those that were attempted and created before `before`, and then what is beyond
+    /// 20,000 deliveries or 64 MiB of messages, refused calls first and the newest first. They stay in the list as failed ones.
+    async fn give_up_deliveries(&self, webhook: &str, before: &str) -> Result<GivenUp>;
     /// Deletes the deliveries that were created before `before`, and the oldest ones where a webhook has more than 10,000.
     /// Pending ones are kept if their webhook is configured.
     async fn prune_deliveries(&self, before: &str) -> Result<()>;
@@ -225,6 +253,23 @@ impl<B: Backend> WebhookLog for Store<B> {
 
     async fn pending_deliveries(&self) -> Result<Vec<(String, u64)>> {
         self.0.fetch(PENDING, Vec::new(), |row| Ok((row.text(0)?, to_count(row.int(1)?)))).await
+    }
+
+    async fn give_up_deliveries(&self, webhook: &str, before: &str) -> Result<GivenUp> {
+        let read = |row: &dyn RowReader| Ok((row.int(0)?, row.int(1)?, row.int(2)?));
+        // A query first: it needs no turn of the writer.
+        let found = self.one(WAITING, vec![webhook.into(), before.into()], read).await?;
+        let (waiting, bytes, old) = found.unwrap_or_default();
+        let mut given_up = GivenUp::default();
+        if old > 0 {
+            let params = [webhook.into(), before.into(), TOO_OLD.into()];
+            given_up.too_old = self.0.transact(None, vec![Statement::new(GIVE_UP_OLD, params)]).await?;
+        }
+        if waiting > MAX_WAITING || bytes > MAX_WAITING_BYTES {
+            let params = [webhook.into(), MAX_WAITING.into(), MAX_WAITING_BYTES.into(), TOO_MANY.into()];
+            given_up.too_many = self.0.transact(None, vec![Statement::new(GIVE_UP_MANY, params)]).await?;
+        }
+        Ok(given_up)
     }
 
     async fn prune_deliveries(&self, before: &str) -> Result<()> {

@@ -40,7 +40,7 @@ named_enum! {
         Pending = "pending",
         /// The receiver has accepted the message.
         Delivered = "delivered",
-        /// The receiver has not accepted the message within about 24 hours.
+        /// The receiver has not accepted the message within about 24 hours, or too many messages waited for it.
         Failed = "failed",
     }
 }

@@ -59,6 +59,21 @@ fn each_key_signs_the_checkpoints_of_its_range_regardless_of_the_trusted_one() {
 }
 
 #[test]
+fn without_a_consistency_proof_a_later_key_does_not_vouch_for_an_earlier_one() {
+    let statements = [change(1, 2, 7), change(2, 3, 9)];
+    let alone = |trusted: u8, signed_by: u8, size: u64| {
+        let note = signer(signed_by).sign(size, root(size));
+        follow(trusted, &statements).unwrap().verify_without_consistency(&note).map(|signed| signed.size)
+    };
+    for (trusted, signed_by, size) in [(1, 1, 5), (1, 2, 8), (1, 3, 10), (2, 3, 10), (3, 3, 10)] {
+        assert_eq!(alone(trusted, signed_by, size), Ok(size));
+    }
+    assert_eq!((alone(2, 1, 7), alone(3, 2, 9)), (Ok(7), Ok(9)), "the trusted key has signed this tree");
+    let earlier = |seed: u8, size: u64| Err(KeyChangeError::Earlier { size, key: key(seed) });
+    assert_eq!((alone(2, 1, 6), alone(3, 1, 7), alone(3, 2, 8)), (earlier(1, 6), earlier(1, 7), earlier(2, 8)));
+}
+
+#[test]
 fn a_checkpoint_by_a_key_that_is_not_in_force_is_refused() {
     let history = follow(1, &[change(1, 2, 7)]).unwrap();
     let refused = |seed: u8, size: u64| history.verify(&signer(seed).sign(size, root(size))).unwrap_err();

@@ -20,12 +20,23 @@ use crate::archives::{ArchiveStore, StoreError};
 use crate::bootstrap::error::StartError;
 use crate::config::{ArchiveAction, ArchiveCommandConfig, ConfigError};
 
-/// Lists, verifies or unpacks archives. Prints the result on standard output. Returns whether everything is valid.
+/// What `archive` has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ArchivesFound {
+    /// Everything that was asked for is valid.
+    Valid,
+    /// Everything is valid, but the checkpoints were not verified, since no key was given.
+    WithoutCheckpoint,
+    /// An archive is invalid.
+    Invalid,
+}
+
+/// Lists, verifies or unpacks archives. Prints the result on standard output.
 ///
 /// # Errors
 ///
 /// If the store or the folder cannot be used, or has no archive of the run.
-pub async fn archive(config: ArchiveCommandConfig) -> Result<bool, StartError> {
+pub async fn archive(config: ArchiveCommandConfig) -> Result<ArchivesFound, StartError> {
     // New files are for this user alone: they are what agents have read and written.
     rustix::process::umask(Mode::from_raw_mode(0o077));
     let store = ArchiveStore::open(&config.from).map_err(failed)?;
@@ -37,7 +48,7 @@ pub async fn archive(config: ArchiveCommandConfig) -> Result<bool, StartError> {
                 print(&format!("{}: {bytes} bytes, {}", name.run_id, store.uri(name)));
             }
             print(&format!("{} archives", archives.len()));
-            Ok(true)
+            Ok(ArchivesFound::Valid)
         }
         ArchiveAction::Verify(run) => {
             let mut invalid = 0;
@@ -46,7 +57,7 @@ pub async fn archive(config: ArchiveCommandConfig) -> Result<bool, StartError> {
                 invalid += u32::from(verify_one(&store, name, key).await?.is_none());
             }
             print(&format!("{} archives, {invalid} invalid", chosen.len()));
-            Ok(invalid == 0)
+            Ok(if invalid == 0 { valid(key) } else { ArchivesFound::Invalid })
         }
         ArchiveAction::Read(run, to) => {
             let names = chosen(archives, Some(&run))?;
@@ -62,6 +73,11 @@ pub async fn archive(config: ArchiveCommandConfig) -> Result<bool, StartError> {
             read(&store, name, key, to.as_deref()).await
         }
     }
+}
+
+/// Returns the result for valid archives that were verified with `key`.
+fn valid(key: Option<&VerifierKey>) -> ArchivesFound {
+    if key.is_some() { ArchivesFound::Valid } else { ArchivesFound::WithoutCheckpoint }
 }
 
 /// Returns the archives of a run, or all.
@@ -121,12 +137,12 @@ async fn read(
     name: &ArchiveName,
     key: Option<&VerifierKey>,
     to: Option<&Path>,
-) -> Result<bool, StartError> {
+) -> Result<ArchivesFound, StartError> {
     if let Some(to) = to {
         prepare(to)?;
     }
-    let Some(reader) = verify_one(store, name, key).await? else { return Ok(false) };
-    let Some(to) = to else { return Ok(true) };
+    let Some(reader) = verify_one(store, name, key).await? else { return Ok(ArchivesFound::Invalid) };
+    let Some(to) = to else { return Ok(valid(key)) };
     match tokio::task::block_in_place(|| archive::unpack(reader, to)) {
         Ok(unpacked) => {
             let links = match unpacked.links {
@@ -134,11 +150,11 @@ async fn read(
                 links => format!("; {links} symbolic links are listed in links.jsonl"),
             };
             print(&format!("{}: {} files unpacked to {}{links}", name.run_id, unpacked.files, to.display()));
-            Ok(true)
+            Ok(valid(key))
         }
         Err(error) => {
             print(&format!("{}: INVALID at {error}", name.run_id));
-            Ok(false)
+            Ok(ArchivesFound::Invalid)
         }
     }
 }

@@ -46,7 +46,7 @@ pub(super) async fn build(
         return Ok(None);
     }
     let mut writer = ArchiveWriter::new(temp_dir);
-    add_run(&mut writer, closed, &proof)?;
+    add_run(&mut writer, closed, checkpoints.key_changes(), &proof)?;
     add_records(service, &run.run_id, run.head_seq, &mut writer).await?;
     if closed.has_files() {
         let cancel = CancelOnDrop(Arc::default());
@@ -63,10 +63,20 @@ pub(super) async fn build(
     })
 }
 
-fn add_run(writer: &mut ArchiveWriter<'_>, closed: &ClosedRun, proof: &InclusionProof) -> io::Result<()> {
+fn add_run(
+    writer: &mut ArchiveWriter<'_>,
+    closed: &ClosedRun,
+    key_changes: &[String],
+    proof: &InclusionProof,
+) -> io::Result<()> {
     let mut part = writer.run()?;
     serde_json::to_writer_pretty(&mut part, &closed.run)?;
     writer.add(part)?;
+    if !key_changes.is_empty() {
+        let mut part = writer.key_changes()?;
+        key_changes.iter().try_for_each(|statement| writeln!(part, "{statement}"))?;
+        writer.add(part)?;
+    }
     let mut part = writer.proof()?;
     serde_json::to_writer_pretty(&mut part, proof)?;
     writer.add(part)

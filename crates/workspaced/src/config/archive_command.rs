@@ -26,7 +26,8 @@ enum ActionArgs {
         store: StoreArgs,
     },
     /// Verify an archive, or all: every byte, the chain of its records, and the checkpoint over it; exit code 1 if one is
-    /// invalid.
+    /// invalid, 3 if no key
+    /// was given and so no checkpoint was verified.
     Verify {
         /// Verify only this run.
         #[arg(value_name = "RUN", value_parser = parse_run_id)]
@@ -60,7 +61,8 @@ struct StoreArgs {
 
 #[derive(Debug, clap::Args)]
 struct KeyArgs {
-    /// Public key of the checkpoints, as returned by `GET /v1/checkpoint/key`; without it, their signatures are not verified.
+    /// Public key of the checkpoints, as returned by `GET /v1/checkpoint/key`, or an earlier one of the log. Without it, their
+    /// signatures are not verified.
     #[arg(long, env = "WORKSPACED_CHECKPOINT_VERIFIER_KEY", value_name = "KEY")]
     checkpoint_verifier_key: Option<String>,
 }

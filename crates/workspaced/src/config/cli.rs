@@ -99,10 +99,10 @@ impl ServeArgs {
     /// Fails with the first setting that cannot be used.
     pub fn check(self, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
         let settings = self.settings.with_env(env)?;
-        let settings = match self.config {
-            Some(file) => settings.or(Settings::read(&file)?),
+        let settings = match &self.config {
+            Some(file) => settings.or(Settings::read(file)?),
             None => settings,
         };
-        Config::check(settings, env)
+        Config::check(settings, self.config, env)
     }
 }

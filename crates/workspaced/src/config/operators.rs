@@ -2,6 +2,8 @@
 
 #![expect(clippy::disallowed_types, reason = "settings contain paths, which are not opened here")]
 
+pub(crate) mod reload;
+
 use std::path::PathBuf;
 
 use engine::admission::operators::manage::{CreateOperatorRequest, RotateTokenRequest};

@@ -57,7 +57,7 @@ fn what_is_not_set_has_its_default() {
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(config.data_dir.to_str(), Some("./data"));
     assert_eq!(config.database_url.url, "sqlite://./data/workspaced.db");
-    assert!(config.import_roots.is_empty() && config.operator_token.is_none() && config.limits.rate.is_none());
+    assert!(config.import_roots.is_empty() && config.tokens.operator.is_none() && config.limits.rate.is_none());
     assert_eq!(config.http_limits.max_body_bytes, 4 << 20);
 }
 
@@ -161,13 +161,13 @@ fn a_bad_address_or_database_is_refused_without_its_password() {
 fn tokens_come_from_the_environment_and_are_kept_as_hashes() {
     let env = |name: &str| (name == "WORKSPACED_OPERATOR_TOKEN").then(|| GOOD.to_owned());
     let config = check_with(&[], &env).unwrap();
-    assert_eq!(config.operator_token.as_ref().unwrap().sha256(), Sha256::of(GOOD.as_bytes()));
-    assert!(config.audit_token.is_none() && !format!("{config:?}").contains(GOOD));
+    assert_eq!(config.tokens.operator.unwrap(), Sha256::of(GOOD.as_bytes()));
+    assert!(config.tokens.audit.is_none() && !format!("{config:?}").contains(GOOD));
     let tokens = |value: &str| {
         let value = value.to_owned();
         check_with(&[], &|name| name.ends_with("_TOKEN").then(|| value.clone()))
     };
-    assert!(tokens("").unwrap().operator_token.is_none(), "empty is not set");
+    assert!(tokens("").unwrap().tokens.operator.is_none(), "empty is not set");
     assert!(error_of(tokens(GOOD)).contains("must differ"));
     let spaced = error_of(tokens("a b"));
     assert!(spaced.starts_with("WORKSPACED_OPERATOR_TOKEN") && !spaced.contains("a b"), "{spaced}");

@@ -7,7 +7,7 @@ use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use transparency::{CheckpointReader, LogTail};
+use transparency::{CheckpointReader, LogEntry, LogTail};
 
 /// The file, open for appending.
 #[derive(Debug)]
@@ -87,6 +87,19 @@ pub(crate) fn read(path: &Path, origin: &str) -> io::Result<Option<CheckpointRea
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Returns the first note of the file; `None` if it has none that is whole.
+///
+/// # Errors
+///
+/// If the file cannot be opened.
+pub(crate) fn first_note(path: &Path, origin: &str) -> io::Result<Option<String>> {
+    let first = read(path, origin)?.map(|mut entries| entries.next_entry());
+    Ok(match first {
+        Some(Ok(LogEntry::Note(note))) => Some(note),
+        _ => None,
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! no key gets a second successor.
 
 use ledger::{Ledger, StoredCheckpoint};
-use transparency::{KeyChange, KeyChangeError};
+use transparency::{KeyChange, KeyChangeError, KeyHistory};
 
 /// How many times the key of one log may be changed, so that the statements fit in one answer. Each has at most 2 KiB.
 pub(crate) const MAX_CHANGES: usize = 256;
@@ -34,6 +34,27 @@ pub(crate) async fn load(ledger: &dyn Ledger) -> ledger::Result<Vec<String>> {
 /// If the ledger fails.
 pub(crate) async fn store(ledger: &dyn Ledger, count: usize, statement: &str) -> ledger::Result<bool> {
     Ok(ledger.set_setting_once(&setting(count + 1), statement).await? == statement)
+}
+
+/// Returns why the checkpoints in the database contradict the statements; `None` if they do not. The checkpoints at both sides
+/// of each change are verified, and the first one, whose key is not in force then if the statements from it on were removed.
+///
+/// # Errors
+///
+/// If the ledger fails.
+pub(crate) async fn contradiction(ledger: &dyn Ledger, keys: &KeyHistory) -> ledger::Result<Option<String>> {
+    let sizes = keys.changes().iter().map(|change| change.checkpoint.size);
+    for size in std::iter::once(0).chain(sizes) {
+        for stored in ledger.checkpoints(size.saturating_sub(1), 2).await? {
+            if let Err(error) = keys.verify(&stored.note) {
+                let size = stored.size;
+                let why =
+                    format!("the checkpoint over {size} leaves does not follow from the changes of the key: {error}");
+                return Ok(Some(why));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// A part of the checkpoint file, in which each statement follows the checkpoint of its size.

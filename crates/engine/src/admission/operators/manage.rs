@@ -150,8 +150,8 @@ impl Operators {
             expires_at: None,
             revoked_at: None,
         };
-        let mut described: Vec<Operator> = Vec::with_capacity(self.fixed.len());
-        for operator in self.fixed.iter().map(describe) {
+        let mut described: Vec<Operator> = Vec::new();
+        for operator in self.fixed.read().iter().map(describe) {
             // An operator may have two tokens.
             if !described.iter().any(|other| other.name.is_same(&operator.name)) {
                 described.push(operator);
@@ -229,7 +229,7 @@ impl Engine {
         let operators = &self.tokens.operators;
         let _changing = operators.changes.lock().await;
         let name = token.operator.name.clone();
-        if operators.fixed(&name).is_some() {
+        if operators.is_fixed(&name) {
             return Err(name_taken(&name).into());
         }
         operators.check_count()?;
@@ -261,9 +261,9 @@ impl Engine {
     ) -> Result<CreatedOperator, CallError> {
         let name = OperatorName::parse(raw).map_err(|_| no_such_operator())?;
         let operators = &self.tokens.operators;
-        if operators.fixed(&name).is_some() {
+        if operators.is_fixed(&name) {
             let message = format!("the operator `{name}` is set by the configuration of the service");
-            let hint = "Give it a second token there, and restart the service.";
+            let hint = "Give it a second token there, and send the service SIGHUP or restart it.";
             return Err(Refusal::invalid(message, hint).into());
         }
         let _changing = operators.changes.lock().await;
@@ -312,9 +312,13 @@ impl Engine {
     pub async fn revoke_operator(&self, raw: &str, revoker: &OperatorIdentity) -> Result<(), CallError> {
         let name = OperatorName::parse(raw).map_err(|_| no_such_operator())?;
         let operators = &self.tokens.operators;
-        if operators.fixed(&name).is_some() {
+        if operators.is_fixed(&name) {
             let message = format!("the operator `{name}` is set by the configuration of the service");
-            return Err(Refusal::invalid(message, "Remove it from the configuration, and restart the service.").into());
+            return Err(Refusal::invalid(
+                message,
+                "Remove it from the configuration, and send the service SIGHUP or restart it.",
+            )
+            .into());
         }
         let _changing = operators.changes.lock().await;
         operators.check(revoker)?;

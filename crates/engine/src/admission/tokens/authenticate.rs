@@ -157,7 +157,13 @@ impl Engine {
             if is_operator {
                 match tokens.operators.find(hash) {
                     None => return,
-                    Some(operator) if !operator.may_end() => return std::future::pending().await,
+                    // Does not expire.
+                    Some(operator) if !operator.may_end() => {
+                        if revocations.changed().await.is_err() {
+                            return std::future::pending().await;
+                        }
+                        continue;
+                    }
                     Some(_) => {}
                 }
                 drop(tokio::time::timeout(TOKEN_TICK, revocations.changed()).await);

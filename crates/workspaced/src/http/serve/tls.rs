@@ -6,6 +6,8 @@
     reason = "the certificate and its key are files of the service"
 )]
 
+mod expiry;
+
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -25,6 +27,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{ConfigError, TlsFiles};
+use crate::telemetry;
 
 /// An encrypted connection.
 pub(crate) type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
@@ -58,7 +61,9 @@ impl Certificate {
     pub(crate) fn load(files: TlsFiles) -> Result<Self, ConfigError> {
         // Before the files are read: a change meanwhile is then read at the next comparison.
         let version = version(&files);
-        let config = RwLock::new(server_config(&files, &read_all(&files)?)?);
+        let (config, expires_at) = server_config(&files, &read_all(&files)?)?;
+        telemetry::set_certificate_expiry(expires_at);
+        let config = RwLock::new(config);
         Ok(Self { files, config, read: Mutex::new(version) })
     }
 
@@ -103,7 +108,9 @@ impl Certificate {
         // After a failure to read, the version stays that of before, so that the next comparison tries again.
         let texts = read_all(&self.files)?;
         *self.read.lock() = version;
-        *self.config.write() = server_config(&self.files, &texts)?;
+        let (config, expires_at) = server_config(&self.files, &texts)?;
+        *self.config.write() = config;
+        telemetry::set_certificate_expiry(expires_at);
         Ok(true)
     }
 }
@@ -123,8 +130,12 @@ fn read_all(files: &TlsFiles) -> Result<[Vec<u8>; 2], ConfigError> {
     Ok([cert, key])
 }
 
-/// Returns the settings of TLS 1.2 and 1.3 with the certificate of `files`, which have these contents.
-fn server_config(files: &TlsFiles, [cert_text, key_text]: &[Vec<u8>; 2]) -> Result<Arc<ServerConfig>, ConfigError> {
+/// Returns the settings of TLS 1.2 and 1.3 with the certificate of `files`, which have these contents, and when it or one of
+/// its issuers expires.
+fn server_config(
+    files: &TlsFiles,
+    [cert_text, key_text]: &[Vec<u8>; 2],
+) -> Result<(Arc<ServerConfig>, Option<i64>), ConfigError> {
     let cert = |why: String| ConfigError(format!("--tls-cert {}: {why}", files.cert.display()));
     let key = |why: String| ConfigError(format!("--tls-key {}: {why}", files.key.display()));
     let chain: Vec<_> = CertificateDer::pem_slice_iter(cert_text)
@@ -133,6 +144,7 @@ fn server_config(files: &TlsFiles, [cert_text, key_text]: &[Vec<u8>; 2]) -> Resu
     if chain.is_empty() {
         return Err(cert("has no certificate in PEM".to_owned()));
     }
+    let expires_at = expiry::earliest(chain.iter().map(AsRef::as_ref));
     // Without the parser's message, which may show a line of the file.
     let private_key = PrivateKeyDer::from_pem_slice(key_text)
         .map_err(|_| key("expected a private key in PEM, without a passphrase".to_owned()))?;
@@ -141,7 +153,7 @@ fn server_config(files: &TlsFiles, [cert_text, key_text]: &[Vec<u8>; 2]) -> Resu
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private_key))
         .map_err(|error| cert(format!("cannot be used with --tls-key {}: {error}", files.key.display())))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(Arc::new(config))
+    Ok((Arc::new(config), expires_at))
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
@@ -161,9 +173,13 @@ mod tests {
 
     /// Writes a certificate that is its own issuer, and its key.
     fn issue(files: &TlsFiles) {
-        let args = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost -days 2";
+        issue_for(files, 2);
+    }
+
+    fn issue_for(files: &TlsFiles, days: u32) {
+        let args = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost -days";
         let mut openssl = Command::new("openssl");
-        openssl.args(args.split(' ')).arg("-keyout").arg(&files.key).arg("-out").arg(&files.cert);
+        openssl.args(args.split(' ')).arg(days.to_string()).arg("-keyout").arg(&files.key).arg("-out").arg(&files.cert);
         let done = openssl.output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
@@ -223,6 +239,24 @@ mod tests {
             std::fs::set_permissions(&files.key, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
         }
         assert!(certificate.renew(false).unwrap());
+    }
+
+    #[test]
+    fn the_expiry_is_that_of_the_first_certificate_to_expire() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = TlsFiles { cert: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+        let now = jiff::Timestamp::now().as_second();
+        let in_days = || (server_config(&files, &read_all(&files).unwrap()).unwrap().1.unwrap() - now + 3600) / (24 * 3600);
+        let mut chain = String::new();
+        // The second one expires after 2050, which has another form.
+        for (days, earliest) in [(20, 20), (20_000, 20_000), (5, 5)] {
+            issue_for(&files, days);
+            assert_eq!(in_days(), earliest);
+            chain.push_str(&std::fs::read_to_string(&files.cert).unwrap());
+        }
+        let last = std::fs::read_to_string(&files.cert).unwrap();
+        std::fs::write(&files.cert, format!("{last}{chain}")).unwrap();
+        assert_eq!(in_days(), 5);
     }
 
     #[test]

@@ -118,6 +118,10 @@ async fn a_verifier_of_either_key_follows_its_replacement(
     assert_eq!(proof.verify(&id, 2, keys.key_at(proof.tree_size)).unwrap().size, 3);
     server.nobody().get("/v1/checkpoint/key/changes").await.refused("UNAUTHENTICATED");
     run.agent.get("/v1/checkpoint/key/changes").await.refused("FORBIDDEN");
+    let client = workspaced_client::Client::new(&server.base, server.operator_token.as_str()).unwrap();
+    assert_eq!(client.checkpoint_key().await.unwrap().trim(), public(&newest));
+    assert_eq!(client.checkpoint_key_changes().await.unwrap(), changes.text());
+    assert_eq!(client.checkpoint().await.unwrap(), note);
     let notes = notes_of(&log_of(&server));
     let sizes: Vec<_> = notes.iter().map(|note| note.lines().nth(1).unwrap()).collect();
     assert_eq!(sizes, ["1", "1", "2", "2", "3"], "each statement follows the checkpoint of its size");
@@ -245,6 +249,53 @@ async fn a_removed_statement_is_reported(#[values(Backend::Sqlite, Backend::Post
     }
     std::fs::write(server.data_dir().join("checkpoints.log"), log).unwrap();
     assert_broken(&server, &old, "the database lacks the change of the key after 1 leaves");
+}
+
+/// The last key stays in force, so that nothing else keeps the service from signing.
+#[rstest]
+#[case::the_first("delete from setting where name = 'checkpoint_key_change_1'", "")]
+#[case::all("delete from setting where name like 'checkpoint_key_change_%'", "")]
+#[case::the_first_and_the_gap_closed(
+    "delete from setting where name = 'checkpoint_key_change_1'",
+    "update setting set name = 'checkpoint_key_change_1' where name = 'checkpoint_key_change_2'"
+)]
+#[tokio::test]
+async fn a_start_without_an_earlier_statement_signs_nothing(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[case] removed: &str,
+    #[case] renamed: &str,
+) {
+    let (mut server, run) = signed(backend).await;
+    for path in ["b.txt", "c.txt"] {
+        assert_ends(&offline(&server, "key", &["rotate"]), 0, &[]);
+        sign_another(&mut server, &run, path).await;
+    }
+    server.database.drop_triggers().await;
+    server.tampered(removed).await;
+    if !renamed.is_empty() {
+        server.tampered(renamed).await;
+    }
+    server.restart();
+    server.auditor().get("/v1/checkpoint").await.refused("UNAVAILABLE");
+    assert!(server.log().contains("no checkpoints are signed any more"), "{}", server.log());
+}
+
+/// Nothing in the database shows that a key was replaced before it signed anything, but the file does.
+#[rstest]
+#[tokio::test]
+async fn a_start_without_the_statement_of_an_empty_log_signs_nothing(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = signing_at_shutdown(backend).await;
+    assert!(server.stop().success());
+    assert_ends(&offline(&server, "key", &["rotate"]), 0, &["after 0 leaves"]);
+    server.restart();
+    server.run(json!({})).await.create("a.txt", "x\n").await;
+    assert!(server.stop().success());
+    server.database.drop_triggers().await;
+    server.tampered(&format!("delete from setting where name = '{FIRST}'")).await;
+    server.restart();
+    server.auditor().get("/v1/checkpoint").await.refused("UNAVAILABLE");
 }
 
 #[rstest]

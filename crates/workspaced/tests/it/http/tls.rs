@@ -119,6 +119,12 @@ async fn a_new_certificate_is_used_without_a_restart_and_a_broken_one_is_not() {
     authority.issue(2);
     server.signal(Signal::HUP);
     until_logged(&server, "the certificate was read again").await;
+    let metrics = client.get(format!("{}/metrics", server.base)).send().await.unwrap().text().await.unwrap();
+    let name = "workspaced_tls_certificate_expires_timestamp_seconds ";
+    let expires_at: f64 = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let hours = (expires_at - now) / 3600.0;
+    assert!((47.0..=48.0).contains(&hours), "two days, not {hours} hours");
     assert_eq!(serial(&server), "serial=02");
     std::fs::write(authority.path("service.pem"), "-----BEGIN CERTIFICATE-----\nnone\n").unwrap();
     server.signal(Signal::HUP);

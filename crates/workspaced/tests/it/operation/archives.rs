@@ -9,6 +9,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::harness::{Backend, Run, Server, Setup, workspaced};
+use crate::operation::replay_and_repair::offline;
 
 const MARKER: &str = "the-only-copy-of-a-text";
 
@@ -126,7 +127,7 @@ async fn a_closed_run_becomes_one_file_that_proves_itself(
     );
     let to = server.home.join("read");
     let read = archive(&["read", "r", "--from", from, "--to", to.to_str().unwrap()], &[]);
-    assert!(read.status.success(), "{}", text(&read));
+    assert_eq!(read.status.code(), Some(3), "no key was given: {}", text(&read));
     let content = |path: &str| std::fs::read_to_string(to.join(path)).unwrap();
     assert_eq!(content("repo/src/a.txt"), "two\n");
     assert_eq!(content("repo/.env"), "TOKEN=x\n");
@@ -135,6 +136,10 @@ async fn a_closed_run_becomes_one_file_that_proves_itself(
     assert!(to.join("base.git/HEAD").exists() && files(&to.join("diffs")).len() == 2);
     let again = archive(&["read", "r", "--from", from, "--to", to.to_str().unwrap()], &[]);
     assert_eq!(again.status.code(), Some(2), "the folder is not empty: {}", text(&again));
+
+    let unsigned = archive(&["verify", "--from", from], &[]);
+    assert_eq!(unsigned.status.code(), Some(3), "{}", text(&unsigned));
+    assert!(text(&unsigned).contains("NOT VERIFIED: give --checkpoint-verifier-key"), "{}", text(&unsigned));
 
     let bytes = std::fs::read(file).unwrap();
     for offset in [0, 600, bytes.len() / 3, bytes.len() / 2, bytes.len() - 1] {
@@ -145,6 +150,39 @@ async fn a_closed_run_becomes_one_file_that_proves_itself(
         assert_eq!(verify.status.code(), Some(1), "the byte at {offset}: {}", text(&verify));
         assert!(text(&verify).contains("r: INVALID at "), "{}", text(&verify));
     }
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_archive_is_verified_with_any_key_that_leads_to_the_one_that_signed_it(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, folder) = archiving(Setup::new(backend)).await;
+    let mut keys = Vec::new();
+    for (number, id) in ["zero", "one", "two"].into_iter().enumerate() {
+        if number > 0 {
+            assert!(server.stop().success());
+            let rotated = offline(&server, "key", &["rotate"]);
+            assert!(rotated.status.success(), "{}", text(&rotated));
+            server.restart();
+        }
+        keys.push(server.operator().get("/v1/checkpoint/key").await.text().trim().to_owned());
+        closed_run(&server, id).await;
+        until_archived(&server, id).await;
+    }
+    let verify = |key: &str, id: &str| {
+        archive(&["verify", id, "--from", folder.to_str().unwrap(), "--checkpoint-verifier-key", key], &[])
+    };
+    for (signed_by, id) in ["zero", "one", "two"].into_iter().enumerate() {
+        for (given, key) in keys.iter().enumerate() {
+            let done = verify(key, id);
+            // A key vouches for its successors. Whoever has stolen an earlier key could sign any past with it.
+            let code = if given <= signed_by { 0 } else { 1 };
+            assert_eq!(done.status.code(), Some(code), "{id} with key {given}: {}", text(&done));
+        }
+    }
+    let done = verify(&keys[2], "one");
+    assert!(text(&done).contains("with the key that was in force when it was written"), "{}", text(&done));
 }
 
 #[rstest]
@@ -309,7 +347,8 @@ async fn archives_go_to_a_bucket_as_soon_as_it_answers(#[values(Backend::Sqlite,
     let verify = archive(&["verify", "--from", store, "--checkpoint-verifier-key", &key], &env);
     assert!(verify.status.success() && text(&verify).contains("2 archives, 0 invalid"), "{}", text(&verify));
     let to = server.home.join("read");
-    let read = archive(&["read", "large", "--from", store, "--to", to.to_str().unwrap()], &env);
+    let (to_text, with_key) = (to.to_str().unwrap(), "--checkpoint-verifier-key");
+    let read = archive(&["read", "large", "--from", store, "--to", to_text, with_key, &key], &env);
     assert!(read.status.success(), "{}", text(&read));
     assert_eq!(std::fs::read(to.join("repo/large.bin")).unwrap(), bytes);
 

@@ -64,6 +64,12 @@ async fn the_old_and_the_new_token_of_an_operator_are_valid_side_by_side(
     for accepted in [&first, &second, &third] {
         assert!(is_accepted(&server, accepted).await, "after a restart");
     }
+    let client = workspaced_client::Client::new(&server.base, server.operator_token.as_str()).unwrap();
+    let name = workspaced_client::OperatorName::parse("ada").unwrap();
+    let another = workspaced_client::NewOperatorToken { overlap_seconds: Some(600), expires_at: None };
+    let another = client.rotate_operator_token(&name, &another).await.unwrap().token;
+    assert!(is_accepted(&server, &third).await && is_accepted(&server, &another).await);
+    let third = another;
     // Without an overlap only the present token ends, also for what is recorded.
     let fourth = token(&server.operator().post("/v1/operators/ada/tokens", json!({"overlapSeconds": 0})).await.is(201));
     assert!(!is_accepted(&server, &third).await && is_accepted(&server, &fourth).await);
@@ -148,6 +154,101 @@ async fn the_command_replaces_a_token_and_settings_take_two(
     let command = serve(&server);
     server.start_as(command);
     assert!(is_accepted(&server, &other).await && !is_accepted(&server, &primary).await);
+}
+
+/// Waits until the token is accepted, or is not.
+async fn until_accepted(server: &Server, token: &str, expected: bool) {
+    let deadline = std::time::Instant::now() + Duration::from_mins(1);
+    while is_accepted(server, token).await != expected {
+        assert!(std::time::Instant::now() < deadline, "{}", server.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Waits until the log has `count` lines with `text`.
+async fn until_logged(server: &Server, text: &str, count: usize) {
+    let deadline = std::time::Instant::now() + Duration::from_mins(1);
+    while server.log().matches(text).count() < count {
+        assert!(std::time::Instant::now() < deadline, "{}", server.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_hangup_replaces_tokens_and_profiles_of_files(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::prepare(Setup::new(backend)).await;
+    let [first, second, ci, ci_next, bob] = ["first", "second", "ci", "ci-next", "bob"].map(sha256);
+    // Folders of their own, whose files are replaced, as secrets of a container are.
+    let folder = server.home.join("settings");
+    std::fs::create_dir(&folder).unwrap();
+    let write = |name: &str, content: &str| {
+        std::fs::write(folder.join("new"), content).unwrap();
+        std::fs::rename(folder.join("new"), folder.join(name)).unwrap();
+    };
+    let operator = |name: &str, token: &str| {
+        let hash = sha256(token);
+        format!("[[operator]]\nname = \"{name}\"\ntoken_sha256 = \"{hash}\"\nscopes = [\"audit\"]\n")
+    };
+    write("token", &first);
+    write("config.toml", &operator("ci", &ci));
+    write("profiles.toml", "[profiles.DOCS]\nwrite = [\"docs/**\"]\n");
+    server.setup = server.setup.clone().arg("--config", folder.join("config.toml").display());
+    server.setup = server.setup.clone().arg("--profiles", folder.join("profiles.toml").display());
+    let mut command = server.command("serve");
+    command.args(["--listen", "127.0.0.1:0"]).args(&server.setup.args);
+    command.env_remove("WORKSPACED_OPERATOR_TOKEN").env("WORKSPACED_OPERATOR_TOKEN_FILE", folder.join("token"));
+    server.start_as(command);
+    let hang_up = || server.signal(rustix::process::Signal::HUP);
+    assert!(is_accepted(&server, &first).await && is_accepted(&server, &ci).await);
+    let create = async |token: &str, profile: &str| {
+        let body = json!({"source": {"type": "empty"}, "policy": {"profile": profile}});
+        Client::new(&server.base, Some(token)).post("/v1/runs", body).await
+    };
+    assert_eq!(create(&first, "DOCS").await.status, 201);
+    create(&first, "TESTS").await.refused("INVALID_REQUEST");
+
+    write("token", &second);
+    write("config.toml", &operator("ci", &ci_next));
+    write("profiles.toml", "[profiles.TESTS]\nwrite = [\"tests/**\"]\n");
+    assert!(is_accepted(&server, &first).await, "nothing changes before the signal");
+    hang_up();
+    until_accepted(&server, &second, true).await;
+    for (token, expected) in [(&first, false), (&ci, false), (&ci_next, true)] {
+        assert_eq!(is_accepted(&server, token).await, expected);
+    }
+    until_logged(&server, "operators and profiles were read again", 1).await;
+    assert_eq!(create(&second, "TESTS").await.status, 201);
+    create(&second, "DOCS").await.refused("INVALID_REQUEST");
+
+    // What cannot be used replaces nothing, and no secret is logged.
+    let operator_client = Client::new(&server.base, Some(&second));
+    operator_client.post("/v1/operators", json!({"name": "bob", "scopes": ["audit"]})).await.is(201);
+    let good = [("token", second.clone()), ("config.toml", operator("ci", &ci_next)), ("profiles.toml", String::new())];
+    for (failures, (name, content, why)) in (1..).zip([
+        ("token", "short".to_owned(), "too easy to guess"),
+        ("token", String::new(), "the file is empty"),
+        ("config.toml", "unknown = 1\n".to_owned(), "unknown field"),
+        ("config.toml", operator("bob", &bob), "is in the configuration and in the database"),
+        ("profiles.toml", "[profiles.X]\nbad = 1\n".to_owned(), "--profiles"),
+    ]) {
+        write(name, &content);
+        hang_up();
+        until_logged(&server, "the previous ones stay in force", failures).await;
+        assert!(server.log().contains(why), "{why}: {}", server.log());
+        assert!(is_accepted(&server, &second).await && is_accepted(&server, &ci_next).await, "{why}");
+        assert!(!is_accepted(&server, &bob).await, "{why}");
+        for (name, content) in &good {
+            write(name, content);
+        }
+    }
+    assert!(!server.log().contains(&second) && !server.log().contains(&bob), "{}", server.log());
+    write("config.toml", "");
+    hang_up();
+    until_accepted(&server, &ci_next, false).await;
+    assert!(is_accepted(&server, &second).await);
 }
 
 /// A role of the cluster that must give its password, unlike the others.

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use futures_util::TryStreamExt as _;
 use rstest::rstest;
 use serde_json::{Value, json};
+use workspaced_client::{DeliveryState, WebhookState};
 
 use crate::harness::{Backend, Receiver, Reply, Run, Server, Setup, put, sha256};
 
@@ -205,24 +207,110 @@ async fn a_message_has_failed_after_its_last_attempt(#[values(Backend::Sqlite, B
     let (server, receiver, run, clock) = start(backend).await;
     receiver.reply_always(Some(Reply::Status(503)));
     refuse(&run).await;
-    // Each query moves the clock further than the longest delay.
-    let mut hours = 0;
-    loop {
-        let found = deliveries(&server, "hook").await;
-        if found.first().is_some_and(|one| one["state"] == "failed") {
-            assert_eq!((&found[0]["attempts"], &found[0]["lastStatus"]), (&json!(33), &json!(503)), "{found:#?}");
-            break;
-        }
-        hours += 2;
-        std::fs::write(&clock, (hours * 3600).to_string()).unwrap();
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        assert!(hours < 5000, "{found:#?}");
+    for attempt in 1..33 {
+        until(&server, "hook", |all| all.first().is_some_and(|one| one["attempts"] == attempt)).await;
+        // Further than the longest delay.
+        std::fs::write(&clock, (attempt * 2 * 3600).to_string()).unwrap();
     }
+    let found = until(&server, "hook", |all| all[0]["state"] == "failed").await;
+    assert_eq!((&found[0]["attempts"], &found[0]["lastStatus"]), (&json!(33), &json!(503)), "{found:#?}");
     assert_eq!(receiver.messages().len(), 33);
     receiver.reply_always(None);
     let id = receiver.messages()[0].id().to_owned();
     server.operator().post(&format!("/v1/webhooks/hook/deliveries/{id}/redeliver"), json!({})).await.is(202);
     until(&server, "hook", |all| all[0]["state"] == "delivered" && all[0]["attempts"] == 1).await;
+}
+
+/// Stores `count` pending messages to `hook`, as if their events had happened.
+async fn store_pending(server: &Server, count: usize, event: &str, body: &str) {
+    let sql = format!(
+        "insert into webhook_delivery (webhook, message_id, event_type, body, state, attempts, next_attempt_at, created_at) \
+         with recursive number (n) as (select 1 union all select n + 1 from number where n < {count}) \
+         select 'hook', 'msg_{event}_' || n, '{event}', '{body}', 'pending', 0, '9000', '9000' from number"
+    );
+    assert_eq!(server.database.tamper(&sql).await, Ok(count as u64));
+}
+
+async fn pending(server: &Server) -> u64 {
+    let list = server.operator().get("/v1/webhooks").await.ok();
+    list["items"][0]["pending"].as_u64().unwrap()
+}
+
+async fn until_pending(server: &Server, count: u64) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while pending(server).await != count {
+        assert!(Instant::now() < deadline, "{} messages wait\n{}", pending(server).await, server.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_dead_receiver_holds_a_bounded_number_of_messages(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, receiver, _run, _clock) = start(backend).await;
+    receiver.reply_always(Some(Reply::Status(500)));
+    store_pending(&server, 15_000, "run.closed", "{}").await;
+    store_pending(&server, 5_000, "call.refused", "{}").await;
+    store_pending(&server, 1_000, "approval.requested", "{}").await;
+    until_pending(&server, 20_000).await;
+    let listed = |state: &'static str| {
+        let sql = format!(
+            "update webhook_delivery set attempts = attempts where state = '{state}' and event_type = 'call.refused'"
+        );
+        let database = &server.database;
+        async move { database.tamper(&sql).await.unwrap() }
+    };
+    assert_eq!((listed("pending").await, listed("failed").await), (4_000, 1_000), "refused calls are given up first");
+    let metrics = server.nobody().get("/metrics").await.text();
+    assert!(metrics.contains("workspaced_webhook_dropped_total{reason=\"too_many\"} 1000\n"), "{metrics}");
+    assert!(server.log().contains("messages to a webhook were given up"), "{}", server.log());
+    // Then what is newest of the rest.
+    store_pending(&server, 6_000, "budget.reached", "{}").await;
+    until_pending(&server, 20_000).await;
+    assert_eq!(listed("pending").await, 0);
+    let newest = server.operator().get("/v1/webhooks/hook/deliveries?limit=1&order=desc").await.ok();
+    let newest = &newest["items"][0];
+    assert_eq!((&newest["type"], &newest["state"]), (&json!("budget.reached"), &json!("failed")), "{newest}");
+    assert_eq!(newest["lastError"], "not sent: too many messages wait for this receiver");
+}
+
+#[rstest]
+#[tokio::test]
+async fn messages_to_a_dead_receiver_are_bounded_in_bytes_and_in_age(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, receiver, run, clock) = start(backend).await;
+    receiver.reply_always(Some(Reply::Status(500)));
+    let body = format!("{{\"text\":\"{}\"}}", "x".repeat((1 << 20) - 11));
+    store_pending(&server, 70, "run.closed", &body).await;
+    until_pending(&server, 64).await;
+    refuse(&run).await;
+    let of_call = |all: &[Value]| all.iter().find(|one| one["runId"] == json!(run.id)).cloned();
+    until(&server, "hook", |all| of_call(all).is_some_and(|one| one["attempts"] == 1 || one["state"] == "failed"))
+        .await;
+    server.database.tamper("delete from webhook_delivery where run_id is null").await.unwrap();
+    refuse(&run).await;
+    let of_state = |all: &[Value], state: &str, error: &str| {
+        all.iter().filter(|one| one["state"] == state && one["lastError"] == error).count()
+    };
+    until(&server, "hook", |all| of_state(all, "pending", "the receiver answered 500") > 0).await;
+    std::fs::write(&clock, (73 * 3600).to_string()).unwrap();
+    until(&server, "hook", |all| of_state(all, "failed", "no attempt has succeeded within 3 days") > 0).await;
+    let metrics = server.nobody().get("/metrics").await.text();
+    assert!(metrics.contains("workspaced_webhook_dropped_total{reason=\"too_old\"}"), "{metrics}");
+    // One that was given up can be sent again.
+    receiver.reply_always(None);
+    let client = workspaced_client::Client::new(&server.base, server.operator_token.as_str()).unwrap();
+    let hooks: Vec<_> = client.webhooks().try_collect().await.unwrap();
+    assert_eq!((hooks.len(), hooks[0].name.as_str(), hooks[0].state), (1, "hook", WebhookState::Active));
+    let all: Vec<_> = client.deliveries("hook", true).try_collect().await.unwrap();
+    assert_eq!(all.len(), deliveries(&server, "hook").await.len());
+    let id = all.into_iter().find(|one| one.state == DeliveryState::Failed).unwrap().id;
+    let pending = client.redeliver("hook", &id).await.unwrap();
+    assert_eq!((pending.state, pending.attempts), (DeliveryState::Pending, 0));
+    until(&server, "hook", |all| all.iter().any(|one| one["id"] == json!(id) && one["state"] == "delivered")).await;
 }
 
 #[rstest]
