@@ -246,7 +246,9 @@ pub async fn open_with(url: &str, reader: Option<AddressReader>) -> Result<Arc<d
 ///
 /// If the database cannot be opened, or has another schema than this program.
 pub async fn open_to_read(url: &str) -> Result<Arc<dyn Ledger>> {
-    let Some(path) = url.strip_prefix("sqlite://") else { return open(url).await };
+    let Some(path) = url.strip_prefix("sqlite://") else {
+        return Ok(Arc::new(store::Store(postgres::Postgres::open_to_read(url).await?)));
+    };
     let path = std::path::PathBuf::from(path);
     let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open_to_read(&path)).await;
     Ok(Arc::new(store::Store(opened.map_err(|error| LedgerError::Internal(Box::new(error)))??)))

@@ -12,7 +12,6 @@ use tokio::process::Command;
 use super::convert::failed;
 use super::open;
 use crate::backend::RowReader;
-use crate::migrate;
 use crate::store::copy::{self, DatabaseCopy, RestoreTarget};
 use crate::{LedgerError, Result};
 
@@ -30,10 +29,7 @@ const HAS_SETTINGS: &str = "SELECT to_regclass('setting') IS NOT NULL";
 /// Writes a copy of the database at `url` to the new file `to`, and returns what it contains: both are read from one snapshot.
 pub(crate) async fn write(url: &str, to: &Path) -> Result<DatabaseCopy> {
     let mut connection = connect(url).await?;
-    let applied = open::applied(&mut connection).await?;
-    if !migrate::missing(migrate::POSTGRES, &applied)?.is_empty() {
-        return Err(LedgerError::Internal(migrate::OLDER.into()));
-    }
+    open::check_schema(&mut connection).await?;
     let mut tx = connection.begin().await.map_err(failed)?;
     for sql in BEGIN {
         sqlx::raw_sql(sql).execute(&mut *tx).await.map_err(failed)?;

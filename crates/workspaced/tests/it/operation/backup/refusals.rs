@@ -1,0 +1,57 @@
+//! What a backup and a restore refuse, and leave unchanged.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use rstest::rstest;
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+
+use super::steps::{backup, backups, json_of, killed_at, restore};
+use crate::harness::{Backend, Database, Server, Setup, sha256, snapshot};
+use crate::operation::replay_and_repair::{assert_ends, offline};
+
+/// Executes statements that an earlier version would.
+async fn execute(database: &Database, sql: &str) {
+    match database.backend {
+        Backend::Sqlite => {
+            let connection = rusqlite::Connection::open(database.url.strip_prefix("sqlite://").unwrap()).unwrap();
+            connection.execute_batch(sql).unwrap();
+        }
+        Backend::Postgres => {
+            let mut connection = PgConnection::connect(&database.url).await.unwrap();
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap();
+        }
+    }
+}
+
+/// Returns the texts of all migrations but the newest, each with the row that notes it.
+fn earlier_migrations(backend: Backend) -> Vec<String> {
+    let dialect = if backend == Backend::Sqlite { "sqlite" } else { "postgres" };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations").join(dialect);
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.pop();
+    let texts = files.iter().enumerate().map(|(index, file)| {
+        let text = std::fs::read_to_string(file).unwrap();
+        let (name, hash) = (file.file_stem().unwrap().to_str().unwrap(), sha256(&text));
+        format!("{text};\nINSERT INTO schema_migration VALUES ({}, '{name}', '{hash}', 'then')", index + 1)
+    });
+    let table = "CREATE TABLE schema_migration \
+        (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at TEXT NOT NULL)";
+    [table.to_owned()].into_iter().chain(texts).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_backup_migrates_no_older_schema(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::prepare(Setup::new(backend)).await;
+    let migrations = earlier_migrations(backend);
+    for migration in &migrations {
+        execute(&server.database, migration).await;
+    }
+    assert_ends(&backup(&server, &[]), 1, &["the database has an older schema than this program"]);
+    let newest = migrations.len();
+    let later = format!("DELETE FROM schema_migration WHERE version >= {newest}");
+    assert_eq!(server.database.tamper(&later).await, Ok(0), "the schema was migrated");
+}
