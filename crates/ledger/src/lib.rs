@@ -40,7 +40,9 @@ pub use error::{Fence, LedgerError};
 pub use keyed_answer::{KeyedAnswer, KeyedAnswers};
 pub use page::{Page, PageSize};
 pub use run_change::{Expiry, RunChange, Upload};
-pub use store::copy::{CopiedRun, DatabaseCopy, RestoreTarget, copy_database, restore_database, restore_target};
+pub use store::copy::{
+    CopiedRun, DatabaseCopy, RestoreTarget, copy_database, database_address, restore_database, restore_target,
+};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, WebhookLog};
 pub use stored::{
     ApprovalFilter, ConnectionCounts, JournalEntry, RecordData, RecordFilter, RunFilter, SettledRun, StorageTotals,

@@ -51,6 +51,14 @@ pub(crate) async fn write(url: &str, to: &Path) -> Result<DatabaseCopy> {
     Ok(copied)
 }
 
+/// Returns host, port and name of the database at `url`.
+pub(crate) fn address(url: &str) -> Result<String> {
+    let options = open::parse(url)?;
+    let host = options.get_socket().map_or_else(|| options.get_host().into(), |socket| socket.to_string_lossy());
+    let name = options.get_database().unwrap_or(options.get_username());
+    Ok(format!("{host}:{}/{name}", options.get_port()))
+}
+
 /// Returns whether the database at `url` has tables.
 pub(crate) async fn target(url: &str) -> Result<RestoreTarget> {
     let mut connection = connect(url).await?;
@@ -151,7 +159,20 @@ fn unavailable(error: io::Error) -> LedgerError {
 
 #[cfg(test)]
 mod tests {
-    use super::without_password;
+    use super::{address, without_password};
+
+    #[test]
+    fn an_address_names_the_database_and_no_user() {
+        let table = [
+            ("postgres:///db?host=/tmp/x&user=postgres", "/tmp/x:5432/db"),
+            ("postgres://me:s%40cret@db.example:5433/db", "db.example:5433/db"),
+            ("postgres://other@db.example:5433/db?sslmode=require", "db.example:5433/db"),
+            ("postgresql://me@db.example", "db.example:5432/me"),
+        ];
+        for (url, want) in table {
+            assert_eq!(address(url).unwrap(), want);
+        }
+    }
 
     #[test]
     fn a_password_is_not_among_the_arguments() {

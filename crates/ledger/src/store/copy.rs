@@ -92,6 +92,18 @@ pub async fn restore_target(url: &str) -> Result<RestoreTarget> {
     }
 }
 
+/// Returns which database `url` names, without user and password: the path of an SQLite file, or host, port and name.
+///
+/// # Errors
+///
+/// If `url` is not valid.
+pub fn database_address(url: &str) -> Result<String> {
+    match sqlite_file(url) {
+        Some(path) => Ok(path.to_owned()),
+        None => postgres::copy::address(url),
+    }
+}
+
 /// Restores the copy `from` into the database at `url`, which must be [`Empty`](RestoreTarget::Empty). A restore into PostgreSQL
 /// is one transaction. What an interrupted one has left at SQLite's path is replaced.
 ///

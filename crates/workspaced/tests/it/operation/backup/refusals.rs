@@ -55,3 +55,21 @@ async fn a_backup_migrates_no_older_schema(#[values(Backend::Sqlite, Backend::Po
     let later = format!("DELETE FROM schema_migration WHERE version >= {newest}");
     assert_eq!(server.database.tamper(&later).await, Ok(0), "the schema was migrated");
 }
+
+#[tokio::test]
+async fn a_repeated_restore_into_another_database_is_refused() {
+    let server = Server::start(Backend::Postgres).await;
+    let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    json_of(&backup(&server, &["--json"]));
+    let fresh = server.home.join("fresh");
+    let fresh = fresh.to_str().unwrap();
+    let target = Database::create(Backend::Postgres, &server.data_dir()).await;
+    let into = |url| restore(&server, &["--data-dir", fresh, "--database-url", url]);
+    killed_at(&server, "restore", "restore.database", &["--data-dir", fresh, "--database-url", &target.url]);
+    // The service's own database has the same instance as the backup.
+    assert_ends(&into(&server.database.url), 2, &["the database is not empty"]);
+    let mark = std::fs::read_to_string(server.home.join("fresh/restoring")).unwrap();
+    assert!(!mark.contains("postgres://"), "a password may be in the mark: {mark}");
+    assert_ends(&into(&target.url), 0, &["1 runs were restored"]);
+    run.create("goes-on.txt", "on\n").await;
+}
