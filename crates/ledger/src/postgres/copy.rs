@@ -24,12 +24,15 @@ const BEGIN: [&str; 3] = [
 /// Counts the tables, views and sequences of a database.
 const RELATIONS: &str = "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
     WHERE n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%' AND c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f')";
+/// The major version of the server.
+const SERVER_VERSION: &str = "SELECT CAST(current_setting('server_version_num') AS BIGINT) / 10000";
 const HAS_SETTINGS: &str = "SELECT to_regclass('setting') IS NOT NULL";
 
 /// Writes a copy of the database at `url` to the new file `to`, and returns what it contains: both are read from one snapshot.
 pub(crate) async fn write(url: &str, to: &Path) -> Result<DatabaseCopy> {
     let mut connection = connect(url).await?;
     open::check_schema(&mut connection).await?;
+    check_version(&mut connection).await?;
     let mut tx = connection.begin().await.map_err(failed)?;
     for sql in BEGIN {
         sqlx::raw_sql(sql).execute(&mut *tx).await.map_err(failed)?;
@@ -113,14 +116,42 @@ fn program(name: &str, url: &str) -> Command {
     command
 }
 
+/// Fails if the program `pg_dump` is older than the server, whose database it would refuse to copy.
+async fn check_version(connection: &mut PgConnection) -> Result<()> {
+    let server = one(connection, SERVER_VERSION, |row| row.int(0)).await?;
+    let output = Command::new("pg_dump").arg("--version").stdin(Stdio::null()).output().await;
+    let output = output.map_err(|error| not_started("pg_dump", error))?;
+    match major_version(&String::from_utf8_lossy(&output.stdout)) {
+        Some(program) if program < server => {
+            let message = format!(
+                "the program pg_dump in the PATH has version {program} and the server has version {server}: install \
+                 PostgreSQL's client programs of version {server} or newer"
+            );
+            Err(LedgerError::Unavailable(message.into()))
+        }
+        // An unknown text is no reason not to try.
+        _ => Ok(()),
+    }
+}
+
+/// Returns the major version in the answer of a client program to `--version`.
+fn major_version(text: &str) -> Option<i64> {
+    let version = text.split_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()))?;
+    version.split(|other: char| !other.is_ascii_digit()).next()?.parse().ok()
+}
+
+fn not_started(name: &str, error: io::Error) -> LedgerError {
+    if error.kind() != io::ErrorKind::NotFound {
+        return unavailable(error);
+    }
+    let message = format!(
+        "the program {name} is not in the PATH: install PostgreSQL's client programs, of the server's version or newer"
+    );
+    LedgerError::Unavailable(message.into())
+}
+
 async fn run(name: &str, mut command: Command) -> Result<()> {
-    let output = command.output().await.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => LedgerError::Unavailable(
-            format!("the program {name} is not in the PATH: install PostgreSQL's client programs, of the server's version or newer")
-                .into(),
-        ),
-        _ => unavailable(error),
-    })?;
+    let output = command.output().await.map_err(|error| not_started(name, error))?;
     if output.status.success() {
         return Ok(());
     }
@@ -159,7 +190,7 @@ fn unavailable(error: io::Error) -> LedgerError {
 
 #[cfg(test)]
 mod tests {
-    use super::{address, without_password};
+    use super::{address, major_version, without_password};
 
     #[test]
     fn an_address_names_the_database_and_no_user() {
@@ -171,6 +202,19 @@ mod tests {
         ];
         for (url, want) in table {
             assert_eq!(address(url).unwrap(), want);
+        }
+    }
+
+    #[test]
+    fn the_major_version_of_a_program_is_read() {
+        let table = [
+            ("pg_dump (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n", Some(15)),
+            ("pg_dump (PostgreSQL) 18beta1\n", Some(18)),
+            ("pg_dump (PostgreSQL) 9.6.24\n", Some(9)),
+            ("nothing", None),
+        ];
+        for (text, want) in table {
+            assert_eq!(major_version(text), want, "{text}");
         }
     }
 

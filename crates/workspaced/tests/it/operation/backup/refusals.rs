@@ -73,3 +73,16 @@ async fn a_repeated_restore_into_another_database_is_refused() {
     assert_ends(&into(&target.url), 0, &["1 runs were restored"]);
     run.create("goes-on.txt", "on\n").await;
 }
+
+#[tokio::test]
+async fn an_older_pg_dump_is_named_with_both_versions() {
+    let server = Server::start(Backend::Postgres).await;
+    let programs = server.home.join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    let program = programs.join("pg_dump");
+    std::fs::write(&program, "#!/bin/sh\necho 'pg_dump (PostgreSQL) 9.6.24'\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let done = server.command("backup").arg(backups(&server)).env("PATH", path).output().unwrap();
+    assert_ends(&done, 1, &["pg_dump in the PATH has version 9", "the server has version 1"]);
+}
