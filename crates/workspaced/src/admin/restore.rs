@@ -10,6 +10,7 @@
 
 mod run_files;
 mod target;
+mod tokens;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -26,6 +27,7 @@ use workspace::Workspaces;
 
 use self::run_files::RunRestorer;
 use self::target::Target;
+use self::tokens::RestoredTokens;
 use crate::admin::backup::{CHECKPOINT_KEY, Content, MANIFEST, Manifest, backups, hash, object};
 use crate::admin::offline_run::{database, open_workspaces};
 use crate::admin::output::{print, print_paths, progress};
@@ -60,6 +62,7 @@ struct RestoreReport {
     deleted: Vec<RunId>,
     /// Runs that need repair: not all of their files could be restored, or their trees were not what the ledger says.
     needs_repair: Vec<Unrestored>,
+    tokens: RestoredTokens,
     has_key: bool,
 }
 
@@ -91,6 +94,7 @@ pub async fn restore(config: RestoreConfig) -> Result<bool, StartError> {
         runs: 0,
         deleted: Vec::new(),
         needs_repair: Vec::new(),
+        tokens: RestoredTokens::default(),
         has_key: backup.manifest.files.iter().any(|file| file.name == CHECKPOINT_KEY),
     };
     // New files are for this user alone, as those of the service are.
@@ -159,7 +163,12 @@ async fn write(config: &RestoreConfig, backup: &Backup, report: &mut RestoreRepo
         failpoint::hit("restore.base");
     }
     let ledger = ledger::open(&config.database_url.url).await.map_err(database)?;
-    let restored = restore_runs(backup, &workspaces, &ledger, report).await;
+    let restored = async {
+        restore_runs(backup, &workspaces, &ledger, report).await?;
+        report.tokens = tokens::settle(ledger.as_ref(), config.revoke_tokens).await?;
+        Ok::<_, StartError>(())
+    };
+    let restored = restored.await;
     ledger.close().await;
     restored?;
     progress("syncing");
@@ -235,6 +244,9 @@ fn print_report(config: &RestoreConfig, report: &RestoreReport) -> bool {
         report.needs_repair.len(),
         report.deleted.len()
     ));
+    if let Some(remark) = report.tokens.remark() {
+        print(&remark);
+    }
     if !report.has_key {
         print("the backup has no keys: put checkpoint.key into the data folder before the service starts");
     }

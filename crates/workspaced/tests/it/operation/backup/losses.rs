@@ -1,0 +1,41 @@
+//! What is lost or changes between a backup and its restore, and what is said of it.
+
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::steps::{LARGE, backup, backups, destroy, json_of, paused_backup, restore};
+use crate::harness::{Backend, Client, Server, incompressible, snapshot};
+use crate::operation::replay_and_repair::{assert_ends, offline, output_of, put};
+
+#[rstest]
+#[tokio::test]
+async fn tokens_that_were_revoked_after_the_backup_are_reported_and_revoked_on_request(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(false, true)] revokes: bool,
+) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    let ann = server.operator().post("/v1/operators", json!({"name": "ann", "scopes": ["audit"]})).await.is(201);
+    let issued = server.operator().post("/v1/runs/r/tokens", json!({"permissions": ["file:read"]})).await.is(201);
+    json_of(&backup(&server, &["--json", "--include-key"]));
+    let token = format!("/v1/runs/r/tokens/{}", issued["tokenId"].as_str().unwrap());
+    for revoked in ["/v1/operators/ann", &token] {
+        let status = server.operator().delete(revoked).await.status;
+        assert!([200, 204].contains(&status), "{revoked}: {status}");
+    }
+    destroy(&mut server).await;
+    let args: &[&str] = if revokes { &["--revoke-tokens"] } else { &[] };
+    let says = if revokes { "2 tokens of runs and 1 operators were revoked" } else { "are valid again" };
+    assert_ends(&restore(&server, args), 0, &[says]);
+    server.restart();
+    let status = if revokes { 401 } else { 200 };
+    let clients = [&ann, &issued].map(|created| Client::new(&server.base, created["token"].as_str()));
+    assert_eq!(clients[0].get("/v1/audit").await.status, status);
+    let read = clients[1].post("/v1/runs/r/tools/read_file", json!({"path": "a"})).await;
+    assert_eq!(read.status, status, "{}", read.text());
+    assert_eq!(server.reconnect(&run).call("read_file", json!({"path": "a"})).await.status, status);
+    assert!(server.stop().success());
+    assert_ends(&server.verify(&[]), 0, &[" 0 broken"]);
+}
