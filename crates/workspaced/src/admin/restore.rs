@@ -37,6 +37,9 @@ use crate::config::{ConfigError, RestoreConfig};
 /// The actor in the records of a restore: an operator with access to the data, without a token.
 const ACTOR: &str = "operator:restore";
 
+/// What to do about a damaged object. A backup compares only the sizes of those that are there.
+const HEAL: &str = ": remove this file if it is there; the next backup writes it again, if its run still has the file";
+
 /// A backup that is read.
 struct Backup {
     /// The backup's own folder.
@@ -114,7 +117,7 @@ impl Backup {
     fn open(from: &Path) -> Result<Self, StartError> {
         let refused = |path: &Path, why: &dyn std::fmt::Display| ConfigError(format!("{}: {why}", path.display()));
         let read = |path: PathBuf| match Manifest::read(&path) {
-            Ok(found) => Ok(found.map(|manifest| Self { root: path.join(".."), path, manifest })),
+            Ok(found) => Ok(found.map(|manifest| Self { root: parent(&path), path, manifest })),
             Err(error) => Err(StartError::failed(format!("{}/{MANIFEST}", path.display()), &error)),
         };
         if let Some(backup) = read(from.to_owned())? {
@@ -131,10 +134,10 @@ impl Backup {
     /// Compares every file with the manifest.
     fn check(&self, report: &mut RestoreReport) {
         progress("checking the backup");
-        let named = self.manifest.files.iter().map(|file| (self.path.join(&file.name), file.content));
+        let named = self.manifest.files.iter().map(|file| (self.path.join(&file.name), file.content, ""));
         let objects: HashSet<Content> = self.manifest.objects().collect();
-        let objects = objects.into_iter().map(|content| (self.object(&content), content));
-        for (path, content) in named.chain(objects) {
+        let objects = objects.into_iter().map(|content| (self.object(&content), content, HEAL));
+        for (path, content, remedy) in named.chain(objects) {
             report.checked_files += 1;
             report.checked_bytes += content.size;
             let why = match hash(&path) {
@@ -142,7 +145,7 @@ impl Backup {
                 Ok(_) => "it was changed".to_owned(),
                 Err(error) => error.to_string(),
             };
-            report.damaged.push(format!("{}: {why}", path.display()));
+            report.damaged.push(format!("{}: {why}{remedy}", path.display()));
         }
     }
 
@@ -251,6 +254,15 @@ fn print_report(config: &RestoreConfig, report: &RestoreReport) -> bool {
         print("the backup has no keys: put checkpoint.key into the data folder before the service starts");
     }
     is_whole
+}
+
+/// Returns the folder that the backup `path` is in.
+fn parent(path: &Path) -> PathBuf {
+    match path.parent().filter(|_| path.file_name().is_some()) {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        Some(_) => PathBuf::from("."),
+        None => path.join(".."),
+    }
 }
 
 /// Opens an object for reading.

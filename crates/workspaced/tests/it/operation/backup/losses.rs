@@ -11,6 +11,31 @@ use crate::operation::replay_and_repair::{assert_ends, offline, output_of, put};
 
 #[rstest]
 #[tokio::test]
+async fn a_damaged_object_is_named_and_written_again_when_it_is_removed(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    let first = json_of(&backup(&server, &["--json"]));
+    let objects = backups(&server).join("objects");
+    let entries = snapshot(&objects);
+    let object = objects.join(entries.iter().find(|(_, entry)| *entry != "directory").unwrap().0);
+    let mut bytes = std::fs::read(&object).unwrap();
+    bytes[0] ^= 1;
+    std::fs::write(&object, bytes).unwrap();
+    json_of(&backup(&server, &["--json"]));
+    let path = object.display().to_string();
+    let says = [path.as_str(), "was changed", "remove this file", "the next backup writes it again"];
+    assert_ends(&restore(&server, &["--check"]), 1, &says);
+    std::fs::remove_file(&object).unwrap();
+    assert_ends(&restore(&server, &["--check"]), 1, &[&path, "the next backup writes it again"]);
+    assert_eq!(json_of(&backup(&server, &["--json"]))["newObjects"], 1);
+    assert_ends(&restore(&server, &["--check"]), 0, &["intact"]);
+    assert_ends(&offline(&server, "restore", &[first["backup"].as_str().unwrap(), "--check"]), 0, &["intact"]);
+}
+
+#[rstest]
+#[tokio::test]
 async fn tokens_that_were_revoked_after_the_backup_are_reported_and_revoked_on_request(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values(false, true)] revokes: bool,
