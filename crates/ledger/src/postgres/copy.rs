@@ -42,7 +42,7 @@ pub(crate) async fn write(url: &str, to: &Path) -> Result<DatabaseCopy> {
     let copied = DatabaseCopy {
         runs: fetch(&mut tx, copy::RUNS, copy::run).await?,
         checkpoint: fetch(&mut tx, copy::CHECKPOINT, copy::checkpoint).await?.pop(),
-        instance: fetch(&mut tx, copy::INSTANCE_NAME, |row| row.text(0)).await?.pop(),
+        settings: fetch(&mut tx, copy::SETTINGS, copy::setting).await?.into_iter().collect(),
     };
     let mut command = program("pg_dump", url);
     command.args(["--format=custom", "--snapshot", &snapshot, "--file"]).arg(to);

@@ -15,17 +15,16 @@
 mod folder;
 mod manifest;
 mod run_files;
+mod signing;
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use engine::clock;
-use ledger::{CopiedRun, DatabaseCopy, Ledger, StoredCheckpoint};
+use ledger::{CopiedRun, DatabaseCopy, INSTANCE, Ledger};
 use rustix::fs::Mode;
 use serde::Serialize;
-use transparency::LogEntry;
 use workspace::Workspaces;
 
 pub(super) use self::folder::{backups, hash, object};
@@ -40,7 +39,6 @@ use crate::admin::replay::is_inside;
 use crate::bootstrap::error::StartError;
 use crate::config::{BackupConfig, ConfigError};
 use crate::data_dir::{IDENTITY, check_identity, token_key};
-use crate::signer;
 
 /// How often the copies are made until no content is missing.
 const MAX_ATTEMPTS: u32 = 3;
@@ -66,13 +64,22 @@ struct BackupReport<'a> {
     is_complete: bool,
 }
 
-/// What the operator has to know of a run.
+/// What the operator has to know of a run, or of the whole backup.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Remark<'a> {
-    run_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<&'a str>,
     message: String,
     missing: &'a [model::LogicalPath],
+}
+
+/// A backup that was written.
+struct Written {
+    path: String,
+    manifest: Manifest,
+    /// Why the key is not in the backup, if it should be.
+    lacks_key: Option<String>,
 }
 
 /// Writes a backup and prints a report. Returns whether it has everything.
@@ -107,8 +114,7 @@ async fn run(config: &BackupConfig, ledger: &Arc<dyn Ledger>) -> Result<bool, St
     {
         progress(&format!("the unfinished backup could not be removed; the next one does it: {error}"));
     }
-    let (path, manifest) = written?;
-    Ok(report(config, &folder, &path, &manifest))
+    Ok(report(config, &folder, &written?))
 }
 
 async fn write(
@@ -116,7 +122,7 @@ async fn write(
     folder: &mut BackupFolder,
     ledger: &Arc<dyn Ledger>,
     workspaces: &Arc<Workspaces>,
-) -> Result<(String, Manifest), StartError> {
+) -> Result<Written, StartError> {
     let path = folder.begin().map_err(|error| failed(&error))?;
     let kind = if config.database_url.sqlite_file().is_some() { DatabaseKind::Sqlite } else { DatabaseKind::Postgres };
     let mut attempt = 1;
@@ -136,18 +142,27 @@ async fn write(
     let database = BackupFolder::named(&path, kind.file()).map_err(|error| failed(&error))?;
     let mut files = vec![database];
     files.extend(copy_files(config, folder, &path, &copied)?);
+    let key = config.include_key.then(|| signing::copy_key(&config.checkpoint_key_file, &copied, folder, &path));
+    let lacks_key = match key.transpose()? {
+        Some(Ok(key)) => {
+            files.push(key);
+            None
+        }
+        Some(Err(why)) => Some(why),
+        None => None,
+    };
     let manifest = Manifest {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         created_at: clock::now(),
         database: kind,
-        instance: copied.instance,
+        instance: copied.settings.get(INSTANCE).cloned(),
         files,
         runs,
         deleted,
     };
     folder.finish(&manifest).map_err(|error| failed(&error))?;
-    Ok((path.display().to_string(), manifest))
+    Ok(Written { path: path.display().to_string(), manifest, lacks_key })
 }
 
 async fn copy_runs(
@@ -168,7 +183,7 @@ async fn copy_runs(
     Ok((runs, deleted))
 }
 
-/// Copies the files of the data folder that belong to no run.
+/// Copies the files that belong to no run, except for the key that signs checkpoints.
 fn copy_files(
     config: &BackupConfig,
     folder: &BackupFolder,
@@ -177,7 +192,6 @@ fn copy_files(
 ) -> Result<Vec<NamedFile>, StartError> {
     let mut wanted = vec![(IDENTITY, config.data_dir.join(IDENTITY))];
     if config.include_key {
-        wanted.push((CHECKPOINT_KEY, config.checkpoint_key_file.clone()));
         wanted.push((token_key::KEY_FILE, config.data_dir.join(token_key::KEY_FILE)));
     }
     let mut files = Vec::new();
@@ -187,50 +201,32 @@ fn copy_files(
             CopyError::Target(error) => failed(&error),
         })?);
     }
-    if let Some(newest) = &copied.checkpoint
-        && copy_checkpoints(&config.checkpoint_file, newest, &path.join(CHECKPOINTS))?
-    {
+    if signing::copy_log(&config.checkpoint_file, copied, &path.join(CHECKPOINTS))? {
         files.push(BackupFolder::named(path, CHECKPOINTS).map_err(|error| failed(&error))?);
     }
     Ok(files)
 }
 
-/// Copies the checkpoint file up to `newest`, the newest checkpoint in the copy of the database: later ones would contradict the
-/// copy. The file may lack the newest one itself, which the next start adds. Returns false if there is no file.
-fn copy_checkpoints(from: &Path, newest: &StoredCheckpoint, to: &Path) -> Result<bool, StartError> {
-    let unreadable = |error: io::Error| StartError::failed(format!("--checkpoint-file {}", from.display()), &error);
-    let origin = newest.note.lines().next().unwrap_or_default();
-    let Some(mut reader) = signer::file::read(from, origin).map_err(unreadable)? else { return Ok(false) };
-    let mut to = BufWriter::new(File::create(to).map_err(|error| failed(&error))?);
-    while let LogEntry::Note(note) = reader.next_entry().map_err(unreadable)? {
-        let size = note.lines().nth(1).and_then(|size| size.parse::<u64>().ok());
-        if size.is_some_and(|size| size > newest.size) {
-            break;
-        }
-        writeln!(to, "{note}").map_err(|error| failed(&error))?;
-    }
-    to.flush().map_err(|error| failed(&error))?;
-    Ok(true)
-}
-
 /// Prints the report. Returns whether the backup has everything.
-fn report(config: &BackupConfig, folder: &BackupFolder, path: &str, manifest: &Manifest) -> bool {
+fn report(config: &BackupConfig, folder: &BackupFolder, written: &Written) -> bool {
+    let Written { path, manifest, lacks_key } = written;
     let (new_objects, new_bytes) = folder.added();
-    let mut is_complete = true;
+    let mut is_complete = lacks_key.is_none();
     let mut remarks = Vec::new();
+    remarks.extend(lacks_key.clone().map(|message| Remark { run_id: None, message, missing: &[] }));
     for run in &manifest.runs {
         let Some((message, is_lost)) = run.remark() else { continue };
         is_complete &= !is_lost;
-        remarks.push(Remark { run_id: run.run_id.as_str(), message, missing: &run.missing });
+        remarks.push(Remark { run_id: Some(run.run_id.as_str()), message, missing: &run.missing });
     }
     let report = BackupReport {
-        backup: path.to_owned(),
+        backup: path.clone(),
         runs: manifest.runs.len(),
         deleted: manifest.deleted.len(),
         new_objects,
         new_bytes,
         database_bytes: manifest.files.first().map_or(0, |file| file.content.size),
-        includes_key: config.include_key,
+        includes_key: manifest.files.iter().any(|file| file.name == CHECKPOINT_KEY),
         remarks,
         is_complete,
     };
@@ -239,7 +235,7 @@ fn report(config: &BackupConfig, folder: &BackupFolder, path: &str, manifest: &M
         return is_complete;
     }
     for Remark { run_id, message, missing } in &report.remarks {
-        print(&format!("{run_id}: {message}"));
+        print(&run_id.map_or_else(|| message.clone(), |run_id| format!("{run_id}: {message}")));
         crate::admin::output::print_paths("not in the backup", missing);
     }
     print(&format!(

@@ -1,5 +1,6 @@
 //! `workspaced backup` copies a running service, and `workspaced restore` brings it back.
 
+mod keys;
 mod losses;
 mod refusals;
 mod steps;
