@@ -74,6 +74,20 @@ async fn a_repeated_restore_into_another_database_is_refused() {
     run.create("goes-on.txt", "on\n").await;
 }
 
+#[rstest]
+#[tokio::test]
+async fn a_new_folder_in_the_data_folder_is_refused(#[values("a/b", "../new/../data/a", "a/../b")] path: &str) {
+    let server = Server::start(Backend::Sqlite).await;
+    server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    let before: Vec<_> = snapshot(&server.data_dir()).into_keys().collect();
+    let inside = server.data_dir().join(path);
+    let inside = inside.to_str().unwrap();
+    assert_ends(&offline(&server, "backup", &[inside]), 2, &["lies in the data folder"]);
+    let replayed = offline(&server, "replay", &["--run", "r", "--to", inside]);
+    assert_ends(&replayed, 2, &["lies in the data folder"]);
+    assert_eq!(snapshot(&server.data_dir()).into_keys().collect::<Vec<_>>(), before, "something was written");
+}
+
 #[tokio::test]
 async fn an_older_pg_dump_is_named_with_both_versions() {
     let server = Server::start(Backend::Postgres).await;
