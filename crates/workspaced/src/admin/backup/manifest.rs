@@ -170,8 +170,22 @@ impl Manifest {
     }
 
     /// Writes the manifest into the backup's folder. From then on the folder is a backup.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails, or the manifest would be too large to be read.
     pub(in crate::admin) fn write(&self, folder: &Path) -> io::Result<()> {
+        self.write_within(folder, MAX_BYTES)
+    }
+
+    fn write_within(&self, folder: &Path, max_bytes: u64) -> io::Result<()> {
         let bytes = serde_json::to_vec(self)?;
+        if bytes.len() as u64 > max_bytes {
+            return Err(io::Error::other(format!(
+                "{MANIFEST} would have {} bytes, and at most {max_bytes} are read: archive or delete runs, and repeat the backup",
+                bytes.len()
+            )));
+        }
         let sum = format!("{}  {MANIFEST}\n", Sha256::of(&bytes));
         for (name, bytes) in [(MANIFEST_SHA256, sum.as_bytes()), (NEW_MANIFEST, &bytes)] {
             let mut file = File::create(folder.join(name))?;
@@ -219,4 +233,30 @@ fn escape(bytes: &[u8]) -> String {
 
 fn unescape(text: &str) -> Vec<u8> {
     percent_decode_str(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_that_could_not_be_read_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = Manifest {
+            format: FORMAT,
+            version: "1".to_owned(),
+            created_at: "2026-01-01T00:00:00Z".to_owned(),
+            database: DatabaseKind::Sqlite,
+            instance: None,
+            files: Vec::new(),
+            runs: Vec::new(),
+            deleted: Vec::new(),
+        };
+        let size = serde_json::to_vec(&manifest).unwrap().len() as u64;
+        let refused = manifest.write_within(folder.path(), size - 1).unwrap_err().to_string();
+        assert!(refused.contains("archive or delete runs"), "{refused}");
+        assert!(Manifest::read(folder.path()).unwrap().is_none(), "it was written");
+        manifest.write_within(folder.path(), size).unwrap();
+        assert!(Manifest::read(folder.path()).unwrap().is_some());
+    }
 }
