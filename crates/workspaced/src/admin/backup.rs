@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use engine::clock;
 use ledger::{CopiedRun, DatabaseCopy, INSTANCE, Ledger};
+use model::{LogicalPath, RunId};
 use rustix::fs::Mode;
 use serde::Serialize;
 use workspace::Workspaces;
@@ -32,7 +33,7 @@ pub(super) use self::manifest::{Content, DatabaseKind, MANIFEST, Manifest, Saved
 
 use self::folder::{BackupFolder, CopyError};
 use self::manifest::{FORMAT, NamedFile};
-use self::run_files::RunCopier;
+use self::run_files::{RunCopier, RunCopy};
 use crate::admin::offline_run::{check_database, database};
 use crate::admin::output::{print, progress};
 use crate::admin::replay::is_inside;
@@ -40,7 +41,7 @@ use crate::bootstrap::error::StartError;
 use crate::config::{BackupConfig, ConfigError};
 use crate::data_dir::{IDENTITY, check_identity, token_key};
 
-/// How often the copies are made until no content is missing.
+/// How often the copies are made until none of the missing contents was replaced meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
 /// The names of files in a backup's own folder.
 pub(super) const SQLITE_FILE: &str = "database.sqlite";
@@ -71,7 +72,7 @@ struct Remark<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     run_id: Option<&'a str>,
     message: String,
-    missing: &'a [model::LogicalPath],
+    missing: &'a [LogicalPath],
 }
 
 /// A backup that was written.
@@ -126,14 +127,14 @@ async fn write(
     let path = folder.begin().map_err(|error| failed(&error))?;
     let kind = if config.database_url.sqlite_file().is_some() { DatabaseKind::Sqlite } else { DatabaseKind::Postgres };
     let mut attempt = 1;
-    let (copied, runs, deleted) = loop {
+    let (copied, CopiedRuns { runs, deleted, .. }) = loop {
         progress("copying the database");
         let to = path.join(kind.file());
         let copied = ledger::copy_database(&config.database_url.url, &to).await.map_err(database)?;
         failpoint::hit("backup.database");
-        let (runs, deleted) = copy_runs(folder, ledger, workspaces, &copied.runs).await?;
-        if attempt == MAX_ATTEMPTS || runs.iter().all(|run| run.missing.is_empty()) {
-            break (copied, runs, deleted);
+        let runs = copy_runs(folder, ledger, workspaces, &copied.runs).await?;
+        if attempt == MAX_ATTEMPTS || !runs.are_outdated {
+            break (copied, runs);
         }
         progress("large files were replaced meanwhile; copying again");
         attempt += 1;
@@ -165,22 +166,34 @@ async fn write(
     Ok(Written { path: path.display().to_string(), manifest, lacks_key })
 }
 
+/// The copies of all runs.
+#[derive(Default)]
+struct CopiedRuns {
+    runs: Vec<SavedRun>,
+    deleted: Vec<RunId>,
+    /// Whether a newer copy of the database would have contents that are missing now.
+    are_outdated: bool,
+}
+
 async fn copy_runs(
     folder: &mut BackupFolder,
     ledger: &Arc<dyn Ledger>,
     workspaces: &Arc<Workspaces>,
     copied: &[CopiedRun],
-) -> Result<(Vec<SavedRun>, Vec<model::RunId>), StartError> {
-    let (mut runs, mut deleted) = (Vec::new(), Vec::new());
+) -> Result<CopiedRuns, StartError> {
+    let mut copies = CopiedRuns::default();
     for (number, run) in copied.iter().enumerate() {
         progress(&format!("run {} of {}: {}", number + 1, copied.len(), run.run));
         match (RunCopier { folder, ledger, workspaces }).copy(run).await? {
-            Some(saved) => runs.push(saved),
-            None => deleted.push(run.run.clone()),
+            RunCopy::Files { saved, is_outdated } => {
+                copies.runs.push(saved);
+                copies.are_outdated |= is_outdated;
+            }
+            RunCopy::Deleted => copies.deleted.push(run.run.clone()),
         }
         failpoint::hit("backup.run");
     }
-    Ok((runs, deleted))
+    Ok(copies)
 }
 
 /// Copies the files that belong to no run, except for the key that signs checkpoints.

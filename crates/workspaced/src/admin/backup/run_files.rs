@@ -25,6 +25,18 @@ pub(super) struct RunCopier<'a> {
     pub(super) workspaces: &'a Arc<Workspaces>,
 }
 
+/// The copy of one run.
+pub(super) enum RunCopy {
+    /// Its files were copied.
+    Files {
+        saved: SavedRun,
+        /// Whether a missing content was replaced after the copy of the database, so that a newer copy has it.
+        is_outdated: bool,
+    },
+    /// It was deleted meanwhile.
+    Deleted,
+}
+
 /// Why the copy of a run ends.
 enum Stop {
     /// The run's data cannot be read.
@@ -55,13 +67,12 @@ impl From<LedgerError> for Stop {
 }
 
 impl RunCopier<'_> {
-    /// Copies what restores the run as of its record `head_seq`, except for what the database has. Returns `None` if the run was
-    /// deleted meanwhile.
+    /// Copies what restores the run as of its record `head_seq`, except for what the database has.
     ///
     /// # Errors
     ///
     /// If the database cannot be read or the backup not be written.
-    pub(super) async fn copy(&mut self, copied: &CopiedRun) -> Result<Option<SavedRun>, StartError> {
+    pub(super) async fn copy(&mut self, copied: &CopiedRun) -> Result<RunCopy, StartError> {
         let mut saved = SavedRun {
             run_id: copied.run.clone(),
             head_seq: copied.head_seq,
@@ -74,14 +85,29 @@ impl RunCopier<'_> {
         let done = self.copy_into(&mut saved).await;
         let stored = self.ledger.run(&copied.run).await.map_err(database)?;
         if stored.is_none_or(|stored| stored.run.state == RunState::Deleted) {
-            return Ok(None);
+            return Ok(RunCopy::Deleted);
         }
         match done {
             Ok(()) => {}
             Err(Stop::Source(why)) => saved.problem = Some(why),
             Err(Stop::Backup(error)) => return Err(error),
         }
-        Ok(Some(saved))
+        let is_outdated = match self.is_outdated(&saved).await {
+            Ok(is_outdated) => is_outdated,
+            // The records cannot be read, and could not be read another time.
+            Err(Stop::Source(_)) => false,
+            Err(Stop::Backup(error)) => return Err(error),
+        };
+        Ok(RunCopy::Files { saved, is_outdated })
+    }
+
+    /// Returns whether a record after the copied ones has written a file whose content is missing.
+    async fn is_outdated(&self, saved: &SavedRun) -> Result<bool, Stop> {
+        if saved.missing.is_empty() {
+            return Ok(false);
+        }
+        let written = self.written_since(&saved.run_id, saved.head_seq).await?;
+        Ok(saved.missing.iter().any(|path| written.contains(path.as_str())))
     }
 
     /// The tree comes first and the base last: when a call changes a file that git ignores, the base receives the old content

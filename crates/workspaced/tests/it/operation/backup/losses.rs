@@ -36,6 +36,26 @@ async fn a_damaged_object_is_named_and_written_again_when_it_is_removed(
 
 #[rstest]
 #[tokio::test]
+async fn a_content_that_stays_missing_is_looked_for_once(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let run = server.run(json!({"runId": "r"})).await;
+    put(&run, "large", None, &incompressible(LARGE)).await;
+    run.create("small", "s\n").await;
+    server.until_journal_is_empty().await;
+    std::fs::remove_file(server.repo("r").join("large")).unwrap();
+    let (child, file) = paused_backup(&server);
+    // A record that has nothing to do with it.
+    run.ok("read_file", json!({"path": "small"})).await;
+    std::fs::write(file, "").unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_ends(&done, 1, &["the content of 1 files was found nowhere", "large"]);
+    assert!(!output_of(&done).contains("copying again"), "{}", output_of(&done));
+}
+
+#[rstest]
+#[tokio::test]
 async fn tokens_that_were_revoked_after_the_backup_are_reported_and_revoked_on_request(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[values(false, true)] revokes: bool,
