@@ -29,7 +29,7 @@ use serde::Serialize;
 use workspace::Workspaces;
 
 pub(super) use self::folder::{backups, hash, object};
-pub(super) use self::manifest::{Content, DatabaseKind, MANIFEST, Manifest, SavedEntry, SavedRun};
+pub(super) use self::manifest::{ArchivedRun, Content, DatabaseKind, MANIFEST, Manifest, SavedEntry, SavedRun};
 
 use self::folder::{BackupFolder, CopyError};
 use self::manifest::{FORMAT, NamedFile};
@@ -57,6 +57,8 @@ struct BackupReport<'a> {
     runs: usize,
     /// Runs that were deleted while they were copied.
     deleted: usize,
+    /// Runs that were archived while they were copied.
+    archived: usize,
     new_objects: usize,
     new_bytes: u64,
     database_bytes: u64,
@@ -127,7 +129,7 @@ async fn write(
     let path = folder.begin().map_err(|error| failed(&error))?;
     let kind = if config.database_url.sqlite_file().is_some() { DatabaseKind::Sqlite } else { DatabaseKind::Postgres };
     let mut attempt = 1;
-    let (copied, CopiedRuns { runs, deleted, .. }) = loop {
+    let (copied, CopiedRuns { runs, deleted, archived, .. }) = loop {
         progress("copying the database");
         let to = path.join(kind.file());
         let copied = ledger::copy_database(&config.database_url.url, &to).await.map_err(database)?;
@@ -161,6 +163,7 @@ async fn write(
         files,
         runs,
         deleted,
+        archived,
     };
     folder.finish(&manifest).map_err(|error| failed(&error))?;
     Ok(Written { path: path.display().to_string(), manifest, lacks_key })
@@ -171,6 +174,7 @@ async fn write(
 struct CopiedRuns {
     runs: Vec<SavedRun>,
     deleted: Vec<RunId>,
+    archived: Vec<ArchivedRun>,
     /// Whether a newer copy of the database would have contents that are missing now.
     are_outdated: bool,
 }
@@ -189,6 +193,7 @@ async fn copy_runs(
                 copies.runs.push(saved);
                 copies.are_outdated |= is_outdated;
             }
+            RunCopy::Archived(archived) => copies.archived.push(archived),
             RunCopy::Deleted => copies.deleted.push(run.run.clone()),
         }
         failpoint::hit("backup.run");
@@ -236,6 +241,7 @@ fn report(config: &BackupConfig, folder: &BackupFolder, written: &Written) -> bo
         backup: path.clone(),
         runs: manifest.runs.len(),
         deleted: manifest.deleted.len(),
+        archived: manifest.archived.len(),
         new_objects,
         new_bytes,
         database_bytes: manifest.files.first().map_or(0, |file| file.content.size),

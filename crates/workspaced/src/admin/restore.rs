@@ -8,6 +8,7 @@
     reason = "a backup is outside of the data folder, and the data folder is no service's yet"
 )]
 
+mod removed;
 mod run_files;
 mod target;
 mod tokens;
@@ -18,9 +19,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::clock::{new_tool_call_id, now};
-use ledger::{Entry, Ledger, RunChange};
-use model::{Draft, LogicalPath, RunId, Sha256};
+use engine::clock::now;
+use ledger::Ledger;
+use model::{LogicalPath, RunId};
 use rustix::fs::Mode;
 use serde::Serialize;
 use workspace::Workspaces;
@@ -63,10 +64,20 @@ struct RestoreReport {
     runs: usize,
     /// Runs that were deleted while the backup was made.
     deleted: Vec<RunId>,
+    /// Runs that were archived while the backup was made.
+    archived: Vec<ArchivedReport>,
     /// Runs that need repair: not all of their files could be restored, or their trees were not what the ledger says.
     needs_repair: Vec<Unrestored>,
     tokens: RestoredTokens,
     has_key: bool,
+}
+
+/// A run that was archived while the backup was made.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ArchivedReport {
+    run_id: RunId,
+    archive_uri: String,
 }
 
 /// A run that needs repair after the restore.
@@ -96,6 +107,7 @@ pub async fn restore(config: RestoreConfig) -> Result<bool, StartError> {
         damaged: Vec::new(),
         runs: 0,
         deleted: Vec::new(),
+        archived: Vec::new(),
         needs_repair: Vec::new(),
         tokens: RestoredTokens::default(),
         has_key: backup.manifest.files.iter().any(|file| file.name == CHECKPOINT_KEY),
@@ -186,8 +198,13 @@ async fn restore_runs(
 ) -> Result<(), StartError> {
     let manifest = &backup.manifest;
     for run in &manifest.deleted {
-        delete(ledger.as_ref(), run).await?;
+        removed::delete(ledger.as_ref(), run).await?;
         report.deleted.push(run.clone());
+    }
+    for run in &manifest.archived {
+        removed::archive(ledger.as_ref(), run).await?;
+        let (run_id, archive_uri) = (run.run_id.clone(), run.archive_uri.clone());
+        report.archived.push(ArchivedReport { run_id, archive_uri });
     }
     for (number, run) in manifest.runs.iter().enumerate() {
         progress(&format!("run {} of {}: {}: tree", number + 1, manifest.runs.len(), run.run_id));
@@ -203,18 +220,6 @@ async fn restore_runs(
         failpoint::hit("restore.run");
     }
     Ok(())
-}
-
-/// Deletes a run that was deleted while the backup was made, and whose files are in no backup therefore.
-async fn delete(ledger: &dyn Ledger, run: &RunId) -> Result<(), StartError> {
-    let at = now();
-    let mut draft = Draft::new(run.clone(), ACTOR.to_owned(), "run.delete", new_tool_call_id(), at.clone());
-    draft.input = serde_json::json!({ "cause": "backup" }).as_object().cloned();
-    draft.reason = Some("the run was deleted while the backup was made".to_owned());
-    let mut entry = Entry::new(draft, Sha256::ZERO);
-    entry.run_change = Some(RunChange::Delete { at });
-    // If an interrupted restore has deleted it already, nothing is recorded.
-    ledger.append(vec![entry]).await.map(drop).map_err(database)
 }
 
 /// Prints the report. Returns whether the backup is intact and nothing is lost.
@@ -240,6 +245,9 @@ fn print_report(config: &RestoreConfig, report: &RestoreReport) -> bool {
     for run in &report.needs_repair {
         print(&format!("{}: needs repair: {}", run.run_id, run.reason));
         print_paths("not restored", &run.missing);
+    }
+    for run in &report.archived {
+        print(&format!("{}: was archived while the backup was made: {}", run.run_id, run.archive_uri));
     }
     print(&format!(
         "{} runs were restored, {} need repair, {} were deleted while the backup was made",

@@ -44,6 +44,24 @@ pub(in crate::admin) struct Manifest {
     pub(in crate::admin) runs: Vec<SavedRun>,
     /// The runs of the copied database that were deleted before their files were copied.
     pub(in crate::admin) deleted: Vec<RunId>,
+    /// The runs of the copied database that were archived before their files were copied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::admin) archived: Vec<ArchivedRun>,
+}
+
+/// A run that was archived, as the record of its archive says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::admin) struct ArchivedRun {
+    pub(in crate::admin) run_id: RunId,
+    pub(in crate::admin) archived_at: String,
+    pub(in crate::admin) archive_uri: String,
+    /// The hash of the archive.
+    pub(in crate::admin) sha256: Sha256,
+    /// The number of the last archived record.
+    pub(in crate::admin) head_seq: u64,
+    /// The hash of that record.
+    pub(in crate::admin) head_hash: Sha256,
 }
 
 /// The part of a manifest that every version of the layout has.
@@ -251,6 +269,7 @@ mod tests {
             files: Vec::new(),
             runs: Vec::new(),
             deleted: Vec::new(),
+            archived: Vec::new(),
         };
         let size = serde_json::to_vec(&manifest).unwrap().len() as u64;
         let refused = manifest.write_within(folder.path(), size - 1).unwrap_err().to_string();

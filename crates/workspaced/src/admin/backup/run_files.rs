@@ -5,12 +5,14 @@ use std::io;
 use std::sync::Arc;
 
 use engine::history::{content_history, snapshot};
-use ledger::{CopiedRun, Ledger, LedgerError};
-use model::{LogicalPath, RunId, RunState, Sha256, StepBytes};
+use ledger::{CopiedRun, Ledger, LedgerError, RecordFilter};
+use model::{ARCHIVE_TOOL, LogicalPath, RunId, RunState, Sha256, StepBytes};
+use serde::Deserialize;
+use serde_json::Value;
 use workspace::{ContentLocation, RunEntry, RunEntryKind, RunPart, Snapshot, Workspaces};
 
 use crate::admin::backup::folder::{BackupFolder, CopyError};
-use crate::admin::backup::manifest::{SavedEntry, SavedRun};
+use crate::admin::backup::manifest::{ArchivedRun, SavedEntry, SavedRun};
 use crate::admin::offline_run::database;
 use crate::bootstrap::error::StartError;
 
@@ -35,6 +37,18 @@ pub(super) enum RunCopy {
     },
     /// It was deleted meanwhile.
     Deleted,
+    /// It was archived meanwhile.
+    Archived(ArchivedRun),
+}
+
+/// What the record of an archive says of it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ArchiveInput {
+    uri: String,
+    sha256: Sha256,
+    head_seq: u64,
+    head_hash: Sha256,
 }
 
 /// Why the copy of a run ends.
@@ -85,7 +99,8 @@ impl RunCopier<'_> {
         let done = self.copy_into(&mut saved).await;
         let stored = self.ledger.run(&copied.run).await.map_err(database)?;
         if stored.is_none_or(|stored| stored.run.state == RunState::Deleted) {
-            return Ok(RunCopy::Deleted);
+            let archived = self.archived(&copied.run).await?;
+            return Ok(archived.map_or(RunCopy::Deleted, RunCopy::Archived));
         }
         match done {
             Ok(()) => {}
@@ -99,6 +114,24 @@ impl RunCopier<'_> {
             Err(Stop::Backup(error)) => return Err(error),
         };
         Ok(RunCopy::Files { saved, is_outdated })
+    }
+
+    /// Returns what the record of the run's archive says, if the run has one.
+    async fn archived(&self, run: &RunId) -> Result<Option<ArchivedRun>, StartError> {
+        let tool = Some(ARCHIVE_TOOL.to_owned());
+        let filter = RecordFilter { run: Some(run.clone()), tool, ..RecordFilter::default() };
+        let page = self.ledger.records(&filter, None, 1.into()).await.map_err(database)?;
+        let record = page.items.first().and_then(|stored| content_history::parse(&stored.text).ok());
+        let Some(record) = record else { return Ok(None) };
+        let input = record.input.and_then(|input| serde_json::from_value(Value::Object(input)).ok());
+        Ok(input.map(|ArchiveInput { uri, sha256, head_seq, head_hash }| ArchivedRun {
+            run_id: run.clone(),
+            archived_at: record.timestamp,
+            archive_uri: uri,
+            sha256,
+            head_seq,
+            head_hash,
+        }))
     }
 
     /// Returns whether a record after the copied ones has written a file whose content is missing.

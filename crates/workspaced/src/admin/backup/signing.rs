@@ -36,7 +36,8 @@ pub(super) fn copy_log(from: &Path, copied: &DatabaseCopy, to: &Path) -> Result<
     let mut to = BufWriter::new(File::create(to).map_err(|error| failed(&error))?);
     while let LogEntry::Note(note) = reader.next_entry().map_err(unreadable)? {
         let size = note.lines().nth(1).and_then(|size| size.parse::<u64>().ok());
-        let is_known = !KeyChange::is_statement(&note) || statements.iter().any(|one| one.trim_end() == note.trim_end());
+        let is_known =
+            !KeyChange::is_statement(&note) || statements.iter().any(|one| one.trim_end() == note.trim_end());
         if !is_known || size.is_some_and(|size| size > newest.size) {
             break;
         }

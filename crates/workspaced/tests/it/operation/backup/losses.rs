@@ -6,6 +6,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::steps::{LARGE, backup, backups, destroy, json_of, paused_backup, restore};
+use crate::audit::checkpoints::until_covered;
 use crate::harness::{Backend, Client, Server, incompressible, snapshot};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of, put};
 
@@ -52,6 +53,58 @@ async fn a_content_that_stays_missing_is_looked_for_once(
     let done = child.wait_with_output().unwrap();
     assert_ends(&done, 1, &["the content of 1 files was found nowhere", "large"]);
     assert!(!output_of(&done).contains("copying again"), "{}", output_of(&done));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_that_is_archived_meanwhile_comes_back_as_archived(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(true, false)] is_closed_before: bool,
+) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    run.create("b", "b\n").await;
+    if is_closed_before {
+        server.operator().post("/v1/runs/r/close", json!({})).await.is(200);
+        until_covered(&run, run.get().await["headSeq"].as_u64().unwrap()).await;
+    }
+    let (child, file) = paused_backup(&server);
+    if !is_closed_before {
+        server.operator().post("/v1/runs/r/close", json!({})).await.is(200);
+    }
+    assert!(server.stop().success());
+    let archives = server.home.join("archives");
+    std::fs::create_dir(&archives).unwrap();
+    server.setup = server.setup.clone().arg("--archive-after", "1s").arg("--archive-to", archives.display());
+    server.restart();
+    let deadline = Instant::now() + Duration::from_mins(1);
+    let uri = loop {
+        let run = server.operator().get("/v1/runs/r").await.ok();
+        if let Some(uri) = run["archiveUri"].as_str().filter(|_| !server.workspace("r").exists()) {
+            break uri.to_owned();
+        }
+        assert!(Instant::now() < deadline, "the run is not archived: {run}\n{}", server.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    std::fs::write(file, "").unwrap();
+    assert_ends(&child.wait_with_output().unwrap(), 0, &["0 runs"]);
+    destroy(&mut server).await;
+    let restored = json_of(&restore(&server, &["--json"]));
+    assert_eq!(restored["archived"], json!([{"runId": "r", "archiveUri": uri}]), "{restored}");
+    assert_eq!(restored["deleted"], json!([]), "{restored}");
+    server.restart();
+    let shown = server.operator().get("/v1/runs/r").await.ok();
+    assert_eq!(shown["state"], "deleted");
+    if is_closed_before {
+        assert_eq!(shown["archiveUri"], uri, "{shown}");
+    } else {
+        // The archive has records that the backup lacks.
+        let audit = server.operator().get("/v1/runs/r/audit").await.ok();
+        let last = audit["items"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!(last["input"]["archiveUri"], uri, "{audit}");
+    }
+    assert!(server.stop().success());
+    assert_ends(&server.verify(&[]), 0, &[" 0 broken"]);
 }
 
 #[rstest]
