@@ -40,7 +40,9 @@ pub use error::{Fence, LedgerError};
 pub use keyed_answer::{KeyedAnswer, KeyedAnswers};
 pub use page::{Page, PageSize};
 pub use run_change::{Expiry, RunChange, Upload};
-pub use store::copy::{CopiedRun, DatabaseCopy, RestoreTarget, copy_database, restore_database, restore_target};
+pub use store::copy::{
+    CopiedRun, DatabaseCopy, RestoreTarget, copy_database, database_address, restore_database, restore_target,
+};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
     ApprovalFilter, ConnectionCounts, JournalEntry, RecordData, RecordFilter, RunFilter, SettledRun, StorageTotals,
@@ -246,7 +248,9 @@ pub async fn open_with(url: &str, reader: Option<AddressReader>) -> Result<Arc<d
 ///
 /// If the database cannot be opened, or has another schema than this program.
 pub async fn open_to_read(url: &str) -> Result<Arc<dyn Ledger>> {
-    let Some(path) = url.strip_prefix("sqlite://") else { return open(url).await };
+    let Some(path) = url.strip_prefix("sqlite://") else {
+        return Ok(Arc::new(store::Store(postgres::Postgres::open_to_read(url).await?)));
+    };
     let path = std::path::PathBuf::from(path);
     let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open_to_read(&path)).await;
     Ok(Arc::new(store::Store(opened.map_err(|error| LedgerError::Internal(Box::new(error)))??)))

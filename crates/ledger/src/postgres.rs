@@ -56,6 +56,21 @@ impl Postgres {
         Ok(Self { queue, writer: Mutex::new(Some(writer)), pool, address, fence, newest })
     }
 
+    /// Connects to the database at `url` for reading, while a service may use it. Jobs are rejected. Fails if the database has
+    /// another schema than this program.
+    pub(crate) async fn open_to_read(url: &str) -> Result<Self> {
+        let address = Arc::new(Address::open(url, None).await?);
+        let mut connection = address.connect().await?;
+        open::check_schema(&mut connection).await?;
+        // If this fails, the server closes the connection.
+        drop(connection.close().await);
+        let (queue, _) = CommitQueue::new();
+        queue.close();
+        let (_, newest) = watch::channel(0);
+        let pool = open::pool(open::read_only(address.options()));
+        Ok(Self { queue, writer: Mutex::default(), pool, address, fence: Arc::default(), newest })
+    }
+
     /// Runs `statements` in one transaction. Returns how many rows the first one changed.
     async fn run_transaction(&self, mode: EnterMode, statements: Vec<Statement>) -> Result<u64> {
         let done = tokio::time::timeout(writer::TIMEOUT, self.try_transaction(mode, statements)).await;

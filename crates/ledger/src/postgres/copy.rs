@@ -12,7 +12,6 @@ use tokio::process::Command;
 use super::convert::failed;
 use super::open;
 use crate::backend::RowReader;
-use crate::migrate;
 use crate::store::copy::{self, DatabaseCopy, RestoreTarget};
 use crate::{LedgerError, Result};
 
@@ -25,15 +24,15 @@ const BEGIN: [&str; 3] = [
 /// Counts the tables, views and sequences of a database.
 const RELATIONS: &str = "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
     WHERE n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%' AND c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f')";
+/// The major version of the server.
+const SERVER_VERSION: &str = "SELECT CAST(current_setting('server_version_num') AS BIGINT) / 10000";
 const HAS_SETTINGS: &str = "SELECT to_regclass('setting') IS NOT NULL";
 
 /// Writes a copy of the database at `url` to the new file `to`, and returns what it contains: both are read from one snapshot.
 pub(crate) async fn write(url: &str, to: &Path) -> Result<DatabaseCopy> {
     let mut connection = connect(url).await?;
-    let applied = open::applied(&mut connection).await?;
-    if !migrate::missing(migrate::POSTGRES, &applied)?.is_empty() {
-        return Err(LedgerError::Internal(migrate::OLDER.into()));
-    }
+    open::check_schema(&mut connection).await?;
+    check_version(&mut connection).await?;
     let mut tx = connection.begin().await.map_err(failed)?;
     for sql in BEGIN {
         sqlx::raw_sql(sql).execute(&mut *tx).await.map_err(failed)?;
@@ -43,7 +42,7 @@ pub(crate) async fn write(url: &str, to: &Path) -> Result<DatabaseCopy> {
     let copied = DatabaseCopy {
         runs: fetch(&mut tx, copy::RUNS, copy::run).await?,
         checkpoint: fetch(&mut tx, copy::CHECKPOINT, copy::checkpoint).await?.pop(),
-        instance: fetch(&mut tx, copy::INSTANCE_NAME, |row| row.text(0)).await?.pop(),
+        settings: fetch(&mut tx, copy::SETTINGS, copy::setting).await?.into_iter().collect(),
     };
     let mut command = program("pg_dump", url);
     command.args(["--format=custom", "--snapshot", &snapshot, "--file"]).arg(to);
@@ -53,6 +52,14 @@ pub(crate) async fn write(url: &str, to: &Path) -> Result<DatabaseCopy> {
     let synced = tokio::task::spawn_blocking(move || std::fs::File::open(to)?.sync_all()).await;
     synced.map_err(io::Error::other).flatten().map_err(unavailable)?;
     Ok(copied)
+}
+
+/// Returns host, port and name of the database at `url`.
+pub(crate) fn address(url: &str) -> Result<String> {
+    let options = open::parse(url)?;
+    let host = options.get_socket().map_or_else(|| options.get_host().into(), |socket| socket.to_string_lossy());
+    let name = options.get_database().unwrap_or(options.get_username());
+    Ok(format!("{host}:{}/{name}", options.get_port()))
 }
 
 /// Returns whether the database at `url` has tables.
@@ -109,14 +116,42 @@ fn program(name: &str, url: &str) -> Command {
     command
 }
 
+/// Fails if the program `pg_dump` is older than the server, whose database it would refuse to copy.
+async fn check_version(connection: &mut PgConnection) -> Result<()> {
+    let server = one(connection, SERVER_VERSION, |row| row.int(0)).await?;
+    let output = Command::new("pg_dump").arg("--version").stdin(Stdio::null()).output().await;
+    let output = output.map_err(|error| not_started("pg_dump", error))?;
+    match major_version(&String::from_utf8_lossy(&output.stdout)) {
+        Some(program) if program < server => {
+            let message = format!(
+                "the program pg_dump in the PATH has version {program} and the server has version {server}: install \
+                 PostgreSQL's client programs of version {server} or newer"
+            );
+            Err(LedgerError::Unavailable(message.into()))
+        }
+        // An unknown text is no reason not to try.
+        _ => Ok(()),
+    }
+}
+
+/// Returns the major version in the answer of a client program to `--version`.
+fn major_version(text: &str) -> Option<i64> {
+    let version = text.split_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()))?;
+    version.split(|other: char| !other.is_ascii_digit()).next()?.parse().ok()
+}
+
+fn not_started(name: &str, error: io::Error) -> LedgerError {
+    if error.kind() != io::ErrorKind::NotFound {
+        return unavailable(error);
+    }
+    let message = format!(
+        "the program {name} is not in the PATH: install PostgreSQL's client programs, of the server's version or newer"
+    );
+    LedgerError::Unavailable(message.into())
+}
+
 async fn run(name: &str, mut command: Command) -> Result<()> {
-    let output = command.output().await.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => LedgerError::Unavailable(
-            format!("the program {name} is not in the PATH: install PostgreSQL's client programs, of the server's version or newer")
-                .into(),
-        ),
-        _ => unavailable(error),
-    })?;
+    let output = command.output().await.map_err(|error| not_started(name, error))?;
     if output.status.success() {
         return Ok(());
     }
@@ -155,7 +190,33 @@ fn unavailable(error: io::Error) -> LedgerError {
 
 #[cfg(test)]
 mod tests {
-    use super::without_password;
+    use super::{address, major_version, without_password};
+
+    #[test]
+    fn an_address_names_the_database_and_no_user() {
+        let table = [
+            ("postgres:///db?host=/tmp/x&user=postgres", "/tmp/x:5432/db"),
+            ("postgres://me:s%40cret@db.example:5433/db", "db.example:5433/db"),
+            ("postgres://other@db.example:5433/db?sslmode=require", "db.example:5433/db"),
+            ("postgresql://me@db.example", "db.example:5432/me"),
+        ];
+        for (url, want) in table {
+            assert_eq!(address(url).unwrap(), want);
+        }
+    }
+
+    #[test]
+    fn the_major_version_of_a_program_is_read() {
+        let table = [
+            ("pg_dump (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n", Some(15)),
+            ("pg_dump (PostgreSQL) 18beta1\n", Some(18)),
+            ("pg_dump (PostgreSQL) 9.6.24\n", Some(9)),
+            ("nothing", None),
+        ];
+        for (text, want) in table {
+            assert_eq!(major_version(text), want, "{text}");
+        }
+    }
 
     #[test]
     fn a_password_is_not_among_the_arguments() {

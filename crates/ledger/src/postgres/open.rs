@@ -54,6 +54,11 @@ pub(crate) async fn connect(options: &PgConnectOptions) -> sqlx::Result<PgConnec
     connected.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
+/// Returns `options` for connections whose transactions only read.
+pub(crate) fn read_only(options: PgConnectOptions) -> PgConnectOptions {
+    options.options([("default_transaction_read_only", "on")])
+}
+
 /// Returns a pool, which opens connections on demand.
 pub(crate) fn pool(options: PgConnectOptions) -> PgPool {
     PgPoolOptions::new()
@@ -91,8 +96,19 @@ pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<()> {
     tx.commit().await.map_err(failed)
 }
 
+/// Fails if the database has another schema than this program. Only reads.
+pub(crate) async fn check_schema(connection: &mut PgConnection) -> Result<()> {
+    let exists = sqlx::query("SELECT to_regclass('schema_migration') IS NOT NULL").fetch_one(&mut *connection).await;
+    let exists: bool = exists.and_then(|row| row.try_get(0)).map_err(failed)?;
+    let applied = if exists { applied(connection).await? } else { Vec::new() };
+    if migrate::missing(migrate::POSTGRES, &applied)?.is_empty() {
+        return Ok(());
+    }
+    Err(LedgerError::Internal(migrate::OLDER.into()))
+}
+
 /// Returns the migrations that were applied to the database.
-pub(crate) async fn applied(connection: &mut PgConnection) -> Result<Vec<AppliedMigration>> {
+async fn applied(connection: &mut PgConnection) -> Result<Vec<AppliedMigration>> {
     let rows = sqlx::query(migrate::LIST).fetch_all(connection).await.map_err(failed)?;
     rows.iter().map(|row| AppliedMigration::read(row)).collect()
 }

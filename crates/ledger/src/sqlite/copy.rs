@@ -29,7 +29,7 @@ pub(crate) fn write(path: &Path, to: &Path) -> Result<DatabaseCopy> {
     Ok(DatabaseCopy {
         runs: fetch(&copied, copy::RUNS, &[], copy::run)?,
         checkpoint: fetch(&copied, copy::CHECKPOINT, &[], copy::checkpoint)?.pop(),
-        instance: fetch(&copied, copy::INSTANCE_NAME, &[], |row| row.text(0))?.pop(),
+        settings: fetch(&copied, copy::SETTINGS, &[], copy::setting)?.into_iter().collect(),
     })
 }
 

@@ -1,5 +1,6 @@
 //! Consistent copies of the database while a service writes to it, for backups, and their restore.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use model::RunId;
@@ -13,6 +14,8 @@ pub(crate) const RUNS: &str = "SELECT r.run_id, coalesce(h.head_seq, 0) FROM run
     WHERE r.state NOT IN ('preparing', 'deleted') AND r.base_commit IS NOT NULL ORDER BY r.run_no";
 /// The newest checkpoint.
 pub(crate) const CHECKPOINT: &str = "SELECT size, position, note FROM checkpoint ORDER BY size DESC LIMIT 1";
+/// All settings. They are few, and small.
+pub(crate) const SETTINGS: &str = "SELECT name, value FROM setting ORDER BY name";
 /// The value of the setting [`INSTANCE`](crate::INSTANCE).
 pub(crate) const INSTANCE_NAME: &str = "SELECT value FROM setting WHERE name = 'instance'";
 
@@ -23,8 +26,8 @@ pub struct DatabaseCopy {
     pub runs: Vec<CopiedRun>,
     /// The newest checkpoint.
     pub checkpoint: Option<StoredCheckpoint>,
-    /// The value of the setting [`INSTANCE`](crate::INSTANCE).
-    pub instance: Option<String>,
+    /// The settings by their names.
+    pub settings: BTreeMap<String, String>,
 }
 
 /// A run in a copy of the database.
@@ -59,6 +62,11 @@ pub(crate) fn checkpoint(row: &dyn RowReader) -> Result<StoredCheckpoint> {
     Ok(StoredCheckpoint { size: u64::try_from(row.int(0)?).unwrap_or(0), position: row.int(1)?, note: row.text(2)? })
 }
 
+/// Reads a row of [`SETTINGS`].
+pub(crate) fn setting(row: &dyn RowReader) -> Result<(String, String)> {
+    Ok((row.text(0)?, row.text(1)?))
+}
+
 /// Writes a consistent copy of the database at `url` to the new file `to`, and syncs it. Other processes read and commit
 /// meanwhile. SQLite's copy is a database file; PostgreSQL's is an archive of the program `pg_dump`, which has to be in the PATH.
 ///
@@ -89,6 +97,18 @@ pub async fn restore_target(url: &str) -> Result<RestoreTarget> {
             Err(error) => Err(LedgerError::Unavailable(Box::new(error))),
         },
         None => postgres::copy::target(url).await,
+    }
+}
+
+/// Returns which database `url` names, without user and password: the path of an SQLite file, or host, port and name.
+///
+/// # Errors
+///
+/// If `url` is not valid.
+pub fn database_address(url: &str) -> Result<String> {
+    match sqlite_file(url) {
+        Some(path) => Ok(path.to_owned()),
+        None => postgres::copy::address(url),
     }
 }
 

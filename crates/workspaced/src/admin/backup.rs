@@ -15,34 +15,33 @@
 mod folder;
 mod manifest;
 mod run_files;
+mod signing;
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use engine::clock;
-use ledger::{CopiedRun, DatabaseCopy, Ledger, StoredCheckpoint};
+use ledger::{CopiedRun, DatabaseCopy, INSTANCE, Ledger};
+use model::{LogicalPath, RunId};
 use rustix::fs::Mode;
 use serde::Serialize;
-use transparency::LogEntry;
 use workspace::Workspaces;
 
 pub(super) use self::folder::{backups, hash, object};
-pub(super) use self::manifest::{Content, DatabaseKind, MANIFEST, Manifest, SavedEntry, SavedRun};
+pub(super) use self::manifest::{ArchivedRun, Content, DatabaseKind, MANIFEST, Manifest, SavedEntry, SavedRun};
 
 use self::folder::{BackupFolder, CopyError};
 use self::manifest::{FORMAT, NamedFile};
-use self::run_files::RunCopier;
+use self::run_files::{RunCopier, RunCopy};
 use crate::admin::offline_run::{check_database, database};
 use crate::admin::output::{print, progress};
 use crate::admin::replay::is_inside;
 use crate::bootstrap::error::StartError;
 use crate::config::{BackupConfig, ConfigError};
 use crate::data_dir::{IDENTITY, check_identity, token_key};
-use crate::signer;
 
-/// How often the copies are made until no content is missing.
+/// How often the copies are made until none of the missing contents was replaced meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
 /// The names of files in a backup's own folder.
 pub(super) const SQLITE_FILE: &str = "database.sqlite";
@@ -58,6 +57,8 @@ struct BackupReport<'a> {
     runs: usize,
     /// Runs that were deleted while they were copied.
     deleted: usize,
+    /// Runs that were archived while they were copied.
+    archived: usize,
     new_objects: usize,
     new_bytes: u64,
     database_bytes: u64,
@@ -66,13 +67,22 @@ struct BackupReport<'a> {
     is_complete: bool,
 }
 
-/// What the operator has to know of a run.
+/// What the operator has to know of a run, or of the whole backup.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Remark<'a> {
-    run_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<&'a str>,
     message: String,
-    missing: &'a [model::LogicalPath],
+    missing: &'a [LogicalPath],
+}
+
+/// A backup that was written.
+struct Written {
+    path: String,
+    manifest: Manifest,
+    /// Why the key is not in the backup, if it should be.
+    lacks_key: Option<String>,
 }
 
 /// Writes a backup and prints a report. Returns whether it has everything.
@@ -107,8 +117,7 @@ async fn run(config: &BackupConfig, ledger: &Arc<dyn Ledger>) -> Result<bool, St
     {
         progress(&format!("the unfinished backup could not be removed; the next one does it: {error}"));
     }
-    let (path, manifest) = written?;
-    Ok(report(config, &folder, &path, &manifest))
+    Ok(report(config, &folder, &written?))
 }
 
 async fn write(
@@ -116,18 +125,18 @@ async fn write(
     folder: &mut BackupFolder,
     ledger: &Arc<dyn Ledger>,
     workspaces: &Arc<Workspaces>,
-) -> Result<(String, Manifest), StartError> {
+) -> Result<Written, StartError> {
     let path = folder.begin().map_err(|error| failed(&error))?;
     let kind = if config.database_url.sqlite_file().is_some() { DatabaseKind::Sqlite } else { DatabaseKind::Postgres };
     let mut attempt = 1;
-    let (copied, runs, deleted) = loop {
+    let (copied, CopiedRuns { runs, deleted, archived, .. }) = loop {
         progress("copying the database");
         let to = path.join(kind.file());
         let copied = ledger::copy_database(&config.database_url.url, &to).await.map_err(database)?;
         failpoint::hit("backup.database");
-        let (runs, deleted) = copy_runs(folder, ledger, workspaces, &copied.runs).await?;
-        if attempt == MAX_ATTEMPTS || runs.iter().all(|run| run.missing.is_empty()) {
-            break (copied, runs, deleted);
+        let runs = copy_runs(folder, ledger, workspaces, &copied.runs).await?;
+        if attempt == MAX_ATTEMPTS || !runs.are_outdated {
+            break (copied, runs);
         }
         progress("large files were replaced meanwhile; copying again");
         attempt += 1;
@@ -136,18 +145,38 @@ async fn write(
     let database = BackupFolder::named(&path, kind.file()).map_err(|error| failed(&error))?;
     let mut files = vec![database];
     files.extend(copy_files(config, folder, &path, &copied)?);
+    let key = config.include_key.then(|| signing::copy_key(&config.checkpoint_key_file, &copied, folder, &path));
+    let lacks_key = match key.transpose()? {
+        Some(Ok(key)) => {
+            files.push(key);
+            None
+        }
+        Some(Err(why)) => Some(why),
+        None => None,
+    };
     let manifest = Manifest {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         created_at: clock::now(),
         database: kind,
-        instance: copied.instance,
+        instance: copied.settings.get(INSTANCE).cloned(),
         files,
         runs,
         deleted,
+        archived,
     };
     folder.finish(&manifest).map_err(|error| failed(&error))?;
-    Ok((path.display().to_string(), manifest))
+    Ok(Written { path: path.display().to_string(), manifest, lacks_key })
+}
+
+/// The copies of all runs.
+#[derive(Default)]
+struct CopiedRuns {
+    runs: Vec<SavedRun>,
+    deleted: Vec<RunId>,
+    archived: Vec<ArchivedRun>,
+    /// Whether a newer copy of the database would have contents that are missing now.
+    are_outdated: bool,
 }
 
 async fn copy_runs(
@@ -155,20 +184,24 @@ async fn copy_runs(
     ledger: &Arc<dyn Ledger>,
     workspaces: &Arc<Workspaces>,
     copied: &[CopiedRun],
-) -> Result<(Vec<SavedRun>, Vec<model::RunId>), StartError> {
-    let (mut runs, mut deleted) = (Vec::new(), Vec::new());
+) -> Result<CopiedRuns, StartError> {
+    let mut copies = CopiedRuns::default();
     for (number, run) in copied.iter().enumerate() {
         progress(&format!("run {} of {}: {}", number + 1, copied.len(), run.run));
         match (RunCopier { folder, ledger, workspaces }).copy(run).await? {
-            Some(saved) => runs.push(saved),
-            None => deleted.push(run.run.clone()),
+            RunCopy::Files { saved, is_outdated } => {
+                copies.runs.push(saved);
+                copies.are_outdated |= is_outdated;
+            }
+            RunCopy::Archived(archived) => copies.archived.push(archived),
+            RunCopy::Deleted => copies.deleted.push(run.run.clone()),
         }
         failpoint::hit("backup.run");
     }
-    Ok((runs, deleted))
+    Ok(copies)
 }
 
-/// Copies the files of the data folder that belong to no run.
+/// Copies the files that belong to no run, except for the key that signs checkpoints.
 fn copy_files(
     config: &BackupConfig,
     folder: &BackupFolder,
@@ -177,7 +210,6 @@ fn copy_files(
 ) -> Result<Vec<NamedFile>, StartError> {
     let mut wanted = vec![(IDENTITY, config.data_dir.join(IDENTITY))];
     if config.include_key {
-        wanted.push((CHECKPOINT_KEY, config.checkpoint_key_file.clone()));
         wanted.push((token_key::KEY_FILE, config.data_dir.join(token_key::KEY_FILE)));
     }
     let mut files = Vec::new();
@@ -187,50 +219,33 @@ fn copy_files(
             CopyError::Target(error) => failed(&error),
         })?);
     }
-    if let Some(newest) = &copied.checkpoint
-        && copy_checkpoints(&config.checkpoint_file, newest, &path.join(CHECKPOINTS))?
-    {
+    if signing::copy_log(&config.checkpoint_file, copied, &path.join(CHECKPOINTS))? {
         files.push(BackupFolder::named(path, CHECKPOINTS).map_err(|error| failed(&error))?);
     }
     Ok(files)
 }
 
-/// Copies the checkpoint file up to `newest`, the newest checkpoint in the copy of the database: later ones would contradict the
-/// copy. The file may lack the newest one itself, which the next start adds. Returns false if there is no file.
-fn copy_checkpoints(from: &Path, newest: &StoredCheckpoint, to: &Path) -> Result<bool, StartError> {
-    let unreadable = |error: io::Error| StartError::failed(format!("--checkpoint-file {}", from.display()), &error);
-    let origin = newest.note.lines().next().unwrap_or_default();
-    let Some(mut reader) = signer::file::read(from, origin).map_err(unreadable)? else { return Ok(false) };
-    let mut to = BufWriter::new(File::create(to).map_err(|error| failed(&error))?);
-    while let LogEntry::Note(note) = reader.next_entry().map_err(unreadable)? {
-        let size = note.lines().nth(1).and_then(|size| size.parse::<u64>().ok());
-        if size.is_some_and(|size| size > newest.size) {
-            break;
-        }
-        writeln!(to, "{note}").map_err(|error| failed(&error))?;
-    }
-    to.flush().map_err(|error| failed(&error))?;
-    Ok(true)
-}
-
 /// Prints the report. Returns whether the backup has everything.
-fn report(config: &BackupConfig, folder: &BackupFolder, path: &str, manifest: &Manifest) -> bool {
+fn report(config: &BackupConfig, folder: &BackupFolder, written: &Written) -> bool {
+    let Written { path, manifest, lacks_key } = written;
     let (new_objects, new_bytes) = folder.added();
-    let mut is_complete = true;
+    let mut is_complete = lacks_key.is_none();
     let mut remarks = Vec::new();
+    remarks.extend(lacks_key.clone().map(|message| Remark { run_id: None, message, missing: &[] }));
     for run in &manifest.runs {
         let Some((message, is_lost)) = run.remark() else { continue };
         is_complete &= !is_lost;
-        remarks.push(Remark { run_id: run.run_id.as_str(), message, missing: &run.missing });
+        remarks.push(Remark { run_id: Some(run.run_id.as_str()), message, missing: &run.missing });
     }
     let report = BackupReport {
-        backup: path.to_owned(),
+        backup: path.clone(),
         runs: manifest.runs.len(),
         deleted: manifest.deleted.len(),
+        archived: manifest.archived.len(),
         new_objects,
         new_bytes,
         database_bytes: manifest.files.first().map_or(0, |file| file.content.size),
-        includes_key: config.include_key,
+        includes_key: manifest.files.iter().any(|file| file.name == CHECKPOINT_KEY),
         remarks,
         is_complete,
     };
@@ -239,7 +254,7 @@ fn report(config: &BackupConfig, folder: &BackupFolder, path: &str, manifest: &M
         return is_complete;
     }
     for Remark { run_id, message, missing } in &report.remarks {
-        print(&format!("{run_id}: {message}"));
+        print(&run_id.map_or_else(|| message.clone(), |run_id| format!("{run_id}: {message}")));
         crate::admin::output::print_paths("not in the backup", missing);
     }
     print(&format!(

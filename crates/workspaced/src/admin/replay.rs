@@ -4,7 +4,7 @@
 //! because it helps with the repair.
 
 use std::io;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use engine::history::snapshot::RawContents;
@@ -138,12 +138,23 @@ fn check_target(config: &ReplayConfig) -> Result<(), ConfigError> {
 /// Whether the folder `target`, which need not exist, is in the data folder.
 #[expect(clippy::disallowed_methods, reason = "compares two folders that an operator names; no run's tree is opened")]
 pub(super) fn is_inside(target: &Path, data_dir: &Path) -> bool {
-    // The folder need not exist, but its parent has to.
-    let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let target = target.canonicalize().or_else(|_| parent.canonicalize());
-    match (target, data_dir.canonicalize()) {
-        (Ok(target), Ok(data_dir)) => target.starts_with(data_dir),
-        // Opening a missing folder reports it.
-        _ => false,
+    // Opening a missing data folder reports it.
+    data_dir.canonicalize().is_ok_and(|data_dir| resolve(target).starts_with(data_dir))
+}
+
+/// Returns the absolute path of `target`, of which only the first folders need exist. The others have no links.
+#[expect(clippy::disallowed_methods, reason = "as for `is_inside`")]
+fn resolve(target: &Path) -> PathBuf {
+    let existing = target.ancestors().find_map(|ancestor| {
+        let folder = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
+        Some((folder.canonicalize().ok()?, target.strip_prefix(ancestor).ok()?))
+    });
+    let (mut resolved, missing) = existing.unwrap_or((PathBuf::new(), target));
+    for component in missing.components() {
+        match component {
+            Component::ParentDir => drop(resolved.pop()),
+            other => resolved.push(other),
+        }
     }
+    resolved
 }

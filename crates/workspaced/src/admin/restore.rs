@@ -8,8 +8,10 @@
     reason = "a backup is outside of the data folder, and the data folder is no service's yet"
 )]
 
+mod removed;
 mod run_files;
 mod target;
+mod tokens;
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -17,15 +19,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engine::clock::{new_tool_call_id, now};
-use ledger::{Entry, Ledger, RunChange};
-use model::{Draft, LogicalPath, RunId, Sha256};
+use engine::clock::now;
+use ledger::Ledger;
+use model::{LogicalPath, RunId};
 use rustix::fs::Mode;
 use serde::Serialize;
 use workspace::Workspaces;
 
 use self::run_files::RunRestorer;
 use self::target::Target;
+use self::tokens::RestoredTokens;
 use crate::admin::backup::{CHECKPOINT_KEY, Content, MANIFEST, Manifest, backups, hash, object};
 use crate::admin::offline_run::{database, open_workspaces};
 use crate::admin::output::{print, print_paths, progress};
@@ -34,6 +37,9 @@ use crate::config::{ConfigError, RestoreConfig};
 
 /// The actor in the records of a restore: an operator with access to the data, without a token.
 const ACTOR: &str = "operator:restore";
+
+/// What to do about a damaged object. A backup compares only the sizes of those that are there.
+const HEAL: &str = ": remove this file if it is there; the next backup writes it again, if its run still has the file";
 
 /// A backup that is read.
 struct Backup {
@@ -58,9 +64,20 @@ struct RestoreReport {
     runs: usize,
     /// Runs that were deleted while the backup was made.
     deleted: Vec<RunId>,
+    /// Runs that were archived while the backup was made.
+    archived: Vec<ArchivedReport>,
     /// Runs that need repair: not all of their files could be restored, or their trees were not what the ledger says.
     needs_repair: Vec<Unrestored>,
+    tokens: RestoredTokens,
     has_key: bool,
+}
+
+/// A run that was archived while the backup was made.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ArchivedReport {
+    run_id: RunId,
+    archive_uri: String,
 }
 
 /// A run that needs repair after the restore.
@@ -90,7 +107,9 @@ pub async fn restore(config: RestoreConfig) -> Result<bool, StartError> {
         damaged: Vec::new(),
         runs: 0,
         deleted: Vec::new(),
+        archived: Vec::new(),
         needs_repair: Vec::new(),
+        tokens: RestoredTokens::default(),
         has_key: backup.manifest.files.iter().any(|file| file.name == CHECKPOINT_KEY),
     };
     // New files are for this user alone, as those of the service are.
@@ -110,7 +129,7 @@ impl Backup {
     fn open(from: &Path) -> Result<Self, StartError> {
         let refused = |path: &Path, why: &dyn std::fmt::Display| ConfigError(format!("{}: {why}", path.display()));
         let read = |path: PathBuf| match Manifest::read(&path) {
-            Ok(found) => Ok(found.map(|manifest| Self { root: path.join(".."), path, manifest })),
+            Ok(found) => Ok(found.map(|manifest| Self { root: parent(&path), path, manifest })),
             Err(error) => Err(StartError::failed(format!("{}/{MANIFEST}", path.display()), &error)),
         };
         if let Some(backup) = read(from.to_owned())? {
@@ -127,10 +146,10 @@ impl Backup {
     /// Compares every file with the manifest.
     fn check(&self, report: &mut RestoreReport) {
         progress("checking the backup");
-        let named = self.manifest.files.iter().map(|file| (self.path.join(&file.name), file.content));
+        let named = self.manifest.files.iter().map(|file| (self.path.join(&file.name), file.content, ""));
         let objects: HashSet<Content> = self.manifest.objects().collect();
-        let objects = objects.into_iter().map(|content| (self.object(&content), content));
-        for (path, content) in named.chain(objects) {
+        let objects = objects.into_iter().map(|content| (self.object(&content), content, HEAL));
+        for (path, content, remedy) in named.chain(objects) {
             report.checked_files += 1;
             report.checked_bytes += content.size;
             let why = match hash(&path) {
@@ -138,7 +157,7 @@ impl Backup {
                 Ok(_) => "it was changed".to_owned(),
                 Err(error) => error.to_string(),
             };
-            report.damaged.push(format!("{}: {why}", path.display()));
+            report.damaged.push(format!("{}: {why}{remedy}", path.display()));
         }
     }
 
@@ -159,7 +178,12 @@ async fn write(config: &RestoreConfig, backup: &Backup, report: &mut RestoreRepo
         failpoint::hit("restore.base");
     }
     let ledger = ledger::open(&config.database_url.url).await.map_err(database)?;
-    let restored = restore_runs(backup, &workspaces, &ledger, report).await;
+    let restored = async {
+        restore_runs(backup, &workspaces, &ledger, report).await?;
+        report.tokens = tokens::settle(ledger.as_ref(), config.revoke_tokens).await?;
+        Ok::<_, StartError>(())
+    };
+    let restored = restored.await;
     ledger.close().await;
     restored?;
     progress("syncing");
@@ -174,8 +198,13 @@ async fn restore_runs(
 ) -> Result<(), StartError> {
     let manifest = &backup.manifest;
     for run in &manifest.deleted {
-        delete(ledger.as_ref(), run).await?;
+        removed::delete(ledger.as_ref(), run).await?;
         report.deleted.push(run.clone());
+    }
+    for run in &manifest.archived {
+        removed::archive(ledger.as_ref(), run).await?;
+        let (run_id, archive_uri) = (run.run_id.clone(), run.archive_uri.clone());
+        report.archived.push(ArchivedReport { run_id, archive_uri });
     }
     for (number, run) in manifest.runs.iter().enumerate() {
         progress(&format!("run {} of {}: {}: tree", number + 1, manifest.runs.len(), run.run_id));
@@ -191,18 +220,6 @@ async fn restore_runs(
         failpoint::hit("restore.run");
     }
     Ok(())
-}
-
-/// Deletes a run that was deleted while the backup was made, and whose files are in no backup therefore.
-async fn delete(ledger: &dyn Ledger, run: &RunId) -> Result<(), StartError> {
-    let at = now();
-    let mut draft = Draft::new(run.clone(), ACTOR.to_owned(), "run.delete", new_tool_call_id(), at.clone());
-    draft.input = serde_json::json!({ "cause": "backup" }).as_object().cloned();
-    draft.reason = Some("the run was deleted while the backup was made".to_owned());
-    let mut entry = Entry::new(draft, Sha256::ZERO);
-    entry.run_change = Some(RunChange::Delete { at });
-    // If an interrupted restore has deleted it already, nothing is recorded.
-    ledger.append(vec![entry]).await.map(drop).map_err(database)
 }
 
 /// Prints the report. Returns whether the backup is intact and nothing is lost.
@@ -229,16 +246,31 @@ fn print_report(config: &RestoreConfig, report: &RestoreReport) -> bool {
         print(&format!("{}: needs repair: {}", run.run_id, run.reason));
         print_paths("not restored", &run.missing);
     }
+    for run in &report.archived {
+        print(&format!("{}: was archived while the backup was made: {}", run.run_id, run.archive_uri));
+    }
     print(&format!(
         "{} runs were restored, {} need repair, {} were deleted while the backup was made",
         report.runs,
         report.needs_repair.len(),
         report.deleted.len()
     ));
+    if let Some(remark) = report.tokens.remark() {
+        print(&remark);
+    }
     if !report.has_key {
         print("the backup has no keys: put checkpoint.key into the data folder before the service starts");
     }
     is_whole
+}
+
+/// Returns the folder that the backup `path` is in.
+fn parent(path: &Path) -> PathBuf {
+    match path.parent().filter(|_| path.file_name().is_some()) {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        Some(_) => PathBuf::from("."),
+        None => path.join(".."),
+    }
 }
 
 /// Opens an object for reading.

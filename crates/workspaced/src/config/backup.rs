@@ -41,6 +41,9 @@ pub struct RestoreArgs {
     /// Check every file of the backup and write nothing.
     #[arg(long)]
     check: bool,
+    /// Revoke all tokens of runs and all operators of the database: those that were revoked after the backup are valid again.
+    #[arg(long)]
+    revoke_tokens: bool,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -65,6 +68,7 @@ pub struct BackupConfig {
 pub struct RestoreConfig {
     pub(crate) from: PathBuf,
     pub(crate) check: bool,
+    pub(crate) revoke_tokens: bool,
     pub(crate) json: bool,
     pub(crate) data_dir: PathBuf,
     pub(crate) database_url: DatabaseUrl,
@@ -100,10 +104,10 @@ impl RestoreArgs {
     ///
     /// Fails with the first setting that cannot be used.
     pub fn check(self) -> Result<RestoreConfig, ConfigError> {
-        let Self { from, check, json, data } = self;
+        let Self { from, check, revoke_tokens, json, data } = self;
         let settings = data.merge(Settings::default())?;
         let data_dir = settings.data_dir();
         let database_url = DatabaseUrl::check(&settings, &data_dir)?;
-        Ok(RestoreConfig { from, check, json, data_dir, database_url })
+        Ok(RestoreConfig { from, check, revoke_tokens, json, data_dir, database_url })
     }
 }

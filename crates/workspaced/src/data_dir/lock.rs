@@ -25,7 +25,7 @@ pub(crate) const IDENTITY: &str = "identity";
 /// The file in the data folder that names the instance that used it last.
 const NOTE: &str = "instance";
 
-/// The file that marks a data folder whose restore has not finished. It contains the path of the database file, if it has one.
+/// The file that marks a data folder whose restore has not finished. It contains the address of the database.
 const RESTORING: &str = "restoring";
 
 /// An exclusive lock on the data folder. The kernel releases it when the process ends.
@@ -217,7 +217,7 @@ impl DataDirLock {
         }
     }
 
-    /// Marks the folder as one that is being restored, with `database`, the path of the database file. Removes everything else that
+    /// Marks the folder as one that is being restored, with `database`, the address of its database. Removes everything else that
     /// an interrupted restore has left in it.
     ///
     /// # Errors

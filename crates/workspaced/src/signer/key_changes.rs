@@ -1,6 +1,8 @@
 //! The statements about changes of the signing key, as the database stores them: one setting each, which is set once, so that
 //! no key gets a second successor.
 
+use std::collections::BTreeMap;
+
 use ledger::{Ledger, StoredCheckpoint};
 use transparency::{KeyChange, KeyChangeError, KeyHistory};
 
@@ -25,6 +27,11 @@ pub(crate) async fn load(ledger: &dyn Ledger) -> ledger::Result<Vec<String>> {
         statements.push(statement);
     }
     Ok(statements)
+}
+
+/// Returns the statements among the settings of a copied database, in their order.
+pub(crate) fn of_settings(settings: &BTreeMap<String, String>) -> Vec<&str> {
+    (1..=MAX_CHANGES).map_while(|number| settings.get(&setting(number)).map(String::as_str)).collect()
 }
 
 /// Stores a statement after `count` others. Returns false if another one was stored there before.

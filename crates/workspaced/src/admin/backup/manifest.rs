@@ -44,6 +44,24 @@ pub(in crate::admin) struct Manifest {
     pub(in crate::admin) runs: Vec<SavedRun>,
     /// The runs of the copied database that were deleted before their files were copied.
     pub(in crate::admin) deleted: Vec<RunId>,
+    /// The runs of the copied database that were archived before their files were copied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::admin) archived: Vec<ArchivedRun>,
+}
+
+/// A run that was archived, as the record of its archive says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::admin) struct ArchivedRun {
+    pub(in crate::admin) run_id: RunId,
+    pub(in crate::admin) archived_at: String,
+    pub(in crate::admin) archive_uri: String,
+    /// The hash of the archive.
+    pub(in crate::admin) sha256: Sha256,
+    /// The number of the last archived record.
+    pub(in crate::admin) head_seq: u64,
+    /// The hash of that record.
+    pub(in crate::admin) head_hash: Sha256,
 }
 
 /// The part of a manifest that every version of the layout has.
@@ -170,8 +188,22 @@ impl Manifest {
     }
 
     /// Writes the manifest into the backup's folder. From then on the folder is a backup.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails, or the manifest would be too large to be read.
     pub(in crate::admin) fn write(&self, folder: &Path) -> io::Result<()> {
+        self.write_within(folder, MAX_BYTES)
+    }
+
+    fn write_within(&self, folder: &Path, max_bytes: u64) -> io::Result<()> {
         let bytes = serde_json::to_vec(self)?;
+        if bytes.len() as u64 > max_bytes {
+            return Err(io::Error::other(format!(
+                "{MANIFEST} would have {} bytes, and at most {max_bytes} are read: archive or delete runs, and repeat the backup",
+                bytes.len()
+            )));
+        }
         let sum = format!("{}  {MANIFEST}\n", Sha256::of(&bytes));
         for (name, bytes) in [(MANIFEST_SHA256, sum.as_bytes()), (NEW_MANIFEST, &bytes)] {
             let mut file = File::create(folder.join(name))?;
@@ -219,4 +251,31 @@ fn escape(bytes: &[u8]) -> String {
 
 fn unescape(text: &str) -> Vec<u8> {
     percent_decode_str(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_that_could_not_be_read_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = Manifest {
+            format: FORMAT,
+            version: "1".to_owned(),
+            created_at: "2026-01-01T00:00:00Z".to_owned(),
+            database: DatabaseKind::Sqlite,
+            instance: None,
+            files: Vec::new(),
+            runs: Vec::new(),
+            deleted: Vec::new(),
+            archived: Vec::new(),
+        };
+        let size = serde_json::to_vec(&manifest).unwrap().len() as u64;
+        let refused = manifest.write_within(folder.path(), size - 1).unwrap_err().to_string();
+        assert!(refused.contains("archive or delete runs"), "{refused}");
+        assert!(Manifest::read(folder.path()).unwrap().is_none(), "it was written");
+        manifest.write_within(folder.path(), size).unwrap();
+        assert!(Manifest::read(folder.path()).unwrap().is_some());
+    }
 }

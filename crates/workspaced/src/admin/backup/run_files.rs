@@ -5,12 +5,14 @@ use std::io;
 use std::sync::Arc;
 
 use engine::history::{content_history, snapshot};
-use ledger::{CopiedRun, Ledger, LedgerError};
-use model::{LogicalPath, RunId, RunState, Sha256, StepBytes};
+use ledger::{CopiedRun, Ledger, LedgerError, RecordFilter};
+use model::{ARCHIVE_TOOL, LogicalPath, RunId, RunState, Sha256, StepBytes};
+use serde::Deserialize;
+use serde_json::Value;
 use workspace::{ContentLocation, RunEntry, RunEntryKind, RunPart, Snapshot, Workspaces};
 
 use crate::admin::backup::folder::{BackupFolder, CopyError};
-use crate::admin::backup::manifest::{SavedEntry, SavedRun};
+use crate::admin::backup::manifest::{ArchivedRun, SavedEntry, SavedRun};
 use crate::admin::offline_run::database;
 use crate::bootstrap::error::StartError;
 
@@ -23,6 +25,30 @@ pub(super) struct RunCopier<'a> {
     pub(super) folder: &'a mut BackupFolder,
     pub(super) ledger: &'a Arc<dyn Ledger>,
     pub(super) workspaces: &'a Arc<Workspaces>,
+}
+
+/// The copy of one run.
+pub(super) enum RunCopy {
+    /// Its files were copied.
+    Files {
+        saved: SavedRun,
+        /// Whether a missing content was replaced after the copy of the database, so that a newer copy has it.
+        is_outdated: bool,
+    },
+    /// It was deleted meanwhile.
+    Deleted,
+    /// It was archived meanwhile.
+    Archived(ArchivedRun),
+}
+
+/// What the record of an archive says of it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ArchiveInput {
+    uri: String,
+    sha256: Sha256,
+    head_seq: u64,
+    head_hash: Sha256,
 }
 
 /// Why the copy of a run ends.
@@ -55,13 +81,12 @@ impl From<LedgerError> for Stop {
 }
 
 impl RunCopier<'_> {
-    /// Copies what restores the run as of its record `head_seq`, except for what the database has. Returns `None` if the run was
-    /// deleted meanwhile.
+    /// Copies what restores the run as of its record `head_seq`, except for what the database has.
     ///
     /// # Errors
     ///
     /// If the database cannot be read or the backup not be written.
-    pub(super) async fn copy(&mut self, copied: &CopiedRun) -> Result<Option<SavedRun>, StartError> {
+    pub(super) async fn copy(&mut self, copied: &CopiedRun) -> Result<RunCopy, StartError> {
         let mut saved = SavedRun {
             run_id: copied.run.clone(),
             head_seq: copied.head_seq,
@@ -74,14 +99,48 @@ impl RunCopier<'_> {
         let done = self.copy_into(&mut saved).await;
         let stored = self.ledger.run(&copied.run).await.map_err(database)?;
         if stored.is_none_or(|stored| stored.run.state == RunState::Deleted) {
-            return Ok(None);
+            let archived = self.archived(&copied.run).await?;
+            return Ok(archived.map_or(RunCopy::Deleted, RunCopy::Archived));
         }
         match done {
             Ok(()) => {}
             Err(Stop::Source(why)) => saved.problem = Some(why),
             Err(Stop::Backup(error)) => return Err(error),
         }
-        Ok(Some(saved))
+        let is_outdated = match self.is_outdated(&saved).await {
+            Ok(is_outdated) => is_outdated,
+            // The records cannot be read, and could not be read another time.
+            Err(Stop::Source(_)) => false,
+            Err(Stop::Backup(error)) => return Err(error),
+        };
+        Ok(RunCopy::Files { saved, is_outdated })
+    }
+
+    /// Returns what the record of the run's archive says, if the run has one.
+    async fn archived(&self, run: &RunId) -> Result<Option<ArchivedRun>, StartError> {
+        let tool = Some(ARCHIVE_TOOL.to_owned());
+        let filter = RecordFilter { run: Some(run.clone()), tool, ..RecordFilter::default() };
+        let page = self.ledger.records(&filter, None, 1.into()).await.map_err(database)?;
+        let record = page.items.first().and_then(|stored| content_history::parse(&stored.text).ok());
+        let Some(record) = record else { return Ok(None) };
+        let input = record.input.and_then(|input| serde_json::from_value(Value::Object(input)).ok());
+        Ok(input.map(|ArchiveInput { uri, sha256, head_seq, head_hash }| ArchivedRun {
+            run_id: run.clone(),
+            archived_at: record.timestamp,
+            archive_uri: uri,
+            sha256,
+            head_seq,
+            head_hash,
+        }))
+    }
+
+    /// Returns whether a record after the copied ones has written a file whose content is missing.
+    async fn is_outdated(&self, saved: &SavedRun) -> Result<bool, Stop> {
+        if saved.missing.is_empty() {
+            return Ok(false);
+        }
+        let written = self.written_since(&saved.run_id, saved.head_seq).await?;
+        Ok(saved.missing.iter().any(|path| written.contains(path.as_str())))
     }
 
     /// The tree comes first and the base last: when a call changes a file that git ignores, the base receives the old content

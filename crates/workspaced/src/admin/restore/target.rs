@@ -49,9 +49,10 @@ impl Target {
         if earlier.is_none() {
             refuse_names(&config.data_dir, &names)?;
         }
-        let file = config.database_url.sqlite_file().unwrap_or_default();
-        let is_restored = has_database(config, backup, earlier.as_deref(), file).await?;
-        lock.begin_restore(file).map_err(|error| failed(&error))?;
+        let address = ledger::database_address(&config.database_url.url).map_err(database)?;
+        let is_repeated = earlier.is_some_and(|earlier| earlier == address);
+        let is_restored = has_database(config, backup, is_repeated).await?;
+        lock.begin_restore(&address).map_err(|error| failed(&error))?;
         failpoint::hit("restore.begun");
         for name in FILES {
             if backup.manifest.files.iter().any(|file| file.name == name) {
@@ -90,28 +91,24 @@ fn check_kind(config: &RestoreConfig, backup: &Backup) -> Result<(), ConfigError
     Err(ConfigError(format!("--database-url: the backup is of {kind}: give {other}")))
 }
 
-/// Returns whether the database has the backup already, from a restore that was interrupted after it.
-async fn has_database(
-    config: &RestoreConfig,
-    backup: &Backup,
-    earlier: Option<&str>,
-    file: &str,
-) -> Result<bool, StartError> {
-    let is_repeated = |earlier: &str| earlier == file;
-    match ledger::restore_target(&config.database_url.url).await.map_err(database)? {
-        RestoreTarget::Empty => Ok(false),
+/// Returns whether the database has the backup already, from a restore that was interrupted after it. `is_repeated` if an
+/// interrupted restore has found this database empty.
+async fn has_database(config: &RestoreConfig, backup: &Backup, is_repeated: bool) -> Result<bool, StartError> {
+    let file = config.database_url.sqlite_file();
+    match (ledger::restore_target(&config.database_url.url).await.map_err(database)?, file) {
+        (RestoreTarget::Empty, _) => Ok(false),
         // An interrupted restore has begun to write this file, which is written again.
-        RestoreTarget::Used { .. } if !file.is_empty() && earlier.is_some_and(is_repeated) => Ok(false),
+        (RestoreTarget::Used { .. }, Some(_)) if is_repeated => Ok(false),
         // No service has used it since: each start changes the instance. The restore was one transaction.
-        RestoreTarget::Used { instance: Some(instance) }
-            if earlier.is_some() && Some(&instance) == backup.manifest.instance.as_ref() =>
+        (RestoreTarget::Used { instance: Some(instance) }, None)
+            if is_repeated && Some(&instance) == backup.manifest.instance.as_ref() =>
         {
             Ok(true)
         }
-        RestoreTarget::Used { .. } if file.is_empty() => {
+        (RestoreTarget::Used { .. }, None) => {
             Err(ConfigError("--database-url: the database is not empty: create an empty one".to_owned()).into())
         }
-        RestoreTarget::Used { .. } => {
+        (RestoreTarget::Used { .. }, Some(file)) => {
             let message = format!("--database-url: there is a database at {file}: name another file, or move it away");
             Err(ConfigError(message).into())
         }

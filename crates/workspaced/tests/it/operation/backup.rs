@@ -1,5 +1,8 @@
 //! `workspaced backup` copies a running service, and `workspaced restore` brings it back.
 
+mod keys;
+mod losses;
+mod refusals;
 mod steps;
 
 use std::path::{Path, PathBuf};
@@ -360,7 +363,7 @@ async fn the_commands_of_the_operations_page_work(#[values(Backend::Sqlite, Back
     let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/operations.md")).unwrap();
     let section = page.split("## Backup and restore").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
-    let block = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let block = section.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let folder = backups(&server).display().to_string();
     let mut commands = 0;
     for line in block.lines().filter(|line| line.starts_with("workspaced ")) {

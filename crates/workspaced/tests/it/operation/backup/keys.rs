@@ -1,0 +1,84 @@
+//! Which key that signs checkpoints a backup has, and that it belongs to the copied database.
+
+use std::path::Path;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::steps::{backup, destroy, json_of, paused_backup, restore, until_signed};
+use crate::harness::{Backend, Run, Server, Setup};
+use crate::operation::replay_and_repair::{assert_ends, offline, output_of};
+
+async fn signed(setup: Setup) -> (Server, Run) {
+    let server = Server::start_with(setup).await;
+    let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    until_signed(&server).await;
+    (server, run)
+}
+
+/// Starts the restored service, which signs on with the key that is there.
+async fn assert_signs_on(server: &mut Server, run: &Run) {
+    server.restart();
+    assert!(server.nobody().get("/metrics").await.text().contains("\nworkspaced_signing_stopped 0\n"));
+    server.reconnect(run).create("on.txt", "on\n").await;
+    assert!(server.stop().success());
+    assert_ends(&server.verify(&[]), 0, &[" 0 broken"]);
+}
+
+fn has(report: &Value, name: &str) -> bool {
+    Path::new(report["backup"].as_str().unwrap()).join(name).exists()
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_key_that_is_rotated_meanwhile_is_not_in_the_backup(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, run) = signed(Setup::new(backend)).await;
+    let old = std::fs::read(server.data_dir().join("checkpoint.key")).unwrap();
+    let (child, file) = paused_backup(&server);
+    assert!(server.stop().success());
+    assert_ends(&offline(&server, "key", &["rotate"]), 0, &["after "]);
+    std::fs::write(file, "").unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_ends(&done, 1, &["is not the key in force in the copied database", "repeat the backup"]);
+    destroy(&mut server).await;
+    assert_ends(&restore(&server, &[]), 0, &["1 runs were restored", "the backup has no keys"]);
+    std::fs::write(server.data_dir().join("checkpoint.key"), old).unwrap();
+    assert_signs_on(&mut server, &run).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn after_an_interrupted_rotation_the_key_in_force_is_copied(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("key.created", "key.stored", "key.appended")] point: &str,
+) {
+    let (mut server, run) = signed(Setup::new(backend)).await;
+    assert!(server.stop().success());
+    let killed = server.command("key").arg("rotate").env("WORKSPACED_FAILPOINT", point).output().unwrap();
+    assert_eq!(killed.status.code(), None, "it was not killed: {}", output_of(&killed));
+    let written = json_of(&backup(&server, &["--json", "--include-key"]));
+    assert_eq!((&written["includesKey"], has(&written, "checkpoint.key")), (&json!(true), true), "{written}");
+    destroy(&mut server).await;
+    assert_eq!(json_of(&restore(&server, &["--json"]))["hasKey"], true);
+    assert_signs_on(&mut server, &run).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_key_that_is_not_in_the_file_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, _) = signed(Setup::new(backend)).await;
+    let missing = server.home.join("nowhere.key");
+    let missing = ["--checkpoint-key-file", missing.to_str().unwrap()];
+    let done = backup(&server, &[&["--json", "--include-key"], &missing[..]].concat());
+    assert_eq!(done.status.code(), Some(1), "{}", output_of(&done));
+    let written: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let says = written["remarks"][0]["message"].as_str().unwrap();
+    assert!(says.contains("nowhere.key") && says.contains("WORKSPACED_CHECKPOINT_KEY"), "{written}");
+    assert_eq!((&written["includesKey"], &written["isComplete"]), (&json!(false), &json!(false)), "{written}");
+    assert!(!has(&written, "checkpoint.key"));
+    assert_eq!(json_of(&restore(&server, &["--check", "--json"]))["hasKey"], false);
+    let without = json_of(&backup(&server, &["--json"]));
+    assert_eq!((&without["includesKey"], &without["isComplete"]), (&json!(false), &json!(true)), "{without}");
+}

@@ -1,0 +1,139 @@
+//! What is lost or changes between a backup and its restore, and what is said of it.
+
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::steps::{LARGE, backup, backups, destroy, json_of, paused_backup, restore};
+use crate::audit::checkpoints::until_covered;
+use crate::harness::{Backend, Client, Server, incompressible, snapshot};
+use crate::operation::replay_and_repair::{assert_ends, offline, output_of, put};
+
+#[rstest]
+#[tokio::test]
+async fn a_damaged_object_is_named_and_written_again_when_it_is_removed(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    let first = json_of(&backup(&server, &["--json"]));
+    let objects = backups(&server).join("objects");
+    let entries = snapshot(&objects);
+    let object = objects.join(entries.iter().find(|(_, entry)| *entry != "directory").unwrap().0);
+    let mut bytes = std::fs::read(&object).unwrap();
+    bytes[0] ^= 1;
+    std::fs::write(&object, bytes).unwrap();
+    json_of(&backup(&server, &["--json"]));
+    let path = object.display().to_string();
+    let says = [path.as_str(), "was changed", "remove this file", "the next backup writes it again"];
+    assert_ends(&restore(&server, &["--check"]), 1, &says);
+    std::fs::remove_file(&object).unwrap();
+    assert_ends(&restore(&server, &["--check"]), 1, &[&path, "the next backup writes it again"]);
+    assert_eq!(json_of(&backup(&server, &["--json"]))["newObjects"], 1);
+    assert_ends(&restore(&server, &["--check"]), 0, &["intact"]);
+    assert_ends(&offline(&server, "restore", &[first["backup"].as_str().unwrap(), "--check"]), 0, &["intact"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_content_that_stays_missing_is_looked_for_once(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let run = server.run(json!({"runId": "r"})).await;
+    put(&run, "large", None, &incompressible(LARGE)).await;
+    run.create("small", "s\n").await;
+    server.until_journal_is_empty().await;
+    std::fs::remove_file(server.repo("r").join("large")).unwrap();
+    let (child, file) = paused_backup(&server);
+    // A record that has nothing to do with it.
+    run.ok("read_file", json!({"path": "small"})).await;
+    std::fs::write(file, "").unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_ends(&done, 1, &["the content of 1 files was found nowhere", "large"]);
+    assert!(!output_of(&done).contains("copying again"), "{}", output_of(&done));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_that_is_archived_meanwhile_comes_back_as_archived(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(true, false)] is_closed_before: bool,
+) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    run.create("b", "b\n").await;
+    if is_closed_before {
+        server.operator().post("/v1/runs/r/close", json!({})).await.is(200);
+        until_covered(&run, run.get().await["headSeq"].as_u64().unwrap()).await;
+    }
+    let (child, file) = paused_backup(&server);
+    if !is_closed_before {
+        server.operator().post("/v1/runs/r/close", json!({})).await.is(200);
+    }
+    assert!(server.stop().success());
+    let archives = server.home.join("archives");
+    std::fs::create_dir(&archives).unwrap();
+    server.setup = server.setup.clone().arg("--archive-after", "1s").arg("--archive-to", archives.display());
+    server.restart();
+    let deadline = Instant::now() + Duration::from_mins(1);
+    let uri = loop {
+        let run = server.operator().get("/v1/runs/r").await.ok();
+        if let Some(uri) = run["archiveUri"].as_str().filter(|_| !server.workspace("r").exists()) {
+            break uri.to_owned();
+        }
+        assert!(Instant::now() < deadline, "the run is not archived: {run}\n{}", server.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    std::fs::write(file, "").unwrap();
+    assert_ends(&child.wait_with_output().unwrap(), 0, &["0 runs"]);
+    destroy(&mut server).await;
+    let restored = json_of(&restore(&server, &["--json"]));
+    assert_eq!(restored["archived"], json!([{"runId": "r", "archiveUri": uri}]), "{restored}");
+    assert_eq!(restored["deleted"], json!([]), "{restored}");
+    server.restart();
+    let shown = server.operator().get("/v1/runs/r").await.ok();
+    assert_eq!(shown["state"], "deleted");
+    if is_closed_before {
+        assert_eq!(shown["archiveUri"], uri, "{shown}");
+    } else {
+        // The archive has records that the backup lacks.
+        let audit = server.operator().get("/v1/runs/r/audit").await.ok();
+        let last = audit["items"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!(last["input"]["archiveUri"], uri, "{audit}");
+    }
+    assert!(server.stop().success());
+    assert_ends(&server.verify(&[]), 0, &[" 0 broken"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn tokens_that_were_revoked_after_the_backup_are_reported_and_revoked_on_request(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(false, true)] revokes: bool,
+) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    let ann = server.operator().post("/v1/operators", json!({"name": "ann", "scopes": ["audit"]})).await.is(201);
+    let issued = server.operator().post("/v1/runs/r/tokens", json!({"permissions": ["file:read"]})).await.is(201);
+    json_of(&backup(&server, &["--json", "--include-key"]));
+    let token = format!("/v1/runs/r/tokens/{}", issued["tokenId"].as_str().unwrap());
+    for revoked in ["/v1/operators/ann", &token] {
+        let status = server.operator().delete(revoked).await.status;
+        assert!([200, 204].contains(&status), "{revoked}: {status}");
+    }
+    destroy(&mut server).await;
+    let args: &[&str] = if revokes { &["--revoke-tokens"] } else { &[] };
+    let says = if revokes { "2 tokens of runs and 1 operators were revoked" } else { "are valid again" };
+    assert_ends(&restore(&server, args), 0, &[says]);
+    server.restart();
+    let status = if revokes { 401 } else { 200 };
+    let clients = [&ann, &issued].map(|created| Client::new(&server.base, created["token"].as_str()));
+    assert_eq!(clients[0].get("/v1/audit").await.status, status);
+    let read = clients[1].post("/v1/runs/r/tools/read_file", json!({"path": "a"})).await;
+    assert_eq!(read.status, status, "{}", read.text());
+    assert_eq!(server.reconnect(&run).call("read_file", json!({"path": "a"})).await.status, status);
+    assert!(server.stop().success());
+    assert_ends(&server.verify(&[]), 0, &[" 0 broken"]);
+}

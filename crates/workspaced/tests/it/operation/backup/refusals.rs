@@ -1,0 +1,102 @@
+//! What a backup and a restore refuse, and leave unchanged.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use rstest::rstest;
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+
+use super::steps::{backup, backups, json_of, killed_at, restore};
+use crate::harness::{Backend, Database, Server, Setup, sha256, snapshot};
+use crate::operation::replay_and_repair::{assert_ends, offline};
+
+/// Executes statements that an earlier version would.
+async fn execute(database: &Database, sql: &str) {
+    match database.backend {
+        Backend::Sqlite => {
+            let connection = rusqlite::Connection::open(database.url.strip_prefix("sqlite://").unwrap()).unwrap();
+            connection.execute_batch(sql).unwrap();
+        }
+        Backend::Postgres => {
+            let mut connection = PgConnection::connect(&database.url).await.unwrap();
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))).await.unwrap();
+        }
+    }
+}
+
+/// Returns the texts of all migrations but the newest, each with the row that notes it.
+fn earlier_migrations(backend: Backend) -> Vec<String> {
+    let dialect = if backend == Backend::Sqlite { "sqlite" } else { "postgres" };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations").join(dialect);
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.pop();
+    let texts = files.iter().enumerate().map(|(index, file)| {
+        let text = std::fs::read_to_string(file).unwrap();
+        let (name, hash) = (file.file_stem().unwrap().to_str().unwrap(), sha256(&text));
+        format!("{text};\nINSERT INTO schema_migration VALUES ({}, '{name}', '{hash}', 'then')", index + 1)
+    });
+    let table = "CREATE TABLE schema_migration \
+        (version BIGINT PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at TEXT NOT NULL)";
+    [table.to_owned()].into_iter().chain(texts).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_backup_migrates_no_older_schema(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::prepare(Setup::new(backend)).await;
+    let migrations = earlier_migrations(backend);
+    for migration in &migrations {
+        execute(&server.database, migration).await;
+    }
+    assert_ends(&backup(&server, &[]), 1, &["the database has an older schema than this program"]);
+    let newest = migrations.len();
+    let later = format!("DELETE FROM schema_migration WHERE version >= {newest}");
+    assert_eq!(server.database.tamper(&later).await, Ok(0), "the schema was migrated");
+}
+
+#[tokio::test]
+async fn a_repeated_restore_into_another_database_is_refused() {
+    let server = Server::start(Backend::Postgres).await;
+    let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    json_of(&backup(&server, &["--json"]));
+    let fresh = server.home.join("fresh");
+    let fresh = fresh.to_str().unwrap();
+    let target = Database::create(Backend::Postgres, &server.data_dir()).await;
+    let into = |url| restore(&server, &["--data-dir", fresh, "--database-url", url]);
+    killed_at(&server, "restore", "restore.database", &["--data-dir", fresh, "--database-url", &target.url]);
+    // The service's own database has the same instance as the backup.
+    assert_ends(&into(&server.database.url), 2, &["the database is not empty"]);
+    let mark = std::fs::read_to_string(server.home.join("fresh/restoring")).unwrap();
+    assert!(!mark.contains("postgres://"), "a password may be in the mark: {mark}");
+    assert_ends(&into(&target.url), 0, &["1 runs were restored"]);
+    run.create("goes-on.txt", "on\n").await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_new_folder_in_the_data_folder_is_refused(#[values("a/b", "../new/../data/a", "a/../b")] path: &str) {
+    let server = Server::start(Backend::Sqlite).await;
+    server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    let before: Vec<_> = snapshot(&server.data_dir()).into_keys().collect();
+    let inside = server.data_dir().join(path);
+    let inside = inside.to_str().unwrap();
+    assert_ends(&offline(&server, "backup", &[inside]), 2, &["lies in the data folder"]);
+    let replayed = offline(&server, "replay", &["--run", "r", "--to", inside]);
+    assert_ends(&replayed, 2, &["lies in the data folder"]);
+    assert_eq!(snapshot(&server.data_dir()).into_keys().collect::<Vec<_>>(), before, "something was written");
+}
+
+#[tokio::test]
+async fn an_older_pg_dump_is_named_with_both_versions() {
+    let server = Server::start(Backend::Postgres).await;
+    let programs = server.home.join("programs");
+    std::fs::create_dir(&programs).unwrap();
+    let program = programs.join("pg_dump");
+    std::fs::write(&program, "#!/bin/sh\necho 'pg_dump (PostgreSQL) 9.6.24'\n").unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let done = server.command("backup").arg(backups(&server)).env("PATH", path).output().unwrap();
+    assert_ends(&done, 1, &["pg_dump in the PATH has version 9", "the server has version 1"]);
+}
