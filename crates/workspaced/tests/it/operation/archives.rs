@@ -177,7 +177,7 @@ async fn an_archive_is_verified_with_any_key_that_leads_to_the_one_that_signed_i
         for (given, key) in keys.iter().enumerate() {
             let done = verify(key, id);
             // A key vouches for its successors. With a stolen earlier key any past could be signed.
-            let code = if given <= signed_by { 0 } else { 1 };
+            let code = i32::from(given > signed_by);
             assert_eq!(done.status.code(), Some(code), "{id} with key {given}: {}", text(&done));
         }
     }
