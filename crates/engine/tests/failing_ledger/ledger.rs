@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use async_trait::async_trait;
 use ledger::{
     AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ConnectionCounts, DeliveryAttempt, DueDelivery, Entry,
-    JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page, PageSize, RecordData,
+    GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page, PageSize, RecordData,
     RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredRecord,
     StoredRun, Summary, WebhookLog,
 };
@@ -140,6 +140,10 @@ impl WebhookLog for FailingLedger {
 
     async fn pending_deliveries(&self) -> Result<Vec<(String, u64)>> {
         self.pass(self.inner.pending_deliveries()).await
+    }
+
+    async fn give_up_deliveries(&self, webhook: &str, before: &str) -> Result<GivenUp> {
+        self.pass(self.inner.give_up_deliveries(webhook, before)).await
     }
 
     async fn prune_deliveries(&self, before: &str) -> Result<()> {

@@ -53,13 +53,12 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, bytes) = bytes.split_first()?;
     let (first, bytes) = bytes.split_first()?;
     // The high bit says that the length is in so many bytes.
-    let (length, bytes) = match first {
-        0..0x80 => (usize::from(*first), bytes),
-        _ => {
-            let (length, bytes) =
-                bytes.split_at_checked(usize::from(first & 0x7f)).filter(|(length, _)| length.len() <= 4)?;
-            (length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)), bytes)
-        }
+    let (length, bytes) = if *first < 0x80 {
+        (usize::from(*first), bytes)
+    } else {
+        let (length, bytes) =
+            bytes.split_at_checked(usize::from(first & 0x7f)).filter(|(length, _)| length.len() <= 4)?;
+        (length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)), bytes)
     };
     let (content, rest) = bytes.split_at_checked(length)?;
     Some((*tag, content, rest))
