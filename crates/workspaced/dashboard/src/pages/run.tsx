@@ -57,7 +57,7 @@ export function RunPage({ run, seq, rights }: Props) {
 function ProofLine({ verdict, head }: { verdict?: Verdict; head: number }) {
   if (!verdict) return null;
   if (verdict.state === "checking") return <span class="proof quiet" role="status">checking {count(verdict.checked)} of {count(head)}</span>;
-  if (verdict.state === "broken") return <strong class="proof tone-bad" role="alert">✕ chain broken{verdict.brokenSeq ? ` at record ${verdict.brokenSeq}` : ""}</strong>;
+  if (verdict.state === "broken") return <strong class="proof tone-bad" role="alert">✕ {verdict.isHistoryBroken ? "key history refused" : "chain broken"}{verdict.brokenSeq ? ` at record ${verdict.brokenSeq}` : ""}</strong>;
   if (verdict.state === "incomplete") return <span class="proof tone-wait">◐ {count(verdict.checked)} records checked, not signed</span>;
   return <span class="proof tone-good">✓ {count(verdict.checked)} records checked, {count(verdict.signed)} signed</span>;
 }
