@@ -46,7 +46,7 @@ export function RunPage({ run, seq, rights }: Props) {
           {tab === "" && <Timeline run={run} seq={seq} rights={rights} brokenSeq={verdict?.brokenSeq} />}
           {tab === "changes" && <Changes run={load.data} rights={rights} />}
           {tab === "files" && <Files run={load.data} />}
-          {tab === "report" && <ReportTab run={run} />}
+          {tab === "report" && <ReportTab run={run} head={load.data.headSeq} />}
         </div>
         {tab === "" && seq === undefined && <Side run={load.data} verdict={verdict} verify={proof.verify} rights={rights} />}
       </div>
