@@ -19,7 +19,7 @@ export function About({ rights }: { rights: Rights }) {
     <>
       <h1>About</h1>
       <dl>
-        <dt>Version</dt><dd>{version.data ?? "…"}</dd>
+        <dt>Version</dt><dd>{version.error ? <span class="tone-bad">✕ {version.error.message}</span> : version.data ?? "…"}</dd>
         <dt>Health</dt><dd>{ready.error ? <span class="tone-bad">✕ {ready.error.message}</span> : ready.data ? <span class="tone-good">✓ ready</span> : "…"}</dd>
         <dt>Checkpoint key</dt><dd class="wrap">{key.error ? <span class="tone-bad">✕ {key.error.message}</span> : <code>{key.data?.trim() ?? (rights.audit ? "…" : "needs the scope audit")}</code>}</dd>
         {changes.data ? <><dt>Replaced keys</dt><dd>{count(changes.data)}, with a signed statement about each; the page of a run verifies them</dd></> : undefined}
