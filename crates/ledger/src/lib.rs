@@ -55,6 +55,9 @@ pub const INSTANCE: &str = "instance";
 /// The result of every method.
 pub type Result<T, E = LedgerError> = std::result::Result<T, E>;
 
+/// What receives the records of [`Ledger::verify_each`].
+pub type EachRecord<'a> = dyn for<'r> FnMut(&'r Record) + Send + 'a;
+
 /// The database of the service. Unless its documentation says otherwise, a method is one transaction.
 #[async_trait]
 pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
@@ -139,7 +142,11 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     /// nothing.
     async fn last_change(&self, run: &RunId, path: &LogicalPath, at_seq: u64) -> Result<Option<StoredRecord>>;
     /// Verifies a run's hash chain, and that the indexed columns and stored diffs agree with the hashed records.
-    async fn verify(&self, run: &RunId) -> Result<ChainReport>;
+    async fn verify(&self, run: &RunId) -> Result<ChainReport> {
+        self.verify_each(run, &mut |_| ()).await
+    }
+    /// Verifies a run as [`verify`](Self::verify) does, and passes every valid record to `each`, in order.
+    async fn verify_each(&self, run: &RunId, each: &mut EachRecord<'_>) -> Result<ChainReport>;
     /// Returns the diff of an artifact.
     async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Option<Vec<u8>>>;
     /// Returns the content with this digest that was uploaded to a run.

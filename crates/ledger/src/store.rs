@@ -19,9 +19,9 @@ use crate::entry_rows::messages::fan_out;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
-    Appended, ApprovalFilter, ConnectionCounts, Entry, INSTANCE, JournalEntry, KeyedAnswer, Ledger, LedgerError, Page,
-    PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord,
-    StoredRun, Summary, verify,
+    Appended, ApprovalFilter, ConnectionCounts, EachRecord, Entry, INSTANCE, JournalEntry, KeyedAnswer, Ledger,
+    LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall,
+    StoredRecord, StoredRun, Summary, verify,
 };
 
 /// A ledger on the database `B`.
@@ -244,8 +244,8 @@ impl<B: Backend> Ledger for Store<B> {
         }
     }
 
-    async fn verify(&self, run: &RunId) -> Result<ChainReport> {
-        verify::chain(&self.0, run).await
+    async fn verify_each(&self, run: &RunId, each: &mut EachRecord<'_>) -> Result<ChainReport> {
+        verify::chain(&self.0, run, each).await
     }
 
     async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Option<Vec<u8>>> {

@@ -6,7 +6,7 @@ use model::{ChainCheck, ChainReport, Record, RunId, Sha256};
 
 use crate::backend::{Backend, PageColumns, Param, RowReader, to_count, to_int};
 use crate::entry_rows::{decision_text, indexed_paths, outcome_text};
-use crate::{LedgerError, PageSize, Result, rows};
+use crate::{EachRecord, LedgerError, PageSize, Result, rows};
 
 /// Records per query.
 const RECORDS_PER_PAGE: u32 = 500;
@@ -57,8 +57,8 @@ struct StoredDiff {
     sha256: Sha256,
 }
 
-/// Verifies the chain of `run` up to its current head.
-pub(crate) async fn chain(backend: &impl Backend, run: &RunId) -> Result<ChainReport> {
+/// Verifies the chain of `run` up to its current head. `each` receives the valid records, in order.
+pub(crate) async fn chain(backend: &impl Backend, run: &RunId, each: &mut EachRecord<'_>) -> Result<ChainReport> {
     let head = backend.fetch(HEAD, vec![run.as_str().into()], read_head).await?;
     let (run_no, head, first, archived_seq) = head.into_iter().next().ok_or(LedgerError::NoSuchRun)?;
     let mut check = match archived_seq {
@@ -70,7 +70,7 @@ pub(crate) async fn chain(backend: &impl Backend, run: &RunId) -> Result<ChainRe
     }
     let last = head.map_or(i64::MAX as u64, |(seq, _)| seq);
     while check.next_seq() <= last {
-        if !page(backend, run_no, last, &mut check).await? {
+        if !page(backend, run_no, last, &mut check, each).await? {
             break;
         }
     }
@@ -125,7 +125,13 @@ fn read_head(row: &dyn RowReader) -> Result<Head> {
 }
 
 /// Verifies the next page of records. Returns false if there are no more records or one is invalid.
-async fn page(backend: &impl Backend, run_no: i64, head_seq: u64, check: &mut ChainCheck) -> Result<bool> {
+async fn page(
+    backend: &impl Backend,
+    run_no: i64,
+    head_seq: u64,
+    check: &mut ChainCheck,
+    each: &mut EachRecord<'_>,
+) -> Result<bool> {
     let after = to_int(check.next_seq()) - 1;
     let size = PageSize::rows(RECORDS_PER_PAGE);
     let params = vec![Param::Int(run_no), Param::Int(after), head_seq.into(), Param::Int(size.query_limit())];
@@ -153,12 +159,14 @@ async fn page(backend: &impl Backend, run_no: i64, head_seq: u64, check: &mut Ch
             }
             return Ok(false);
         }
-        if !check.push(&row.body) {
+        let Some(ReadableRecord { record, artifact }) = found else { return Ok(false) };
+        if !check.push_parsed(&row.body, &record) {
             return Ok(false);
         }
-        if found.is_some_and(|found| found.record.diff_sha256.is_some() && found.artifact.is_none()) {
+        if record.diff_sha256.is_some() && artifact.is_none() {
             check.add_missing_diff();
         }
+        each(&record);
     }
     Ok(true)
 }

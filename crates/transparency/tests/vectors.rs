@@ -5,8 +5,8 @@
 use model::{CheckpointLeaf, RunId, Sha256};
 use serde_json::{Value, json};
 use transparency::{
-    Checkpoint, ConsistencyProof, Frontier, InclusionProof, ProofError, SignerKey, VerifierKey, hash_checkpoint_leaf,
-    verify_inclusion,
+    Checkpoint, ConsistencyProof, Frontier, InclusionProof, KeyHistory, ProofError, SignerKey, VerifierKey,
+    hash_checkpoint_leaf, verify_inclusion,
 };
 
 fn vectors() -> Value {
@@ -53,6 +53,37 @@ fn notes_are_accepted_and_refused_as_the_vectors_say() {
             let verified = key(&vectors).verify(vector["note"].as_str().unwrap());
             assert_eq!(verified.is_ok(), expected, "{}: {verified:?}", vector["why"]);
         }
+    }
+}
+
+/// Splits the answer of `GET /v1/checkpoint/key/changes`: each note is followed by an empty line.
+fn statements(text: &Value) -> Vec<String> {
+    let parts: Vec<_> = text.as_str().unwrap().split_terminator("\n\n").collect();
+    parts.chunks(2).map(|note| format!("{}\n", note.join("\n\n"))).collect()
+}
+
+#[test]
+fn changes_of_the_key_are_followed_and_refused_as_the_vectors_say() {
+    let vectors = vectors();
+    let changes = &vectors["keyChanges"];
+    let follow = |trusted: &Value, notes: &Value| {
+        let notes = statements(notes);
+        KeyHistory::follow(VerifierKey::parse(trusted.as_str().unwrap()).unwrap(), notes.iter().map(String::as_str))
+    };
+    let keys = changes["verifierKeys"].as_array().unwrap();
+    for trusted in keys {
+        let history = follow(trusted, &changes["statements"]).unwrap();
+        assert_eq!(Some(&json!(history.newest().to_text())), keys.last());
+        for (list, expected) in [("accepted", true), ("refused", false)] {
+            for vector in changes[list].as_array().unwrap() {
+                let verified = history.verify(vector["note"].as_str().unwrap());
+                assert_eq!(verified.is_ok(), expected, "{}: {verified:?}", vector["why"]);
+            }
+        }
+    }
+    for vector in changes["refusedStatements"].as_array().unwrap() {
+        let followed = follow(&vector["trusted"], &vector["statements"]);
+        assert!(followed.is_err(), "{}: {followed:?}", vector["why"]);
     }
 }
 

@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """Verifies checkpoints of workspaced. Implements openapi/checkpoints.md with the standard library only.
 
-    verify_checkpoints.py vectors FILE                     verify the test vectors
-    verify_checkpoints.py inclusion VERIFIER_KEY FILE      verify an answer of GET /v1/runs/{run}/audit/inclusion
-    verify_checkpoints.py log VERIFIER_KEY FILE            verify a checkpoint file
+    verify_checkpoints.py vectors FILE                              verify the test vectors
+    verify_checkpoints.py changes VERIFIER_KEY FILE                 verify an answer of GET /v1/checkpoint/key/changes
+    verify_checkpoints.py inclusion VERIFIER_KEY [CHANGES] FILE     verify an answer of GET /v1/runs/{run}/audit/inclusion
+    verify_checkpoints.py log VERIFIER_KEY FILE                     verify a checkpoint file
+
+CHANGES is a file with an answer of GET /v1/checkpoint/key/changes. The verifier key is the one that is trusted: the key of the
+log when it was saved. Statements lead from it to the present one.
 """
 
 import base64
@@ -116,6 +120,72 @@ def open_note(key, note):
     return int(size), base64.b64decode(root, validate=True)
 
 
+# Changes of the key.
+
+
+def split_notes(text):
+    """Splits notes that are each followed by an empty line. A note has one empty line itself."""
+    parts = text.split("\n\n")
+    require(parts.pop() == "" and len(parts) % 2 == 0, "the notes are incomplete")
+    return [parts[at] + "\n\n" + parts[at + 1] + "\n" for at in range(0, len(parts), 2)]
+
+
+def is_statement(note):
+    return note.split("\n")[3].startswith("old-key ")
+
+
+def open_statement(note):
+    """Returns tree size, root, old and new key of a statement that both keys have signed."""
+    lines = note.split("\n\n")[0].split("\n")
+    require(len(lines) == 6, "the note is not a statement")
+    names = ["old-key", "new-key", "changed-at"]
+    fields = [line.split(" ") for line in lines[3:]]
+    require([field[0] for field in fields] == names and all(len(field) == 2 for field in fields), "the note is not a statement")
+    time = fields[2][1]
+    require(1 <= len(time) <= 64 and all("!" <= character <= "~" for character in time), "the time of a statement is malformed")
+    old, new = parse_key(fields[0][1]), parse_key(fields[1][1])
+    require(old[0] == new[0] and old[1] != new[1], "a statement does not name two keys of one log")
+    size, root = open_note(old, note)
+    open_note(new, note)
+    return size, root, old, new
+
+
+class KeyHistory:
+    """The keys of a log: statements that lead from a trusted key to others."""
+
+    def __init__(self, trusted, notes):
+        require(len(notes) <= 256, "there are too many statements")
+        self.trusted, self.changes = trusted, []
+        for note in notes:
+            size, root, old, new = open_statement(note)
+            replaced = [change[2] for change in self.changes]
+            require(old not in replaced, "two statements replace one key: the log has forked")
+            require(new not in replaced, "a replaced key is in force again")
+            if self.changes:
+                last_size, last_root, _, last_new = self.changes[-1]
+                require(old == last_new, "a statement is missing")
+                require(size > last_size or (size == last_size and root == last_root), "a statement does not continue the one before")
+            self.changes.append((size, root, old, new))
+        named = [key for change in self.changes for key in change[2:]]
+        require(not notes or trusted in named, "no statement names the trusted key")
+
+    def newest(self):
+        return self.changes[-1][3] if self.changes else self.trusted
+
+    def open(self, note):
+        """Returns tree size and root of a checkpoint that the key in force for its size has signed."""
+        size = int(note.split("\n")[1])
+        later = [change for change in self.changes if size <= change[0]]
+        found = open_note(later[0][2] if later else self.newest(), note)
+        for change in self.changes:
+            require(change[0] != size or change[1] == found[1], "a checkpoint and a statement of one size have different roots")
+        return found
+
+    def vouched_from(self):
+        """Returns the least tree size for which the trusted key vouches: it has signed the statement that made it the key, or it is the first."""
+        return next((size for size, _, _, new in self.changes if new == self.trusted), 0)
+
+
 # The tree of RFC 6962.
 
 
@@ -188,7 +258,7 @@ def check_record(record):
     require(hashlib.sha256(canonical(unhashed)).hexdigest() == record["hash"], "the hash of a record is wrong")
 
 
-def check_proof(key, proof):
+def check_proof(keys, proof):
     """Checks an answer of GET …/audit/inclusion."""
     require("nextSeq" not in proof, "the answer is truncated: read the records from the audit")
     before = None
@@ -200,7 +270,8 @@ def check_proof(key, proof):
     require(proof["records"][0]["hash"] == proof["recordHash"], "the hash of the first record differs")
     leaf = proof["leaf"]
     require((before["hash"], before["seq"]) == (leaf["headHash"], leaf["headSeq"]), "the records do not reach the leaf")
-    size, root = open_note(key, proof["checkpoint"])
+    size, root = keys.open(proof["checkpoint"])
+    require(size >= keys.vouched_from(), "the checkpoint is older than the trusted key: verify the consistency proof to a newer one")
     require(size == proof["treeSize"], "the size of the checkpoint differs")
     path = [bytes.fromhex(one) for one in proof["proof"]]
     check_inclusion(leaf_hash(canonical(leaf)), proof["leafIndex"], size, path, root)
@@ -209,9 +280,24 @@ def check_proof(key, proof):
 def expect_refusal(what, check, *arguments):
     try:
         check(*arguments)
-    except (VerificationError, ValueError):
+    except (VerificationError, ValueError, IndexError):
         return
     raise VerificationError("accepted: " + what)
+
+
+def check_key_changes(changes):
+    public = [parse_key(key) for key in changes["verifierKeys"]]
+    notes = split_notes(changes["statements"])
+    for trusted in public:
+        keys = KeyHistory(trusted, notes)
+        require(keys.newest() == public[-1], "the statements lead to another key")
+        for one in changes["accepted"]:
+            require(keys.open(one["note"])[0] == one["size"], "refused: " + one["why"])
+        for one in changes["refused"]:
+            expect_refusal(one["why"], keys.open, one["note"])
+    for one in changes["refusedStatements"]:
+        expect_refusal(one["why"], lambda: KeyHistory(parse_key(one["trusted"]), split_notes(one["statements"])))
+    return len(public) * (len(changes["accepted"]) + len(changes["refused"])) + len(changes["refusedStatements"])
 
 
 def check_vectors(vectors):
@@ -242,36 +328,55 @@ def check_vectors(vectors):
         expect_refusal(one["why"], open_note, key, one["note"])
     for one in vectors["accepted"]:
         require(open_note(key, one["note"]) == (len(hashes), roots[-1]), "refused: " + one["why"])
-    check_proof(key, vectors["recordProof"])
-    return len(vectors["inclusion"]) + len(vectors["consistency"]) + len(vectors["refused"]) + len(vectors["accepted"])
+    check_proof(KeyHistory(key, []), vectors["recordProof"])
+    changes = check_key_changes(vectors["keyChanges"])
+    return changes + len(vectors["inclusion"]) + len(vectors["consistency"]) + len(vectors["refused"]) + len(vectors["accepted"])
 
 
 def check_log(key, text):
-    """Checks every entry of a checkpoint file: three lines, an empty line, a signature, an empty line."""
-    lines = text.split("\n")
-    require(lines.pop() == "" and len(lines) % 6 == 0, "the last entry is incomplete")
-    before = 0
-    for start in range(0, len(lines), 6):
-        size, _ = open_note(key, "\n".join(lines[start:start + 5]) + "\n")
+    """Checks every entry of a checkpoint file: checkpoints, and statements after the checkpoint of their tree size."""
+    notes = split_notes(text)
+    keys = KeyHistory(key, [note for note in notes if is_statement(note)])
+    before, checkpoints, unconfirmed = 0, 0, 0
+    for note in notes:
+        if is_statement(note):
+            require(int(note.split("\n")[1]) == before, "a statement does not follow the checkpoint of its tree size")
+            continue
+        size, _ = keys.open(note)
         require(size > before, "the checkpoints are out of order")
-        before = size
-    return len(lines) // 6
+        before, checkpoints = size, checkpoints + 1
+        unconfirmed += size < keys.vouched_from()
+    return checkpoints, len(keys.changes), unconfirmed
+
+
+def read(path):
+    with open(path, encoding="utf-8", newline="") as file:
+        return file.read()
 
 
 def main(arguments):
-    with open(arguments[-1], encoding="utf-8", newline="") as file:
-        text = file.read()
+    text = read(arguments[-1])
     if arguments[0] == "vectors":
         print("good:", check_vectors(json.loads(text)), "cases")
+        return
+    key = parse_key(arguments[1])
+    if arguments[0] == "changes":
+        keys = KeyHistory(key, split_notes(text))
+        name, key_id, raw = keys.newest()
+        print("good:", len(keys.changes), "changes, the key is now %s+%s+%s" % (name, key_id.hex(), base64.b64encode(b"\1" + raw).decode()))
     elif arguments[0] == "inclusion":
-        check_proof(parse_key(arguments[1]), json.loads(text))
+        changes = split_notes(read(arguments[2])) if len(arguments) == 4 else []
+        check_proof(KeyHistory(key, changes), json.loads(text))
         print("good: the record is included")
     else:
-        print("good:", check_log(parse_key(arguments[1]), text), "checkpoints")
+        checkpoints, changes, unconfirmed = check_log(key, text)
+        print("good: %d checkpoints, %d changes of the key" % (checkpoints, changes))
+        if unconfirmed:
+            print("%d checkpoints are older than the trusted key, which does not vouch for them without consistency proofs" % unconfirmed)
 
 
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (VerificationError, ValueError, KeyError) as error:
+    except (VerificationError, ValueError, KeyError, IndexError) as error:
         sys.exit("BAD: %s" % error)

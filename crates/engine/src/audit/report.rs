@@ -10,17 +10,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
 use ledger::{ApprovalFilter, RecordFilter};
-use model::{Approval, ApprovalState, Code, FileKind, Run, RunId, RunState, Sha256, Usage};
+use model::{Approval, ApprovalState, ChainReport, Code, FileKind, Run, RunId, RunState, Sha256, Usage};
 use serde::Serialize;
 use serde_json::Value;
 use workspace::DiffQuery;
 
 use crate::call_error::refusals::{run_not_found, timed_out};
 use crate::engine::Engine;
+use crate::history::content_history;
 use crate::runs::lifecycle::shown_source;
 use crate::{CallError, reconcile};
 
-use collect::{Collector, cut, fit};
+use collect::{Collected, Collector, cut, fit};
 pub use entry::{EntryKind, ReportEntry};
 
 /// Records per query.
@@ -203,28 +204,19 @@ pub struct ReportApproval {
 }
 
 impl Engine {
-    /// Returns the report of a run up to its newest record, without the verification of its chain.
+    /// Returns the report of a run up to its newest record, and the verification of its chain if `verifies`, which is left to the
+    /// caller to add. Both are made of one pass over the records.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run is archived; `UNAVAILABLE` if the files cannot be compared within the time limit.
-    pub async fn report(&self, id: &RunId) -> Result<RunReport, CallError> {
+    pub async fn report(&self, id: &RunId, verifies: bool) -> Result<(RunReport, Option<ChainReport>), CallError> {
         // Also closes a run whose time is over.
         self.run(id).await?;
         self.known_run(id).await?;
         let stored = self.ledger.run(id).await?.ok_or_else(run_not_found)?;
         let (run, usage) = (stored.run, stored.usage);
-        let filter = RecordFilter { run: Some(id.clone()), ..RecordFilter::default() };
-        let (mut collector, mut after) = (Collector::new(run.head_seq), None);
-        while !collector.is_complete() {
-            let page = self.ledger.records(&filter, after, PAGE.into()).await?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.position);
-            for stored in page {
-                collector.push(&stored.text)?;
-            }
-        }
-        let collected = collector.finish();
+        let (collected, chain) = self.collect(&run, verifies).await?;
         let (diff, diff_problem) = match self.diff_counts(id, run.state).await {
             Ok(diff) => (diff, None),
             Err(CallError::Refused(refusal)) => (None, Some(refusal.code)),
@@ -235,7 +227,7 @@ impl Engine {
         let all = u64::from(approvals.more) + approvals.len() as u64;
         let approvals =
             fit(approvals.into_iter().map(|(_, approval)| ReportApproval::of(approval)), MAX_APPROVAL_BYTES);
-        Ok(RunReport {
+        let report = RunReport {
             budgets: budgets(&run, &usage),
             run_id: run.run_id,
             state: run.state,
@@ -257,7 +249,32 @@ impl Engine {
             approvals,
             timeline: collected.timeline,
             more_entries: collected.more_entries,
-        })
+        };
+        Ok((report, chain))
+    }
+
+    /// Reads the records of a run up to its head, and verifies them on the way if `verifies`.
+    async fn collect(&self, run: &Run, verifies: bool) -> Result<(Collected, Option<ChainReport>), CallError> {
+        let mut collector = Collector::new(run.head_seq);
+        let chain = match verifies {
+            true => Some(self.ledger.verify_each(&run.run_id, &mut |record| collector.push(record)).await?),
+            false => None,
+        };
+        if !collector.is_complete() {
+            // Without verification, or also the records after the first invalid one.
+            collector = Collector::new(run.head_seq);
+        }
+        let filter = RecordFilter { run: Some(run.run_id.clone()), ..RecordFilter::default() };
+        let mut after = None;
+        while !collector.is_complete() {
+            let page = self.ledger.records(&filter, after, PAGE.into()).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.position);
+            for stored in page {
+                collector.push(&content_history::parse(&stored.text)?);
+            }
+        }
+        Ok((collector.finish(), chain))
     }
 
     /// Compares the files with the run's start. `None` if the run has no files.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use ledger::{
-    AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ConnectionCounts, DeliveryAttempt, DueDelivery, Entry,
-    GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page, PageSize, RecordData,
+    AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ConnectionCounts, DeliveryAttempt, DueDelivery, EachRecord,
+    Entry, GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page, PageSize, RecordData,
     RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredRecord,
     StoredRun, Summary, WebhookLog,
 };
@@ -268,8 +268,8 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.last_change(run, path, at_seq)).await
     }
 
-    async fn verify(&self, run: &RunId) -> Result<ChainReport> {
-        self.pass(self.inner.verify(run)).await
+    async fn verify_each(&self, run: &RunId, each: &mut EachRecord<'_>) -> Result<ChainReport> {
+        self.pass(self.inner.verify_each(run, each)).await
     }
 
     async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Option<Vec<u8>>> {

@@ -41,6 +41,25 @@ async fn three_records(backend: Backend) -> TestDatabase {
     db
 }
 
+/// Returns the numbers of the records that `verify_each` passes on, and that of the first invalid one.
+async fn verified(db: &TestDatabase) -> (Vec<u64>, Option<u64>) {
+    let mut seen = Vec::new();
+    let report = db.ledger.verify_each(&run_id("r1"), &mut |record| seen.push(record.seq)).await.unwrap();
+    (seen, report.first_break.map(|found| found.seq))
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_verification_passes_on_the_records_up_to_the_first_invalid_one(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = three_records(backend).await;
+    assert_eq!(verified(&db).await, (vec![1, 2, 3], None));
+    db.drop_triggers("audit_record").await;
+    db.execute("UPDATE audit_record SET body = replace(body, 'src/b', 'src/x') WHERE seq = 2").await.unwrap();
+    assert_eq!(verified(&db).await, (vec![1], Some(2)));
+}
+
 #[rstest]
 #[tokio::test]
 async fn append_only_tables_reject_update_delete_and_truncate(

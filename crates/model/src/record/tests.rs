@@ -113,6 +113,40 @@ fn the_hash_of_a_record_does_not_change_between_versions() {
     assert_eq!(hash.to_string(), "26712310b3cc44ed75683fd439008920fdfdc96b356a652cadbb2e6d24a0fe0b");
 }
 
+/// Returns whether the first record of a run is valid, by its text alone and with the record that it is parsed to.
+fn is_valid_either_way(text: &str) -> [bool; 2] {
+    let run = RunId::parse("r1").unwrap();
+    let record: Record = serde_json::from_str(text).unwrap();
+    [ChainCheck::new(&run).push(text), ChainCheck::new(&run).push_parsed(text, &record)]
+}
+
+#[test]
+fn a_parsed_record_is_checked_as_its_text_is() {
+    let mut with_input = draft("event.test");
+    let nested = serde_json::json!({"a": {"hash": "0".repeat(64)}, "z": [1, "\u{1}é"]});
+    with_input.input = nested.as_object().cloned();
+    for draft in [draft("write_file"), with_input] {
+        let (record, text) = draft.link(0, Sha256::ZERO);
+        let hash = record.hash.unwrap().to_string();
+        assert_eq!(is_valid_either_way(&text), [true; 2]);
+        // Another form of the same record has the same hash.
+        let spaced = text.replacen(':', ": ", 1);
+        let unordered = text.replacen("{", "{\"tool\":\"x\",", 1).replacen("\"tool\":\"x\",", "", 1);
+        let upper = text.replace(&hash, &hash.to_uppercase());
+        for other in [spaced, unordered, upper] {
+            assert_eq!(is_valid_either_way(&other), [true; 2], "{other}");
+        }
+        for (from, to) in [("because", "thus"), ("\"seq\":1", "\"seq\":2"), ("\"r1\"", "\"r2\""), (&hash[..4], "0000")]
+        {
+            let changed = text.replacen(from, to, 1);
+            assert_eq!(is_valid_either_way(&changed), [false; 2], "{changed}");
+        }
+        // A member that this version does not know is part of the hash.
+        let unknown = text.replacen('{', "{\"aaa\":1,", 1);
+        assert_eq!(is_valid_either_way(&unknown), [false; 2]);
+    }
+}
+
 #[test]
 fn verify_names_the_first_bad_record() {
     let good = chain();

@@ -72,7 +72,15 @@ impl Checkpoints {
     ///
     /// `RUN_NOT_FOUND`.
     pub(crate) async fn verify_run(&self, run: &RunId) -> Result<AuditVerification, CallError> {
-        let mut report = self.ledger.verify(run).await?;
+        self.verify_leaves(self.ledger.verify(run).await?).await
+    }
+
+    /// Completes the report of a run's chain with what contradicts the checkpoints.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub(crate) async fn verify_leaves(&self, mut report: ChainReport) -> Result<AuditVerification, CallError> {
         let checkpointed_seq = self.check_leaves(&mut report).await?;
         Ok(AuditVerification { report, checkpointed_seq })
     }

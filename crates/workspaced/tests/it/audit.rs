@@ -3,7 +3,7 @@
 mod checkpoint_vectors;
 pub(crate) mod checkpoints;
 mod events;
-mod key_changes;
+pub(crate) mod key_changes;
 mod lifecycle;
 mod records;
 mod report;

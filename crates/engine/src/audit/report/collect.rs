@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use super::entry::{EntryKind, ReportEntry, paths_of};
 use super::{ReportCounts, ReportFile};
-use crate::CallError;
 
 /// The longest text of a report, in characters.
 const MAX_TEXT: usize = 300;
@@ -71,31 +70,25 @@ impl Collector {
         self.seq >= self.last_seq
     }
 
-    /// Collects the next record, its stored text.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be parsed.
-    pub(super) fn push(&mut self, text: &str) -> Result<(), CallError> {
+    /// Collects the next record.
+    pub(super) fn push(&mut self, record: &Record) {
         if self.is_complete() {
-            return Ok(());
+            return;
         }
-        let record: Record = serde_json::from_str(text).map_err(|error| CallError::Internal(Box::new(error)))?;
         self.seq = record.seq;
-        let kind = EntryKind::of(&record);
+        let kind = EntryKind::of(record);
         self.count(kind);
-        for path in paths_of(&record, kind) {
-            self.add_file(path, &record, kind);
+        for path in paths_of(record, kind) {
+            self.add_file(path, record, kind);
         }
         match (&mut self.reads, kind) {
-            (Some(reads), EntryKind::Read) => reads.add_read(&record),
-            (None, EntryKind::Read) => self.reads = Some(ReportEntry::of(&record, kind)),
+            (Some(reads), EntryKind::Read) => reads.add_read(record),
+            (None, EntryKind::Read) => self.reads = Some(ReportEntry::of(record, kind)),
             _ => {
                 self.end_reads();
-                self.add_entry(ReportEntry::of(&record, kind));
+                self.add_entry(ReportEntry::of(record, kind));
             }
         }
-        Ok(())
     }
 
     /// Returns what was collected.

@@ -20,9 +20,14 @@ export function fromHex(text: string): Uint8Array {
   if (!/^([0-9a-f]{2})*$/.test(text)) throw new Error("not a hash");
   return Uint8Array.from({ length: text.length / 2 }, (_, index) => parseInt(text.slice(index * 2, index * 2 + 2), 16));
 }
-export const fromBase64 = (text: string): Uint8Array => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+/** Decodes base64 with padding. Other forms of the same bytes are refused. */
+export function fromBase64(text: string): Uint8Array {
+  const binary = atob(text);
+  if (btoa(binary) !== text) throw new Error("base64 is malformed");
+  return Uint8Array.from(binary, (character) => character.charCodeAt(0));
+}
 
-const isEqual = (a: Uint8Array, b: Uint8Array): boolean => a.length === b.length && a.every((byte, index) => byte === b[index]);
+export const isEqual = (a: Uint8Array, b: Uint8Array): boolean => a.length === b.length && a.every((byte, index) => byte === b[index]);
 const number = (value: Exact | undefined): number => (value instanceof ExactNumber ? Number(value.text) : NaN);
 
 export interface Link { seq: number; hash: string }
@@ -64,7 +69,7 @@ export async function rootFromInclusion(leaf: Uint8Array, index: number, size: n
   return last === 0 ? root : undefined;
 }
 
-export interface VerifierKey { name: string; id: Uint8Array; key: Uint8Array }
+export interface VerifierKey { name: string; id: Uint8Array; key: Uint8Array; text: string }
 
 /** Parses `NAME+ID+BASE64`, and checks that the ID is the one of the key. */
 export async function parseKey(text: string): Promise<VerifierKey> {
@@ -75,29 +80,37 @@ export async function parseKey(text: string): Promise<VerifierKey> {
   const key = encoded.slice(1);
   const expected = await sha256(encoder.encode(`${name}\n`), encoded);
   if (!isEqual(expected.slice(0, 4), id)) throw new Error("the verifier key does not match its ID");
-  return { name, id, key };
+  return { name, id, key, text: parts[0] };
 }
 
 export interface Checkpoint { origin: string; size: number; root: Uint8Array }
 
-/** Verifies a signed note and returns its checkpoint. Throws with the reason if the note is not acceptable. */
-export async function openNote(note: string, key: VerifierKey): Promise<Checkpoint> {
+/** The note has no signature by the key, or an invalid one. */
+export class NotSigned extends Error {}
+
+/** Returns the text of a signed note, which its signatures are over. */
+export function noteText(note: string): string {
   const end = note.indexOf("\n\n");
   if (end < 0 || !note.endsWith("\n")) throw new Error("the checkpoint is malformed");
-  const text = note.slice(0, end + 1);
+  return note.slice(0, end + 1);
+}
+
+/** Verifies a signed note and returns its checkpoint. Throws with the reason if the note is not acceptable. */
+export async function openNote(note: string, key: VerifierKey): Promise<Checkpoint> {
+  const text = noteText(note);
   let signatures = 0;
   const imported = await crypto.subtle.importKey("raw", key.key as BufferSource, "Ed25519", false, ["verify"]);
-  for (const line of note.slice(end + 2, -1).split("\n")) {
+  for (const line of note.slice(text.length + 1, -1).split("\n")) {
     const parts = /^\u2014 (\S+) ([A-Za-z0-9+/]+=*)$/.exec(line);
     if (!parts) throw new Error("a signature line is malformed");
     const data = fromBase64(parts[2]);
     if (data.length < 5) throw new Error("a signature line is malformed");
     if (parts[1] !== key.name || !isEqual(data.slice(0, 4), key.id)) continue;
     if (!(await crypto.subtle.verify("Ed25519", imported, data.slice(4) as BufferSource, encoder.encode(text) as BufferSource)))
-      throw new Error("the checkpoint's signature is not valid");
+      throw new NotSigned("the checkpoint's signature is not valid");
     signatures += 1;
   }
-  if (!signatures) throw new Error("the checkpoint is not signed by the known key");
+  if (!signatures) throw new NotSigned("the checkpoint is not signed by the known key");
   const lines = text.slice(0, -1).split("\n");
   if (lines[0] !== key.name || lines.length < 3 || !/^(0|[1-9]\d*)$/.test(lines[1]) || lines.slice(3).includes(""))
     throw new Error("the note is not a checkpoint of this log");
@@ -106,10 +119,10 @@ export async function openNote(note: string, key: VerifierKey): Promise<Checkpoi
   return { origin: lines[0], size: Number(lines[1]), root };
 }
 
-/** Verifies an inclusion proof of the service for a run. Returns what it confirms: the leaf's head and the checkpoint. */
-export async function checkInclusion(proof: Exact, run: string, key: VerifierKey): Promise<{ head: Link; checkpoint: Checkpoint }> {
+/** Verifies an inclusion proof of the service for a run, whose checkpoint `open` verifies. Returns what it confirms: the leaf's head and the checkpoint. */
+export async function checkInclusion(proof: Exact, run: string, open: (note: string) => Promise<Checkpoint>): Promise<{ head: Link; checkpoint: Checkpoint }> {
   if (!(proof instanceof Map)) throw new Error("the proof is malformed");
-  const checkpoint = await openNote(String(proof.get("checkpoint")), key);
+  const checkpoint = await open(String(proof.get("checkpoint")));
   if (number(proof.get("treeSize")) !== checkpoint.size) throw new Error("the proof is for another checkpoint");
   const leaf = proof.get("leaf");
   if (!(leaf instanceof Map) || leaf.get("runId") !== run) throw new Error("the proof is for another run");

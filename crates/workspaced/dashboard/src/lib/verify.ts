@@ -2,6 +2,7 @@
 
 import { get, getText, query, RequestError, runPath } from "./api.ts";
 import { type Exact, parseExact } from "./canonical.ts";
+import { isSameKey, KeyHistory, KeyHistoryError, splitStatements } from "./key_history.ts";
 import { checkInclusion, checkRecord, GENESIS, type Link, parseKey } from "./proof.ts";
 
 export interface Verdict {
@@ -18,8 +19,14 @@ export interface Verdict {
   brokenSeq?: number;
   /** What is wrong, or what could not be checked. */
   problem?: string;
-  /** Whether the key differs from the one that this browser knew. */
+  /** Number of verified changes of the key. */
+  changes?: number;
+  /** Whether no statement leads from the key that this browser trusts to the present one. */
   isKeyNew?: boolean;
+  /** Whether statements lead from the key that this browser trusted to the present one. */
+  isKeyReplaced?: boolean;
+  /** Whether the statements about changes of the key are not acceptable, so that no signature was checked. */
+  isHistoryBroken?: boolean;
 }
 
 /** Chains of more records are verified, and reported on, on request only. */
@@ -27,15 +34,25 @@ export const VERIFY_AT_ONCE = 5000;
 
 const KNOWN_KEY = "workspaced.checkpointKey";
 
-/** Compares the key with the one that this browser has seen first. */
-function isKnownKey(key: string): boolean {
+/** Forgets the trusted key, so that the present one is trusted after the next verification. */
+export const trustPresentKey = (): void => localStorage.removeItem(KNOWN_KEY);
+
+/** How the key that this browser trusts is related to the keys of a log: the one that it saw first, or the newest to which statements led from that. */
+async function compareWithTrusted(history: KeyHistory): Promise<Pick<Verdict, "isKeyNew" | "isKeyReplaced">> {
   const known = localStorage.getItem(KNOWN_KEY);
-  if (!known) localStorage.setItem(KNOWN_KEY, key);
-  return !known || known === key;
+  if (!known) return {};
+  const trusted = await parseKey(known).catch(() => undefined);
+  if (!trusted || !history.names(trusted)) return { isKeyNew: true };
+  return { isKeyReplaced: !isSameKey(trusted, history.newest) };
 }
 
-/** Forgets the known key, so that the present one is taken as known. */
-export const trustPresentKey = (): void => localStorage.removeItem(KNOWN_KEY);
+/** Reads the present key of the service, and the statements that lead to it. */
+async function readHistory(signal: AbortSignal): Promise<KeyHistory> {
+  const key = await parseKey(await getText("/v1/checkpoint/key", signal));
+  const history = await KeyHistory.follow(key, splitStatements(await getText("/v1/checkpoint/key/changes", signal)));
+  if (!isSameKey(history.newest, key)) throw new KeyHistoryError("the statements about changes of the key lead to another key than the one that the service names");
+  return history;
+}
 
 async function checkChain(run: string, signal: AbortSignal, onProgress: (checked: number) => void, hashes: Map<number, string>): Promise<Verdict> {
   let last: Link = GENESIS;
@@ -57,17 +74,21 @@ async function checkChain(run: string, signal: AbortSignal, onProgress: (checked
 }
 
 async function checkSignature(run: string, signal: AbortSignal, chain: Verdict, hashes: Map<number, string>): Promise<Verdict> {
-  const keyText = (await getText("/v1/checkpoint/key", signal)).trim();
-  const key = await parseKey(keyText);
+  const history = await readHistory(signal);
+  const key = history.newest;
   const { checkpointedSeq } = await get<{ checkpointedSeq: number }>(`${runPath(run)}/audit/verify`, signal);
   if (!checkpointedSeq) return { ...chain, state: "incomplete", key: key.name, problem: "No checkpoint covers this run yet. One is signed every few seconds." };
   const proof = parseExact(await getText(`${runPath(run)}/audit/inclusion${query({ seq: checkpointedSeq })}`, signal));
-  const { head, checkpoint } = await checkInclusion(proof, run, key);
-  const covered = { ...chain, key: key.name, treeSize: checkpoint.size, isKeyNew: !isKnownKey(keyText) };
+  const { head, checkpoint } = await checkInclusion(proof, run, (note) => history.open(note));
+  if (checkpoint.size < history.changedAt) throw new Error(`the checkpoint over ${checkpoint.size} leaves is older than the last change of the key, after ${history.changedAt}`);
+  const relation = await compareWithTrusted(history);
+  // Only forwards: a key is trusted because the one before it has named it.
+  if (!relation.isKeyNew) localStorage.setItem(KNOWN_KEY, key.text);
+  const covered = { ...chain, ...relation, key: key.name, treeSize: checkpoint.size, changes: history.changes.length };
   const ours = hashes.get(head.seq);
   if (ours === undefined) return { ...covered, state: "broken", brokenSeq: chain.checked + 1, problem: `The checkpoint signs record ${head.seq}, but the chain ends at ${chain.checked}.` };
   if (ours !== head.hash) return { ...covered, state: "broken", brokenSeq: head.seq, problem: `Record ${head.seq} is not the one that the checkpoint signs.` };
-  if (covered.isKeyNew) return { ...covered, state: "incomplete", signed: head.seq, problem: "The service signs with another key than the one this browser saw first." };
+  if (relation.isKeyNew) return { ...covered, state: "incomplete", signed: head.seq, problem: "The service signs with another key than the one that this browser trusts, and no statement leads from that one to it." };
   return { ...covered, signed: head.seq };
 }
 
@@ -83,6 +104,7 @@ export async function verifyRun(run: string, signal: AbortSignal, onProgress: (c
   } catch (error) {
     if (signal.aborted) throw error;
     const isOurs = error instanceof RequestError || (error as Error).name === "NotSupportedError";
+    if (error instanceof KeyHistoryError) return { ...chain, state: "broken", isHistoryBroken: true, problem: `The history of the signing key is refused: ${error.message}. No signature was checked.` };
     return { ...chain, state: isOurs ? "incomplete" : "broken", problem: `The signature could not be confirmed: ${(error as Error).message}.` };
   }
 }

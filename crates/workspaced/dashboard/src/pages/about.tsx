@@ -2,6 +2,7 @@ import type { Rights } from "../app.tsx";
 import { get, getText } from "../lib/api.ts";
 import { bytes, count } from "../lib/format.ts";
 import { useLoad } from "../lib/hooks.ts";
+import { splitStatements } from "../lib/key_history.ts";
 import { Failed, Loading } from "../ui/parts.tsx";
 
 type Limits = Record<string, Record<string, number | null>>;
@@ -11,15 +12,17 @@ export function About({ rights }: { rights: Rights }) {
   const version = useLoad("version", async (signal) => (await get<{ info: { version: string } }>("/openapi.json", signal)).info.version);
   const ready = useLoad("ready", (signal) => get<{ ok: boolean }>("/readyz", signal), 10000);
   const key = useLoad(rights.audit ? "key" : "", (signal) => getText("/v1/checkpoint/key", signal));
+  const changes = useLoad(rights.audit ? "key changes" : "", async (signal) => splitStatements(await getText("/v1/checkpoint/key/changes", signal)).length);
   const note = useLoad(rights.audit ? "note" : "", (signal) => getText("/v1/checkpoint", signal), 10000);
   const limits = useLoad(rights.orchestrate ? "limits" : "", (signal) => get<Limits>("/v1/limits", signal));
   return (
     <>
       <h1>About</h1>
       <dl>
-        <dt>Version</dt><dd>{version.data ?? "…"}</dd>
+        <dt>Version</dt><dd>{version.error ? <span class="tone-bad">✕ {version.error.message}</span> : version.data ?? "…"}</dd>
         <dt>Health</dt><dd>{ready.error ? <span class="tone-bad">✕ {ready.error.message}</span> : ready.data ? <span class="tone-good">✓ ready</span> : "…"}</dd>
         <dt>Checkpoint key</dt><dd class="wrap">{key.error ? <span class="tone-bad">✕ {key.error.message}</span> : <code>{key.data?.trim() ?? (rights.audit ? "…" : "needs the scope audit")}</code>}</dd>
+        {changes.data ? <><dt>Replaced keys</dt><dd>{count(changes.data)}, with a signed statement about each; the page of a run verifies them</dd></> : undefined}
         <dt>API</dt><dd><a href="/docs" data-outside>/docs</a>, <a href="/openapi.json" data-outside>/openapi.json</a>, <a href="/problems" data-outside>codes of refusals</a></dd>
       </dl>
       <p class="quiet">Keep the key where nobody who can change the service can change it: it is what the proofs are checked against.</p>

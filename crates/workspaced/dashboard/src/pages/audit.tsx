@@ -5,7 +5,7 @@ import { useNewest } from "../lib/newest.ts";
 import { callHref, setParams, useRoute } from "../lib/route.ts";
 import { follow, type StreamState } from "../lib/sse.ts";
 import type { AuditRecord } from "../lib/types.ts";
-import { NewestList, SPANS } from "../ui/newest_list.tsx";
+import { NewestCount, NewestList, SPANS } from "../ui/newest_list.tsx";
 import { Badge, Choice, Field } from "../ui/parts.tsx";
 import { OUTCOMES, subject } from "./run/timeline.tsx";
 
@@ -36,7 +36,7 @@ export function Audit() {
     <Field label={label} search={name === "pathPrefix"} value={filters[name]} placeholder={placeholder} onChange={(text) => setParams({ [name]: text })} />;
   return (
     <>
-      <h1>Audit <span class="quiet figure">{count(list.items.length)}{list.older ? "+" : ""}</span></h1>
+      <h1>Audit <NewestCount list={list} /></h1>
       <div class="toolbar filters">
         {field("pathPrefix", "Path", "src/")}{field("run", "Run")}{field("tool", "Tool")}{field("label", "Label", "name:value")}{field("actor", "Caller", "operator:name")}{field("code", "Code", "POLICY_DENIED")}
         <Choice label="Decision" value={filters.decision} options={DECISIONS} onChange={(decision) => setParams({ decision })} />

@@ -46,7 +46,7 @@ export function RunPage({ run, seq, rights }: Props) {
           {tab === "" && <Timeline run={run} seq={seq} rights={rights} brokenSeq={verdict?.brokenSeq} />}
           {tab === "changes" && <Changes run={load.data} rights={rights} />}
           {tab === "files" && <Files run={load.data} />}
-          {tab === "report" && <ReportTab run={run} />}
+          {tab === "report" && <ReportTab run={run} head={load.data.headSeq} />}
         </div>
         {tab === "" && seq === undefined && <Side run={load.data} verdict={verdict} verify={proof.verify} rights={rights} />}
       </div>
@@ -57,7 +57,7 @@ export function RunPage({ run, seq, rights }: Props) {
 function ProofLine({ verdict, head }: { verdict?: Verdict; head: number }) {
   if (!verdict) return null;
   if (verdict.state === "checking") return <span class="proof quiet" role="status">checking {count(verdict.checked)} of {count(head)}</span>;
-  if (verdict.state === "broken") return <strong class="proof tone-bad" role="alert">✕ chain broken{verdict.brokenSeq ? ` at record ${verdict.brokenSeq}` : ""}</strong>;
+  if (verdict.state === "broken") return <strong class="proof tone-bad" role="alert">✕ {verdict.isHistoryBroken ? "key history refused" : "chain broken"}{verdict.brokenSeq ? ` at record ${verdict.brokenSeq}` : ""}</strong>;
   if (verdict.state === "incomplete") return <span class="proof tone-wait">◐ {count(verdict.checked)} records checked, not signed</span>;
   return <span class="proof tone-good">✓ {count(verdict.checked)} records checked, {count(verdict.signed)} signed</span>;
 }

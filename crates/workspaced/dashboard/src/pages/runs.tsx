@@ -3,7 +3,7 @@ import { bytes, count, hoursAgo, visible } from "../lib/format.ts";
 import { useNewest } from "../lib/newest.ts";
 import { navigate, runHref, setParams, useRoute } from "../lib/route.ts";
 import type { Run } from "../lib/types.ts";
-import { NewestList, SPANS } from "../ui/newest_list.tsx";
+import { NewestCount, NewestList, SPANS } from "../ui/newest_list.tsx";
 import { Badge, Choice, Field, Time } from "../ui/parts.tsx";
 
 export const FIRST_RUN = `curl -H "Authorization: Bearer $OPERATOR" -H 'Content-Type: application/json' \\
@@ -30,7 +30,7 @@ export function Runs() {
   };
   return (
     <>
-      <h1>Runs <span class="quiet figure">{count(list.items.length)}{list.older ? "+" : ""}</span></h1>
+      <h1>Runs <NewestCount list={list} /></h1>
       <div class="toolbar filters">
         <Field label="Label" search value={label} placeholder="name:value" onChange={(text) => setParams({ label: text })} />
         <Field label="Created by" value={by} placeholder="operator" onChange={(text) => setParams({ by: text })} />

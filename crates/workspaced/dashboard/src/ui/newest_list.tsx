@@ -12,6 +12,11 @@ import { Windowed } from "./window.tsx";
 /** Spans of time, in hours. */
 export const SPANS: [string, string][] = [["", "any time"], ["1", "last hour"], ["24", "last 24 hours"], ["168", "last 7 days"]];
 
+/** The number of items that are shown, once it is known. */
+export function NewestCount<T>({ list: { items, older, isLoading, error } }: { list: Newest<T> }) {
+  return !items.length && (isLoading || error) ? null : <span class="quiet figure">{count(items.length)}{older ? "+" : ""}</span>;
+}
+
 interface Props<T> {
   list: Newest<T>;
   what: string;

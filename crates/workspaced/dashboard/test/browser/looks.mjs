@@ -13,6 +13,18 @@ async function findings(page) {
     .map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(({ target, failureSummary }) => `${target} ${failureSummary}`).join(" | ")}`);
 }
 
+const LOOKS = [[1440, 900], [390, 844]].flatMap(([width, height]) => ["light", "dark"].map((colorScheme) => ({
+  options: { viewport: { width, height }, colorScheme }, label: `${width}-${colorScheme}`,
+})));
+
+/** Takes a picture of a page, and returns what is wrong with it. */
+async function look(page, name, label, screenshots) {
+  await page.screenshot({ path: `${screenshots}/${name}-${label}.png` });
+  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  const problems = (await findings(page)).map((finding) => `${name} ${label}: ${finding}`);
+  return overflow > 0 ? [...problems, `${name} ${label}: scrolls sideways by ${overflow} pixels`] : problems;
+}
+
 export async function every_page_is_accessible_at_every_size({ base, operator, open, screenshots }) {
   const call = await startRun(operator, "fix-login-42");
   const id = await work(call);
@@ -22,15 +34,57 @@ export async function every_page_is_accessible_at_every_size({ base, operator, o
     approvals: "/approvals?state=all", approval: `/approvals?id=${id}`, audit: "/audit", about: "/about", none: "/runs/none", empty: "/runs?label=nothing:like-this", quiet: "/audit?tool=nothing",
   };
   const problems = [];
-  for (const [width, height, colorScheme] of [[1440, 900, "light"], [1440, 900, "dark"], [390, 844, "light"], [390, 844, "dark"]]) {
-    const { page, close } = await open("operator", { viewport: { width, height }, colorScheme });
+  for (const { options, label } of LOOKS) {
+    const { page, close } = await open("operator", options);
     for (const [name, address] of Object.entries(pages)) {
       await page.goto(base + address);
       await page.waitForLoadState("networkidle", { timeout: 1500 }).catch(() => undefined);
-      await page.screenshot({ path: `${screenshots}/${name}-${width}-${colorScheme}.png` });
-      for (const finding of await findings(page)) problems.push(`${name} ${width} ${colorScheme}: ${finding}`);
-      const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-      if (overflow > 0) problems.push(`${name} ${width}: scrolls sideways by ${overflow} pixels`);
+      problems.push(...(await look(page, name, label, screenshots)));
+    }
+    await page.goto(base);
+    await page.getByRole("navigation", { name: "Pages" }).waitFor();
+    await page.keyboard.press("?");
+    await page.getByRole("dialog", { name: "Keyboard" }).waitFor();
+    problems.push(...(await look(page, "keys", label, screenshots)));
+    await close();
+  }
+  assert.equal(problems.join("\n"), "");
+}
+
+export async function signing_in_loading_and_failing_are_accessible_at_every_size({ base, operator, open, screenshots }) {
+  const call = await startRun(operator, "slow-42");
+  const id = await work(call);
+  const pages = { overview: "/", runs: "/runs", run: "/runs/slow-42", call: "/runs/slow-42/calls/5", changes: "/runs/slow-42?tab=changes", files: "/runs/slow-42?tab=files", report: "/runs/slow-42?tab=report", approval: `/approvals?id=${id}`, audit: "/audit", about: "/about" };
+  const problems = [];
+  for (const { options, label } of LOOKS) {
+    const stranger = await open(undefined, options);
+    await stranger.page.goto(base);
+    await stranger.page.getByLabel("Operator token").waitFor();
+    problems.push(...(await look(stranger.page, "sign-in", label, screenshots)));
+    await stranger.page.getByLabel("Operator token").fill("wso_none");
+    await stranger.page.getByRole("button", { name: "Sign in" }).click();
+    await stranger.page.getByText("UNAUTHENTICATED").waitFor();
+    problems.push(...(await look(stranger.page, "sign-in-refused", label, screenshots)));
+    await stranger.close();
+    const { page, close } = await open("operator", options);
+    const states = {
+      // The run itself is read, so that the parts of its page are seen waiting and failing.
+      loading: () => undefined,
+      failing: (route) => route.fulfill({ status: 503, contentType: "application/problem+json", headers: { "x-request-id": "01a20b9c-8124-727a-858f-e63e6800cb90" }, body: JSON.stringify({ ok: false, code: "UNAVAILABLE", status: 503, message: "the database does not answer", detail: "the database does not answer", hint: "Try again later." }) }),
+    };
+    for (const [state, answer] of Object.entries(states)) {
+      for (const [name, address] of Object.entries(pages)) {
+        await page.route(/\/v1\/(?!operators\/self|runs\/slow-42$)|\/readyz|\/openapi.json/, answer);
+        await page.goto(base + address);
+        await page.locator("main *").first().waitFor();
+        if (state === "failing") await page.getByText("the database does not answer").locator("visible=true").first().waitFor().catch(() => problems.push(`${name} ${label} shows no failure`));
+        else await page.waitForTimeout(150);
+        problems.push(...(await look(page, `${name}-${state}`, label, screenshots)));
+        const text = await page.locator("main").innerText();
+        // A failure is not told as an empty list, nor as something that still comes.
+        if (state === "failing" && /No \w+ yet|Loading|…$/m.test(text)) problems.push(`${name} ${label}: ${text}`);
+        await page.unrouteAll({ behavior: "ignoreErrors" });
+      }
     }
     await close();
   }

@@ -1,11 +1,13 @@
 // Drives the dashboard in Chromium against a running service, while a scripted agent works. Prints `done` at the end.
 //
 // Environment: WORKSPACED_URL, WORKSPACED_OPERATOR_TOKEN, WORKSPACED_AUDIT_TOKEN, WORKSPACED_APPROVER_TOKEN (an operator with
-// the scope approve), WORKSPACED_SCREENSHOTS (a folder). DASHBOARD_TESTS names the tests to run, by default all.
+// the scope approve), WORKSPACED_SCREENSHOTS (a folder), WORKSPACED_KEYS (the verifier keys of the log, in turn, if they were
+// replaced: then only what concerns them is tested). DASHBOARD_TESTS names the tests to run, by default all.
 
 import { chromium } from "playwright-core";
 import { Client } from "./agent.mjs";
 import * as decisions from "./decisions.mjs";
+import * as keys from "./keys.mjs";
 import * as lists from "./lists.mjs";
 import * as looks from "./looks.mjs";
 import * as reading from "./reading.mjs";
@@ -40,14 +42,15 @@ async function open(token, options = {}, address = base) {
   return { page, close };
 }
 
-const tests = Object.entries({ ...reading, ...lists, ...decisions, ...looks, ...stress }).filter(([name]) => name !== "longestTask");
+const ofKeys = (process.env.WORKSPACED_KEYS ?? "").split(" ").filter(Boolean);
+const tests = Object.entries(ofKeys.length ? keys : { ...reading, ...lists, ...decisions, ...looks, ...stress }).filter(([name]) => name !== "longestTask");
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;
 for (const [name, test] of tests) {
   if (wanted && !wanted.split(",").includes(name)) continue;
   const started = Date.now();
   try {
-    await test({ base, operator, open, tokens, screenshots: env("WORKSPACED_SCREENSHOTS") });
+    await test({ base, operator, open, tokens, keys: ofKeys, screenshots: env("WORKSPACED_SCREENSHOTS") });
     console.log(`ok ${name} ${Date.now() - started} ms`);
   } catch (error) {
     failed += 1;

@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import vectors from "../../../../../openapi/checkpoint-vectors.json" with { type: "json" };
 import { canonical, type Exact, parseExact } from "../../src/lib/canonical.ts";
-import { checkInclusion, checkRecord, fromHex, GENESIS, openNote, parseKey, rootFromInclusion, toHex } from "../../src/lib/proof.ts";
+import { KeyHistory, splitStatements } from "../../src/lib/key_history.ts";
+import { checkInclusion as checkAny, checkRecord, fromBase64, fromHex, GENESIS, openNote, parseKey, rootFromInclusion, toHex } from "../../src/lib/proof.ts";
 
 const exact = (value: unknown): Exact => parseExact(JSON.stringify(value));
 const key = await parseKey(vectors.verifierKey);
@@ -53,13 +54,37 @@ test("the notes of the vectors are accepted and refused as they say", async () =
 
 test("a record proof is accepted, and refused for another run or with another head", async () => {
   const proof = vectors.recordProof;
-  const { head } = await checkInclusion(exact(proof), proof.leaf.runId, key);
+  const checkInclusion = (changed: object, run: string) => checkAny(exact(changed), run, (note) => openNote(note, key));
+  const { head } = await checkInclusion(proof, proof.leaf.runId);
   expect(head).toEqual({ seq: proof.leaf.headSeq, hash: proof.leaf.headHash });
-  await expect(checkInclusion(exact(proof), "another", key)).rejects.toThrow();
-  await expect(checkInclusion(exact({ ...proof, leaf: { ...proof.leaf, headSeq: 99 } }), proof.leaf.runId, key)).rejects.toThrow();
-  await expect(checkInclusion(exact({ ...proof, treeSize: 1 }), proof.leaf.runId, key)).rejects.toThrow();
+  await expect(checkInclusion(proof, "another")).rejects.toThrow();
+  await expect(checkInclusion({ ...proof, leaf: { ...proof.leaf, headSeq: 99 } }, proof.leaf.runId)).rejects.toThrow();
+  await expect(checkInclusion({ ...proof, treeSize: 1 }, proof.leaf.runId)).rejects.toThrow();
 });
 
 test("a key whose ID does not match is refused", async () => {
   await expect(parseKey(vectors.verifierKey.replace(/\+[0-9a-f]{8}\+/, "+00000000+"))).rejects.toThrow();
+});
+
+const { keyChanges } = vectors;
+const follow = async (trusted: string, statements: string) => KeyHistory.follow(await parseKey(trusted), splitStatements(statements));
+
+test("statements about changes of the key are followed from each key of the log", async () => {
+  for (const trusted of keyChanges.verifierKeys) {
+    const history = await follow(trusted, keyChanges.statements);
+    expect(history.newest.text).toBe(keyChanges.verifierKeys[keyChanges.verifierKeys.length - 1]);
+    expect(history.changes.map((change) => change.checkpoint.size)).toEqual(keyChanges.sizes);
+    for (const { note, size, why } of keyChanges.accepted) expect((await history.open(note)).size, why).toBe(size);
+    for (const { note, why } of keyChanges.refused) await expect(history.open(note), why).rejects.toThrow();
+  }
+});
+
+test("statements that are forged, missing, forked or of another log are refused", async () => {
+  for (const { trusted, statements, why } of keyChanges.refusedStatements) await expect(follow(trusted, statements), why).rejects.toThrow();
+  expect(splitStatements("")).toEqual([]);
+  for (const text of ["x", "\n", "a\n\n", "a\n\nb\n", "a\n\nb\n\nc"]) expect(() => splitStatements(text), text).toThrow();
+});
+
+test("base64 in another form than the standard one is refused", () => {
+  for (const text of ["AAA", "AB==", "A AA=", "_w=="]) expect(() => fromBase64(text), text).toThrow();
 });

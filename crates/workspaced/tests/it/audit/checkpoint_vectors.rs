@@ -75,6 +75,73 @@ fn accepted(note: &str) -> Value {
     ])
 }
 
+/// The tree sizes of the statements about changes of the key.
+const CHANGED_AFTER: [u64; 2] = [3, 5];
+const TIME: &str = "2026-01-01T00:00:00.000000Z";
+
+/// Returns statements about changes of the key, checkpoints that a verifier with them has to accept and to refuse, and statements
+/// that it has to refuse.
+fn key_changes(first: &SignerKey, roots: &[Sha256]) -> Value {
+    let seeded = |seed| SignerKey::from_seed("example.org/log", &[seed; 32]).unwrap();
+    let (keys, stranger) = ([first.clone(), seeded(3), seeded(4)], seeded(5));
+    let root = |size: u64| roots[usize::try_from(size).unwrap()];
+    let change = |old: &SignerKey, new: &SignerKey, size| old.sign_change(new, size, root(size), TIME).unwrap();
+    let [one, two] = [0, 1].map(|index| change(&keys[index], &keys[index + 1], CHANGED_AFTER[index]));
+    let public = |key: &SignerKey| key.verifier_key().to_text();
+    let signed = |key: &SignerKey, size| json!({"size": size, "note": key.sign(size, root(size))});
+    let with = |why: &str, mut vector: Value| {
+        vector["why"] = json!(why);
+        vector
+    };
+    let list = |notes: &[&str]| notes.iter().map(|note| format!("{note}\n")).collect::<String>();
+    let refused = |why: &str, trusted: &SignerKey, notes: &[&str]| json!({"why": why, "trusted": public(trusted), "statements": list(notes)});
+    let forged = one.replace(&public(&keys[1]), &public(&stranger));
+    let later = one.replacen("\n3\n", "\n4\n", 1);
+    let without = |note: &str, line: usize| {
+        let lines: Vec<_> = note.lines().enumerate().filter(|(at, _)| *at != line).map(|(_, text)| text).collect();
+        lines.join("\n") + "\n"
+    };
+    json!({
+        "privateKeys": keys.each_ref().map(SignerKey::to_text),
+        "verifierKeys": keys.each_ref().map(public),
+        "sizes": CHANGED_AFTER,
+        "statements": list(&[&one, &two]),
+        "accepted": [
+            with("the first key before its replacement", signed(&keys[0], 1)),
+            with("the first key at the size of its replacement", signed(&keys[0], 3)),
+            with("the second key after the first change", signed(&keys[1], 4)),
+            with("the second key at the size of its replacement", signed(&keys[1], 5)),
+            with("the third key after the second change", signed(&keys[2], LEAVES)),
+        ],
+        "refused": [
+            with("the first key after its replacement", signed(&keys[0], 4)),
+            with("the second key after its replacement", signed(&keys[1], LEAVES)),
+            with("the second key before it was in force", signed(&keys[1], 3)),
+            with("the third key before it was in force", signed(&keys[2], 5)),
+            with("a key that no statement names", signed(&stranger, LEAVES)),
+            with("another root than the statement of the same size", json!({"size": 3, "note": keys[0].sign(3, root(4))})),
+        ],
+        "refusedStatements": [
+            refused("no statement names the trusted key", &stranger, &[&one, &two]),
+            refused("the first statement is missing", &keys[0], &[&two]),
+            refused("the statements are in another order", &keys[0], &[&two, &one]),
+            refused("a statement is repeated", &keys[0], &[&one, &one, &two]),
+            refused("a new key that the old key did not name", &keys[0], &[&forged]),
+            refused("another tree size than the signed one", &keys[0], &[&later, &two]),
+            refused("without the signature of the old key", &keys[0], &[&without(&one, 7)]),
+            refused("without the signature of the new key", &keys[0], &[&without(&one, 8)]),
+            refused("without the time", &keys[0], &[&without(&one, 5)]),
+            refused("a statement between two strangers", &keys[0], &[&change(&stranger, &seeded(6), 3)]),
+            refused("two successors of one key", &keys[0], &[&one, &change(&keys[0], &stranger, 5)]),
+            refused("a replaced key that is in force again", &keys[0], &[&one, &change(&keys[1], &keys[0], 5)]),
+            refused("a smaller tree than that of the statement before", &keys[0], &[&one, &change(&keys[1], &keys[2], 2)]),
+            refused("another root than the statement before, over the same tree size", &keys[0],
+                &[&one, &keys[1].sign_change(&keys[2], 3, root(4), TIME).unwrap()]),
+            refused("a checkpoint among the statements", &keys[0], &[&one, &keys[1].sign(4, root(4))]),
+        ],
+    })
+}
+
 /// Returns the signature line of a note, changed so that the signature is invalid.
 fn with_invalid_signature(note: &str) -> String {
     let line = note.trim_end().lines().last().unwrap();
@@ -120,6 +187,7 @@ fn vectors() -> Value {
         "consistency": pairs().map(|(from, to)| consistency(from, to)).collect::<Vec<_>>(),
         "refused": refused(&key, &signed(LEAVES), &roots),
         "accepted": accepted(&signed(LEAVES)),
+        "keyChanges": key_changes(&key, &roots),
         "recordProof": {
             "seq": 1, "recordHash": first.hash, "records": [first, second], "leaf": leaves[2], "leafIndex": 2,
             "treeSize": LEAVES, "proof": proof(ProofPlan::inclusion(2, LEAVES)), "checkpoint": signed(LEAVES),
@@ -138,18 +206,18 @@ fn the_committed_vectors_are_generated_by_the_code() {
     }
 }
 
-fn python(arguments: &[&str]) -> Output {
+pub(crate) fn python(arguments: &[&str]) -> Output {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/verify_checkpoints.py");
     Command::new("python3").arg("-B").arg(script).args(arguments).output().unwrap()
 }
 
 /// Returns whether Python is installed.
-fn has_python() -> bool {
+pub(crate) fn has_python() -> bool {
     Command::new("python3").arg("--version").output().is_ok_and(|done| done.status.success())
 }
 
 #[track_caller]
-fn assert_good(done: &Output) {
+pub(crate) fn assert_good(done: &Output) {
     let stdout = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success() && stdout.starts_with("good: "), "{done:?}");
 }

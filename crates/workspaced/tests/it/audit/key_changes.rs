@@ -4,17 +4,18 @@ use rstest::rstest;
 use serde_json::json;
 use transparency::{Checkpoint, InclusionProof, KeyHistory, SignerKey, VerifierKey};
 
+use crate::audit::checkpoint_vectors::{assert_good, has_python, python};
 use crate::audit::checkpoints::signing_at_shutdown;
 use crate::harness::{Backend, Run, Server};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of};
 
 const TIME: &str = "2026-01-01T00:00:00Z";
 
-fn secret_of(server: &Server) -> SignerKey {
+pub(crate) fn secret_of(server: &Server) -> SignerKey {
     SignerKey::parse(&std::fs::read_to_string(server.data_dir().join("checkpoint.key")).unwrap()).unwrap()
 }
 
-fn public(key: &SignerKey) -> String {
+pub(crate) fn public(key: &SignerKey) -> String {
     key.verifier_key().to_text()
 }
 
@@ -47,7 +48,7 @@ async fn signed(backend: Backend) -> (Server, Run) {
 }
 
 /// Starts the server, adds a record and stops it, which signs another checkpoint.
-async fn sign_another(server: &mut Server, run: &Run, path: &str) {
+pub(crate) async fn sign_another(server: &mut Server, run: &Run, path: &str) {
     server.restart();
     server.reconnect(run).create(path, "x\n").await;
     assert!(server.stop().success());
@@ -125,6 +126,59 @@ async fn a_verifier_of_either_key_follows_its_replacement(
     let notes = notes_of(&log_of(&server));
     let sizes: Vec<_> = notes.iter().map(|note| note.lines().nth(1).unwrap()).collect();
     assert_eq!(sizes, ["1", "1", "2", "2", "3"], "each statement follows the checkpoint of its size");
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_independent_verifier_follows_the_replacements_and_refuses_missing_and_forged_ones(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    if !has_python() {
+        eprintln!("SKIPPED: python3 is not installed");
+        return;
+    }
+    let (mut server, run) = signed(backend).await;
+    let mut keys = vec![public(&secret_of(&server))];
+    for path in ["b.txt", "c.txt"] {
+        assert_ends(&offline(&server, "key", &["rotate"]), 0, &[]);
+        keys.push(public(&secret_of(&server)));
+        sign_another(&mut server, &run, path).await;
+    }
+    server.restart();
+    let auditor = server.auditor();
+    let served = auditor.get("/v1/checkpoint/key/changes").await.text();
+    let proof = auditor.get(&format!("/v1/runs/{}/audit/inclusion?seq=2", run.id)).await.ok();
+    let write = |name: &str, text: &str| {
+        let path = server.home.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (changes, proof) = (write("changes.txt", &served), write("proof.json", &proof.to_string()));
+    let log = server.data_dir().join("checkpoints.log").to_str().unwrap().to_owned();
+    for key in &keys {
+        let done = python(&["changes", key, &changes]);
+        assert_good(&done);
+        assert!(String::from_utf8_lossy(&done.stdout).contains(&keys[2]), "{done:?}");
+        assert_good(&python(&["inclusion", key, &changes, &proof]));
+        assert_good(&python(&["log", key, &log]));
+    }
+    let without_changes = |key: &str| python(&["inclusion", key, &proof]).status.success();
+    assert_eq!([without_changes(&keys[0]), without_changes(&keys[2])], [false, true]);
+    // A statement that is missing, and one whose new key is another.
+    let statements = notes_of(&served);
+    let attacker = SignerKey::from_seed(secret_of(&server).verifier_key().name(), &[9; 32]).unwrap();
+    let forged = served.replacen(&keys[1], &public(&attacker), 1);
+    for altered in [format!("{}\n", statements[1]), forged, served.replacen("\n2\n", "\n3\n", 1)] {
+        let altered = write("altered.txt", &altered);
+        for done in [python(&["changes", &keys[0], &altered]), python(&["inclusion", &keys[0], &altered, &proof])] {
+            assert!(!done.status.success() && String::from_utf8_lossy(&done.stderr).starts_with("BAD: "), "{done:?}");
+        }
+    }
+    let file = log_of(&server);
+    for statement in &statements {
+        let altered = write("altered.log", &file.replacen(&format!("{statement}\n"), "", 1));
+        assert!(!python(&["log", &keys[0], &altered]).status.success());
+    }
 }
 
 /// Before anything is signed, and with a key that is in no file of the service.

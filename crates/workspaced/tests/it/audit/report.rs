@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, sha256};
+use crate::harness::{Answer, Backend, Run, Server, sha256};
 
 async fn report(run: &Run, query: &str, accept: &str) -> Answer {
     let path = format!("/v1/runs/{}/report{query}", run.id);
@@ -158,4 +158,33 @@ async fn a_report_of_a_long_run_is_bounded(#[values(Backend::Sqlite, Backend::Po
     let markdown = report(&run, "?format=markdown", "*/*").await;
     assert!(markdown.body.len() <= 60_000, "{} bytes", markdown.body.len());
     assert!(markdown.text().contains(" more\n"), "{}", markdown.text());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_report_is_the_same_without_verification_and_of_a_broken_chain(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let run = server.run(json!({})).await;
+    for number in 0..4 {
+        run.create(&format!("{number}.txt"), "x\n").await;
+    }
+    let mut verified = report(&run, "", "*/*").await.ok();
+    let fast = report(&run, "?verify=false", "*/*").await.ok();
+    assert_eq!((fast.get("verification"), &verified["verification"]["intact"]), (None, &json!(true)));
+    verified.as_object_mut().unwrap().remove("verification");
+    assert_eq!(fast, verified);
+    let text = report(&run, "?verify=false&format=markdown", "*/*").await.text();
+    assert!(!text.contains("Verified:"), "{text}");
+    report(&run, "?verify=maybe", "*/*").await.refused("INVALID_REQUEST");
+
+    server.database.drop_triggers().await;
+    let sql = "update audit_record set body = replace(body, '1.txt', '9.txt') where run_no = {run} and seq = 3";
+    server.rewrite(&run, &[sql]).await;
+    let broken = report(&run, "", "*/*").await.ok();
+    let verification = &broken["verification"];
+    assert_eq!((&verification["intact"], &verification["verifiedSeq"]), (&json!(false), &json!(2)), "{broken:#}");
+    assert_eq!(broken["counts"], verified["counts"], "records after the first invalid one are reported too");
+    assert_eq!(broken["timeline"].as_array().unwrap().len(), verified["timeline"].as_array().unwrap().len());
 }

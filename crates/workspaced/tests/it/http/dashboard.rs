@@ -7,7 +7,10 @@ use reqwest::{Method, header};
 use rstest::rstest;
 use serde_json::json;
 
+use crate::audit::checkpoints::signing_at_shutdown;
+use crate::audit::key_changes::{public, secret_of, sign_another};
 use crate::harness::{Backend, Server, Setup};
+use crate::operation::replay_and_repair::{assert_ends, offline};
 
 const PAGES: [&str; 7] = ["/", "/runs", "/runs/r1", "/runs/r1/calls/3", "/approvals", "/audit", "/about"];
 
@@ -83,32 +86,73 @@ fn its_parsers_and_proofs_are_right() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-fn in_browser(server: &Server, approver: &str, screenshots: &Path) -> Output {
+/// Runs the tests in a browser. With the `keys` of a log, in turn, those of replaced keys.
+fn in_browser(server: &Server, approver: &str, keys: &str) -> Output {
+    // Kept after the test, in the build folder.
+    let screenshots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
+    std::fs::create_dir_all(&screenshots).unwrap();
     node("test/browser/main.mjs")
+        .env("WORKSPACED_KEYS", keys)
         .env("WORKSPACED_URL", &server.base)
         .env("WORKSPACED_OPERATOR_TOKEN", &server.operator_token)
         .env("WORKSPACED_AUDIT_TOKEN", &server.audit_token)
         .env("WORKSPACED_APPROVER_TOKEN", approver)
-        .env("WORKSPACED_SCREENSHOTS", screenshots)
+        .env("WORKSPACED_SCREENSHOTS", &screenshots)
         .output()
         .unwrap()
+}
+
+/// Returns whether Chromium is installed.
+fn has_browser() -> bool {
+    let is_missing = std::env::var_os("CHROMIUM").is_some_and(|program| program.is_empty());
+    if is_missing {
+        println!("SKIPPED: Chromium is not installed, and could not be");
+    }
+    !is_missing
+}
+
+async fn assert_browser_is_done(server: Server, approver: String, keys: String) {
+    let output = tokio::task::spawn_blocking(move || in_browser(&server, &approver, &keys)).await.unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.ends_with("done\n"), "{out}\n{err}");
 }
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_watches_decides_and_verifies_in_a_browser(#[values(Backend::Sqlite)] backend: Backend) {
-    if std::env::var_os("CHROMIUM").is_some_and(|program| program.is_empty()) {
-        println!("SKIPPED: Chromium is not installed, and could not be");
+    if !has_browser() {
         return;
     }
     let server = Server::start_with(Setup::new(backend)).await;
     let body = json!({ "name": "ada", "scopes": ["approve"] });
     let created = server.operator().post("/v1/operators", body).await.is(201);
     let approver = created["token"].as_str().unwrap().to_owned();
-    // Kept after the test, in the build folder.
-    let screenshots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
-    std::fs::create_dir_all(&screenshots).unwrap();
-    let output = tokio::task::spawn_blocking(move || in_browser(&server, &approver, &screenshots)).await.unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && out.ends_with("done\n"), "{out}\n{err}");
+    assert_browser_is_done(server, approver, String::new()).await;
+}
+
+/// The newest checkpoint is signed by the present key, or still by the one that the last statement replaces.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_follows_replaced_keys_and_refuses_missing_and_forged_statements(
+    #[values(Backend::Sqlite)] backend: Backend,
+    #[values(false, true)] is_signed_afterwards: bool,
+) {
+    if !has_browser() {
+        return;
+    }
+    let mut server = signing_at_shutdown(backend).await;
+    let run = server.run(json!({ "runId": "rotated" })).await;
+    run.create("a.txt", "x\n").await;
+    assert!(server.stop().success());
+    let mut keys = vec![public(&secret_of(&server))];
+    for path in ["b.txt", "c.txt"] {
+        assert_ends(&offline(&server, "key", &["rotate"]), 0, &[]);
+        keys.push(public(&secret_of(&server)));
+        if keys.len() == 2 || is_signed_afterwards {
+            sign_another(&mut server, &run, path).await;
+        }
+    }
+    server.restart();
+    let approver = server.audit_token.clone();
+    assert_browser_is_done(server, approver, keys.join(" ")).await;
 }

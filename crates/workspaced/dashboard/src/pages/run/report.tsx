@@ -4,11 +4,14 @@ import { count, visible } from "../../lib/format.ts";
 import { useLoad } from "../../lib/hooks.ts";
 import { callHref } from "../../lib/route.ts";
 import type { Report } from "../../lib/types.ts";
+import { VERIFY_AT_ONCE } from "../../lib/verify.ts";
 import { Badge, Counts, Failed, Foreign, Loading } from "../../ui/parts.tsx";
 
 /** The whole account of a run, as the service gives it. */
-export function ReportTab({ run }: { run: string }) {
-  const load = useLoad(`report ${run}`, (signal) => get<Report>(`${runPath(run)}/report?format=json`, signal));
+export function ReportTab({ run, head }: { run: string; head: number }) {
+  // Verifying the chain takes most of the time of a long run's report, and this page can do it.
+  const [isLong] = useState(head > VERIFY_AT_ONCE);
+  const load = useLoad(`report ${run}`, (signal) => get<Report>(`${runPath(run)}/report?format=json${isLong ? "&verify=false" : ""}`, signal));
   // Each format is a report of its own, which reads every record.
   const [isCopyWanted, setCopyWanted] = useState(false);
   const copy = useLoad(isCopyWanted ? `markdown ${run}` : "", (signal) => getText(`${runPath(run)}/report?format=markdown`, signal));
@@ -19,7 +22,7 @@ export function ReportTab({ run }: { run: string }) {
     <article class="report" aria-label="Report">
       <p class="inline">
         {Object.entries(report.counts).map(([name, number]) => <span key={name}><strong class="figure">{count(number)}</strong> {name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)}</span>)}
-        {report.diff && <span>{count(report.diff.filesChanged)} files changed <Counts plus={report.diff.insertions} minus={report.diff.deletions} /></span>}
+        {report.diff && <span>{count(report.diff.filesChanged)} {report.diff.filesChanged === 1 ? "file" : "files"} changed <Counts plus={report.diff.insertions} minus={report.diff.deletions} /></span>}
         {copy.data === undefined ? <button type="button" disabled={isCopyWanted && copy.isLoading} onClick={() => (isCopyWanted ? copy.reload() : setCopyWanted(true))}>{isCopyWanted && copy.isLoading ? "Reading…" : "Read as Markdown"}</button>
           : <button type="button" onClick={() => void navigator.clipboard.writeText(copy.data!)}>Copy as Markdown</button>}
       </p>

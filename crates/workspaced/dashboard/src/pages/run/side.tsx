@@ -14,7 +14,7 @@ export function Side({ run, verdict, verify, rights }: Props) {
   // The report reads every record, so that of a long run is read on request only.
   const [readAt, setReadAt] = useState(run.headSeq <= VERIFY_AT_ONCE ? -1 : 0);
   const isWanted = rights.audit && (readAt > 0 || (readAt < 0 && run.headSeq <= VERIFY_AT_ONCE));
-  const report = useLoad(isWanted ? `budgets ${run.runId} ${readAt > 0 ? readAt : run.counts.mutations}` : "", (signal) => get<Report>(`${runPath(run.runId)}/report?format=json`, signal));
+  const report = useLoad(isWanted ? `budgets ${run.runId} ${readAt > 0 ? readAt : run.counts.mutations}` : "", (signal) => get<Report>(`${runPath(run.runId)}/report?format=json&verify=false`, signal));
   return (
     <aside class="side" aria-label="Proof, budgets and policy">
       <section><h2>Proof</h2><Proof verdict={verdict} verify={verify} head={run.headSeq} /></section>
@@ -49,7 +49,8 @@ function Proof({ verdict, verify, head }: { verdict?: Verdict; verify: () => voi
         <li>{isDone ? "Checked" : "Checking"} in this browser: the hash and the order of {count(verdict.checked)} records.</li>
         {verdict.signed > 0 && <li>A checkpoint over {count(verdict.treeSize ?? 0)} leaves covers records 1 to {count(verdict.signed)}; its inclusion proof and Ed25519 signature are valid.</li>}
         {verdict.signed > 0 && verdict.checked > verdict.signed && <li>{count(verdict.checked - verdict.signed)} newer records are in the chain, and not signed yet.</li>}
-        {verdict.key && <li>Key: <code class="wrap">{verdict.key}</code>, {verdict.isKeyNew ? "which is new to this browser." : "the one that this browser saw first."}</li>}
+        {verdict.key && <li>Key: <code class="wrap">{verdict.key}</code>, {verdict.isKeyNew ? "which is new to this browser." : verdict.isKeyReplaced ? "to which signed statements lead from the one that this browser trusted. It is trusted from now on." : "the one that this browser trusts."}</li>}
+        {verdict.changes ? <li>The key was replaced {verdict.changes === 1 ? "once" : `${count(verdict.changes)} times`}; the old and the new key have signed each statement about it.</li> : undefined}
         <li class="quiet">Not checked: contents of files, and whether the service showed this browser the same log as others.</li>
       </ul>
       <p class="inline">

@@ -109,14 +109,14 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
         </div>
         {error && <Failed error={error} what="Reading the records" retry={records.error ? records.retry : matches.retry} />}
         {isLoading && !rows.count && !error && <Loading what="the records" />}
-        {!isLoading && !rows.count && <Empty><p>{filter ? "No record matches the filters." : "No call yet. New calls appear here."}</p></Empty>}
+        {!isLoading && !rows.count && !error && <Empty><p>{filter ? "No record matches the filters." : "No call yet. New calls appear here."}</p></Empty>}
         {filter && matches.older && <p class="quiet"><button type="button" disabled={matches.isLoading} onClick={matches.older}>{matches.isLoading ? "Searching…" : "Search older records"}</button> {matches.from > 2 ? `Records 1 to ${count(matches.from - 1)} are` : "Record 1 is"} not searched yet.</p>}
         <Windowed key={filter ? "matches" : "records"} count={rows.count} rowHeight={44} label="Timeline" focus={focus} above={above} follow={seq === undefined && located.current === undefined} onEnd={setAtEnd}
           onRange={(first, end) => filter || records.want("view", first + 1, end + 1)}
           render={(index) => <TimelineRow record={rows.at(index)} seq={rows.seqAt(index)!} before={rows.at(index - 1)} run={run} isFocused={index === focus || rows.seqAt(index) === seq} isBroken={rows.seqAt(index) === brokenSeq} />} />
         {fresh > 0 && <button type="button" class="fresh" onClick={() => setFocusSeq(rows.seqAt(rows.count - 1))}>{count(fresh)} new</button>}
       </div>
-      {seq !== undefined && (selected ? <Call key={selected.seq} record={selected} rights={rights} close={close} last={cache.head} /> : <section class="call" aria-label="Call">{records.isLoading || seq <= cache.head ? <Loading what={`record ${seq}`} /> : <Empty><p>The run has no record {seq}.</p></Empty>}</section>)}
+      {seq !== undefined && (selected ? <Call key={selected.seq} record={selected} rights={rights} close={close} last={cache.head} /> : <section class="call" aria-label="Call">{records.error ? <Failed error={records.error} what={`Reading record ${seq}`} retry={records.retry} /> : records.isLoading || seq <= cache.head ? <Loading what={`record ${seq}`} /> : <Empty><p>The run has no record {seq}.</p></Empty>}</section>)}
     </div>
   );
 }
