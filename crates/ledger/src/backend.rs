@@ -6,7 +6,7 @@ use std::future::Future;
 use model::RunId;
 use tokio::sync::watch;
 
-use crate::entry_rows::prepared::PreparedEntry;
+use crate::entry::prepared::PreparedEntry;
 use crate::table::Rows;
 use crate::{Appended, ConnectionCounts, LedgerError, Page, PageSize, Result, SettledRun};
 

@@ -7,9 +7,9 @@ use model::{
 };
 
 use crate::backend::{RowReader, to_count, to_int};
+use crate::entry::prepared::PreparedEntry;
 use crate::entry_rows::EntryRows;
 use crate::entry_rows::messages::{HeadChange, fan_out, messages};
-use crate::entry_rows::prepared::PreparedEntry;
 use crate::{Appended, Entry, EventQuota, FailedPrecondition, Result, RunChange, TokenHolder, rows};
 
 /// Selects what [`RunHead::read`] reads.

@@ -1,19 +1,18 @@
 //! The rows of appended entries, the same for both databases.
 
 pub(crate) mod messages;
-pub(crate) mod prepared;
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
-use model::{ApprovalState, LogicalPath, Outcome, RecordFile, Sha256, Step, StepBytes, StepContent, Verdict};
+use model::{ApprovalState, LogicalPath, Outcome, RecordFile, Sha256, Step, StepBytes, Verdict};
 
 use crate::backend::{Param, Statement};
 use crate::chain::RunHead;
-use crate::entry_rows::prepared::PreparedEntry;
+use crate::entry::packed::Packed;
+use crate::entry::prepared::{PreparedEntry, inline_contents};
 use crate::filter::ZONE_POSITIONS;
-use crate::rows::packed::{Packed, bytes_params, content_params, text_params};
+use crate::rows::packed::{bytes_params, content_params, text_params};
 use crate::table::{Rows, tables};
 use crate::{Artifact, Entry, Result, Upload, rows};
 
@@ -255,16 +254,6 @@ pub(crate) fn indexed_paths<'a>(
 /// Returns the numbers for the contents that the record at `position` writes: about a million, more than a call can write.
 fn content_numbers(position: i64) -> impl Iterator<Item = i64> {
     position << 20..(position + 1) << 20
-}
-
-/// Returns the inline contents of the steps, without duplicates.
-pub(crate) fn inline_contents<'a>(steps: &'a [Step]) -> Vec<(&'a Sha256, &'a [u8])> {
-    let mut seen = HashSet::new();
-    let inline = |after: &'a StepContent| match &after.bytes {
-        StepBytes::Inline(bytes) => Some((&after.sha256, bytes.as_slice())),
-        StepBytes::Staged(_) => None,
-    };
-    steps.iter().filter_map(|step| inline(step.after.as_ref()?)).filter(|(sha256, _)| seen.insert(*sha256)).collect()
 }
 
 /// Returns the text of a decision, as in the record's JSON.

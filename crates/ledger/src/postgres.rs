@@ -27,7 +27,7 @@ use self::fence::{EnterMode, Fence};
 use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count};
 use crate::commit_queue::CommitQueue;
-use crate::entry_rows::prepared::PreparedEntry;
+use crate::entry::prepared::PreparedEntry;
 use crate::table::Rows;
 use crate::{AddressReader, Appended, ConnectionCounts, LedgerError, Page, PageSize, Result, SettledRun};
 

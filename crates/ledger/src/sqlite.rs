@@ -28,7 +28,7 @@ use self::wal_checkpointer::WalCheckpointer;
 use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement};
 use crate::commit_queue::CommitQueue;
-use crate::entry_rows::prepared::PreparedEntry;
+use crate::entry::prepared::PreparedEntry;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
 use crate::table::Rows;
 use crate::{Appended, ConnectionCounts, Page, PageSize, Result, SettledRun};

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 
 use self::list::List;
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, damaged, to_count, to_int};
+use crate::entry::prepared::prepare;
 use crate::entry_rows::messages::fan_out;
-use crate::entry_rows::prepared::prepare;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{

@@ -8,7 +8,7 @@ use super::convert::failed;
 use super::fence::{Fence, FencedTx};
 use crate::backend::{RowReader as _, damaged};
 use crate::chain::{AppendState, EarlierCall, RunHead, select_head};
-use crate::entry_rows::prepared::PreparedEntry;
+use crate::entry::prepared::PreparedEntry;
 use crate::{Entry, LedgerError, Result, RunChange, TokenHolder, rows};
 
 /// The heads of the runs `$1`, with those of the tokens `$4` that are revoked. One row for each existing call with the run `$2`

@@ -15,7 +15,7 @@ use super::fence::{EnterMode, Fence, FencedTx};
 use crate::backend::Statement;
 use crate::chain::{self, LAST_POSITION};
 use crate::commit_queue::count_commit;
-use crate::entry_rows::prepared::{PreparedEntry, value_bytes};
+use crate::entry::prepared::{PreparedEntry, value_bytes};
 use crate::entry_rows::{EntryRows, head_rows};
 use crate::{Appended, Entry, LedgerError, Result};
 

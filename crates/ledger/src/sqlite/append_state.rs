@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, ToSql, params};
 
 use super::convert::{execute, failed, fetch, write_rows};
 use crate::chain::{self, AppendState, EarlierCall, LAST_POSITION, RunHead, select_head};
-use crate::entry_rows::prepared::PreparedEntry;
+use crate::entry::prepared::PreparedEntry;
 use crate::entry_rows::{EntryRows, head_rows};
 use crate::{Appended, Entry, LedgerError, Result, TokenHolder};
 

@@ -15,7 +15,7 @@ use super::convert::{execute, failed, is_full};
 use super::wal_checkpointer::{WalCheckpointer, abort_on_failed_sync};
 use crate::backend::Statement;
 use crate::commit_queue::count_commit;
-use crate::entry_rows::prepared::PreparedEntry;
+use crate::entry::prepared::PreparedEntry;
 use crate::{Appended, LedgerError, Result};
 
 /// Maximum number of jobs in a group.

@@ -148,7 +148,8 @@ async fn an_archived_run_frees_its_pages_in_sqlite() {
         let mut entry = mutation("r1", &format!("id-{number}"), "src/a");
         let Some(after) = &mut entry.steps[1].after else { unreachable!() };
         // Hashes, which compression does not make smaller.
-        let bytes: Vec<u8> = (0..256).flat_map(|part| *Sha256::of(format!("{number} {part}").as_bytes()).as_bytes()).collect();
+        let bytes: Vec<u8> =
+            (0..256).flat_map(|part| *Sha256::of(format!("{number} {part}").as_bytes()).as_bytes()).collect();
         (after.sha256, after.bytes) = (Sha256::of(&bytes), model::StepBytes::Inline(bytes));
         db.append(entry).await;
     }

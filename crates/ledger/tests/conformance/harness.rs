@@ -141,7 +141,7 @@ impl TestDatabase {
 
     /// Returns bytes as an SQL literal.
     pub(crate) fn literal(&self, bytes: &[u8]) -> String {
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
         match &self.storage {
             Storage::Folder(_) => format!("x'{hex}'"),
             Storage::Database { .. } => format!("'\\x{hex}'::bytea"),

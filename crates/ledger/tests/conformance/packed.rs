@@ -9,12 +9,13 @@ use crate::harness::{Backend, TestDatabase, call_id, path, read, run_id, write};
 const ART: &str = "art_1";
 
 fn source() -> String {
-    (0..120).map(|line| format!("pub fn compute_{line}(value: u64) -> u64 {{ value * {} }}\n", line * line)).collect()
+    let line = |line| format!("pub fn compute_{line}(value: u64) -> u64 {{ value * {} }}", line * line);
+    (0..120).map(line).collect::<Vec<_>>().join("\n") + "\n"
 }
 
 fn diff() -> Vec<u8> {
-    let lines: String = source().lines().map(|line| format!("+{line}\n")).collect();
-    format!("--- /dev/null\n+++ b/src/a.rs\n@@ -0,0 +1,120 @@\n{lines}").into_bytes()
+    let lines = source().lines().map(|line| format!("+{line}")).collect::<Vec<_>>().join("\n");
+    format!("--- /dev/null\n+++ b/src/a.rs\n@@ -0,0 +1,120 @@\n{lines}\n").into_bytes()
 }
 
 fn reply() -> Reply {

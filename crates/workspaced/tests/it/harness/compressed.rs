@@ -5,7 +5,7 @@ use zstd::zstd_safe::DCtx;
 
 use super::database::{Backend, Database};
 
-const DICTIONARY: &[u8] = include_bytes!("../../../../ledger/src/rows/dictionary_1.txt");
+const DICTIONARY: &[u8] = include_bytes!("../../../../ledger/src/entry/dictionary_1.txt");
 /// Maximum size of a value in the tests.
 const MAX_BYTES: usize = 64 << 20;
 const RECORDS: &str = "select position, packed, null from audit_record where packed is not null";
@@ -24,8 +24,8 @@ type Value = (i64, Vec<u8>, Option<Vec<u8>>);
 
 fn decompress(value: &[u8], diff: Option<&[u8]>) -> Vec<u8> {
     let (format, frame) = value.split_first().unwrap();
-    let (mut decoder, mut bytes) = (DCtx::create(), Vec::with_capacity(MAX_BYTES));
     let diff = diff.filter(|_| *format == 3).map(|diff| decompress(diff, None));
+    let (mut decoder, mut bytes) = (DCtx::create(), Vec::with_capacity(MAX_BYTES));
     let dictionary = match *format {
         1 => &[][..],
         2 => DICTIONARY,

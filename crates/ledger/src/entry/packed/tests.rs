@@ -1,19 +1,22 @@
 use super::*;
 
+fn size_of(packed: &Packed) -> i64 {
+    i64::try_from(packed.size).unwrap()
+}
+
 fn unpacked(packed: &Packed, diff: Option<&[u8]>) -> Option<Vec<u8>> {
-    decompress(&packed.bytes, packed.size as i64, MAX_VALUE_BYTES, diff)
+    decompress(&packed.bytes, size_of(packed), MAX_VALUE_BYTES, diff)
 }
 
 /// A text that does not repeat itself much.
 fn source(lines: usize) -> String {
-    (0..lines)
-        .map(|line| format!("    let value_{} = compute({}, {});\n", line * 7, line * 31 % 97, line * line))
-        .collect()
+    let line = |line| format!("    let value_{} = compute({}, {});", line * 7, line * 31 % 97, line * line);
+    (0..lines).map(line).collect::<Vec<_>>().join("\n") + "\n"
 }
 
 fn diff_of(source: &str) -> String {
-    let lines: String = source.lines().map(|line| format!("+{line}\n")).collect();
-    format!("diff --git a/a.rs b/a.rs\nnew file mode 100644\n--- /dev/null\n+++ b/a.rs\n@@ -0,0 +1 @@\n{lines}")
+    let lines = source.lines().map(|line| format!("+{line}")).collect::<Vec<_>>().join("\n");
+    format!("diff --git a/a.rs b/a.rs\nnew file mode 100644\n--- /dev/null\n+++ b/a.rs\n@@ -0,0 +1 @@\n{lines}\n")
 }
 
 #[test]
@@ -99,7 +102,7 @@ fn every_changed_byte_is_rejected_or_changes_only_the_value() {
 fn a_frame_of_another_size_is_rejected() {
     let large = Packed::bytes(&vec![0; 32 << 20]).unwrap();
     assert!(large.bytes.len() < 8 << 10, "{}", large.bytes.len());
-    let size = large.size as i64;
+    let size = size_of(&large);
     assert!(decompress(&large.bytes, size, large.size, None).is_some());
     assert_eq!(decompress(&large.bytes, size, large.size - 1, None), None, "over the maximum");
     for wrong in [0, 1, size - 1, size + 1, i64::MAX, -1, i64::MIN] {

@@ -1,9 +1,11 @@
 //! Entries with the compressed forms of their large values, which are made before the entries are queued for a commit.
 
+use std::collections::HashSet;
 use std::ops::Deref;
 
-use super::inline_contents;
-use crate::rows::packed::Packed;
+use model::{Sha256, Step, StepBytes, StepContent};
+
+use super::packed::Packed;
 use crate::{Entry, LedgerError, Result};
 
 /// Maximum bytes that are compressed without a thread for blocking work.
@@ -70,4 +72,14 @@ pub(crate) async fn prepare(entries: Vec<Entry>) -> Result<Vec<PreparedEntry>> {
     }
     let prepared = tokio::task::spawn_blocking(move || prepare(entries)).await;
     prepared.map_err(|error| LedgerError::Internal(Box::new(error)))
+}
+
+/// Returns the inline contents of the steps, without duplicates.
+pub(crate) fn inline_contents<'a>(steps: &'a [Step]) -> Vec<(&'a Sha256, &'a [u8])> {
+    let mut seen = HashSet::new();
+    let inline = |after: &'a StepContent| match &after.bytes {
+        StepBytes::Inline(bytes) => Some((&after.sha256, bytes.as_slice())),
+        StepBytes::Staged(_) => None,
+    };
+    steps.iter().filter_map(|step| inline(step.after.as_ref()?)).filter(|(sha256, _)| seen.insert(*sha256)).collect()
 }
