@@ -8,12 +8,28 @@ use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
 
 use crate::harness::{Backend, Database, Server};
 
-/// Maximum bytes of the database for a read of a file, with its indexes.
-const MAX_READ_BYTES: u64 = 800;
 /// Maximum bytes of the database for a new source file of 4 kB.
 const MAX_NEW_FILE_BYTES: u64 = 5000;
 /// The size of a new file.
 const FILE_BYTES: usize = 4096;
+
+/// Selects the bytes of the tables that grow with each call, of their indexes and of their large values, without the maps that
+/// PostgreSQL creates beside a table.
+const POSTGRES_BYTES: &str = "with grown as (select oid, reltoastrelid from pg_class where relname in \
+    ('audit_record', 'record_path', 'call_reply', 'artifact', 'content')), \
+    stored as (select oid from grown union all select reltoastrelid from grown where reltoastrelid <> 0), \
+    relation as (select oid from stored union all select indexrelid from pg_index join stored on oid = indrelid) \
+    select sum(pg_relation_size(oid))::bigint from relation";
+
+impl Backend {
+    /// Maximum bytes of the database for a read of a file, with its indexes. PostgreSQL stores more beside each row.
+    fn max_read_bytes(self) -> u64 {
+        match self {
+            Self::Sqlite => 800,
+            Self::Postgres => 900,
+        }
+    }
+}
 
 impl Database {
     /// Returns the bytes of the tables that grow with each call, and of their indexes. No server may have the database open.
@@ -26,9 +42,7 @@ impl Database {
             }
             Backend::Postgres => {
                 let mut connection = PgConnection::connect(&self.url).await.unwrap();
-                let sql = "select sum(pg_total_relation_size(relation))::bigint from (values ('audit_record'), \
-                    ('record_path'), ('call_reply'), ('artifact'), ('content')) as tables (relation)";
-                connection.fetch_one(sql).await.unwrap().get(0)
+                connection.fetch_one(POSTGRES_BYTES).await.unwrap().get(0)
             }
         };
         u64::try_from(bytes).unwrap()
@@ -75,15 +89,15 @@ async fn a_call_takes_little_of_the_database(#[values(Backend::Sqlite, Backend::
     for (number, content) in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).iter().take(150).enumerate() {
         let path = format!("src/module_{number}.rs");
         let input = json!({"path": path, "content": content, "mode": "CREATE_NEW", "reason": "Add the next module"});
-        // Some look like they have a secret.
+        // Some contain what looks like a secret.
         writes += u64::from(run.call("write_file", input).await.status == 200);
     }
     assert!(server.stop().success());
     let written = server.database.bytes_of_calls().await;
 
     let (of_read, of_new_file) = ((read - before) / reads, (written - read) / writes);
-    println!("{backend:?}: {of_read} bytes a read, {of_new_file} bytes a new file, of which {writes} were written");
+    println!("{backend:?}: {of_read} bytes a read, {of_new_file} bytes each of {writes} new files");
     assert!(writes > 50, "{writes} new files");
-    assert!(of_read <= MAX_READ_BYTES, "{of_read} bytes a read");
+    assert!(of_read <= backend.max_read_bytes(), "{of_read} bytes a read");
     assert!(of_new_file <= MAX_NEW_FILE_BYTES, "{of_new_file} bytes a new file");
 }
