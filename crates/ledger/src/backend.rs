@@ -6,8 +6,9 @@ use std::future::Future;
 use model::RunId;
 use tokio::sync::watch;
 
+use crate::entry::prepared::PreparedEntry;
 use crate::table::Rows;
-use crate::{Appended, ConnectionCounts, Entry, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{Appended, ConnectionCounts, LedgerError, Page, PageSize, Result, SettledRun};
 
 /// A value of a statement or of a row.
 #[derive(Clone, Debug)]
@@ -54,7 +55,7 @@ macro_rules! impl_row_reader {
 
 pub(crate) use impl_row_reader;
 
-/// The result columns by which PostgreSQL limits a page of a query.
+/// The result columns by which a page of a query is limited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageColumns {
     /// The column that the rows are ordered by.
@@ -63,11 +64,13 @@ pub(crate) struct PageColumns {
     pub(crate) descending: bool,
     /// The columns whose texts count towards the bytes of the page.
     pub(crate) texts: &'static [&'static str],
+    /// The columns with the sizes of compressed texts, which count as well.
+    pub(crate) sizes: &'static [&'static str],
 }
 
 impl PageColumns {
-    /// For records, as `position, body`.
-    pub(crate) const RECORDS: Self = Self::ascending("position", &["body"]);
+    /// For records, as `position` and the [`record_columns`](crate::rows::packed::record_columns).
+    pub(crate) const RECORDS: Self = Self { sizes: &["body_bytes"], ..Self::ascending("position", &["body"]) };
     /// For runs.
     pub(crate) const RUNS: Self = Self::ascending("run_no", &["body", "import_report", "mount_paths", "labels"]);
     /// For approvals.
@@ -76,7 +79,7 @@ impl PageColumns {
     pub(crate) const EXPIRED_APPROVALS: Self = Self::ascending("expires_at", &["body"]);
 
     pub(crate) const fn ascending(order: &'static str, texts: &'static [&'static str]) -> Self {
-        Self { order, descending: false, texts }
+        Self { order, descending: false, texts, sizes: &[] }
     }
 
     /// Returns the same columns for the other direction, if `descending`.
@@ -92,7 +95,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Executes the statements that create the entries' run, if it is new, and appends all entries or none. Concurrent appends
     /// share a commit.
-    fn append(&self, creation: Vec<Statement>, entries: Vec<Entry>) -> impl Future<Output = Result<Appended>> + Send;
+    fn append(
+        &self,
+        creation: Vec<Statement>,
+        entries: Vec<PreparedEntry>,
+    ) -> impl Future<Output = Result<Appended>> + Send;
 
     /// Returns the rows of a query, from one snapshot.
     fn fetch<T: Send + 'static>(

@@ -7,6 +7,7 @@ use model::{
 };
 
 use crate::backend::{RowReader, to_count, to_int};
+use crate::entry::prepared::PreparedEntry;
 use crate::entry_rows::EntryRows;
 use crate::entry_rows::messages::{HeadChange, fan_out, messages};
 use crate::{Appended, Entry, EventQuota, FailedPrecondition, Result, RunChange, TokenHolder, rows};
@@ -93,7 +94,7 @@ pub(crate) trait AppendState {
 /// Appends `entries` to `state` and adds their rows to `rows`, all or none.
 pub(crate) fn append<'a>(
     state: &mut impl AppendState,
-    entries: &'a [Entry],
+    entries: &'a [PreparedEntry],
     rows: &mut EntryRows<'a>,
 ) -> Result<Appended> {
     // Every check comes before the first change.
@@ -164,7 +165,7 @@ fn check(state: &mut impl AppendState, entry: &Entry, index: usize) -> Result<Op
 }
 
 /// Returns the bound that the run's events would exceed.
-fn check_events(state: &mut impl AppendState, entries: &[Entry]) -> Result<Option<Appended>> {
+fn check_events(state: &mut impl AppendState, entries: &[PreparedEntry]) -> Result<Option<Appended>> {
     let more: Vec<u64> = entries.iter().filter_map(|entry| entry.event_bytes).collect();
     let Some(first) = entries.first().filter(|_| !more.is_empty()) else { return Ok(None) };
     let head = state.head(&first.draft.run_id)?;

@@ -6,22 +6,28 @@ use async_trait::async_trait;
 use model::{CheckpointLeaf, RunId, Sha256};
 
 use crate::backend::{Backend, PageColumns, Param, RowReader, damaged, to_count};
+use crate::rows::packed::{self, record_columns};
 use crate::store::Store;
 use crate::table::{Rows, tables};
 use crate::{Page, PageSize, Result, StoredRecord, rows};
 
 /// Selects the heads, not covered by a leaf, of the runs with records after `$1` and up to `$2`. Also each run's last leaf, and the
 /// record that the chain now contains at that leaf.
-const ADVANCED: &str = "SELECT run_id, h.head_seq, h.head_hash, b.head_seq, b.head_hash, \
-    (SELECT a.body FROM audit_record a WHERE a.run_no = h.run_no AND a.seq = b.head_seq), archived_seq, \
-    (SELECT n.body FROM audit_record n WHERE n.run_no = h.run_no AND n.seq = b.head_seq + 1 AND archived_seq = b.head_seq) \
-    FROM (SELECT DISTINCT run_no FROM audit_record WHERE position > $1 AND position <= $2) AS advanced \
+const ADVANCED: &str = concat!(
+    "SELECT run_id, h.head_seq, h.head_hash, b.head_seq, b.head_hash, ",
+    record_columns!("a."),
+    ", archived_seq, ",
+    record_columns!("n."),
+    " FROM (SELECT DISTINCT run_no FROM audit_record WHERE position > $1 AND position <= $2) AS advanced \
     JOIN run ON run.run_no = advanced.run_no JOIN run_head h ON h.run_no = advanced.run_no \
     LEFT JOIN checkpoint_leaf b ON b.leaf_no = \
       (SELECT leaf_no FROM checkpoint_leaf l WHERE l.run_no = advanced.run_no ORDER BY head_seq DESC LIMIT 1) \
+    LEFT JOIN audit_record a ON a.run_no = h.run_no AND a.seq = b.head_seq \
+    LEFT JOIN audit_record n ON n.run_no = h.run_no AND n.seq = b.head_seq + 1 AND archived_seq = b.head_seq \
     WHERE NOT EXISTS (SELECT 1 FROM checkpoint_leaf l \
       WHERE l.run_no = h.run_no AND l.head_seq = h.head_seq AND l.head_hash = h.head_hash) \
-    ORDER BY advanced.run_no";
+    ORDER BY advanced.run_no"
+);
 
 tables! {
     LEAF: Insert checkpoint_leaf (leaf_no Int, run_no RunId, head_seq Int, head_hash Bytes);
@@ -37,7 +43,11 @@ const NODES_PER_QUERY: usize = 8;
 macro_rules! select_leaf {
     ($rest:literal) => {
         concat!(
-            "SELECT l.leaf_no, run_id, l.head_seq, l.head_hash, a.body, archived_seq, n.body FROM checkpoint_leaf l ",
+            "SELECT l.leaf_no, run_id, l.head_seq, l.head_hash, ",
+            record_columns!("a."),
+            ", archived_seq, ",
+            record_columns!("n."),
+            " FROM checkpoint_leaf l ",
             "LEFT JOIN run ON run.run_no = l.run_no ",
             "LEFT JOIN audit_record a ON a.run_no = l.run_no AND a.seq = l.head_seq ",
             "LEFT JOIN audit_record n ON n.run_no = l.run_no AND n.seq = l.head_seq + 1 AND archived_seq = l.head_seq ",
@@ -53,8 +63,12 @@ const COVERING: &str = select_leaf!(
     "WHERE l.run_no = (SELECT run_no FROM run WHERE run_id = $1) AND l.head_seq >= $2 AND l.leaf_no < $3 \
     ORDER BY l.head_seq, l.leaf_no LIMIT 1"
 );
-const RECORD_RANGE: &str = "SELECT position, body FROM audit_record \
-    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq >= $2 AND seq <= $3 ORDER BY seq LIMIT $4";
+const RECORD_RANGE: &str = concat!(
+    "SELECT position, ",
+    record_columns!(""),
+    " FROM audit_record \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq >= $2 AND seq <= $3 ORDER BY seq LIMIT $4"
+);
 
 /// A checkpoint to store, with the leaves and nodes that it adds to the tree.
 #[derive(Clone, Debug)]
@@ -234,16 +248,16 @@ fn read_leaf(row: &dyn RowReader) -> Result<StoredLeaf> {
     })
 }
 
-/// Returns [`StoredLeaf::recorded`] of the leaf with the head `seq` and `hash`, from three columns, starting at `first`: the
-/// record at `seq`, the last archived record, and the record after `seq` if `seq` is the last archived one.
+/// Returns [`StoredLeaf::recorded`] of the leaf with the head `seq` and `hash`, from the columns from `first` on: those of the
+/// record at `seq`, the last archived record, and those of the record after `seq` if `seq` is the last archived one.
 fn recorded_hash(row: &dyn RowReader, first: usize, seq: u64, hash: Sha256) -> Result<Option<Sha256>> {
-    if let Some(body) = row.maybe_text(first)? {
+    if let Some(body) = packed::maybe_record(row, first)? {
         // The verification of the chain reports the problem of an unreadable record.
         return Ok(rows::record_hash(&body).ok());
     }
-    Ok(match row.maybe_int(first + 1)?.map(to_count) {
+    Ok(match row.maybe_int(first + 3)?.map(to_count) {
         Some(archived_seq) if seq < archived_seq => Some(hash),
-        Some(_) => row.maybe_text(first + 2)?.and_then(|next| rows::previous_hash(&next).ok()),
+        Some(_) => packed::maybe_record(row, first + 4)?.and_then(|next| rows::previous_hash(&next).ok()),
         None => None,
     })
 }

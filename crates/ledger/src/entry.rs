@@ -1,5 +1,8 @@
 //! The entries that callers append, one per call, and the results.
 
+pub(crate) mod packed;
+pub(crate) mod prepared;
+
 use model::{
     Approval, ApprovalId, ApprovalState, ArtifactId, BudgetOverrides, DiskChange, Draft, OperatorName, Record,
     RunState, Sha256, Step, TokenId, Usage,

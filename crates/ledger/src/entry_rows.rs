@@ -2,14 +2,17 @@
 
 pub(crate) mod messages;
 
-use std::collections::HashSet;
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-use model::{ApprovalState, LogicalPath, Outcome, RecordFile, Sha256, Step, StepBytes, StepContent, Verdict};
+use model::{ApprovalState, LogicalPath, Outcome, RecordFile, Sha256, Step, StepBytes, Verdict};
 
 use crate::backend::{Param, Statement};
 use crate::chain::RunHead;
+use crate::entry::packed::Packed;
+use crate::entry::prepared::{PreparedEntry, inline_contents};
 use crate::filter::ZONE_POSITIONS;
+use crate::rows::packed::{bytes_params, content_params, text_params};
 use crate::table::{Rows, tables};
 use crate::{Artifact, Entry, Result, Upload, rows};
 
@@ -21,13 +24,15 @@ const SEAL_ZONE: &str = "INSERT INTO audit_zone (zone, min_timestamp, max_timest
 tables! {
     RECORD: Insert audit_record (
         position Int, run_no Int, seq Int, tool_call_id Text, tool Text, timestamp Text, decision Text, outcome Text,
-        mutates Bool, input_sha256 Bytes, body Text
+        mutates Bool, input_sha256 Bytes, body Text, body_bytes Int, packed Bytes
     );
     PATH: Insert record_path (position Int, path Text, run_no Int);
-    REPLY: Insert call_reply (position Int, status Int, body Text);
-    ARTIFACT: Insert artifact (position Int, artifact_id Text, run_no Int, diff Bytes);
-    CONTENT: Insert content (content_no Int, run_no Int, sha256 Bytes, bytes Bytes);
-    UPLOAD: Insert upload (position Int, run_no Int, sha256 Bytes, bytes Bytes);
+    REPLY: Insert call_reply (position Int, status Int, body Text, body_bytes Int, packed Bytes);
+    ARTIFACT: Insert artifact (position Int, artifact_id Text, run_no Int, diff Bytes, diff_bytes Int);
+    CONTENT: Insert content (
+        content_no Int, run_no Int, sha256 Bytes, bytes Bytes, raw_bytes Int, needs_diff Bool
+    );
+    UPLOAD: Insert upload (position Int, run_no Int, sha256 Bytes, bytes Bytes, raw_bytes Int);
     STEP: Insert step (
         run_no Int, seq Int, place Int, path Text, before_sha256 Bytes, after_sha256 Bytes, mode Int, staged Text,
         position Int
@@ -116,10 +121,17 @@ impl<'a> EntryRows<'a> {
     }
 
     /// Adds the rows of `entry`. `body` is its record's JSON text.
-    pub(crate) fn push(&mut self, entry: &'a Entry, body: String, [position, run_no, seq]: [i64; 3]) -> Result<()> {
+    pub(crate) fn push(
+        &mut self,
+        entry: &'a PreparedEntry,
+        body: String,
+        [position, run_no, seq]: [i64; 3],
+    ) -> Result<()> {
         let draft = &entry.draft;
         let first = self.positions.as_ref().map_or(position, |positions| *positions.start());
         self.positions = Some(first..=position);
+        let packed = Packed::record(&body).map(Cow::Owned);
+        let [body, body_bytes, packed] = text_params(body.into(), packed);
         self.records.push([
             position.into(),
             run_no.into(),
@@ -131,28 +143,36 @@ impl<'a> EntryRows<'a> {
             Param::text(outcome_text(draft.outcome)),
             draft.mutates.into(),
             Param::bytes(entry.input_sha256.as_bytes()),
-            body.into(),
+            body,
+            body_bytes,
+            packed,
         ]);
         for path in indexed_paths(&draft.paths_read, &draft.paths_written, &draft.files) {
             self.paths.push([position.into(), Param::text(path), run_no.into()]);
         }
         if let Some(reply) = &entry.reply {
-            self.replies.push([position.into(), i64::from(reply.status).into(), Param::text(&reply.body)]);
+            let packed = entry.packed_reply.as_ref().map(Cow::Borrowed);
+            let [body, body_bytes, packed] = text_params(Param::text(&reply.body), packed);
+            self.replies.push([position.into(), i64::from(reply.status).into(), body, body_bytes, packed]);
         }
         if let Some(Artifact { artifact_id, diff }) = &entry.artifact {
             let id = Param::text(artifact_id.as_str());
-            self.artifacts.push([position.into(), id, run_no.into(), Param::bytes(diff)]);
+            let [diff, diff_bytes] = bytes_params(diff, entry.packed_diff.as_ref());
+            self.artifacts.push([position.into(), id, run_no.into(), diff, diff_bytes]);
         }
-        for (content_no, (sha256, bytes)) in content_numbers(position).zip(inline_contents(&entry.steps)) {
+        let contents = inline_contents(&entry.steps).into_iter().zip(&entry.packed_contents);
+        for (content_no, ((sha256, bytes), packed)) in content_numbers(position).zip(contents) {
             let sha256 = Param::bytes(sha256.as_bytes());
-            self.contents.push([content_no.into(), run_no.into(), sha256, Param::bytes(bytes)]);
+            let [bytes, raw_bytes, needs_diff] = content_params(bytes, packed.as_ref());
+            self.contents.push([content_no.into(), run_no.into(), sha256, bytes, raw_bytes, needs_diff]);
         }
         for (number, step) in (0_i64..).zip(&entry.steps) {
             self.push_step(step, [run_no, seq, number, position]);
         }
         if let Some(Upload { sha256, bytes }) = &entry.upload {
             let sha256 = Param::bytes(sha256.as_bytes());
-            self.uploads.push([position.into(), run_no.into(), sha256, Param::bytes(bytes)]);
+            let [bytes, raw_bytes] = bytes_params(bytes, entry.packed_upload.as_ref());
+            self.uploads.push([position.into(), run_no.into(), sha256, bytes, raw_bytes]);
         }
         if let Some(change) = &entry.run_change {
             self.changes.extend(change.statements(&draft.run_id)?);
@@ -234,16 +254,6 @@ pub(crate) fn indexed_paths<'a>(
 /// Returns the numbers for the contents that the record at `position` writes: about a million, more than a call can write.
 fn content_numbers(position: i64) -> impl Iterator<Item = i64> {
     position << 20..(position + 1) << 20
-}
-
-/// Returns the inline contents of the steps, without duplicates.
-pub(crate) fn inline_contents<'a>(steps: &'a [Step]) -> Vec<(&'a Sha256, &'a [u8])> {
-    let mut seen = HashSet::new();
-    let inline = |after: &'a StepContent| match &after.bytes {
-        StepBytes::Inline(bytes) => Some((&after.sha256, bytes.as_slice())),
-        StepBytes::Staged(_) => None,
-    };
-    steps.iter().filter_map(|step| inline(step.after.as_ref()?)).filter(|(sha256, _)| seen.insert(*sha256)).collect()
 }
 
 /// Returns the text of a decision, as in the record's JSON.

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 
 use crate::RecordFilter;
 use crate::backend::Param;
+use crate::rows::packed::record_columns;
 
 /// Positions per zone of the zone map, the table `audit_zone`, which contains the first and last time of each zone.
 pub(crate) const ZONE_POSITIONS: i64 = 4096;
@@ -98,7 +99,8 @@ pub(crate) struct Query {
 impl Query {
     /// Selects the first `limit` records of `filter` in `range`.
     pub(crate) fn records(filter: &RecordFilter, access: AccessPath, range: PositionRange, limit: i64) -> Self {
-        let mut query = Self { sql: String::from("SELECT r.position, r.body"), params: Vec::new() };
+        let mut query =
+            Self { sql: String::from(concat!("SELECT r.position, ", record_columns!("r."))), params: Vec::new() };
         if !filter.labels.is_empty() {
             query.sql.push_str(", (SELECT labels FROM run WHERE run.run_no = r.run_no) AS labels");
         }

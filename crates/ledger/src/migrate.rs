@@ -60,6 +60,7 @@ migrations! {
     13 "0013_labels";
     14 "0014_webhooks";
     15 "0015_archive";
+    16 "0016_packed";
 }
 
 impl AppliedMigration {

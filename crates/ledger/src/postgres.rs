@@ -27,8 +27,9 @@ use self::fence::{EnterMode, Fence};
 use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count};
 use crate::commit_queue::CommitQueue;
+use crate::entry::prepared::PreparedEntry;
 use crate::table::Rows;
-use crate::{AddressReader, Appended, ConnectionCounts, Entry, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{AddressReader, Appended, ConnectionCounts, LedgerError, Page, PageSize, Result, SettledRun};
 
 /// A ledger in a database that other programs may use too.
 pub(crate) struct Postgres {
@@ -99,10 +100,11 @@ impl Postgres {
 /// Returns a query for the rows of `sql` that are preceded by fewer bytes of texts than parameter number `bytes`. The server knows
 /// the lengths without reading the texts. The last column is the number of all rows of `sql`.
 fn page_sql(sql: &str, bytes: usize, columns: PageColumns) -> String {
-    let PageColumns { order, descending, texts } = columns;
+    let PageColumns { order, descending, texts, sizes } = columns;
     let order = if descending { format!("{order} DESC") } else { order.to_owned() };
-    let length: Vec<_> = texts.iter().map(|text| format!("octet_length({text})")).collect();
-    let length = length.join(" + ");
+    let texts = texts.iter().map(|text| format!("octet_length({text})"));
+    let sizes = sizes.iter().map(|size| format!("least(greatest({size}, 0), 2147483647)"));
+    let length = texts.chain(sizes).collect::<Vec<_>>().join(" + ");
     format!(
         "SELECT * FROM (SELECT listed.*, coalesce(sum({length}) OVER (ORDER BY {order} \
          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS page_bytes, count(*) OVER () AS page_rows \
@@ -119,7 +121,7 @@ async fn with_timeout<T>(work: impl Future<Output = T>) -> Result<T> {
 impl Backend for Postgres {
     const PRUNE_BATCH: usize = 4096;
 
-    async fn append(&self, creation: Vec<Statement>, entries: Vec<Entry>) -> Result<Appended> {
+    async fn append(&self, creation: Vec<Statement>, entries: Vec<PreparedEntry>) -> Result<Appended> {
         self.queue.submit(|result| Job { creation, entries, result }).await
     }
 

@@ -1,5 +1,7 @@
 //! Conversions of rows to values, the same for both databases, and the queries that select those rows.
 
+pub(crate) mod packed;
+
 use model::{
     Approval, Disk, LogicalPath, Mount, Operator, OperatorName, OperatorToken, Policy, Run, RunCounts, RunId, Sha256,
     Source, Step, StepBytes, StepContent, Token, TokenId, Usage,
@@ -68,17 +70,34 @@ macro_rules! written_at {
     };
 }
 
+/// The columns that [`content`] reads, of content `c`. The diff is read only where it is needed.
+macro_rules! content_columns {
+    () => {
+        "c.bytes, c.raw_bytes, \
+         (SELECT a.diff FROM artifact a WHERE c.needs_diff AND a.position = c.content_no >> 20), \
+         (SELECT a.diff_bytes FROM artifact a WHERE c.needs_diff AND a.position = c.content_no >> 20)"
+    };
+}
+
 /// Selects the columns that [`step`] reads, in order. `$where` may be empty.
 macro_rules! select_steps {
     ($where:literal) => {
         concat!(
-            "SELECT run_id, seq, path, before_sha256, after_sha256, mode, staged, CASE WHEN staged IS NULL THEN ",
-            "(SELECT bytes FROM content c WHERE ",
+            "SELECT run_id, seq, path, before_sha256, after_sha256, mode, staged, ",
+            "(SELECT c.bytes FROM content c WHERE c.content_no = s.content_no), ",
+            "(SELECT c.raw_bytes FROM content c WHERE c.content_no = s.content_no), ",
+            "(SELECT a.diff FROM artifact a WHERE a.position = s.diff_position), ",
+            "(SELECT a.diff_bytes FROM artifact a WHERE a.position = s.diff_position) ",
+            "FROM (SELECT s.*, CASE WHEN (SELECT c.needs_diff FROM content c WHERE c.content_no = s.content_no) ",
+            "THEN position END AS diff_position ",
+            "FROM (SELECT run_id, step.run_no, seq, place, path, before_sha256, after_sha256, mode, staged, position, ",
+            "CASE WHEN staged IS NULL THEN (SELECT c.content_no FROM content c WHERE ",
             written_at!("step.position"),
-            " AND c.sha256 = step.after_sha256 LIMIT 1) END ",
+            " AND c.sha256 = step.after_sha256 LIMIT 1) END AS content_no ",
             "FROM step JOIN run ON run.run_no = step.run_no ",
             $where,
-            " ORDER BY step.run_no, seq, place"
+            // Ordered subqueries, so that PostgreSQL computes their columns once.
+            " ORDER BY step.run_no, seq, place) AS s ORDER BY run_no, seq, place) AS s ORDER BY run_no, seq, place"
         )
     };
 }
@@ -90,7 +109,7 @@ pub(crate) const STEPS_OF_RUN: &str = select_steps!("WHERE step.run_no = (SELECT
 /// Selects the pending steps of all runs.
 pub(crate) const STEPS: &str = select_steps!("");
 
-pub(crate) use {select_approval, select_run, select_voters, written_at};
+pub(crate) use {content_columns, select_approval, select_run, select_voters, written_at};
 
 /// Reads a run and its number.
 pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
@@ -124,14 +143,15 @@ pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
 
 /// Reads what a record wrote besides itself.
 pub(crate) fn record_data(row: &dyn RowReader) -> Result<RecordData> {
-    let (digest, bytes) = (|| sha256(&row.bytes(2)?), || row.bytes(3));
+    let digest = || sha256(&row.bytes(2)?);
+    let bytes = |what| packed::content(row, [3, 5, 6, 7])?.ok_or_else(|| damaged(what));
     match row.int(0)? {
-        0 => Ok(RecordData::Content { sha256: digest()?, bytes: bytes()? }),
-        1 => Ok(RecordData::Diff { artifact_id: row.text(1)?, bytes: bytes()? }),
-        2 => Ok(RecordData::Upload { sha256: digest()?, bytes: bytes()? }),
+        0 => Ok(RecordData::Content { sha256: digest()?, bytes: bytes("content")? }),
+        1 => Ok(RecordData::Diff { artifact_id: row.text(1)?, bytes: bytes("diff")? }),
+        2 => Ok(RecordData::Upload { sha256: digest()?, bytes: bytes("upload")? }),
         _ => {
             let status = u16::try_from(row.int(4)?).map_err(|_| damaged("reply"))?;
-            Ok(RecordData::Reply(Reply { status, body: row.text(1)? }))
+            Ok(RecordData::Reply(Reply { status, body: packed::reply(row, [1, 5, 3])? }))
         }
     }
 }
@@ -229,25 +249,28 @@ pub(crate) fn approval_decision(decision: &ApprovalDecision) -> Result<String> {
     })
 }
 
-/// Reads a call: its newest record, `seq`, tool, input hash, the status and body of its reply, and the record at `seq`.
+/// Reads a call: `seq`, tool, input hash, the status of its reply, and then three columns each of its reply, its newest record, and
+/// the record at `seq`.
 pub(crate) fn call(row: &dyn RowReader) -> Result<StoredCall> {
-    let reply = match row.maybe_int(4)? {
+    let reply = match row.maybe_int(3)? {
         None => None,
-        Some(status) => Some(Reply { status: u16::try_from(status).unwrap_or(0), body: row.text(5)? }),
+        Some(status) => {
+            Some(Reply { status: u16::try_from(status).unwrap_or(0), body: packed::reply(row, [4, 5, 6])? })
+        }
     };
     Ok(StoredCall {
-        record: row.text(0)?,
-        seq: to_count(row.int(1)?),
-        hash: record_hash(&row.text(6)?)?,
-        tool: row.text(2)?,
-        input_sha256: sha256(&row.bytes(3)?)?,
+        record: packed::record(row, 7)?,
+        seq: to_count(row.int(0)?),
+        hash: record_hash(&packed::record(row, 10)?)?,
+        tool: row.text(1)?,
+        input_sha256: sha256(&row.bytes(2)?)?,
         reply,
     })
 }
 
-/// Reads a record from its position and body.
+/// Reads a record from its position and the [`record_columns`](packed::record_columns).
 pub(crate) fn record(row: &dyn RowReader) -> Result<StoredRecord> {
-    Ok(StoredRecord { position: row.int(0)?, text: row.text(1)? })
+    Ok(StoredRecord { position: row.int(0)?, text: packed::record(row, 1)? })
 }
 
 /// Returns the hash that a record's JSON text contains.
@@ -269,6 +292,11 @@ pub(crate) fn previous_hash(text: &str) -> Result<Sha256> {
     json::<Linked>(text, "record").map(|record| record.prev_hash)
 }
 
+/// Reads content from its columns. Content that cannot be decompressed is returned as it is stored, so that its hash does not match.
+pub(crate) fn content(row: &dyn RowReader, columns: [usize; 4]) -> Result<Vec<u8>> {
+    packed::content(row, columns)?.map_or_else(|| row.bytes(columns[0]), Ok)
+}
+
 /// Reads a step with its run and the `seq` of its record.
 pub(crate) fn step(row: &dyn RowReader) -> Result<(RunId, u64, Step)> {
     let hash = |column| row.maybe_bytes(column)?.map(|bytes| sha256(&bytes)).transpose();
@@ -280,7 +308,8 @@ pub(crate) fn step(row: &dyn RowReader) -> Result<(RunId, u64, Step)> {
             bytes: match row.maybe_text(6)? {
                 Some(name) => StepBytes::Staged(name),
                 // If the content is missing, applying the step fails for this run alone, because the hash does not match.
-                None => StepBytes::Inline(row.maybe_bytes(7)?.unwrap_or_default()),
+                None if row.maybe_bytes(7)?.is_none() => StepBytes::Inline(Vec::new()),
+                None => StepBytes::Inline(content(row, [7, 8, 9, 10])?),
             },
         }),
     };

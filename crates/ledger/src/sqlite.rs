@@ -28,9 +28,10 @@ use self::wal_checkpointer::WalCheckpointer;
 use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement};
 use crate::commit_queue::CommitQueue;
+use crate::entry::prepared::PreparedEntry;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
 use crate::table::Rows;
-use crate::{Appended, ConnectionCounts, Entry, Page, PageSize, Result, SettledRun};
+use crate::{Appended, ConnectionCounts, Page, PageSize, Result, SettledRun};
 
 /// Changes a row, so that the commit writes to the log.
 const PROBE: &str = "INSERT INTO setting (name, value) VALUES ('probe', '0') \
@@ -82,7 +83,7 @@ impl Backend for Sqlite {
     // Small, because other jobs wait for this transaction, but no caller waits for its result.
     const PRUNE_BATCH: usize = 64;
 
-    async fn append(&self, creation: Vec<Statement>, entries: Vec<Entry>) -> Result<Appended> {
+    async fn append(&self, creation: Vec<Statement>, entries: Vec<PreparedEntry>) -> Result<Appended> {
         self.queue.submit(|result| Job::Append { creation, entries, result }).await
     }
 
@@ -102,10 +103,12 @@ impl Backend for Sqlite {
         params: Vec<Param<'static>>,
         read: fn(&dyn RowReader) -> Result<T>,
         size: PageSize,
-        _columns: PageColumns,
+        columns: PageColumns,
     ) -> Result<Page<T>> {
         let sql = sql.into();
-        self.readers.query(move |connection| convert::fetch_page(connection, &sql, &params, read, size)).await
+        self.readers
+            .query(move |connection| convert::fetch_page(connection, &sql, &params, read, size, columns.sizes))
+            .await
     }
 
     async fn transact(&self, touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {

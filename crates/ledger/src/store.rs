@@ -14,9 +14,10 @@ use model::{
 use tokio::sync::watch;
 
 use self::list::List;
-use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count, to_int};
+use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, damaged, to_count, to_int};
+use crate::entry::prepared::prepare;
 use crate::entry_rows::messages::fan_out;
-use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, select_approval, select_run};
+use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
     Appended, ApprovalFilter, ConnectionCounts, EachRecord, Entry, INSTANCE, JournalEntry, KeyedAnswer, Ledger,
@@ -79,7 +80,7 @@ impl<B: Backend> Store<B> {
 impl<B: Backend> Ledger for Store<B> {
     async fn create_run(&self, stored: &StoredRun, token: &Token, entries: Vec<Entry>) -> Result<Vec<Record>> {
         let creation = vec![insert_run(stored)?, insert_head(stored), insert_token(token)?];
-        match self.0.append(creation, entries).await? {
+        match self.0.append(creation, prepare(entries).await?).await? {
             Appended::Recorded(records) => Ok(records),
             other => Err(LedgerError::Internal(format!("the first records of a run were rejected: {other:?}").into())),
         }
@@ -203,7 +204,7 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {
-        self.0.append(Vec::new(), entries).await
+        self.0.append(Vec::new(), prepare(entries).await?).await
     }
 
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>> {
@@ -228,7 +229,7 @@ impl<B: Backend> Ledger for Store<B> {
         loop {
             let params =
                 vec![run.as_str().into(), at_seq.into(), path.as_str().into(), to_int(CHANGES_PER_QUERY as u64).into()];
-            let read = |row: &dyn RowReader| Ok((rows::record(row)?, row.int(2)?));
+            let read = |row: &dyn RowReader| Ok((rows::record(row)?, row.int(4)?));
             let found = self.0.fetch(sql::CHANGES_OF_PATH, params, read).await?;
             let last_page = found.len() < CHANGES_PER_QUERY;
             for (stored, seq) in found {
@@ -249,11 +250,13 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Option<Vec<u8>>> {
-        self.one(sql::ARTIFACT, vec![id.as_str().into(), run.as_str().into()], |row| row.bytes(0)).await
+        let read = |row: &dyn RowReader| packed::bytes(row, [0, 1])?.ok_or_else(|| damaged("diff"));
+        self.one(sql::ARTIFACT, vec![id.as_str().into(), run.as_str().into()], read).await
     }
 
     async fn upload(&self, run: &RunId, sha256: &Sha256) -> Result<Option<Vec<u8>>> {
-        self.one(sql::UPLOAD, vec![run.as_str().into(), sha256.into()], |row| row.bytes(0)).await
+        let read = |row: &dyn RowReader| packed::bytes(row, [0, 1])?.ok_or_else(|| damaged("upload"));
+        self.one(sql::UPLOAD, vec![run.as_str().into(), sha256.into()], read).await
     }
 
     fn newest_position(&self) -> watch::Receiver<i64> {
@@ -289,7 +292,7 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>> {
         let params = vec![run.as_str().into(), seq.into(), sha256.into()];
-        self.one(sql::CONTENT, params, |row| row.bytes(0)).await
+        self.one(sql::CONTENT, params, |row| rows::content(row, [0, 1, 2, 3])).await
     }
 
     async fn purge_content(&self, run: &RunId) -> Result<()> {

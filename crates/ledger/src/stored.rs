@@ -157,7 +157,7 @@ fn is_between(time: &str, after: Option<&str>, before: Option<&str>) -> bool {
 pub struct StoredRecord {
     /// Its position among the records of all runs. Positions increase with time and may have gaps.
     pub position: i64,
-    /// Its JSON text, including `hash`.
+    /// Its JSON text, including `hash`; `null` if it is damaged so that it cannot be decompressed.
     pub text: String,
 }
 

@@ -6,6 +6,7 @@ use model::{ChainCheck, ChainReport, Record, RunId, Sha256};
 
 use crate::backend::{Backend, PageColumns, Param, RowReader, to_count, to_int};
 use crate::entry_rows::{decision_text, indexed_paths, outcome_text};
+use crate::rows::packed::{self, UNREADABLE_RECORD, record_columns};
 use crate::{EachRecord, LedgerError, PageSize, Result, rows};
 
 /// Records per query.
@@ -17,17 +18,22 @@ const DIFFS_PER_QUERY: usize = 32;
 const HEAD: &str = "SELECT run.run_no, head_seq, head_hash, \
     coalesce((SELECT seq FROM audit_record a WHERE a.run_no = run.run_no ORDER BY seq LIMIT 1), 1), archived_seq \
     FROM run LEFT JOIN run_head ON run_head.run_no = run.run_no WHERE run_id = $1";
-const RECORDS: &str = "SELECT seq, tool_call_id, tool, timestamp, decision, outcome, mutates, body FROM audit_record \
-    WHERE run_no = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4";
+const RECORDS: &str = concat!(
+    "SELECT seq, tool_call_id, tool, timestamp, decision, outcome, mutates, ",
+    record_columns!(""),
+    " FROM audit_record WHERE run_no = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4"
+);
 const PATHS: &str = "SELECT r.seq, p.path FROM audit_record r JOIN record_path p ON p.position = r.position \
     WHERE r.run_no = $1 AND r.seq > $2 AND r.seq <= $3 ORDER BY r.seq";
 /// Not a join, for which the planner might scan all diffs.
 const ARTIFACTS: &str = "SELECT seq, \
     (SELECT artifact_id FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no), \
-    (SELECT diff FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no) \
+    (SELECT diff FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no), \
+    (SELECT diff_bytes FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no) \
     FROM audit_record r WHERE run_no = $1 AND seq >= $2 AND seq <= $3";
 /// The record after the archived ones.
-const AFTER_ARCHIVE: &str = "SELECT body FROM audit_record WHERE run_no = $1 AND seq = $2";
+const AFTER_ARCHIVE: &str =
+    concat!("SELECT ", record_columns!(""), " FROM audit_record WHERE run_no = $1 AND seq = $2");
 const IS_LEAF: &str = "SELECT count(*) FROM checkpoint_leaf WHERE run_no = $1 AND head_seq = $2 AND head_hash = $3";
 /// One statement, because records may be appended concurrently.
 const END: &str = "SELECT head_seq, coalesce((SELECT seq FROM audit_record WHERE run_no = $1 ORDER BY seq DESC LIMIT 1), 0) \
@@ -92,7 +98,8 @@ pub(crate) async fn chain(backend: &impl Backend, run: &RunId, each: &mut EachRe
 /// Starts after the archived records of a run. The record of the archive has to be the next one, and a checkpoint has to cover the
 /// last archived one, so that a changed database cannot declare records to be archived.
 async fn after_archive(backend: &impl Backend, run: &RunId, run_no: i64, seq: u64) -> Result<ChainCheck> {
-    let next = backend.fetch(AFTER_ARCHIVE, vec![run_no.into(), (seq + 1).into()], |row| row.text(0)).await?;
+    let next =
+        backend.fetch(AFTER_ARCHIVE, vec![run_no.into(), (seq + 1).into()], |row| packed::record(row, 0)).await?;
     let archive = next.first().and_then(|text| archived_head(text)).filter(|(head_seq, _)| *head_seq == seq);
     let Some((_, head_hash)) = archive else {
         let mut check = ChainCheck::after_archive(run, seq, Sha256::ZERO);
@@ -135,7 +142,7 @@ async fn page(
     let after = to_int(check.next_seq()) - 1;
     let size = PageSize::rows(RECORDS_PER_PAGE);
     let params = vec![Param::Int(run_no), Param::Int(after), head_seq.into(), Param::Int(size.query_limit())];
-    let columns = PageColumns::ascending("seq", &["body"]);
+    let columns = PageColumns { order: "seq", ..PageColumns::RECORDS };
     let found = backend.fetch_page(RECORDS, params, read_row, size, columns).await?;
     let Some(last) = found.last() else { return Ok(false) };
     let params = vec![Param::Int(run_no), Param::Int(after), last.seq.into()];
@@ -150,6 +157,10 @@ async fn page(
     for (row, record) in found.into_iter().zip(records) {
         let indexed = paths.remove(&row.seq).unwrap_or_default();
         let found = record.map(|record| ReadableRecord { record, artifact: diffs.remove(&row.seq) });
+        if row.body == UNREADABLE_RECORD {
+            check.fail("the stored record cannot be decompressed");
+            return Ok(false);
+        }
         if let Err(problem) = compare(&row, found.as_ref(), indexed, check.next_seq()) {
             // A wrong hash is reported instead, because it is the more basic problem.
             if check.clone().push(&row.body) {
@@ -184,8 +195,10 @@ async fn stored_diffs(
         let ([first, ..], [.., last]) = (chunk, chunk) else { break };
         let params = vec![Param::Int(run_no), (*first).into(), (*last).into()];
         let read = |row: &dyn RowReader| {
-            let artifact = row.maybe_text(1)?.zip(row.maybe_bytes(2)?);
-            Ok((to_count(row.int(0)?), artifact.map(|(id, diff)| StoredDiff { id, sha256: Sha256::of(&diff) })))
+            let Some(id) = row.maybe_text(1)? else { return Ok((to_count(row.int(0)?), None)) };
+            // An unreadable diff is not the one of the record.
+            let sha256 = packed::bytes(row, [2, 3])?.map_or(Sha256::ZERO, |diff| Sha256::of(&diff));
+            Ok((to_count(row.int(0)?), Some(StoredDiff { id, sha256 })))
         };
         let found = backend.fetch(ARTIFACTS, params, read).await?;
         diffs.extend(found.into_iter().filter_map(|(seq, artifact)| Some((seq, artifact?))));
@@ -202,7 +215,7 @@ fn read_row(row: &dyn RowReader) -> Result<Row> {
         decision: row.text(4)?,
         outcome: row.text(5)?,
         mutates: row.bool(6)?,
-        body: row.text(7)?,
+        body: packed::record(row, 7)?,
     })
 }
 

@@ -8,6 +8,7 @@ use super::convert::failed;
 use super::fence::{Fence, FencedTx};
 use crate::backend::{RowReader as _, damaged};
 use crate::chain::{AppendState, EarlierCall, RunHead, select_head};
+use crate::entry::prepared::PreparedEntry;
 use crate::{Entry, LedgerError, Result, RunChange, TokenHolder, rows};
 
 /// The heads of the runs `$1`, with those of the tokens `$4` that are revoked. One row for each existing call with the run `$2`
@@ -183,7 +184,7 @@ impl GroupState {
     }
 
     /// Adds entries that were appended, because later entries of the group must see them.
-    pub(crate) fn add(&mut self, entries: &[Entry]) {
+    pub(crate) fn add(&mut self, entries: &[PreparedEntry]) {
         for entry in entries {
             let Some(run_no) = self.heads.get(&entry.draft.run_id).map(|head| head.run_no) else { continue };
             if let Some(decision) = &entry.approval_decision

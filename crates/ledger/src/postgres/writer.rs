@@ -1,5 +1,6 @@
 //! The task that writes. The jobs that arrive during a commit form the next group.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use super::fence::{EnterMode, Fence, FencedTx};
 use crate::backend::Statement;
 use crate::chain::{self, LAST_POSITION};
 use crate::commit_queue::count_commit;
-use crate::entry_rows::{EntryRows, head_rows, inline_contents};
+use crate::entry::prepared::{PreparedEntry, value_bytes};
+use crate::entry_rows::{EntryRows, head_rows};
 use crate::{Appended, Entry, LedgerError, Result};
 
 /// Maximum number of jobs in a group.
@@ -30,7 +32,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 pub(crate) struct Job {
     /// The statements that create the entries' run, if it is new.
     pub(crate) creation: Vec<Statement>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<PreparedEntry>,
     pub(crate) result: oneshot::Sender<Result<Appended>>,
 }
 
@@ -142,11 +144,7 @@ impl Writer {
 fn count_that_fits(jobs: &[Job]) -> usize {
     let mut bytes = 0;
     let fits = |job: &&Job| {
-        for entry in &job.entries {
-            bytes += entry.artifact.as_ref().map_or(0, |artifact| artifact.diff.len());
-            bytes += entry.upload.as_ref().map_or(0, |upload| upload.bytes.len());
-            bytes += inline_contents(&entry.steps).iter().map(|(_, content)| content.len()).sum::<usize>();
-        }
+        bytes += job.entries.iter().map(|entry| value_bytes(entry)).sum::<usize>();
         bytes <= MAX_GROUP_BYTES
     };
     jobs.iter().take_while(fits).count().max(1)
@@ -165,7 +163,7 @@ async fn run_transaction(
         let query = bind(sqlx::query(statement.sql), statement.params.clone());
         query.execute(fenced.connection()).await.map_err(failed)?;
     }
-    let entries: Vec<_> = group.iter().flat_map(|job| &job.entries).collect();
+    let entries: Vec<&Entry> = group.iter().flat_map(|job| &job.entries).map(Deref::deref).collect();
     let position = fenced.position().max(last);
     let mut state = GroupState::read(&mut fenced, fence, &entries, position).await?;
     let mut rows = EntryRows::new();

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, ToSql, params};
 
 use super::convert::{execute, failed, fetch, write_rows};
 use crate::chain::{self, AppendState, EarlierCall, LAST_POSITION, RunHead, select_head};
+use crate::entry::prepared::PreparedEntry;
 use crate::entry_rows::{EntryRows, head_rows};
 use crate::{Appended, Entry, LedgerError, Result, TokenHolder};
 
@@ -52,7 +53,7 @@ impl HeadCache {
     }
 
     /// Appends `entries`, all or none. After an error, some rows may have been written: the transaction must be rolled back.
-    pub(crate) fn append(&mut self, connection: &Connection, entries: &[Entry]) -> Result<Appended> {
+    pub(crate) fn append(&mut self, connection: &Connection, entries: &[PreparedEntry]) -> Result<Appended> {
         let mut rows = EntryRows::new();
         let appended = chain::append(&mut Appending { connection, cache: self }, entries, &mut rows)?;
         for rows in rows.tables() {

@@ -3,7 +3,7 @@
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, Row, ToSql, ffi};
 
-use crate::backend::{Param, RowReader, impl_row_reader};
+use crate::backend::{Param, RowReader, impl_row_reader, to_count};
 use crate::table::Rows;
 use crate::{LedgerError, Page, PageSize, Result};
 
@@ -48,16 +48,18 @@ pub(crate) fn fetch<T>(
     params: &[Param<'_>],
     read: fn(&dyn RowReader) -> Result<T>,
 ) -> Result<Vec<T>> {
-    Ok(fetch_page(connection, sql, params, read, PageSize::UNLIMITED)?.items)
+    Ok(fetch_page(connection, sql, params, read, PageSize::UNLIMITED, &[])?.items)
 }
 
-/// Returns the first rows of a query, until a page of `size` is full. The rows after it are not read.
+/// Returns the first rows of a query, until a page of `size` is full. The rows after it are not read. The columns `sizes` are the
+/// sizes of compressed texts.
 pub(crate) fn fetch_page<T>(
     connection: &Connection,
     sql: &str,
     params: &[Param<'_>],
     read: fn(&dyn RowReader) -> Result<T>,
     size: PageSize,
+    sizes: &[&str],
 ) -> Result<Page<T>> {
     let mut statement = prepare(connection, sql).map_err(failed)?;
     bind(&mut statement, params).map_err(failed)?;
@@ -67,18 +69,20 @@ pub(crate) fn fetch_page<T>(
         if items.len() >= size.rows as usize || bytes >= size.bytes {
             return Ok(Page { items, more: true, resume: None });
         }
-        bytes += bytes_of(row).map_err(failed)?;
+        bytes = bytes_of(row, sizes).map_err(failed)?.saturating_add(bytes);
         items.push(read(row)?);
     }
     Ok(Page { items, more: false, resume: None })
 }
 
-fn bytes_of(row: &Row<'_>) -> rusqlite::Result<u64> {
-    let mut bytes = 0;
+fn bytes_of(row: &Row<'_>, sizes: &[&str]) -> rusqlite::Result<u64> {
+    let mut bytes = 0_u64;
     for column in 0..row.as_ref().column_count() {
-        if let ValueRef::Text(value) | ValueRef::Blob(value) = row.get_ref(column)? {
-            bytes += value.len() as u64;
-        }
+        bytes = bytes.saturating_add(match row.get_ref(column)? {
+            ValueRef::Text(value) | ValueRef::Blob(value) => value.len() as u64,
+            ValueRef::Integer(size) if sizes.contains(&row.as_ref().column_name(column)?) => to_count(size),
+            _ => 0,
+        });
     }
     Ok(bytes)
 }

@@ -15,7 +15,8 @@ use super::convert::{execute, failed, is_full};
 use super::wal_checkpointer::{WalCheckpointer, abort_on_failed_sync};
 use crate::backend::Statement;
 use crate::commit_queue::count_commit;
-use crate::{Appended, Entry, LedgerError, Result};
+use crate::entry::prepared::PreparedEntry;
+use crate::{Appended, LedgerError, Result};
 
 /// Maximum number of jobs in a group.
 const MAX_GROUP: usize = 512;
@@ -32,7 +33,7 @@ pub(crate) enum Job {
     Append {
         /// The statements that create the entries' run, if it is new.
         creation: Vec<Statement>,
-        entries: Vec<Entry>,
+        entries: Vec<PreparedEntry>,
         result: oneshot::Sender<Result<Appended>>,
     },
     Transact {
@@ -245,7 +246,7 @@ impl Job {
         match self {
             Self::Transact { .. } => true,
             Self::Append { creation, entries, .. } => {
-                let is_deferrable = |entry: &Entry| !entry.steps.is_empty() || entry.run_change.is_some();
+                let is_deferrable = |entry: &PreparedEntry| !entry.steps.is_empty() || entry.run_change.is_some();
                 !creation.is_empty() || entries.iter().any(is_deferrable)
             }
         }

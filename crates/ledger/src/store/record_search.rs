@@ -44,7 +44,7 @@ fn read_record(row: &dyn RowReader) -> Result<Labelled> {
 }
 
 fn read_labelled_record(row: &dyn RowReader) -> Result<Labelled> {
-    Ok((rows::record(row)?, row.maybe_text(2)?))
+    Ok((rows::record(row)?, row.maybe_text(4)?))
 }
 
 /// Whether the filter has a condition without an index.

@@ -1,6 +1,7 @@
 //! The statements of the store, in the common dialect of both databases.
 
-use crate::rows::{select_voters, written_at};
+use crate::rows::packed::record_columns;
+use crate::rows::{content_columns, select_voters, written_at};
 
 pub(crate) const INSERT_RUN: &str = "INSERT INTO run (run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, \
     body, import_report, mount_paths, labels) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
@@ -76,37 +77,60 @@ pub(crate) const INSERT_OPERATOR_TOKEN: &str = "INSERT INTO operator_token (name
     created_by, expires_at) SELECT $1, $2, $3, $4, $5, $6 \
     WHERE EXISTS (SELECT 1 FROM operator_token WHERE lower(name) = lower($1) AND revoked_at = $7)";
 
-pub(crate) const CALL: &str = "WITH earliest AS (\
-      SELECT a.seq, a.tool, a.input_sha256, a.mutates, a.run_no, a.tool_call_id, a.body AS record FROM audit_record a \
+/// Selects the columns that [`rows::call`](crate::rows::call) reads.
+pub(crate) const CALL: &str = concat!(
+    "WITH earliest AS (SELECT a.seq, a.tool, a.input_sha256, a.mutates, a.run_no, a.tool_call_id, a.position \
+      FROM audit_record a \
       WHERE a.tool_call_id = $1 AND a.run_no = (SELECT run_no FROM run WHERE run_id = $2) ORDER BY a.seq LIMIT 1), \
     replied AS (\
-      SELECT a.seq, a.body AS record, c.status, c.body FROM earliest JOIN audit_record a ON a.tool_call_id = earliest.tool_call_id \
+      SELECT a.seq, a.position FROM earliest JOIN audit_record a ON a.tool_call_id = earliest.tool_call_id \
       AND a.run_no = earliest.run_no AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 \
-      JOIN call_reply c ON c.position = a.position WHERE earliest.mutates ORDER BY a.seq LIMIT 1) \
-    SELECT (SELECT a.body FROM audit_record a WHERE a.tool_call_id = earliest.tool_call_id AND a.run_no = earliest.run_no \
-      AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 ORDER BY a.seq DESC LIMIT 1), \
-    coalesce(replied.seq, earliest.seq), earliest.tool, earliest.input_sha256, replied.status, replied.body, \
-    coalesce(replied.record, earliest.record) \
-    FROM earliest LEFT JOIN replied ON 1 = 1";
-pub(crate) const CHANGES: &str = "SELECT position, body FROM audit_record WHERE mutates AND outcome = 'ok' \
-    AND run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq > $2 ORDER BY seq LIMIT $3";
-pub(crate) const RECORD: &str = "SELECT position, body FROM audit_record \
-    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2";
-pub(crate) const ARTIFACT: &str = "SELECT diff FROM artifact \
+      JOIN call_reply c ON c.position = a.position WHERE earliest.mutates ORDER BY a.seq LIMIT 1), \
+    found AS (\
+      SELECT coalesce(replied.seq, earliest.seq) AS seq, earliest.tool, earliest.input_sha256, replied.position AS replied, \
+        coalesce(replied.position, earliest.position) AS position, \
+        (SELECT a.position FROM audit_record a WHERE a.tool_call_id = earliest.tool_call_id AND a.run_no = earliest.run_no \
+          AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 ORDER BY a.seq DESC LIMIT 1) AS newest \
+      FROM earliest LEFT JOIN replied ON 1 = 1) \
+    SELECT found.seq, found.tool, found.input_sha256, c.status, c.body, c.body_bytes, c.packed, ",
+    record_columns!("n."),
+    ", ",
+    record_columns!("r."),
+    " FROM found LEFT JOIN call_reply c ON c.position = found.replied \
+    JOIN audit_record n ON n.position = found.newest JOIN audit_record r ON r.position = found.position"
+);
+pub(crate) const CHANGES: &str = concat!(
+    "SELECT position, ",
+    record_columns!(""),
+    " FROM audit_record WHERE mutates AND outcome = 'ok' \
+    AND run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq > $2 ORDER BY seq LIMIT $3"
+);
+pub(crate) const RECORD: &str = concat!(
+    "SELECT position, ",
+    record_columns!(""),
+    " FROM audit_record WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2"
+);
+pub(crate) const ARTIFACT: &str = "SELECT diff, diff_bytes FROM artifact \
     WHERE artifact_id = $1 AND run_no = (SELECT run_no FROM run WHERE run_id = $2)";
-pub(crate) const UPLOAD: &str = "SELECT bytes FROM upload \
+pub(crate) const UPLOAD: &str = "SELECT bytes, raw_bytes FROM upload \
     WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND sha256 = $2";
 /// Not a join: without statistics the planner would scan all contents.
 pub(crate) const CONTENT: &str = concat!(
     "WITH r AS (SELECT position FROM audit_record ",
-    "WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2) SELECT bytes FROM content c WHERE ",
+    "WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2) SELECT ",
+    content_columns!(),
+    " FROM content c WHERE ",
     written_at!("(SELECT position FROM r)"),
     " AND c.sha256 = $3"
 );
-pub(crate) const CHANGES_OF_PATH: &str = "SELECT r.position, r.body, r.seq FROM audit_record r \
+pub(crate) const CHANGES_OF_PATH: &str = concat!(
+    "SELECT r.position, ",
+    record_columns!("r."),
+    ", r.seq FROM audit_record r \
     WHERE r.mutates AND r.outcome = 'ok' AND r.run_no = (SELECT run_no FROM run WHERE run_id = $1) AND r.seq <= $2 \
     AND EXISTS (SELECT 1 FROM record_path p WHERE p.position = r.position AND p.path = $3) \
-    ORDER BY r.seq DESC LIMIT $4";
+    ORDER BY r.seq DESC LIMIT $4"
+);
 
 pub(crate) const RUNS_WITH_STEPS: &str =
     "SELECT run_id FROM run WHERE run_no IN (SELECT run_no FROM step) ORDER BY run_no";
@@ -137,15 +161,22 @@ pub(crate) const DELETE_ARCHIVED: [&str; 6] = [
     "DELETE FROM record_path WHERE position = $1",
     "DELETE FROM audit_record WHERE position = $1",
 ];
-/// What a record wrote besides itself: contents, its diff, an upload and its reply.
+/// What a record wrote besides itself: contents, its diff, an upload and its reply. The columns are a number for which of these,
+/// the ID or the reply, the hash, the bytes or the compressed reply, the status, the size, and the diff that content needs.
 pub(crate) const RECORD_DATA: &str = concat!(
     "WITH r AS (SELECT position FROM audit_record ",
     "WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2) ",
-    "SELECT CAST(0 AS BIGINT), CAST(NULL AS TEXT), sha256, bytes, CAST(0 AS BIGINT) FROM content c WHERE ",
+    "SELECT kind, name, sha256, bytes, status, raw_bytes, diff, diff_bytes FROM (",
+    "SELECT CAST(0 AS BIGINT) AS kind, CAST(NULL AS TEXT) AS name, sha256, c.bytes, CAST(0 AS BIGINT) AS status, raw_bytes, ",
+    "(SELECT a.diff FROM artifact a WHERE c.needs_diff AND a.position = c.content_no >> 20) AS diff, ",
+    "(SELECT a.diff_bytes FROM artifact a WHERE c.needs_diff AND a.position = c.content_no >> 20) AS diff_bytes ",
+    "FROM content c WHERE ",
     written_at!("(SELECT position FROM r)"),
-    " UNION ALL SELECT 1, artifact_id, NULL, diff, 0 FROM artifact WHERE position = (SELECT position FROM r) ",
-    "UNION ALL SELECT 2, NULL, sha256, bytes, 0 FROM upload WHERE position = (SELECT position FROM r) ",
-    "UNION ALL SELECT 3, body, NULL, NULL, status FROM call_reply WHERE position = (SELECT position FROM r)"
+    " UNION ALL SELECT 1, artifact_id, NULL, diff, 0, diff_bytes, NULL, NULL FROM artifact ",
+    "WHERE position = (SELECT position FROM r) ",
+    "UNION ALL SELECT 2, NULL, sha256, bytes, 0, raw_bytes, NULL, NULL FROM upload WHERE position = (SELECT position FROM r) ",
+    "UNION ALL SELECT 3, body, NULL, packed, status, body_bytes, NULL, NULL FROM call_reply ",
+    "WHERE position = (SELECT position FROM r)) AS data"
 );
 
 pub(crate) const APPROVAL_INPUT: &str = "SELECT input FROM approval WHERE approval_id = $1";

@@ -120,8 +120,16 @@ impl TestDatabase {
         self.execute(&sql).await.unwrap();
     }
 
-    /// Drops the triggers and constraints that make a table append-only.
+    /// Drops the triggers and constraints that make a table append-only, and stores its records as plain text.
     pub(crate) async fn drop_triggers(&self, table: &str) {
+        self.drop_triggers_only(table).await;
+        if table == "audit_record" {
+            self.store_plain_records().await;
+        }
+    }
+
+    /// Drops the triggers and constraints that make a table append-only.
+    pub(crate) async fn drop_triggers_only(&self, table: &str) {
         let sql = match &self.storage {
             Storage::Folder(_) => format!("DROP TRIGGER {table}_no_update; DROP TRIGGER {table}_no_delete"),
             Storage::Database { .. } => format!(
@@ -129,6 +137,30 @@ impl TestDatabase {
             ),
         };
         self.execute(&sql).await.unwrap();
+    }
+
+    /// Returns bytes as an SQL literal.
+    pub(crate) fn literal(&self, bytes: &[u8]) -> String {
+        let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
+        match &self.storage {
+            Storage::Folder(_) => format!("x'{hex}'"),
+            Storage::Database { .. } => format!("'\\x{hex}'::bytea"),
+        }
+    }
+
+    /// Returns the number that a query selects.
+    pub(crate) async fn count(&self, sql: &str) -> i64 {
+        match &self.storage {
+            Storage::Folder(folder) => {
+                let connection = rusqlite::Connection::open(folder.path().join("data/workspaced.db")).unwrap();
+                connection.query_row(sql, [], |row| row.get(0)).unwrap()
+            }
+            Storage::Database { .. } => {
+                let mut connection = PgConnection::connect(&self.url).await.unwrap();
+                let row = connection.fetch_one(sqlx::AssertSqlSafe(sql.to_owned())).await.unwrap();
+                sqlx::Row::get(&row, 0)
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod answer;
 mod chain;
 mod cleanup;
 mod client;
+mod compressed;
 mod concurrent_writers;
 mod consistency;
 mod database;

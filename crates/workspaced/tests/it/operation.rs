@@ -10,6 +10,7 @@ mod deploy;
 mod faults;
 mod guides;
 pub(crate) mod instances;
+mod ledger_size;
 mod metrics;
 mod metrics_listener;
 mod power_loss;

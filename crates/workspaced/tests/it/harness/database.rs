@@ -78,8 +78,12 @@ impl Database {
 }
 
 impl Database {
-    /// Returns whether a value of any table contains `needle`. No server may have the database open.
+    /// Returns whether a value of any table contains `needle`, as it is stored or compressed. No server may have the database open.
     pub(crate) async fn contains(&self, needle: &str) -> bool {
+        let has_needle = |bytes: &[u8]| bytes.windows(needle.len()).any(|window| window == needle.as_bytes());
+        if self.compressed_values().await.iter().any(|value| has_needle(value)) {
+            return true;
+        }
         match self.backend {
             Backend::Sqlite => {
                 let path = self.url.strip_prefix("sqlite://").unwrap();
@@ -89,7 +93,7 @@ impl Database {
                 connection.execute("vacuum into ?1", [&copy]).unwrap();
                 let bytes = std::fs::read(&copy).unwrap();
                 std::fs::remove_file(&copy).unwrap();
-                bytes.windows(needle.len()).any(|window| window == needle.as_bytes())
+                has_needle(&bytes)
             }
             Backend::Postgres => {
                 let mut connection = PgConnection::connect(&self.url).await.unwrap();
@@ -144,7 +148,7 @@ impl Database {
         self.tamper(&drop).await.unwrap();
     }
 
-    /// Drops every trigger, as the database owner can.
+    /// Drops every trigger, as the database owner can, and stores every record as plain text, so that SQL can change it.
     pub(crate) async fn drop_triggers(&self) {
         match self.backend {
             Backend::Sqlite => {
@@ -163,6 +167,7 @@ impl Database {
                 self.tamper(all).await.unwrap();
             }
         }
+        self.store_plain_records().await;
     }
 }
 

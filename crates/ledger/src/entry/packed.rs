@@ -1,0 +1,148 @@
+//! Compression of stored texts and bytes by zstd. Only this module knows the format.
+//!
+//! A compressed value is one byte that names its dictionary, followed by a zstd frame. Its size before compression is in a column
+//! beside it, which is NULL for a value that is stored as it is: every value of earlier versions, and those that compression does
+//! not make smaller. A value is compressed only up to the maximum size of its column, so that a frame of a larger one is rejected
+//! before memory is allocated for it.
+
+use std::cell::RefCell;
+use std::sync::LazyLock;
+
+use zstd::dict::{DecoderDictionary, EncoderDictionary};
+use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, ResetDirective, SafeResult};
+
+/// Maximum bytes of a record that is compressed: those of a page of records.
+pub(crate) const MAX_RECORD_BYTES: usize = 4 << 20;
+/// Maximum bytes of any other value that is compressed: those of the largest file that a policy allows to write.
+pub(crate) const MAX_VALUE_BYTES: usize = 64 << 20;
+/// Minimum bytes of a value that is compressed.
+const MIN_BYTES: usize = 64;
+/// The compression level: the default of zstd.
+const LEVEL: i32 = 3;
+
+/// Typical records and replies. It never changes, because stored values need it: a better one is another file with another byte.
+const RECORDS_1: &[u8] = include_bytes!("dictionary_1.txt");
+
+static ENCODER_1: LazyLock<EncoderDictionary<'static>> = LazyLock::new(|| EncoderDictionary::copy(RECORDS_1, LEVEL));
+static DECODER_1: LazyLock<DecoderDictionary<'static>> = LazyLock::new(|| DecoderDictionary::copy(RECORDS_1));
+
+thread_local! {
+    static ENCODER: RefCell<CCtx<'static>> = RefCell::new(CCtx::create());
+    static DECODER: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
+}
+
+/// The bytes that a compressed value refers to.
+#[derive(Clone, Copy, Debug)]
+enum Dictionary<'a> {
+    None,
+    /// [`RECORDS_1`].
+    Records,
+    /// The diff of the same record.
+    Diff(&'a [u8]),
+}
+
+/// A compressed value.
+#[derive(Clone, Debug)]
+pub(crate) struct Packed {
+    /// Its size before compression.
+    pub(crate) size: usize,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Packed {
+    /// Compresses the JSON text of a record. `None`, here and in the other functions, if it is to be stored as it is.
+    pub(crate) fn record(text: &str) -> Option<Self> {
+        Self::of(text.as_bytes(), Dictionary::Records, MAX_RECORD_BYTES)
+    }
+
+    /// Compresses the body of a reply.
+    pub(crate) fn reply(body: &str) -> Option<Self> {
+        Self::of(body.as_bytes(), Dictionary::Records, MAX_VALUE_BYTES)
+    }
+
+    /// Compresses a diff, or content without the diff of its record.
+    pub(crate) fn bytes(bytes: &[u8]) -> Option<Self> {
+        Self::of(bytes, Dictionary::None, MAX_VALUE_BYTES)
+    }
+
+    /// Compresses content that most of the diff of its record repeats.
+    pub(crate) fn content(bytes: &[u8], diff: &[u8]) -> Option<Self> {
+        Self::of(bytes, Dictionary::Diff(diff), MAX_VALUE_BYTES)
+    }
+
+    fn of(value: &[u8], dictionary: Dictionary<'_>, max: usize) -> Option<Self> {
+        if value.len() < MIN_BYTES || value.len() > max {
+            return None;
+        }
+        let mut frame = Vec::with_capacity(zstd_safe::compress_bound(value.len()));
+        compress(&mut frame, value, dictionary).ok()?;
+        let mut bytes = Vec::with_capacity(frame.len() + 1);
+        bytes.push(dictionary.format());
+        bytes.append(&mut frame);
+        (bytes.len() < value.len()).then_some(Self { size: value.len(), bytes })
+    }
+
+    /// Returns whether it can be decompressed only with the diff of its record.
+    pub(crate) fn needs_diff(&self) -> bool {
+        self.bytes.first() == Some(&Dictionary::Diff(&[]).format())
+    }
+}
+
+impl Dictionary<'_> {
+    /// Returns the byte that precedes a frame.
+    const fn format(self) -> u8 {
+        match self {
+            Self::None => 1,
+            Self::Records => 2,
+            Self::Diff(_) => 3,
+        }
+    }
+}
+
+fn compress(frame: &mut Vec<u8>, value: &[u8], dictionary: Dictionary<'_>) -> SafeResult {
+    match dictionary {
+        Dictionary::None | Dictionary::Diff(_) => {
+            let mut encoder = CCtx::create();
+            encoder.set_parameter(CParameter::CompressionLevel(LEVEL))?;
+            if let Dictionary::Diff(diff) = dictionary {
+                encoder.ref_prefix(diff)?;
+            }
+            encoder.compress2(frame, value)
+        }
+        Dictionary::Records => ENCODER.with_borrow_mut(|encoder| {
+            encoder.reset(ResetDirective::SessionOnly)?;
+            encoder.ref_cdict(ENCODER_1.as_cdict())?;
+            encoder.compress2(frame, value)
+        }),
+    }
+}
+
+/// Returns the value whose compressed form is `packed`. `None` if that is damaged, if the value has another size than `size`, or
+/// one over `max`, or if it refers to a diff that is not given.
+pub(crate) fn decompress(packed: &[u8], size: i64, max: usize, diff: Option<&[u8]>) -> Option<Vec<u8>> {
+    const PLAIN: u8 = Dictionary::None.format();
+    const RECORDS: u8 = Dictionary::Records.format();
+    const DIFF: u8 = Dictionary::Diff(&[]).format();
+    let (format, frame) = packed.split_first()?;
+    let size = usize::try_from(size).ok().filter(|size| *size <= max)?;
+    if zstd_safe::get_frame_content_size(frame).ok()?? != size as u64 {
+        return None;
+    }
+    let mut value = Vec::with_capacity(size);
+    let done = match *format {
+        PLAIN => DECODER.with_borrow_mut(|decoder| decoder.decompress(&mut value, frame)),
+        RECORDS => {
+            DECODER.with_borrow_mut(|decoder| decoder.decompress_using_ddict(&mut value, frame, DECODER_1.as_ddict()))
+        }
+        DIFF => {
+            let mut decoder = DCtx::create();
+            decoder.ref_prefix(diff?).ok()?;
+            decoder.decompress(&mut value, frame)
+        }
+        _ => return None,
+    };
+    (done.ok()? == size).then_some(value)
+}
+
+#[cfg(test)]
+mod tests;
