@@ -97,7 +97,7 @@ pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<Readin
 /// Get the metrics of the service
 ///
 /// In Prometheus text format. If the service is configured to protect them, an operator token is required. If it is configured to
-/// serve them on an address of their own, this path is there alone.
+/// serve them on an address of their own, this path exists only on that one.
 #[utoipa::path(
     get, path = "/metrics", tag = "open", operation_id = "getMetrics", security((), ("bearer" = [])),
     responses((status = 200, description = "The metrics.", body = String, content_type = "text/plain")),

@@ -1,5 +1,7 @@
 //! What of a changed address is used, and how often it is read.
 
+#![expect(clippy::disallowed_methods, reason = "the environment names the server of the tests")]
+
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
