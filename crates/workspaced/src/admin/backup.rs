@@ -7,7 +7,6 @@
 //! was replaced between the two copies is nowhere any more; then both copies are made again.
 
 #![expect(
-    clippy::disallowed_types,
     clippy::disallowed_methods,
     reason = "a backup is outside of the data folder, in a folder that the operator names"
 )]

@@ -35,9 +35,6 @@ use crate::admin::output::{print, print_paths, progress};
 use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, RestoreConfig};
 
-/// The actor in the records of a restore: an operator with access to the data, without a token.
-const ACTOR: &str = "operator:restore";
-
 /// What to do about a damaged object. A backup compares only the sizes of those that are there.
 const HEAL: &str = ": remove this file if it is there; the next backup writes it again, if its run still has the file";
 

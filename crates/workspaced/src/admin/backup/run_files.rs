@@ -28,7 +28,7 @@ pub(super) struct RunCopier<'a> {
 }
 
 /// The copy of one run.
-pub(super) enum RunCopy {
+pub(crate) enum RunCopy {
     /// Its files were copied.
     Files {
         saved: SavedRun,

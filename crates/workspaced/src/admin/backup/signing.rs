@@ -21,12 +21,12 @@ use crate::bootstrap::error::StartError;
 use crate::signer::{self, key, key_changes};
 
 /// A copied key, or why there is none.
-pub(super) type CopiedKey = Result<NamedFile, String>;
+pub(crate) type CopiedKey = Result<NamedFile, String>;
 
 /// Copies the checkpoint file up to the newest checkpoint in the copy of the database, with the statements about changes of the
 /// key that the copy has: later ones would contradict it. The file may lack the newest ones themselves, which the next start adds.
 /// Returns false if there is no file, or nothing was signed.
-pub(super) fn copy_log(from: &Path, copied: &DatabaseCopy, to: &Path) -> Result<bool, StartError> {
+pub(crate) fn copy_log(from: &Path, copied: &DatabaseCopy, to: &Path) -> Result<bool, StartError> {
     let unreadable = |error: io::Error| StartError::failed(format!("--checkpoint-file {}", from.display()), &error);
     let Some(newest) = &copied.checkpoint else { return Ok(false) };
     let statements = key_changes::of_settings(&copied.settings);
@@ -53,7 +53,7 @@ pub(super) fn copy_log(from: &Path, copied: &DatabaseCopy, to: &Path) -> Result<
 /// # Errors
 ///
 /// If a file cannot be read, or the backup not be written.
-pub(super) fn copy_key(
+pub(crate) fn copy_key(
     key_file: &Path,
     copied: &DatabaseCopy,
     folder: &BackupFolder,

@@ -5,17 +5,19 @@ use ledger::{Entry, Ledger, RunChange, StoredRun};
 use model::{ARCHIVE_TOOL, Draft, RunId, RunState, Sha256};
 use serde_json::{Value, json};
 
-use super::ACTOR;
 use crate::admin::backup::ArchivedRun;
 use crate::admin::offline_run::database;
 use crate::bootstrap::error::StartError;
+
+/// The actor in the records of a restore: an operator with access to the data, without a token.
+pub(crate) const ACTOR: &str = "operator:restore";
 
 /// Deletes a run that was deleted while the backup was made.
 ///
 /// # Errors
 ///
 /// If the database fails.
-pub(super) async fn delete(ledger: &dyn Ledger, run: &RunId) -> Result<(), StartError> {
+pub(crate) async fn delete(ledger: &dyn Ledger, run: &RunId) -> Result<(), StartError> {
     let at = now();
     let change = RunChange::Delete { at: at.clone() };
     let reason = "the run was deleted while the backup was made";
@@ -28,7 +30,7 @@ pub(super) async fn delete(ledger: &dyn Ledger, run: &RunId) -> Result<(), Start
 /// # Errors
 ///
 /// If the database fails.
-pub(super) async fn archive(ledger: &dyn Ledger, archived: &ArchivedRun) -> Result<(), StartError> {
+pub(crate) async fn archive(ledger: &dyn Ledger, archived: &ArchivedRun) -> Result<(), StartError> {
     let ArchivedRun { run_id, archived_at, archive_uri: uri, sha256, head_seq, head_hash } = archived;
     let Some(stored) = ledger.run(run_id).await.map_err(database)? else { return Ok(()) };
     if is_archived_head(ledger, &stored, archived).await? {

@@ -7,8 +7,8 @@ use ledger::{Entry, Ledger, RunChange};
 use model::{Draft, OperatorName, RunState, Sha256, Token};
 use serde::Serialize;
 
-use super::ACTOR;
 use crate::admin::offline_run::database;
+use crate::admin::restore::removed::ACTOR;
 use crate::bootstrap::error::StartError;
 
 /// Tokens or operators that one query returns at most.
@@ -17,7 +17,7 @@ const PAGE: u32 = 500;
 /// The valid tokens of a restored database, or those that were valid until the restore has revoked them.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct RestoredTokens {
+pub(crate) struct RestoredTokens {
     /// Number of tokens of runs that are not deleted.
     of_runs: usize,
     /// Number of operators of the database.
@@ -27,7 +27,7 @@ pub(super) struct RestoredTokens {
 
 impl RestoredTokens {
     /// Returns what the operator has to know, if there is a token.
-    pub(super) fn remark(&self) -> Option<String> {
+    pub(crate) fn remark(&self) -> Option<String> {
         let Self { of_runs, operators, are_revoked } = self;
         if *of_runs + *operators == 0 {
             return None;
@@ -48,7 +48,7 @@ impl RestoredTokens {
 /// # Errors
 ///
 /// If the database fails.
-pub(super) async fn settle(ledger: &dyn Ledger, revokes: bool) -> Result<RestoredTokens, StartError> {
+pub(crate) async fn settle(ledger: &dyn Ledger, revokes: bool) -> Result<RestoredTokens, StartError> {
     let at = now();
     let (tokens, operators) = (of_runs(ledger, &at).await?, operators(ledger, &at).await?);
     if revokes {
