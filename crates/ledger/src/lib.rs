@@ -63,7 +63,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     /// `AlreadyExists` if there is a run with this ID; `CreationRejected` if a precondition of the entries does not hold; or as
     /// for [`append`](Self::append).
     async fn create_run(&self, run: &StoredRun, token: &Token, entries: Vec<Entry>) -> Result<Vec<Record>>;
-    /// Sets or clears, at `now` (RFC 3339, UTC), the mark that a run's tree was changed from outside.
+    /// Sets or clears, at `now` (RFC 3339, UTC), the mark that a run's tree was changed from outside. One that was not marked is
+    /// announced to webhooks, once if several callers mark it at the same time.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use self::list::List;
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count, to_int};
-use crate::entry_rows::messages::fan_out;
+use crate::entry_rows::messages::fan_out_if_unmarked;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
@@ -117,12 +117,13 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn set_needs_repair(&self, run: &RunId, needs_repair: bool, now: &str) -> Result<()> {
-        let marked = self.one(sql::NEEDS_REPAIR, vec![run.as_str().into()], |row| row.bool(0)).await?;
-        let is_marked = marked.ok_or(LedgerError::NoSuchRun)?;
+        let lock = Statement::new(sql::LOCK_RUN, [run.as_str().into()]);
+        let message = needs_repair.then(|| fan_out_if_unmarked(&WebhookMessage::run_needs_repair(run, now)));
         let set = Statement::new(sql::SET_NEEDS_REPAIR, [run.as_str().into(), needs_repair.into()]);
-        let message = (needs_repair && !is_marked).then(|| WebhookMessage::run_needs_repair(run, now));
-        let statements = [set].into_iter().chain(message.as_ref().map(fan_out)).collect();
-        self.0.transact(Some(run.clone()), statements).await.map(drop)
+        match self.0.transact(Some(run.clone()), [lock].into_iter().chain(message).chain([set]).collect()).await? {
+            0 => Err(LedgerError::NoSuchRun),
+            _ => Ok(()),
+        }
     }
 
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>> {

@@ -31,7 +31,8 @@ pub(crate) const STORAGE_TOTALS: &str = "SELECT count(*), CAST(coalesce(sum(disk
     FROM run JOIN run_head ON run_head.run_no = run.run_no WHERE state <> 'deleted'";
 pub(crate) const RUN_STATES: &str = "SELECT state, count(*) FROM run GROUP BY state ORDER BY state";
 pub(crate) const PENDING_APPROVALS: &str = "SELECT count(*) FROM approval WHERE state = 'pending'";
-pub(crate) const NEEDS_REPAIR: &str = "SELECT needs_repair FROM run WHERE run_id = $1";
+/// Locks the row, and shows whether it exists.
+pub(crate) const LOCK_RUN: &str = "UPDATE run SET needs_repair = needs_repair WHERE run_id = $1";
 pub(crate) const SET_NEEDS_REPAIR: &str = "UPDATE run SET needs_repair = $2 WHERE run_id = $1";
 pub(crate) const RUN_IDS: &str = "SELECT run_no, run_id FROM run WHERE run_no > $1 ORDER BY run_no LIMIT $2";
 pub(crate) const LIVE_RUNS: &str = "SELECT run_id FROM run WHERE state <> 'deleted' ORDER BY run_no";
