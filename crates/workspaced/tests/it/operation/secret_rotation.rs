@@ -9,7 +9,8 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _
 use crate::harness::{Backend, Client, Server, Setup, items, sha256};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of};
 
-async fn is_accepted(server: &Server, token: &str) -> bool {
+/// Returns whether an operator's token is valid.
+pub(crate) async fn is_accepted(server: &Server, token: &str) -> bool {
     let answer = Client::new(&server.base, Some(token)).get("/v1/operators/self").await;
     assert!([200, 401].contains(&answer.status), "{}", answer.text());
     answer.status == 200
@@ -61,7 +62,7 @@ async fn the_old_and_the_new_token_of_an_operator_are_valid_side_by_side(
     for accepted in [&first, &second, &third] {
         assert!(is_accepted(&server, accepted).await, "after a restart");
     }
-    // Without an overlap only the present token ends, also for what is recorded.
+    // Without an overlap every earlier token ends.
     let fourth = token(&server.operator().post("/v1/operators/ada/tokens", json!({"overlapSeconds": 0})).await.is(201));
     assert!(!is_accepted(&server, &third).await && is_accepted(&server, &fourth).await);
     assert_eq!(server.operator().delete("/v1/operators/ada").await.status, 204);
