@@ -68,7 +68,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     /// `AlreadyExists` if there is a run with this ID; `CreationRejected` if a precondition of the entries does not hold; or as
     /// for [`append`](Self::append).
     async fn create_run(&self, run: &StoredRun, token: &Token, entries: Vec<Entry>) -> Result<Vec<Record>>;
-    /// Sets or clears, at `now` (RFC 3339, UTC), the mark that a run's tree was changed from outside.
+    /// Sets or clears, at `now` (RFC 3339, UTC), the mark that a run's tree was changed from outside. One that was not marked is
+    /// announced to webhooks, once if several callers mark it at the same time.
     ///
     /// # Errors
     ///
@@ -115,11 +116,22 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>>;
     /// Returns the newest operator of that name, in any letter case.
     async fn operator(&self, name: &OperatorName) -> Result<Option<OperatorToken>>;
-    /// Replaces the token of an operator by `token`, in one transaction. The one in force ends at `ends_at` (RFC 3339, UTC): with
-    /// `is_valid_until` it is valid until then, otherwise it is revoked. Returns false, and stores nothing, if no operator of that
-    /// name is valid.
-    async fn replace_operator_token(&self, token: &OperatorToken, ends_at: &str, is_valid_until: bool) -> Result<bool>;
-    /// Revokes an operator, with a replaced token of it, at `now` (RFC 3339, UTC). Returns false if no operator of that name is valid.
+    /// Replaces the token of an operator by `token`, in one transaction with the answer to the keyed request for it. With
+    /// `is_valid_until` the one in force is valid until `ends_at` (RFC 3339, UTC), and earlier ones end when they did. Otherwise
+    /// `ends_at` is the current time, at which every token of the operator is revoked. Returns false, and stores nothing, if no
+    /// operator of that name is valid.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if the token is known, or if the key has an answer that has not expired.
+    async fn replace_operator_token(
+        &self,
+        token: &OperatorToken,
+        ends_at: &str,
+        is_valid_until: bool,
+        answer: Option<(KeyedAnswer, String)>,
+    ) -> Result<bool>;
+    /// Revokes an operator, with every replaced token of it, at `now` (RFC 3339, UTC). Returns false if no operator of that name is valid.
     async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool>;
 
     /// Appends `entries`, all or none, as consecutive records of one run. No two may have the same client-supplied ID.
@@ -154,6 +166,13 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     /// Returns a receiver of the newest record's position, which is notified whenever the position grows.
     fn newest_position(&self) -> tokio::sync::watch::Receiver<i64>;
 
+    /// Waits until no commit to the tables of operators is in flight, on any connection of any process. After
+    /// [`LedgerError::InDoubt`] later reads return the outcome of the commit.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` or `InDoubt` while a commit is still in flight.
+    async fn settle_operators(&self) -> Result<()>;
     /// Waits until no commit of `run` is in flight, on any connection of any process, then reads the run and its pending
     /// journal. After [`LedgerError::InDoubt`] this read returns the outcome of the commit.
     ///

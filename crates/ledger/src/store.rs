@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use self::list::List;
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, damaged, to_count, to_int};
 use crate::entry::prepared::prepare;
-use crate::entry_rows::messages::fan_out;
+use crate::entry_rows::messages::fan_out_if_unmarked;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
@@ -118,12 +118,13 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn set_needs_repair(&self, run: &RunId, needs_repair: bool, now: &str) -> Result<()> {
-        let marked = self.one(sql::NEEDS_REPAIR, vec![run.as_str().into()], |row| row.bool(0)).await?;
-        let is_marked = marked.ok_or(LedgerError::NoSuchRun)?;
+        let lock = Statement::new(sql::LOCK_RUN, [run.as_str().into()]);
+        let message = needs_repair.then(|| fan_out_if_unmarked(&WebhookMessage::run_needs_repair(run, now)));
         let set = Statement::new(sql::SET_NEEDS_REPAIR, [run.as_str().into(), needs_repair.into()]);
-        let message = (needs_repair && !is_marked).then(|| WebhookMessage::run_needs_repair(run, now));
-        let statements = [set].into_iter().chain(message.as_ref().map(fan_out)).collect();
-        self.0.transact(Some(run.clone()), statements).await.map(drop)
+        match self.0.transact(Some(run.clone()), [lock].into_iter().chain(message).chain([set]).collect()).await? {
+            0 => Err(LedgerError::NoSuchRun),
+            _ => Ok(()),
+        }
     }
 
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>> {
@@ -174,7 +175,7 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn create_operator(&self, token: &OperatorToken, answer: Option<(KeyedAnswer, String)>) -> Result<()> {
-        let answer = answer.into_iter().flat_map(|(answer, now)| answer.statements(&now));
+        let answer = answer.into_iter().flat_map(|(answer, now)| answer.statements_for(token, &now));
         self.0.transact(None, [insert_operator(token)?].into_iter().chain(answer).collect()).await.map(drop)
     }
 
@@ -188,19 +189,30 @@ impl<B: Backend> Ledger for Store<B> {
         Ok(found.map(|(_, operator)| operator))
     }
 
-    async fn replace_operator_token(&self, token: &OperatorToken, ends_at: &str, is_valid_until: bool) -> Result<bool> {
-        let expires_at = is_valid_until.then_some(ends_at);
-        let name = token.operator.name.as_str();
-        let end = Statement::new(sql::REPLACE_OPERATOR_TOKEN, [name.into(), ends_at.into(), expires_at.into()]);
+    async fn replace_operator_token(
+        &self,
+        token: &OperatorToken,
+        ends_at: &str,
+        is_valid_until: bool,
+        answer: Option<(KeyedAnswer, String)>,
+    ) -> Result<bool> {
+        let end = if is_valid_until { sql::END_OPERATOR_TOKEN } else { sql::REVOKE_OPERATOR };
+        let end = Statement::new(end, [token.operator.name.as_str().into(), ends_at.into()]);
         let [name, hash, scopes, created_at, created_by, expires] = operator_params(token)?;
         let params = [name, hash, scopes, created_at, created_by, expires, ends_at.into()];
         let insert = Statement::new(sql::INSERT_OPERATOR_TOKEN, params);
-        Ok(self.0.transact(None, vec![end, insert]).await? > 0)
+        let answer = answer.into_iter().flat_map(|(answer, now)| answer.statements_for(token, &now));
+        Ok(self.0.transact(None, [end, insert].into_iter().chain(answer).collect()).await? > 0)
     }
 
     async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool> {
         let revoke = Statement::new(sql::REVOKE_OPERATOR, [name.as_str().into(), now.into()]);
         Ok(self.0.transact(None, vec![revoke]).await? > 0)
+    }
+
+    async fn settle_operators(&self) -> Result<()> {
+        // Every transaction waits for the one before.
+        self.0.transact(None, Vec::new()).await.map(drop)
     }
 
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {

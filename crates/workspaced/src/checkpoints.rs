@@ -13,7 +13,7 @@ use model::{Code, Refusal, RunId, Sha256};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use transparency::InclusionProof;
+use transparency::{InclusionProof, KeyChangeError, KeyHistory, VerifierKey};
 
 use crate::CallError;
 use crate::service::Service;
@@ -66,6 +66,18 @@ pub(crate) struct SignedCheckpoint {
     pub(crate) note: String,
 }
 
+impl PublicKeys {
+    /// Returns the keys with the sizes for which each was in force.
+    ///
+    /// # Errors
+    ///
+    /// If a statement is invalid.
+    pub(crate) fn history(&self) -> Result<KeyHistory, KeyChangeError> {
+        let newest = VerifierKey::parse(&self.verifier_key)?;
+        KeyHistory::follow(newest, self.statements.iter().map(String::as_str))
+    }
+}
+
 impl Checkpoints {
     /// Publishes what a signing task sends to `state`. [`close`](Self::close) cancels `stop` and awaits `task`.
     pub(crate) fn new(
@@ -113,6 +125,15 @@ impl Checkpoints {
     /// Returns the public key as text.
     pub(crate) fn verifier_key(&self) -> &str {
         &self.keys.verifier_key
+    }
+
+    /// Returns the key that had to sign a checkpoint over `size` leaves.
+    ///
+    /// # Errors
+    ///
+    /// If a statement about a change of the key is invalid.
+    pub(crate) fn key_at(&self, size: u64) -> Result<VerifierKey, KeyChangeError> {
+        Ok(self.keys.history()?.key_at(size).clone())
     }
 
     /// Returns the statements about changes of the key, in order.

@@ -388,18 +388,20 @@ impl Signer {
         statements: &[String],
     ) -> Result<FilePosition, SignError> {
         let Some(note) = last_note else { return Ok(FilePosition::default()) };
+        // Several statements may have one size, each signed by keys of its own, so that no key is in force for them.
+        if KeyChange::is_statement(&note) {
+            let mut stored = statements.iter().zip(keys.changes()).enumerate();
+            let (index, (_, change)) = stored.find(|(_, (statement, _))| **statement == note).ok_or_else(|| {
+                SignError::Contradiction("the last change of the key in the file is not in the database".to_owned())
+            })?;
+            return Ok(FilePosition { size: change.checkpoint.size, statements: index + 1 });
+        }
         let last = keys.verify(&note);
         let last =
             last.map_err(|error| SignError::Contradiction(format!("the last checkpoint in the file: {error}")))?;
         if last.size > size {
             let why = format!("the file has a tree of {} leaves, the database one of {size}", last.size);
             return Err(SignError::Contradiction(why));
-        }
-        if KeyChange::is_statement(&note) {
-            let index = statements.iter().position(|statement| *statement == note).ok_or_else(|| {
-                SignError::Contradiction("the last change of the key in the file is not in the database".to_owned())
-            })?;
-            return Ok(FilePosition { size: last.size, statements: index + 1 });
         }
         let stored = self.ledger.checkpoints(last.size.saturating_sub(1), 1).await?;
         if stored.first().is_none_or(|stored| stored.note != note) {

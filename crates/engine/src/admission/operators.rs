@@ -3,12 +3,13 @@
 //! Those of the configuration stay until it is read again. The others are stored in the ledger and can be revoked.
 
 pub mod manage;
+pub mod rotate;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ledger::{Ledger, LedgerError, RequiredToken, TokenHolder};
-use model::{Code, OperatorName, OperatorToken, Refusal, Scope, Sha256};
+use model::{Code, Operator, OperatorName, OperatorToken, Refusal, Scope, Sha256};
 use parking_lot::{Mutex, RwLock};
 use subtle::ConstantTimeEq as _;
 
@@ -57,7 +58,7 @@ pub(crate) struct Operators {
     /// Those of the configuration, of which the first is the built-in operator.
     fixed: RwLock<Vec<Arc<OperatorIdentity>>>,
     stored: Mutex<HashMap<Sha256, Arc<OperatorIdentity>>>,
-    /// Held while an operator is created or revoked.
+    /// Held while the tokens of an operator are changed.
     changes: tokio::sync::Mutex<()>,
 }
 
@@ -127,20 +128,27 @@ impl Operators {
     ///
     /// Fails if the ledger fails, or has a valid operator with the name of a configured one.
     pub(crate) async fn load(fixed: Vec<OperatorIdentity>, ledger: &dyn Ledger) -> Result<Self, LoadError> {
-        let (mut stored, mut after) = (HashMap::new(), 0);
-        loop {
-            let page = ledger.operators(after, PAGE).await?;
-            let Some((last, _)) = page.last() else { break };
-            after = *last;
-            for (_, token) in page.into_iter().filter(|(_, token)| !token.operator.is_revoked()) {
-                if fixed.iter().any(|fixed| fixed.name.is_same(&token.operator.name)) {
-                    return Err(LoadError::DuplicateName(token.operator.name));
-                }
-                stored.insert(token.secret_sha256, Arc::new(OperatorIdentity::stored(token)));
-            }
+        let stored = read_stored(ledger).await?;
+        let is_fixed = |stored: &&OperatorToken| fixed.iter().any(|fixed| fixed.name.is_same(&stored.operator.name));
+        if let Some(token) = stored.iter().find(is_fixed) {
+            return Err(LoadError::DuplicateName(token.operator.name.clone()));
         }
         let fixed = fixed.into_iter().map(Arc::new).collect();
-        Ok(Self { fixed: RwLock::new(fixed), stored: Mutex::new(stored), changes: tokio::sync::Mutex::default() })
+        let (fixed, stored) = (RwLock::new(fixed), Mutex::new(by_hash(stored)));
+        Ok(Self { fixed, stored, changes: tokio::sync::Mutex::default() })
+    }
+
+    /// Reads the operators of the ledger again, once no change of them is in flight.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the ledger fails.
+    async fn reload(&self, ledger: &dyn Ledger) -> ledger::Result<()> {
+        let _changing = self.changes.lock().await;
+        ledger.settle_operators().await?;
+        let stored = by_hash(read_stored(ledger).await?);
+        *self.stored.lock() = stored;
+        Ok(())
     }
 
     /// Returns the operator whose token has this hash, unless the token has expired.
@@ -193,6 +201,26 @@ impl Operators {
             "Ask an operator with the scope `orchestrate` for another token.",
         ))
     }
+}
+
+/// Reads the tokens of the ledger that have not been revoked. An expired one that was not replaced is among them, because its
+/// operator keeps the name.
+async fn read_stored(ledger: &dyn Ledger) -> ledger::Result<Vec<OperatorToken>> {
+    let (mut stored, mut after) = (Vec::new(), 0);
+    let now = latest();
+    // The end of a replaced token may be in the future.
+    let has_ended =
+        |operator: &Operator| operator.is_revoked() || operator.revoked_at.as_ref().is_some_and(|end| *end <= now);
+    loop {
+        let page = ledger.operators(after, PAGE).await?;
+        let Some((last, _)) = page.last() else { return Ok(stored) };
+        after = *last;
+        stored.extend(page.into_iter().map(|(_, token)| token).filter(|token| !has_ended(&token.operator)));
+    }
+}
+
+fn by_hash(stored: Vec<OperatorToken>) -> HashMap<Sha256, Arc<OperatorIdentity>> {
+    stored.into_iter().map(|token| (token.secret_sha256, Arc::new(OperatorIdentity::stored(token)))).collect()
 }
 
 /// Parses the name of a new operator.

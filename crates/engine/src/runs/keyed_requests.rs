@@ -11,6 +11,7 @@ use crate::admission::bulkhead::no_permit;
 use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::OperatorIdentity;
 use crate::admission::operators::manage::{CreateOperatorRequest, CreatedOperator};
+use crate::admission::operators::rotate::RotateTokenRequest;
 use crate::admission::tokens::{IssueTokenRequest, IssuedToken, Tokens};
 use crate::clock::latest;
 use crate::engine::{Caller, Engine};
@@ -126,6 +127,26 @@ impl Engine {
         self.detached(work).await
     }
 
+    /// As [`rotate_operator_token`](Self::rotate_operator_token); a repetition returns the first answer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`rotate_operator_token`](Self::rotate_operator_token); `IDEMPOTENCY_KEY_REUSED`; `UNAVAILABLE` while the first
+    /// request is under way.
+    pub async fn rotate_operator_token_once(
+        &self,
+        name: &str,
+        request: RotateTokenRequest,
+        rotator: Arc<OperatorIdentity>,
+        keyed: KeyedRequest,
+    ) -> Result<CreatedOperator, CallError> {
+        let (engine, name) = (self.clone(), name.to_owned());
+        let work = async move {
+            engine.once(&keyed, engine.replace_operator_token(&name, request, &rotator, Some(&keyed))).await
+        };
+        self.detached(work).await
+    }
+
     /// Runs `create`, unless the request has an answer.
     async fn once<T: WithToken>(
         &self,
@@ -157,7 +178,7 @@ impl Engine {
         let secret = answer.secret(&self.tokens, request);
         if !answer.is_stored(self.ledger.as_ref(), Sha256::of(secret.as_bytes())).await? {
             let message = "the token of the first request under this idempotency key was created with another key file, or \
-                           its operator was replaced";
+                           the operator or its token was replaced since";
             let hint = "Send the request under a new key.";
             return Err(Refusal::new(Code::IdempotencyKeyReused, message, hint).into());
         }

@@ -228,8 +228,18 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.create_operator(token, answer)).await
     }
 
-    async fn replace_operator_token(&self, token: &OperatorToken, ends_at: &str, is_valid_until: bool) -> Result<bool> {
-        self.pass(self.inner.replace_operator_token(token, ends_at, is_valid_until)).await
+    async fn replace_operator_token(
+        &self,
+        token: &OperatorToken,
+        ends_at: &str,
+        is_valid_until: bool,
+        answer: Option<(KeyedAnswer, String)>,
+    ) -> Result<bool> {
+        self.pass(self.inner.replace_operator_token(token, ends_at, is_valid_until, answer)).await
+    }
+
+    async fn settle_operators(&self) -> Result<()> {
+        self.pass(self.inner.settle_operators()).await
     }
 
     async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>> {

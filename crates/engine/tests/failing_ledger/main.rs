@@ -348,4 +348,64 @@ mod tests {
         }
         panic!("the creation makes more than {MAX_LEDGER_CALLS} calls of the ledger");
     }
+
+    async fn is_accepted(rig: &Rig, token: &str) -> bool {
+        let hash = model::Sha256::of(token.as_bytes());
+        rig.engine.identify(token, &hash, std::net::Ipv4Addr::LOCALHOST.into()).await.unwrap().is_some()
+    }
+
+    /// Waits until the token is accepted, or is not.
+    async fn until_accepted(rig: &Rig, token: &str, expected: bool, what: &str) {
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while is_accepted(rig, token).await != expected {
+            assert!(std::time::Instant::now() < deadline, "{what}: accepted is {}", !expected);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[rstest]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_tokens_of_operators_follow_the_ledger_for_every_failing_call(
+        #[values(FailureMode::Unavailable, FailureMode::InDoubt)] mode: FailureMode,
+        #[values(true, false)] revokes: bool,
+    ) {
+        let rig = Rig::start().await;
+        let mut failures = 0;
+        for number in 0..MAX_LEDGER_CALLS {
+            let name = format!("ada-{number}");
+            let what = format!("{mode:?} {number}, revokes: {revokes}");
+            let request = serde_json::from_value(json!({"name": name, "scopes": ["audit"]})).unwrap();
+            let first = rig.engine.create_operator(request, operator()).await.unwrap().token;
+            let change = async || {
+                if revokes {
+                    return rig.engine.revoke_operator(&name, operator()).await.map(|()| None);
+                }
+                let request = serde_json::from_value(json!({"overlapSeconds": 0})).unwrap();
+                let keyed = KeyedRequest::new("operator:test", &name, "operator.rotate", "{}");
+                let rotated = rig.engine.rotate_operator_token_once(&name, request, operator(), keyed).await;
+                rotated.map(|created| Some(created.token))
+            };
+            rig.ledger.arm(number, mode);
+            let answer = change().await;
+            let has_failed = rig.ledger.disarm();
+            failures += u32::from(has_failed);
+            let stored = rig.ledger.operators(0, 1000).await.unwrap();
+            let hash = model::Sha256::of(first.as_bytes());
+            let (_, stored) = stored.into_iter().find(|(_, token)| token.secret_sha256 == hash).unwrap();
+            until_accepted(&rig, &first, stored.operator.revoked_at.is_none(), &what).await;
+            assert!(answer.is_err() || stored.operator.revoked_at.is_some(), "{what}");
+
+            let again = change().await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+            until_accepted(&rig, &first, false, &what).await;
+            if let Some(second) = again {
+                until_accepted(&rig, &second, true, &what).await;
+                assert_eq!(change().await.unwrap(), Some(second), "{what}");
+            }
+            if !has_failed {
+                assert!(failures > 0);
+                return;
+            }
+        }
+        panic!("it makes more than {MAX_LEDGER_CALLS} calls of the ledger");
+    }
 }

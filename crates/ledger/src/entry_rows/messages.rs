@@ -7,9 +7,20 @@ use crate::Entry;
 use crate::backend::{Param, Statement};
 
 /// Stores a pending delivery for each webhook that is subscribed to the event of a message.
-const FAN_OUT: &str = "INSERT INTO webhook_delivery (webhook, message_id, event_type, run_id, body, state, attempts, \
-    next_attempt_at, created_at) SELECT webhook, $2, $1, $3, $4, 'pending', 0, $5, $5 FROM webhook_subscription \
-    WHERE event_type = $1 ORDER BY webhook ON CONFLICT (webhook, message_id) DO NOTHING";
+macro_rules! fan_out {
+    ($condition:literal) => {
+        concat!(
+            "INSERT INTO webhook_delivery (webhook, message_id, event_type, run_id, body, state, attempts, next_attempt_at, ",
+            "created_at) SELECT webhook, $2, $1, $3, $4, 'pending', 0, $5, $5 FROM webhook_subscription ",
+            "WHERE event_type = $1",
+            $condition,
+            " ORDER BY webhook ON CONFLICT (webhook, message_id) DO NOTHING"
+        )
+    };
+}
+const FAN_OUT: &str = fan_out!("");
+/// Only if the run is not marked for repair.
+const FAN_OUT_IF_UNMARKED: &str = fan_out!(" AND EXISTS (SELECT 1 FROM run WHERE run_id = $3 AND NOT needs_repair)");
 
 /// The state of a run's head before and after an entry.
 pub(crate) struct HeadChange<'a> {
@@ -19,9 +30,18 @@ pub(crate) struct HeadChange<'a> {
 
 /// Returns the statement that stores the deliveries of a message.
 pub(crate) fn fan_out(message: &WebhookMessage) -> Statement {
+    fan_out_by(FAN_OUT, message)
+}
+
+/// Returns the statement that stores the deliveries of a message, unless its run is marked for repair already.
+pub(crate) fn fan_out_if_unmarked(message: &WebhookMessage) -> Statement {
+    fan_out_by(FAN_OUT_IF_UNMARKED, message)
+}
+
+fn fan_out_by(sql: &'static str, message: &WebhookMessage) -> Statement {
     let run = message.run_id.as_ref().map_or(Param::Null, |run| run.as_str().into());
     Statement::new(
-        FAN_OUT,
+        sql,
         [
             message.event.as_str().into(),
             message.id.as_str().into(),

@@ -32,7 +32,8 @@ pub(crate) const STORAGE_TOTALS: &str = "SELECT count(*), CAST(coalesce(sum(disk
     FROM run JOIN run_head ON run_head.run_no = run.run_no WHERE state <> 'deleted'";
 pub(crate) const RUN_STATES: &str = "SELECT state, count(*) FROM run GROUP BY state ORDER BY state";
 pub(crate) const PENDING_APPROVALS: &str = "SELECT count(*) FROM approval WHERE state = 'pending'";
-pub(crate) const NEEDS_REPAIR: &str = "SELECT needs_repair FROM run WHERE run_id = $1";
+/// Locks the row, and shows whether it exists.
+pub(crate) const LOCK_RUN: &str = "UPDATE run SET needs_repair = needs_repair WHERE run_id = $1";
 pub(crate) const SET_NEEDS_REPAIR: &str = "UPDATE run SET needs_repair = $2 WHERE run_id = $1";
 pub(crate) const RUN_IDS: &str = "SELECT run_no, run_id FROM run WHERE run_no > $1 ORDER BY run_no LIMIT $2";
 pub(crate) const LIVE_RUNS: &str = "SELECT run_id FROM run WHERE state <> 'deleted' ORDER BY run_no";
@@ -66,12 +67,12 @@ pub(crate) const INSERT_OPERATOR: &str = "INSERT INTO operator_token (name, secr
 pub(crate) const OPERATORS: &str = select_operator!("WHERE operator_no > $1 ORDER BY operator_no LIMIT $2");
 /// The newest of the name.
 pub(crate) const OPERATOR: &str = select_operator!("WHERE lower(name) = lower($1) ORDER BY operator_no DESC LIMIT 1");
-/// Revokes the token in force, and a replaced one that has not expired.
+/// Revokes the token in force, and replaced ones that have not expired.
 pub(crate) const REVOKE_OPERATOR: &str = "UPDATE operator_token SET revoked_at = $2 WHERE lower(name) = lower($1) \
     AND (revoked_at IS NULL OR (revoked_at = expires_at AND revoked_at > $2))";
-/// Ends the token in force at `$2`. With `$3`, which is then the same time, it is valid until it expires.
-pub(crate) const REPLACE_OPERATOR_TOKEN: &str = "UPDATE operator_token \
-    SET revoked_at = $2, expires_at = coalesce($3, expires_at) WHERE lower(name) = lower($1) AND revoked_at IS NULL";
+/// Ends the token in force at `$2`, until which it is valid.
+pub(crate) const END_OPERATOR_TOKEN: &str = "UPDATE operator_token \
+    SET revoked_at = $2, expires_at = $2 WHERE lower(name) = lower($1) AND revoked_at IS NULL";
 /// Inserts the successor of a token that ends at `$7`.
 pub(crate) const INSERT_OPERATOR_TOKEN: &str = "INSERT INTO operator_token (name, secret_sha256, scopes, created_at, \
     created_by, expires_at) SELECT $1, $2, $3, $4, $5, $6 \

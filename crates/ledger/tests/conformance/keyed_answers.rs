@@ -69,6 +69,31 @@ async fn an_operator_and_its_answer_are_stored_atomically(
 
 #[rstest]
 #[tokio::test]
+async fn a_replaced_token_and_its_answer_are_stored_atomically(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open().await;
+    let (first, second) = (answer("a", "one", "first"), answer("a", "two", "second"));
+    let keyed = |answer: &KeyedAnswer| Some((answer.clone(), NOON.to_owned()));
+    let stored = async |key: &KeyedAnswer| db.ledger.keyed_answer("a", &key.key_sha256, NOON).await.unwrap();
+    let replace = async |token: u8, answer: &KeyedAnswer| {
+        db.ledger.replace_operator_token(&new_operator("ada", token), EVENING, true, keyed(answer)).await
+    };
+    assert!(!replace(1, &first).await.unwrap(), "nobody has the name");
+    assert_eq!(stored(&first).await, None);
+    db.ledger.create_operator(&new_operator("ada", 1), None).await.unwrap();
+    assert!(replace(2, &first).await.unwrap());
+    assert_eq!(stored(&first).await.as_ref(), Some(&first));
+    let refused = replace(3, &first).await;
+    assert!(matches!(refused, Err(LedgerError::AlreadyExists)), "{refused:?}");
+    let found = db.ledger.operator(&name("ada")).await.unwrap().unwrap();
+    assert_eq!(found, new_operator("ada", 2), "the refused replacement has ended the token");
+    assert!(replace(3, &second).await.unwrap());
+    assert_eq!(stored(&second).await.as_ref(), Some(&second));
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_creation_and_its_answer_are_stored_atomically(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {

@@ -215,10 +215,13 @@ async fn a_replaced_token_is_valid_until_it_ends(#[values(Backend::Sqlite, Backe
     db.run("r1").await;
     let (ends_at, now) = ("2026-07-01T00:00:00.000000Z", "2026-06-01T00:00:00.000000Z");
     let replacement = |token| new_operator("ada", token);
-    assert!(!db.ledger.replace_operator_token(&replacement(1), ends_at, true).await.unwrap(), "nobody has the name");
+    assert!(
+        !db.ledger.replace_operator_token(&replacement(1), ends_at, true, None).await.unwrap(),
+        "nobody has the name"
+    );
     assert_eq!(names(&db, 0, 9).await, [""; 0]);
     db.ledger.create_operator(&new_operator("Ada", 1), None).await.unwrap();
-    assert!(db.ledger.replace_operator_token(&replacement(3), ends_at, true).await.unwrap());
+    assert!(db.ledger.replace_operator_token(&replacement(3), ends_at, true, None).await.unwrap());
     db.reopen().await;
     let found: Vec<_> = db.ledger.operators(0, 9).await.unwrap().into_iter().map(|(_, token)| token).collect();
     let ends = found.iter().map(|token| token.operator.revoked_at.as_deref()).collect::<Vec<_>>();
@@ -232,10 +235,22 @@ async fn a_replaced_token_is_valid_until_it_ends(#[values(Backend::Sqlite, Backe
     assert!(accepts(1).await && accepts(3).await);
     let taken = db.ledger.create_operator(&new_operator("ADA", 4), None).await;
     assert!(matches!(taken, Err(LedgerError::AlreadyExists)), "{taken:?}");
-    // Without an overlap the token ends at once; revoking the operator ends every token of the name.
-    assert!(db.ledger.replace_operator_token(&replacement(5), now, false).await.unwrap());
-    assert!(!accepts(3).await);
+    // Another replacement does not change the end of an earlier token.
+    let later = "2026-08-01T00:00:00.000000Z";
+    assert!(db.ledger.replace_operator_token(&replacement(4), later, true, None).await.unwrap());
+    assert_eq!(revoked_at(&db).await, [Some(ends_at.to_owned()), Some(later.to_owned()), None]);
+    assert!(accepts(1).await && accepts(3).await && accepts(4).await);
+    // Without an overlap every token ends at once, and so does the successor if the operator is revoked.
+    assert!(db.ledger.replace_operator_token(&replacement(5), now, false, None).await.unwrap());
+    assert!(!accepts(1).await && !accepts(3).await && !accepts(4).await && accepts(5).await);
     assert!(db.ledger.revoke_operator(&name("ADA"), now).await.unwrap());
-    assert!(!accepts(1).await && !accepts(5).await);
+    assert!(!accepts(5).await);
     assert!(!db.ledger.revoke_operator(&name("ada"), now).await.unwrap());
+    db.ledger.settle_operators().await.unwrap();
+    assert_eq!(revoked_at(&db).await, vec![Some(now.to_owned()); 4]);
+}
+
+async fn revoked_at(db: &TestDatabase) -> Vec<Option<String>> {
+    let found = db.ledger.operators(0, 9).await.unwrap();
+    found.into_iter().map(|(_, token)| token.operator.revoked_at).collect()
 }

@@ -99,6 +99,28 @@ async fn every_event_has_a_delivery_for_each_subscriber(
     assert!(db.ledger.verify(&run).await.unwrap().intact);
 }
 
+/// Several tasks may find at the same time that a run was changed from outside.
+#[rstest]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_several_callers_mark_is_announced_once(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = open(backend).await;
+    let run = db.run("r1").await;
+    for round in 1..=5 {
+        let mark = |caller| {
+            let (ledger, run) = (std::sync::Arc::clone(&db.ledger), run.clone());
+            let now = format!("2026-01-01T12:00:0{round}.00000{caller}Z");
+            tokio::spawn(async move { ledger.set_needs_repair(&run, true, &now).await })
+        };
+        for marked in (0..8).map(mark).collect::<Vec<_>>() {
+            marked.await.unwrap().unwrap();
+        }
+        assert_eq!(events(&db, "all").await, vec!["run.needs_repair"; round]);
+        db.ledger.set_needs_repair(&run, false, NOON).await.unwrap();
+    }
+}
+
 #[rstest]
 #[tokio::test]
 async fn refused_calls_have_deliveries_from_the_webhooks_position_on(

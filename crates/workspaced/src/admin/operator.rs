@@ -1,6 +1,7 @@
 //! `workspaced operator`: creates, lists and revokes operators in the database.
 
-use engine::admission::operators::manage::{CreateOperatorRequest, RotateTokenRequest, Rotation};
+use engine::admission::operators::manage::CreateOperatorRequest;
+use engine::admission::operators::rotate::{RotateTokenRequest, Rotation};
 use engine::clock;
 use ledger::{Ledger, LedgerError};
 use model::{Operator, OperatorName, Scope};
@@ -85,11 +86,14 @@ async fn rotate(
     };
     let rotation = request.issue(present.operator, CREATED_BY).map_err(|refusal| ConfigError(refusal.message))?;
     let Rotation { token, created, ends_at, overlaps } = rotation;
-    if !ledger.replace_operator_token(&token, &ends_at, overlaps).await.map_err(database)? {
+    if !ledger.replace_operator_token(&token, &ends_at, overlaps, None).await.map_err(database)? {
         return Err(unknown(config, name, "give it a second token in the configuration").into());
     }
-    let end = if overlaps { format!("is valid until {ends_at}") } else { "was revoked".to_owned() };
-    print(&format!("{}: the earlier token {end}; new token, shown this once:", created.operator.name));
+    let name = &created.operator.name;
+    print(&match overlaps {
+        true => format!("{name}: the earlier token is valid until {ends_at}; new token, shown this once:"),
+        false => format!("{name}: every earlier token was revoked; new token, shown this once:"),
+    });
     print(&created.token);
     Ok(())
 }

@@ -12,7 +12,7 @@ use ledger::{ApprovalFilter, PageSize, RecordData};
 use model::RunId;
 use serde_json::value::RawValue;
 use tokio::task::block_in_place;
-use transparency::{InclusionProof, VerifierKey};
+use transparency::InclusionProof;
 
 use crate::archives::ArchiveFailure;
 use crate::service::Service;
@@ -54,7 +54,7 @@ pub(super) async fn build(
         writer.add(files)?;
     }
     let (run_id, seq, hash) = (run.run_id.clone(), run.head_seq, run.head_hash);
-    let key = VerifierKey::parse(checkpoints.verifier_key()).map_err(io::Error::other)?;
+    let key = checkpoints.key_at(proof.tree_size).map_err(io::Error::other)?;
     block_in_place(|| {
         let mut built = writer.finish(run_id, seq, hash)?;
         archive::verify(&mut built.file, Some(&key), Some(built.sha256))?;

@@ -1,14 +1,11 @@
 //! Inclusion and consistency proofs from the ledger. Each one is verified before it is returned, since somebody may have
 //! changed the stored nodes.
 
-use std::sync::Arc;
-
 use ledger::{StoredCheckpoint, StoredLeaf};
 use model::{Code, Refusal, RunId, Sha256};
 use serde_json::Value;
 use transparency::{
-    ConsistencyProof, InclusionProof, ProofPlan, VerifierKey, hash_checkpoint_leaf, verify_consistency,
-    verify_inclusion,
+    ConsistencyProof, InclusionProof, ProofPlan, hash_checkpoint_leaf, verify_consistency, verify_inclusion,
 };
 
 use crate::CallError;
@@ -99,16 +96,11 @@ impl Checkpoints {
         if leaf.head_seq != seq || stored.recorded != Some(leaf.head_hash) {
             return Err(contradiction().into());
         }
-        let first = self.ledger.checkpoints(stored.index, 1).await?.pop();
-        let key = VerifierKey::parse(self.verifier_key()).ok();
-        // A note that another key has signed is not for this verifier.
-        let verified = first.zip(key).and_then(|(first, key)| key.verify(&first.note).ok().map(|root| (first, root)));
-        let signed = match verified {
-            Some((StoredCheckpoint { size, position, note }, checkpoint)) => {
-                Arc::new(SignedCheckpoint { size, position, root: checkpoint.root, note })
-            }
-            None => newest,
-        };
+        let first = self.ledger.checkpoints(stored.index, 1).await?.pop().ok_or_else(contradiction)?;
+        // It may have been signed by an earlier key.
+        let root = self.keys.history().and_then(|keys| keys.verify(&first.note)).map_err(|_| contradiction())?.root;
+        let StoredCheckpoint { size, position, note } = first;
+        let signed = SignedCheckpoint { size, position, root, note };
         let proof = self.prove_leaf(&stored, &signed).await?.ok_or_else(contradiction)?;
         let records = self.records_between(run, seq, seq).await?;
         Ok(Some(InclusionProof {

@@ -6,7 +6,8 @@ pub(crate) mod reload;
 
 use std::path::PathBuf;
 
-use engine::admission::operators::manage::{CreateOperatorRequest, RotateTokenRequest};
+use engine::admission::operators::manage::CreateOperatorRequest;
+use engine::admission::operators::rotate::RotateTokenRequest;
 use engine::admission::operators::{OperatorIdentity, parse_name};
 use model::{OperatorName, Scope, Sha256};
 
@@ -47,10 +48,10 @@ enum ActionArgs {
     Rotate {
         /// Name.
         name: String,
-        /// Seconds for which the present token stays valid, at most 604800; 0 ends it at once [default: 3600]
+        /// Seconds for which the present token stays valid, at most 604800; 0 ends it and every earlier one at once [default: 3600]
         #[arg(long, value_name = "N")]
         overlap_seconds: Option<u64>,
-        /// When the new token expires, RFC 3339 [default: as the present one]
+        /// When the new token expires, RFC 3339 [default: as the present one, if that has not expired]
         #[arg(long, value_name = "TIME")]
         expires_at: Option<String>,
         #[command(flatten)]

@@ -5,7 +5,8 @@ pub(crate) mod webhooks;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use engine::admission::operators::manage::{CreateOperatorRequest, CreatedOperator, RotateTokenRequest};
+use engine::admission::operators::manage::{CreateOperatorRequest, CreatedOperator};
+use engine::admission::operators::rotate::RotateTokenRequest;
 use engine::page::{List, Page, Paging};
 use model::{Code, OperatorName, Refusal, Scope, json};
 use serde::Serialize;
@@ -41,7 +42,7 @@ pub(crate) async fn create_operator(
 ) -> Result<Response, Problem> {
     let request = json::parse_into(&body)?;
     let created: CreatedOperator = match keyed_request(&operator.actor(), &headers, "operator.create", &body)? {
-        None => service.create_operator(request, &operator).await?,
+        None => service.create_operator(request, operator).await?,
         Some(keyed) => service.create_operator_once(request, operator, keyed).await?,
     };
     Ok(created_at(&format!("/v1/operators/{}", created.operator.name), created))
@@ -95,15 +96,21 @@ pub(crate) async fn get_operator(
 
 /// Replace an operator's token
 ///
-/// The new token is returned only here. The present one stays valid for `overlapSeconds`, so that no call is refused
-/// while its holder changes to the new one. A second request within the overlap does not shorten it. Revoking the operator ends every
-/// token of it. An operator of the configuration has its tokens there.
+/// The new token is returned only here, and to repetitions under the same `Idempotency-Key`. The present one stays valid for
+/// `overlapSeconds`, so that no call is refused while its holder changes to the new one. A second request within the overlap does not
+/// change when an earlier token ends, except that with `overlapSeconds` 0 every earlier token ends at once. Revoking the operator
+/// ends every token of it. An operator of the configuration has its tokens there.
 #[utoipa::path(
     post, path = "/v1/operators/{name}/tokens", tag = "operators", operation_id = "rotateOperatorToken",
-    request_body = Option<RotateTokenRequest>, params(("name" = String, Path, description = "The operator's name.")),
+    request_body = Option<RotateTokenRequest>,
+    params(
+        ("name" = String, Path, description = "The operator's name."),
+        ("Idempotency-Key" = Option<String>, Header, description = IDEMPOTENCY_KEY, max_length = 128)
+    ),
     responses(
         (status = 201, description = "The operator with its new token.", body = CreatedOperator,
             headers(("Location" = String, description = "The URL path of the operator, for its revocation."))),
+        (status = 409, description = "`IDEMPOTENCY_KEY_REUSED`.", body = ProblemBody, content_type = "application/problem+json"),
         (status = 507, description = "`QUOTA_EXCEEDED`: there are too many operators.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
@@ -113,9 +120,15 @@ pub(crate) async fn rotate_operator_token(
     Operator { operator, .. }: Operator,
     Path(name): Path<String>,
     Query(()): Query<()>,
+    headers: HeaderMap,
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, Problem> {
-    let created = service.rotate_operator_token(&name, json::parse_into(&body)?, &operator).await?;
+    let request = json::parse_into(&body)?;
+    let operation = format!("operator.rotate {}", name.to_ascii_lowercase());
+    let created: CreatedOperator = match keyed_request(&operator.actor(), &headers, &operation, &body)? {
+        None => service.rotate_operator_token(&name, request, operator).await?,
+        Some(keyed) => service.rotate_operator_token_once(&name, request, operator, keyed).await?,
+    };
     Ok(created_at(&format!("/v1/operators/{}", created.operator.name), created))
 }
 
@@ -134,6 +147,6 @@ pub(crate) async fn revoke_operator(
     Path(name): Path<String>,
     Query(()): Query<()>,
 ) -> Result<StatusCode, Problem> {
-    service.revoke_operator(&name, &operator).await?;
+    service.revoke_operator(&name, operator).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,9 +1,10 @@
-//! Creates, lists and revokes operators.
+//! Creates, lists and revokes operators. Every change goes on if its caller disconnects, so that memory follows the ledger.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use ledger::LedgerError;
+use ledger::{KeyedAnswer, LedgerError};
 use model::{Code, Operator, OperatorName, OperatorToken, Refusal, Scope, Sha256};
 use serde::{Deserialize, Serialize};
 
@@ -12,15 +13,14 @@ use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::{OperatorIdentity, Operators, parse_name};
 use crate::admission::tokens::form::{OPERATOR_PREFIX, new_token};
 use crate::admission::tokens::future_time;
-use crate::clock::{latest, now, now_plus};
+use crate::clock::{latest, now};
 use crate::engine::Engine;
 use crate::page::{Cursor, List, Page};
 
-/// Maximum number of stored operators that are not revoked. All of them are in memory.
+/// Maximum number of stored tokens that are neither revoked nor expired. All of them are in memory.
 const MAX_OPERATORS: usize = 1000;
-/// How long a replaced token stays valid, if the request does not say, and at most.
-const DEFAULT_OVERLAP_SECONDS: u64 = 3600;
-const MAX_OVERLAP_SECONDS: u64 = 7 * 24 * 3600;
+/// How long after a failure the operators are read again.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A request for an operator.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
@@ -39,57 +39,6 @@ pub struct CreateOperatorRequest {
     pub expires_at: Option<String>,
 }
 
-/// A request for another token of an operator.
-#[derive(Clone, Debug, Default, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RotateTokenRequest {
-    /// Seconds for which the present token stays valid, at most 604,800 (7 days). With 0 it is refused at once. Default: 3600.
-    #[serde(default)]
-    #[schema(minimum = 0, maximum = 604_800, example = 3600)]
-    pub overlap_seconds: Option<u64>,
-    /// Expiry time of the new token, RFC 3339. Default: that of the present one.
-    #[serde(default)]
-    #[schema(example = "2030-01-01T00:00:00Z")]
-    pub expires_at: Option<String>,
-}
-
-/// A new token in the making, with the end of the present one.
-#[derive(Debug)]
-pub struct Rotation {
-    /// The new token, without its secret.
-    pub token: OperatorToken,
-    /// The new token, with its secret.
-    pub created: CreatedOperator,
-    /// When the present token ends, RFC 3339 UTC.
-    pub ends_at: String,
-    /// Whether the present token is valid until then.
-    pub overlaps: bool,
-}
-
-impl RotateTokenRequest {
-    /// Generates a token that replaces that of `present`.
-    ///
-    /// # Errors
-    ///
-    /// `INVALID_REQUEST` for an overlap that is too long, an invalid time or a time in the past.
-    pub fn issue(self, present: Operator, created_by: &str) -> Result<Rotation, Refusal> {
-        let overlap = self.overlap_seconds.unwrap_or(DEFAULT_OVERLAP_SECONDS);
-        if overlap > MAX_OVERLAP_SECONDS {
-            let message = format!("`overlapSeconds` is more than {MAX_OVERLAP_SECONDS}");
-            return Err(Refusal::invalid(message, "Rotate again later, or create another operator."));
-        }
-        let until = if overlap == 0 { now() } else { now_plus(i64::try_from(overlap).unwrap_or(i64::MAX)) };
-        // A token that expires earlier than the overlap ends still does.
-        let ends_at = present.expires_at.clone().filter(|expires_at| *expires_at < until).unwrap_or(until);
-        let expires_at = self.expires_at.as_deref().map(future_time).transpose()?.or(present.expires_at);
-        let created_by = Some(created_by.to_owned());
-        let operator = Operator { created_at: Some(now()), created_by, expires_at, revoked_at: None, ..present };
-        let secret = new_token(OPERATOR_PREFIX);
-        let token = OperatorToken { operator: operator.clone(), secret_sha256: Sha256::of(secret.as_bytes()) };
-        Ok(Rotation { token, created: CreatedOperator { operator, token: secret }, ends_at, overlaps: overlap > 0 })
-    }
-}
-
 /// An operator with its token. The token is shown only once.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -100,6 +49,14 @@ pub struct CreatedOperator {
     /// The secret, for `Authorization: Bearer`.
     #[schema(example = "wso_7Qm3XcV0bT9kLr2WzYd8NfJh5PsGa4Ue1iOqKxMvBnC6l0w3RtZp1")]
     pub token: String,
+}
+
+impl CreatedOperator {
+    /// Returns the answer to a keyed request as it is stored, without the secret, and the current time.
+    pub(crate) fn keyed_answer(&self, keyed: Option<&KeyedRequest>) -> Option<(KeyedAnswer, String)> {
+        let without_secret = || Self { token: String::new(), ..self.clone() };
+        keyed.map(|keyed| (keyed.answer(&without_secret()), latest()))
+    }
 }
 
 impl CreateOperatorRequest {
@@ -160,13 +117,17 @@ impl Operators {
         described
     }
 
-    /// Checks that there may be one more token.
+    /// Checks that there may be one more token. Forgets those that have expired, which do not count.
     ///
     /// # Errors
     ///
     /// `QUOTA_EXCEEDED`.
-    fn check_count(&self) -> Result<(), Refusal> {
-        let count = self.stored.lock().len();
+    pub(crate) fn check_count(&self) -> Result<(), Refusal> {
+        let count = {
+            let mut stored = self.stored.lock();
+            stored.retain(|_, operator| !operator.has_expired());
+            stored.len()
+        };
         if count < MAX_OPERATORS {
             return Ok(());
         }
@@ -179,21 +140,6 @@ impl Operators {
 
     fn add(&self, token: OperatorToken) {
         self.stored.lock().insert(token.secret_sha256, Arc::new(OperatorIdentity::stored(token)));
-    }
-
-    /// Replaces the token of an operator. The present one is valid until `ends_at`, if that is given.
-    fn replace(&self, token: OperatorToken, ends_at: Option<&str>) {
-        let mut stored = self.stored.lock();
-        let name = token.operator.name.clone();
-        stored.retain(|_, operator| !operator.name.is_same(&name) || ends_at.is_some() && !operator.has_expired());
-        for operator in stored.values_mut().filter(|operator| operator.name.is_same(&name)) {
-            let ends_first = operator.expires_at.as_deref().zip(ends_at).is_some_and(|(expiry, end)| expiry <= end);
-            if !ends_first {
-                let replaced = OperatorIdentity { expires_at: ends_at.map(str::to_owned), ..(**operator).clone() };
-                *operator = Arc::new(replaced);
-            }
-        }
-        stored.insert(token.secret_sha256, Arc::new(OperatorIdentity::stored(token)));
     }
 
     fn remove(&self, name: &OperatorName) {
@@ -210,9 +156,10 @@ impl Engine {
     pub async fn create_operator(
         &self,
         request: CreateOperatorRequest,
-        creator: &OperatorIdentity,
+        creator: Arc<OperatorIdentity>,
     ) -> Result<CreatedOperator, CallError> {
-        self.add_operator(request, creator, None).await
+        let engine = self.clone();
+        self.detached(async move { engine.add_operator(request, &creator, None).await }).await
     }
 
     /// As [`create_operator`](Self::create_operator), for a request that may be a keyed one.
@@ -234,50 +181,13 @@ impl Engine {
         }
         operators.check_count()?;
         operators.check(creator)?;
-        let answer = keyed.map(|keyed| {
-            let without_secret = CreatedOperator { token: String::new(), ..created.clone() };
-            (keyed.answer(&without_secret), latest())
-        });
-        match self.ledger.create_operator(&token, answer).await {
+        match self.ledger.create_operator(&token, created.keyed_answer(keyed)).await {
             Ok(()) => {}
             Err(LedgerError::AlreadyExists) => return Err(name_taken(&name).into()),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(self.uncertain_change(error)),
         }
         operators.add(token);
         tracing::info!(operator.name = %name, operator.created_by = %creator.name, "operator created");
-        Ok(created)
-    }
-
-    /// Gives an operator another token. The present one is valid for a while beside it.
-    ///
-    /// # Errors
-    ///
-    /// `INVALID_REQUEST`, also for an operator of the configuration; `NOT_FOUND`; `QUOTA_EXCEEDED`.
-    pub async fn rotate_operator_token(
-        &self,
-        raw: &str,
-        request: RotateTokenRequest,
-        rotator: &OperatorIdentity,
-    ) -> Result<CreatedOperator, CallError> {
-        let name = OperatorName::parse(raw).map_err(|_| no_such_operator())?;
-        let operators = &self.tokens.operators;
-        if operators.is_fixed(&name) {
-            let message = format!("the operator `{name}` is set by the configuration of the service");
-            let hint = "Give it a second token there, and send the service SIGHUP or restart it.";
-            return Err(Refusal::invalid(message, hint).into());
-        }
-        let _changing = operators.changes.lock().await;
-        operators.check_count()?;
-        operators.check(rotator)?;
-        let present = self.ledger.operator(&name).await?.filter(|present| present.operator.revoked_at.is_none());
-        let present = present.ok_or_else(no_such_operator)?.operator;
-        let Rotation { token, created, ends_at, overlaps } = request.issue(present, rotator.name.as_str())?;
-        if !self.ledger.replace_operator_token(&token, &ends_at, overlaps).await? {
-            return Err(no_such_operator().into());
-        }
-        operators.replace(token, overlaps.then_some(ends_at.as_str()));
-        self.tokens.announce_revocation();
-        tracing::info!(operator.name = %name, operator.rotated_by = %rotator.name, ends_at, "operator's token replaced");
         Ok(created)
     }
 
@@ -309,7 +219,12 @@ impl Engine {
     /// # Errors
     ///
     /// `NOT_FOUND`; `INVALID_REQUEST` for an operator of the configuration.
-    pub async fn revoke_operator(&self, raw: &str, revoker: &OperatorIdentity) -> Result<(), CallError> {
+    pub async fn revoke_operator(&self, raw: &str, revoker: Arc<OperatorIdentity>) -> Result<(), CallError> {
+        let (engine, raw) = (self.clone(), raw.to_owned());
+        self.detached(async move { engine.remove_operator(&raw, &revoker).await }).await
+    }
+
+    async fn remove_operator(&self, raw: &str, revoker: &OperatorIdentity) -> Result<(), CallError> {
         let name = OperatorName::parse(raw).map_err(|_| no_such_operator())?;
         let operators = &self.tokens.operators;
         if operators.is_fixed(&name) {
@@ -322,7 +237,8 @@ impl Engine {
         }
         let _changing = operators.changes.lock().await;
         operators.check(revoker)?;
-        if !self.ledger.revoke_operator(&name, &now()).await? && self.ledger.operator(&name).await?.is_none() {
+        let revoked = self.ledger.revoke_operator(&name, &now()).await.map_err(|error| self.uncertain_change(error))?;
+        if !revoked && self.ledger.operator(&name).await?.is_none() {
             return Err(no_such_operator().into());
         }
         operators.remove(&name);
@@ -330,9 +246,31 @@ impl Engine {
         tracing::info!(operator.name = %name, operator.revoked_by = %revoker.name, "operator revoked");
         Ok(())
     }
+
+    /// Returns the error of a change of operators that failed in the ledger. As it may have been stored nevertheless, they are
+    /// read again, as soon as the ledger answers.
+    pub(crate) fn uncertain_change(&self, error: LedgerError) -> CallError {
+        let engine = self.clone();
+        self.tasks.spawn(async move {
+            while let Err(error) = engine.tokens.operators.reload(engine.ledger.as_ref()).await {
+                report_reload(&error);
+                tokio::select! {
+                    () = tokio::time::sleep(RELOAD_INTERVAL) => {}
+                    () = engine.shutdown.cancelled() => return,
+                }
+            }
+            engine.tokens.announce_revocation();
+        });
+        error.into()
+    }
 }
 
-fn no_such_operator() -> Refusal {
+fn report_reload(error: &LedgerError) {
+    let error = error as &dyn std::error::Error;
+    tracing::warn!(error, "the operators could not be read again after a change that failed; it is repeated");
+}
+
+pub(crate) fn no_such_operator() -> Refusal {
     Refusal::new(Code::NotFound, "there is no operator of this name", "GET /v1/operators lists every operator.")
 }
 

@@ -215,6 +215,35 @@ async fn a_key_of_an_empty_log_and_one_of_the_environment_are_replaced(
     }
 }
 
+/// Nothing is recorded between the replacements, so that several statements have one size.
+#[rstest]
+#[tokio::test]
+async fn a_key_is_replaced_several_times_at_one_size(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(2, 3)] times: usize,
+    #[values(false, true)] restarts: bool,
+) {
+    let (mut server, run) = signed(backend).await;
+    let mut keys = vec![secret_of(&server)];
+    for _ in 0..times {
+        assert_ends(&offline(&server, "key", &["rotate"]), 0, &["after 1 leaves"]);
+        keys.push(secret_of(&server));
+        if restarts {
+            server.restart();
+            let newest = server.auditor().get("/v1/checkpoint").await;
+            assert_eq!(newest.status, 200, "{}", newest.text());
+            assert!(server.stop().success());
+        }
+    }
+    sign_another(&mut server, &run, "b.txt").await;
+    for key in &keys {
+        assert_intact(&server, key, &format!("2 over 2 leaves, by {} keys in turn", times + 1));
+    }
+    let notes = notes_of(&log_of(&server));
+    let sizes: Vec<_> = notes.iter().map(|note| note.lines().nth(1).unwrap()).collect();
+    assert_eq!(sizes, [vec!["1"; times + 1], vec!["2"]].concat());
+}
+
 #[rstest]
 #[case::before_it_is_in_force("key.created", false)]
 #[case::before_it_is_in_the_file("key.stored", true)]
@@ -225,8 +254,13 @@ async fn a_kill_during_a_replacement_leaves_one_key_in_force(
     #[case] failpoint: &str,
     #[case] is_new: bool,
     #[values(false, true)] repeats: bool,
+    #[values(0, 2)] earlier: usize,
 ) {
     let (mut server, run) = signed(backend).await;
+    let first = secret_of(&server);
+    for _ in 0..earlier {
+        assert_ends(&offline(&server, "key", &["rotate"]), 0, &["after 1 leaves"]);
+    }
     let old = secret_of(&server);
     let killed = server.command("key").arg("rotate").env("WORKSPACED_FAILPOINT", failpoint).output().unwrap();
     assert_eq!(killed.status.code(), None, "it was not killed: {killed:?}");
@@ -239,11 +273,12 @@ async fn a_kill_during_a_replacement_leaves_one_key_in_force(
     sign_another(&mut server, &run, "b.txt").await;
     let in_force = secret_of(&server);
     assert_eq!(public(&in_force) != public(&old), is_new || repeats);
-    let keys = if is_new || repeats { ", by 2 keys in turn" } else { "" };
-    for key in [&old, &in_force] {
+    let replacements = earlier + usize::from(is_new || repeats);
+    let keys = if replacements > 0 { format!(", by {} keys in turn", replacements + 1) } else { String::new() };
+    for key in [&first, &old, &in_force] {
         assert_intact(&server, key, &format!("2 over 2 leaves{keys}"));
     }
-    assert_eq!(notes_of(&log_of(&server)).len(), if is_new || repeats { 3 } else { 2 });
+    assert_eq!(notes_of(&log_of(&server)).len(), 2 + replacements);
 }
 
 /// The setting of the first statement.

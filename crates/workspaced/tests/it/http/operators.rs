@@ -1,5 +1,7 @@
 //! Operators: scopes, their tokens from the API, the configuration and the command line, revocation and expiry.
 
+mod rotation;
+
 use std::time::Duration;
 
 use rstest::rstest;

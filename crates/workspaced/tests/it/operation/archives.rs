@@ -361,3 +361,39 @@ async fn archives_go_to_a_bucket_as_soon_as_it_answers(#[values(Backend::Sqlite,
     assert_eq!(verify.status.code(), Some(1), "{}", text(&verify));
     assert!(text(&verify).contains("large: INVALID at files.tar.zst"), "{}", text(&verify));
 }
+
+/// The checkpoint that covers the run was signed by an earlier key, and stays the one of its proof.
+#[rstest]
+#[tokio::test]
+async fn a_run_is_archived_with_the_proof_of_an_earlier_key(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::prepare(Setup::new(backend).arg("--checkpoint-seconds", 3600)).await;
+    let folder = server.home.join("archives");
+    std::fs::create_dir(&folder).unwrap();
+    server.restart();
+    let other = server.run(json!({})).await;
+    closed_run(&server, "r").await;
+    let old = server.operator().get("/v1/checkpoint/key").await.text().trim().to_owned();
+    assert!(server.stop().success());
+    let rotated = server.command("key").arg("rotate").output().unwrap();
+    assert!(rotated.status.success(), "{}", text(&rotated));
+
+    let (plain, mut killed) = (server.setup.clone(), server.setup.clone());
+    killed = killed.arg("--archive-after", "1s").arg("--archive-to", folder.display());
+    server.setup = killed.clone().env("WORKSPACED_FAILPOINT", "archive.stored");
+    server.restart();
+    server.wait(Duration::from_mins(1));
+    // A newer checkpoint changes nothing about the archive.
+    server.setup = plain;
+    server.restart();
+    server.reconnect(&other).create("a.txt", "x\n").await;
+    assert!(server.stop().success());
+    server.setup = killed;
+    server.restart();
+    until_archived(&server, "r").await;
+    assert_eq!(files(&folder).len(), 1, "an archive of the attempt that was killed is left");
+    let from = folder.to_str().unwrap();
+    let verify = archive(&["verify", "r", "--from", from, "--checkpoint-verifier-key", &old], &[]);
+    assert!(verify.status.success() && text(&verify).contains("covered by the checkpoint"), "{}", text(&verify));
+}

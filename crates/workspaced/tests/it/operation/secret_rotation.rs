@@ -12,7 +12,8 @@ use tokio::sync::Mutex;
 use crate::harness::{Backend, Client, Server, Setup, items, sha256};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of};
 
-async fn is_accepted(server: &Server, token: &str) -> bool {
+/// Returns whether an operator's token is valid.
+pub(crate) async fn is_accepted(server: &Server, token: &str) -> bool {
     let answer = Client::new(&server.base, Some(token)).get("/v1/operators/self").await;
     assert!([200, 401].contains(&answer.status), "{}", answer.text());
     answer.status == 200
@@ -70,7 +71,7 @@ async fn the_old_and_the_new_token_of_an_operator_are_valid_side_by_side(
     let another = client.rotate_operator_token(&name, &another).await.unwrap().token;
     assert!(is_accepted(&server, &third).await && is_accepted(&server, &another).await);
     let third = another;
-    // Without an overlap only the present token ends, also for what is recorded.
+    // Without an overlap every earlier token ends.
     let fourth = token(&server.operator().post("/v1/operators/ada/tokens", json!({"overlapSeconds": 0})).await.is(201));
     assert!(!is_accepted(&server, &third).await && is_accepted(&server, &fourth).await);
     assert_eq!(server.operator().delete("/v1/operators/ada").await.status, 204);
@@ -91,9 +92,9 @@ async fn a_replaced_token_ends_with_its_overlap(#[values(Backend::Sqlite, Backen
     let created =
         server.operator().post("/v1/operators", json!({"name": "ada", "scopes": ["orchestrate"]})).await.is(201);
     let first = created["token"].as_str().unwrap().to_owned();
-    server.operator().post("/v1/operators/ada/tokens", json!({"overlapSeconds": 2})).await.is(201);
     let run = server.run(json!({})).await;
     let client = Client::new(&server.base, Some(&first));
+    server.operator().post("/v1/operators/ada/tokens", json!({"overlapSeconds": 4})).await.is(201);
     let path = format!("/v1/runs/{}/tools/list_dir", run.id);
     assert_eq!(client.post(&path, json!({})).await.status, 200, "a call is recorded for the replaced token");
     while is_accepted(&server, &first).await {

@@ -13,7 +13,7 @@ use crate::harness::{
 };
 
 /// Starts a server that connects through a proxy and makes no commits by itself.
-async fn start_with_proxy() -> (Server, Arc<Proxy>) {
+pub(crate) async fn start_with_proxy() -> (Server, Arc<Proxy>) {
     let mut server = Server::prepare(Setup::new(Backend::Postgres).arg("--checkpoint-seconds", 3600)).await;
     let proxy = Proxy::start(&server.database.url);
     server.database.url.clone_from(&proxy.url);
@@ -26,7 +26,7 @@ const OPEN_COMMIT: &str = "FROM pg_stat_activity WHERE datname = current_databas
     AND state_change < clock_timestamp() - interval '300 ms'";
 
 /// Completes the open commit, or terminates its connection so that the transaction is rolled back.
-async fn decide(database: &Database, proxy: &Proxy, lands: bool) {
+pub(crate) async fn decide(database: &Database, proxy: &Proxy, lands: bool) {
     let deadline = Instant::now() + Duration::from_secs(8);
     while database.tamper(&format!("SELECT pid {OPEN_COMMIT}")).await != Ok(1) {
         assert!(Instant::now() < deadline, "no commit is open");
