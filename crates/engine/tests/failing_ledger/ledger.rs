@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use async_trait::async_trait;
 use ledger::{
     AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ConnectionCounts, DeliveryAttempt, DueDelivery, EachRecord,
-    Entry, GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page, PageSize, RecordData,
-    RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredRecord,
-    StoredRun, Summary, WebhookLog,
+    Entry, GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page, PageSize,
+    RecordData, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf,
+    StoredRecord, StoredRun, Summary, WebhookLog,
 };
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,

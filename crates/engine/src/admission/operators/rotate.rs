@@ -138,7 +138,7 @@ impl Engine {
         let operators = &self.tokens.operators;
         if operators.is_fixed(&name) {
             let message = format!("the operator `{name}` is set by the configuration of the service");
-            let hint = "Give it a second token there, and restart the service.";
+            let hint = "Give it a second token there, and send the service SIGHUP or restart it.";
             return Err(Refusal::invalid(message, hint).into());
         }
         let _changing = operators.changes.lock().await;

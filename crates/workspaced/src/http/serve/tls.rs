@@ -246,7 +246,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let files = TlsFiles { cert: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
         let now = jiff::Timestamp::now().as_second();
-        let in_days = || (server_config(&files, &read_all(&files).unwrap()).unwrap().1.unwrap() - now + 3600) / (24 * 3600);
+        let in_days =
+            || (server_config(&files, &read_all(&files).unwrap()).unwrap().1.unwrap() - now + 3600) / (24 * 3600);
         let mut chain = String::new();
         // The second one expires after 2050, which has another form.
         for (days, earliest) in [(20, 20), (20_000, 20_000), (5, 5)] {
