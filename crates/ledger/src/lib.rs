@@ -43,8 +43,8 @@ pub use run_change::{Expiry, RunChange, Upload};
 pub use store::copy::{CopiedRun, DatabaseCopy, RestoreTarget, copy_database, restore_database, restore_target};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, WebhookLog};
 pub use stored::{
-    ApprovalFilter, ConnectionCounts, JournalEntry, RecordData, RecordFilter, RunFilter, SettledRun, StorageTotals,
-    StoredCall, StoredRecord, StoredRun, Summary,
+    ApprovalFilter, ClosedRun, ConnectionCounts, JournalEntry, RecordData, RecordFilter, RunFilter, SettledRun,
+    StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
 };
 
 /// The setting that names the service instance that may write to the database: see [`Ledger::take_over`].
@@ -162,9 +162,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     /// Returns the content with this hash that record `seq` of a run wrote. `None` if the record did not write it, if it was
     /// staged in a file, or if the record was written by a version that did not store contents.
     async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>>;
-    /// Lists the closed runs that were closed after `after` and at or before `until` (RFC 3339, UTC), each with that time, in
-    /// its order.
-    async fn closed_runs(&self, until: &str, after: &str, limit: u32) -> Result<Vec<(String, RunId)>>;
+    /// Lists the closed runs after `after` that were closed at or before `until` (RFC 3339, UTC), in the order of that time.
+    async fn closed_runs(&self, until: &str, after: Option<&ClosedRun>, limit: u32) -> Result<Vec<ClosedRun>>;
     /// Returns what record `seq` of a run wrote besides itself: contents, its diff, an upload and its reply.
     async fn record_data(&self, run: &RunId, seq: u64) -> Result<Vec<RecordData>>;
     /// Removes the journal and the stored contents of a deleted run, and of an archived run the archived records with everything

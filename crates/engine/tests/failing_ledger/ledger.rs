@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use ledger::{
-    AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ConnectionCounts, DeliveryAttempt, DueDelivery, Entry,
-    JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page, PageSize, RecordData,
+    AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ClosedRun, ConnectionCounts, DeliveryAttempt, DueDelivery,
+    Entry, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page, PageSize, RecordData,
     RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredRecord,
     StoredRun, Summary, WebhookLog,
 };
@@ -304,7 +304,7 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.purge_content(run)).await
     }
 
-    async fn closed_runs(&self, until: &str, after: &str, limit: u32) -> Result<Vec<(String, RunId)>> {
+    async fn closed_runs(&self, until: &str, after: Option<&ClosedRun>, limit: u32) -> Result<Vec<ClosedRun>> {
         self.pass(self.inner.closed_runs(until, after, limit)).await
     }
 
