@@ -173,6 +173,9 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     ///
     /// `Internal` if the run is not deleted.
     async fn purge_content(&self, run: &RunId) -> Result<()>;
+    /// Returns whether the database permits [`purge_content`](Self::purge_content) to delete the records of archived runs: an
+    /// append-only role does not.
+    async fn can_delete_archived(&self) -> Result<bool>;
     /// Returns the deleted runs that still have contents or steps, and the archived runs that still have archived records.
     async fn unpurged_runs(&self) -> Result<Vec<RunId>>;
 

@@ -329,6 +329,10 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.fetch(sql::RECORD_DATA, vec![run.as_str().into(), seq.into()], rows::record_data).await
     }
 
+    async fn can_delete_archived(&self) -> Result<bool> {
+        self.0.can_delete_archived().await
+    }
+
     async fn unpurged_runs(&self) -> Result<Vec<RunId>> {
         self.0.fetch(sql::UNPURGED, Vec::new(), |row| rows::run_id(row, 0)).await
     }

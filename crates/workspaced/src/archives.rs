@@ -27,6 +27,10 @@ const PASS_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::f
 /// The shortest and the longest time until a failed attempt is repeated.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_hours(1));
 
+/// Why nothing can be archived in a database whose role cannot delete.
+pub(crate) const NO_GRANT: &str = "the database does not permit to delete archived records: as the owner of the tables, execute \
+    GRANT DELETE ON audit_record, record_path, call_reply, artifact, upload TO the role of the service";
+
 /// Why a run was not archived. It stays whole.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArchiveFailure {
@@ -36,6 +40,9 @@ pub(crate) enum ArchiveFailure {
     /// The run's chain is broken. Nobody deletes the evidence.
     #[error("the run's audit is not intact: {0}")]
     Broken(String),
+    /// The archived records could not be deleted.
+    #[error("{NO_GRANT}")]
+    NotPermitted,
     /// The temporary file cannot be written.
     #[error("the temporary file of the archive cannot be written")]
     Disk(#[source] io::Error),
@@ -159,7 +166,9 @@ impl Archiver {
                 let backoff = Backoff::after(self.failed.get(&run_id).copied());
                 self.failed.insert(run_id.clone(), backoff);
                 match attempt {
-                    Err(error @ (ArchiveFailure::Store(_) | ArchiveFailure::Disk(_))) => return Err(error),
+                    Err(
+                        error @ (ArchiveFailure::Store(_) | ArchiveFailure::Disk(_) | ArchiveFailure::NotPermitted),
+                    ) => return Err(error),
                     Err(error) => count_failure(Some(&run_id), &error),
                     Ok(_) => {}
                 }
@@ -173,6 +182,10 @@ impl Archiver {
     /// Archives a run, unless it is not closed any more or no checkpoint covers its last record yet.
     async fn archive(&mut self, run: &RunId) -> Result<Attempt, ArchiveFailure> {
         let Some(closed) = self.service.closed_run(run).await? else { return Ok(Attempt::Done) };
+        // `deploy/roles.sql`, which may be executed at any time, revokes it.
+        if !self.service.ledger.can_delete_archived().await.map_err(CallError::from)? {
+            return Err(ArchiveFailure::NotPermitted);
+        }
         let (head_seq, head_hash) = (closed.run.head_seq, closed.run.head_hash);
         let built = build::build(&self.service, &closed, &self.temp_dir).await?;
         let Some(built) = built else { return Ok(Attempt::Done) };

@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use workspace::{ConfineGit, Workspaces};
 
-use crate::archives::{ArchiveStore, Archiver};
+use crate::archives::{ArchiveStore, Archiver, NO_GRANT};
 use crate::bootstrap::error::StartError;
 use crate::config::http_limits::HttpLimits;
 use crate::config::{Config, ConfigError, Secret, TlsFiles};
@@ -146,6 +146,9 @@ async fn open_service(
     git: Option<Arc<dyn ConfineGit>>,
 ) -> Result<(Service, Option<String>), StartError> {
     let ledger = config.database_url.open().await?;
+    if config.archives.is_some() && !ledger.can_delete_archived().await? {
+        return Err(ConfigError(format!("--archive-after: {NO_GRANT}")).into());
+    }
     lock.bind(ledger.as_ref()).await?;
     let continuity = lock.take_over(ledger.as_ref()).await?;
     // Before anything that a webhook is notified of.

@@ -312,6 +312,10 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.record_data(run, seq)).await
     }
 
+    async fn can_delete_archived(&self) -> Result<bool> {
+        self.pass(self.inner.can_delete_archived()).await
+    }
+
     async fn unpurged_runs(&self) -> Result<Vec<RunId>> {
         self.pass(self.inner.unpurged_runs()).await
     }

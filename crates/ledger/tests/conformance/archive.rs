@@ -199,9 +199,11 @@ async fn the_service_role_deletes_archived_records_after_a_grant() {
     let last = close(&db, &mut size).await;
     db.append(archive_after(&last)).await;
     assert!(db.ledger.purge_content(&r1).await.is_err());
+    assert!(!db.ledger.can_delete_archived().await.unwrap());
     assert!(db.ledger.verify(&r1).await.unwrap().intact);
     let grant = "GRANT DELETE ON audit_record, record_path, call_reply, artifact, upload TO workspaced_service";
     db.execute(grant).await.unwrap();
+    assert!(db.ledger.can_delete_archived().await.unwrap());
     db.ledger.purge_content(&r1).await.unwrap();
     assert_eq!(unpurged(&db).await, 0);
     assert!(db.ledger.verify(&r1).await.unwrap().intact);
