@@ -18,9 +18,11 @@
 //! The law of this crate: it reads and writes what its caller passes. No database, no HTTP, no async. An outside
 //! verifier needs this crate and nothing of the service.
 
+mod entries;
 mod hashing;
 mod manifest;
 mod member;
+mod named;
 mod unpack;
 mod verify;
 mod write;

@@ -32,7 +32,8 @@ pub(crate) fn walk(
     let mut left = max_bytes;
     let mut manifest: Option<Manifest> = None;
     let mut next = 0;
-    for entry in tar.entries().map_err(|error| invalid(MANIFEST, &error))? {
+    // Without what extends headers, which members do not have: it would be read without a limit.
+    for entry in tar.entries().map_err(|error| invalid(MANIFEST, &error))?.raw(true) {
         let expected = manifest.as_ref().map(|manifest| manifest.members.get(next));
         let at = match &expected {
             None => MANIFEST,
