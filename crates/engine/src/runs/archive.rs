@@ -115,10 +115,11 @@ impl Engine {
     /// If the ledger or the disk fails.
     pub async fn finish_deletions(&self) -> Result<(), CallError> {
         for run in self.ledger.unpurged_runs().await? {
-            let deletion = self.node.begin_deletion(&run);
+            // One in progress completes itself.
+            let Some(deletion) = self.node.begin_deletion(&run) else { continue };
             let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
             self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
-            self.release_removed(&run, deletion).await?;
+            self.release_removed(&run, Some(deletion)).await?;
             match self.ledger.purge_content(&run).await {
                 Ok(()) => tracing::info!(run.id = %run, "completed the deletion of a run"),
                 // Concerns this run only; the next start repeats it.
