@@ -6,8 +6,7 @@ use std::io::Read;
 
 use tar::{Archive, Entry, EntryType, Header};
 
-use crate::member::invalid;
-use crate::verify::ArchiveError;
+use crate::error::{ArchiveError, invalid};
 
 /// The longest path, or target of a link, in bytes.
 const MAX_NAME_BYTES: u64 = 64 << 10;

@@ -19,6 +19,7 @@
 //! verifier needs this crate and nothing of the service.
 
 mod entries;
+mod error;
 mod hashing;
 mod manifest;
 mod member;
@@ -27,7 +28,8 @@ mod unpack;
 mod verify;
 mod write;
 
+pub use error::ArchiveError;
 pub use manifest::{ArchiveName, FORMAT, Manifest, Member};
 pub use unpack::{Unpacked, unpack};
-pub use verify::{ArchiveError, ArchiveReport, MAX_UNPACKED_BYTES, verify};
+pub use verify::{ArchiveReport, MAX_UNPACKED_BYTES, verify};
 pub use write::{ArchiveWriter, FinishedArchive, Part, RecordFile};

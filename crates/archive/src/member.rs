@@ -4,9 +4,9 @@ use std::io::{self, Read};
 
 use model::Sha256;
 
+use crate::error::{ArchiveError, invalid};
 use crate::hashing::{Bounded, Hashing};
 use crate::manifest::{FILES, FORMAT, MANIFEST, MEMBERS, Manifest, PROOF, RUN};
-use crate::verify::ArchiveError;
 
 /// The largest manifest, in bytes.
 const MAX_MANIFEST_BYTES: u64 = 64 << 10;
@@ -97,8 +97,4 @@ fn read_manifest(entry: impl Read) -> Result<Manifest, ArchiveError> {
         return Err(invalid(MANIFEST, &problem));
     }
     Ok(manifest)
-}
-
-pub(crate) fn invalid(member: &str, problem: &(impl ToString + ?Sized)) -> ArchiveError {
-    ArchiveError { member: member.to_owned(), problem: problem.to_string() }
 }

@@ -2,11 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use model::{Record, Sha256};
+use model::{Outcome, Record, Sha256};
 
+use crate::error::{ArchiveError, invalid};
 use crate::manifest::{DATA, RECORDS};
-use crate::member::invalid;
-use crate::verify::ArchiveError;
 
 /// The most contents, diffs and uploads that the records of an archive may name, which are held in memory.
 const MAX_NAMED: usize = 8_000_000;
@@ -25,14 +24,14 @@ pub(crate) struct Named {
 
 impl Named {
     /// Adds what a record names.
-    pub(crate) fn add(&mut self, record: Record) -> Result<(), ArchiveError> {
+    pub(crate) fn add(&mut self, record: &Record) -> Result<(), ArchiveError> {
         let ids = || record.artifact_uris.iter().filter_map(|uri| uri.rsplit_once('/'));
         if let Some(sha256) = record.diff_sha256 {
             self.diffs.extend(ids().map(|(_, id)| (id.to_owned(), sha256)));
         }
         let uploads = ids().filter(|(of, _)| of.ends_with("/sha256"));
         self.uploads.extend(uploads.filter_map(|(_, hash)| Sha256::parse(hash).ok()));
-        if !record.paths_written.is_empty() {
+        if record.outcome == Outcome::Ok && !record.paths_written.is_empty() {
             self.contents.extend(record.files.iter().filter_map(|file| Some((record.seq, file.new_sha256?))));
         }
         if self.diffs.len() + self.contents.len() + self.uploads.len() > MAX_NAMED {

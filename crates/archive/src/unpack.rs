@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::entries::{NestedEntry, each_entry};
+use crate::error::{ArchiveError, invalid};
 use crate::manifest::{DATA, FILES, MANIFEST, Manifest};
-use crate::member::{Visitor, invalid, walk};
-use crate::verify::{ArchiveError, MAX_UNPACKED_BYTES};
+use crate::member::{Visitor, walk};
+use crate::verify::MAX_UNPACKED_BYTES;
 
 /// The file that lists the symbolic links, which are not created.
 const LINKS: &str = "links.jsonl";
@@ -66,8 +67,8 @@ impl Visitor for Unpack<'_> {
     fn member(&mut self, name: &str, content: &mut dyn Read) -> Result<(), ArchiveError> {
         let done = match name {
             DATA | FILES => {
-                return each_entry(name, content, |entry| {
-                    self.unpack_entry(entry).map_err(|error| invalid(name, &error))
+                return each_entry(name, content, |mut entry| {
+                    self.unpack_entry(&mut entry).map_err(|error| invalid(name, &error))
                 });
             }
             // One of the names of the format.
@@ -78,7 +79,7 @@ impl Visitor for Unpack<'_> {
 }
 
 impl Unpack<'_> {
-    fn unpack_entry(&mut self, entry: NestedEntry<'_>) -> io::Result<()> {
+    fn unpack_entry(&mut self, entry: &mut NestedEntry<'_>) -> io::Result<()> {
         let path = checked(&entry.path)?;
         let entry_type = entry.header.entry_type();
         if entry_type.is_dir() {

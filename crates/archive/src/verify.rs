@@ -6,25 +6,16 @@ use model::{ChainCheck, Record, RunId, Sha256};
 use transparency::{InclusionProof, VerifierKey};
 
 use crate::entries::each_entry;
+use crate::error::{ArchiveError, invalid};
 use crate::hashing::Hashing;
 use crate::manifest::{APPROVALS, DATA, FILES, MANIFEST, Manifest, PROOF, RECORDS, RUN};
-use crate::member::{Visitor, invalid, walk};
+use crate::member::{Visitor, walk};
 use crate::named::Named;
 
 /// The most bytes that an archive may unpack to.
 pub const MAX_UNPACKED_BYTES: u64 = 256 << 30;
 /// The largest line or small member: a record, an approval, the run, the proof.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
-
-/// What is wrong with an archive.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{member}: {problem}")]
-pub struct ArchiveError {
-    /// The member that is invalid or missing.
-    pub member: String,
-    /// What is wrong with it.
-    pub problem: String,
-}
 
 /// What a verified archive contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +122,7 @@ impl<'a> Check<'a> {
         each_line(RECORDS, content, |text| {
             chain.push(text);
             // A line that is not a record breaks the chain.
-            serde_json::from_str::<Record>(text).map_or(Ok(()), |record| self.named.add(record))
+            serde_json::from_str::<Record>(text).map_or(Ok(()), |record| self.named.add(&record))
         })?;
         match chain.finish((manifest.head_seq, manifest.head_hash)).first_break {
             None => Ok(()),
