@@ -19,14 +19,18 @@
 //! The law of this crate: it reads and writes what its caller passes. No database, no HTTP, no async. An outside
 //! verifier needs this crate and nothing of the service.
 
+mod entries;
+mod error;
 mod hashing;
 mod manifest;
 mod member;
+mod named;
 mod unpack;
 mod verify;
 mod write;
 
+pub use error::ArchiveError;
 pub use manifest::{ArchiveName, FORMAT, Manifest, Member};
 pub use unpack::{Unpacked, unpack};
-pub use verify::{ArchiveError, ArchiveReport, MAX_UNPACKED_BYTES, verify};
+pub use verify::{ArchiveReport, MAX_UNPACKED_BYTES, verify};
 pub use write::{ArchiveWriter, FinishedArchive, Part, RecordFile};

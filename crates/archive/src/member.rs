@@ -4,9 +4,9 @@ use std::io::{self, Read};
 
 use model::Sha256;
 
+use crate::error::{ArchiveError, invalid};
 use crate::hashing::{Bounded, Hashing};
 use crate::manifest::{FORMAT, KEY_CHANGES, MANIFEST, MEMBERS, Manifest, OPTIONAL, PROOF, RUN};
-use crate::verify::ArchiveError;
 
 /// The largest manifest, in bytes.
 const MAX_MANIFEST_BYTES: u64 = 64 << 10;
@@ -32,7 +32,8 @@ pub(crate) fn walk(
     let mut left = max_bytes;
     let mut manifest: Option<Manifest> = None;
     let mut next = 0;
-    for entry in tar.entries().map_err(|error| invalid(MANIFEST, &error))? {
+    // Without what extends headers, which members do not have: it would be read without a limit.
+    for entry in tar.entries().map_err(|error| invalid(MANIFEST, &error))?.raw(true) {
         let expected = manifest.as_ref().map(|manifest| manifest.members.get(next));
         let at = match &expected {
             None => MANIFEST,
@@ -97,8 +98,4 @@ fn read_manifest(entry: impl Read) -> Result<Manifest, ArchiveError> {
         return Err(invalid(MANIFEST, &problem));
     }
     Ok(manifest)
-}
-
-pub(crate) fn invalid(member: &str, problem: &(impl ToString + ?Sized)) -> ArchiveError {
-    ArchiveError { member: member.to_owned(), problem: problem.to_string() }
 }

@@ -15,9 +15,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use crate::entries::{NestedEntry, each_entry};
+use crate::error::{ArchiveError, invalid};
 use crate::manifest::{DATA, FILES, MANIFEST, Manifest};
-use crate::member::{Visitor, invalid, walk};
-use crate::verify::{ArchiveError, MAX_UNPACKED_BYTES};
+use crate::member::{Visitor, walk};
+use crate::verify::MAX_UNPACKED_BYTES;
 
 /// The file that lists the symbolic links, which are not created.
 const LINKS: &str = "links.jsonl";
@@ -64,7 +66,11 @@ impl Visitor for Unpack<'_> {
 
     fn member(&mut self, name: &str, content: &mut dyn Read) -> Result<(), ArchiveError> {
         let done = match name {
-            DATA | FILES => self.unpack_tar(content),
+            DATA | FILES => {
+                return each_entry(name, content, |mut entry| {
+                    self.unpack_entry(&mut entry).map_err(|error| invalid(name, &error))
+                });
+            }
             // One of the names of the format.
             name => self.write(Path::new(name.trim_end_matches(".zst")), content, false),
         };
@@ -73,25 +79,19 @@ impl Visitor for Unpack<'_> {
 }
 
 impl Unpack<'_> {
-    fn unpack_tar(&mut self, content: &mut dyn Read) -> io::Result<()> {
-        let mut tar = tar::Archive::new(content);
-        for entry in tar.entries()? {
-            let mut entry = entry?;
-            let path = checked(&entry.path_bytes())?;
-            let entry_type = entry.header().entry_type();
-            if entry_type.is_dir() {
-                std::fs::create_dir_all(self.to.join(&path))?;
-            } else if entry_type.is_file() {
-                let is_executable = entry.header().mode()? & 0o111 != 0;
-                self.write(&path, &mut entry, is_executable)?;
-            } else if entry_type.is_symlink() {
-                let target = entry.link_name_bytes().unwrap_or_default().into_owned();
-                self.list_link(&path, &target)?;
-            } else {
-                return Err(io::Error::other("an entry is neither a file, a folder nor a symbolic link"));
-            }
+    fn unpack_entry(&mut self, entry: &mut NestedEntry<'_>) -> io::Result<()> {
+        let path = checked(&entry.path)?;
+        let entry_type = entry.header.entry_type();
+        if entry_type.is_dir() {
+            std::fs::create_dir_all(self.to.join(&path))
+        } else if entry_type.is_file() {
+            let is_executable = entry.header.mode()? & 0o111 != 0;
+            self.write(&path, entry.content, is_executable)
+        } else if entry_type.is_symlink() {
+            self.list_link(&path, &entry.link)
+        } else {
+            Err(io::Error::other("an entry is neither a file, a folder nor a symbolic link"))
         }
-        Ok(())
     }
 
     fn write(&mut self, path: &Path, content: &mut dyn Read, is_executable: bool) -> io::Result<()> {

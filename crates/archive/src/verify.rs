@@ -1,29 +1,21 @@
 //! Verification of an archive: every byte, the chain of its records, and the proof that a checkpoint covers it.
 
-use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read};
 
 use model::{ChainCheck, Record, RunId, Sha256};
 use transparency::{CheckpointReader, InclusionProof, KeyChangeError, KeyHistory, LogEntry, VerifierKey};
 
+use crate::entries::each_entry;
+use crate::error::{ArchiveError, invalid};
 use crate::hashing::Hashing;
 use crate::manifest::{APPROVALS, DATA, FILES, KEY_CHANGES, MANIFEST, Manifest, PROOF, RECORDS, RUN};
-use crate::member::{Visitor, invalid, walk};
+use crate::member::{Visitor, walk};
+use crate::named::Named;
 
 /// The most bytes that an archive may unpack to.
 pub const MAX_UNPACKED_BYTES: u64 = 256 << 30;
 /// The largest line or small member: a record, an approval, the run, the proof.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
-
-/// What is wrong with an archive.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{member}: {problem}")]
-pub struct ArchiveError {
-    /// The member that is invalid or missing.
-    pub member: String,
-    /// What is wrong with it.
-    pub problem: String,
-}
 
 /// What a verified archive contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +28,9 @@ pub struct ArchiveReport {
     pub head_hash: Sha256,
     /// Contents, diffs, uploads and replies.
     pub data_files: u64,
+    /// Contents and uploads that records name and that are not in the archive. The ledger has no copy of a large content that
+    /// went from a file into the tree.
+    pub absent_contents: u64,
     /// Files of the tree and of the base.
     pub files: u64,
     /// The number of leaves of the signed checkpoint that covers the last record; `None` without a key to verify it.
@@ -47,9 +42,10 @@ pub struct ArchiveReport {
 }
 
 /// Verifies the archive in `reader`: each member has the hash in the manifest, the records are a chain that ends at the head
-/// in the manifest, diffs and contents have the hashes in the records, and with `key` that a checkpoint covers the head.
-/// The checkpoint has to be signed by `key`, or by a later key to which the archive's statements about changes of the key lead
-/// from it. `expected` is the hash in the archive's name, which also covers the bytes between the members.
+/// in the manifest, no diff is missing, diffs, contents and uploads are those that the records name, and with `key` that a
+/// checkpoint covers the head. The checkpoint has to be signed by `key`, or by a later key to which the archive's statements
+/// about changes of the key lead from it. `expected` is the hash of the whole file. Only that hash, if it is taken from the
+/// record of the archive, proves the rest: the run, the approvals, the replies, the tree, and which contents are in the archive.
 ///
 /// # Errors
 ///
@@ -64,10 +60,12 @@ pub fn verify(
     if expected.is_some_and(|expected| expected != sha256) {
         return Err(invalid("the file", "it does not have the hash in its name"));
     }
-    let Check { manifest, data_files, files, tree_size, .. } = check;
+    let Check { manifest, named, data_files, files, tree_size, .. } = check;
+    let absent_contents = named.finish()?;
     let manifest = manifest.ok_or_else(|| invalid(MANIFEST, "it is missing"))?;
     let Manifest { run_id, head_seq, head_hash, .. } = manifest;
-    Ok(ArchiveReport { run_id, records: head_seq, head_hash, data_files, files, tree_size, bytes, sha256 })
+    let records = head_seq;
+    Ok(ArchiveReport { run_id, records, head_hash, data_files, absent_contents, files, tree_size, bytes, sha256 })
 }
 
 struct Check<'a> {
@@ -75,8 +73,7 @@ struct Check<'a> {
     /// The statements about changes of the key.
     key_changes: Vec<String>,
     manifest: Option<Manifest>,
-    /// The hash of each diff, by the ID of its artifact.
-    diffs: HashMap<String, Sha256>,
+    named: Named,
     data_files: u64,
     files: u64,
     tree_size: Option<u64>,
@@ -98,7 +95,7 @@ impl Visitor for Check<'_> {
             APPROVALS => each_line(APPROVALS, content, |text| {
                 serde_json::from_str::<serde_json::Value>(text).map(drop).map_err(|error| invalid(APPROVALS, &error))
             }),
-            DATA => self.check_data(content),
+            DATA => self.check_data(&manifest, content),
             _ => self.count_files(content),
         }
     }
@@ -110,7 +107,7 @@ impl<'a> Check<'a> {
             key,
             key_changes: Vec::new(),
             manifest: None,
-            diffs: HashMap::new(),
+            named: Named::default(),
             data_files: 0,
             files: 0,
             tree_size: None,
@@ -150,13 +147,8 @@ impl<'a> Check<'a> {
         let mut chain = ChainCheck::new(&manifest.run_id);
         each_line(RECORDS, content, |text| {
             chain.push(text);
-            let record: Result<Record, _> = serde_json::from_str(text);
-            if let Some((record, sha256)) = record.ok().and_then(|record| record.diff_sha256.map(|hash| (record, hash)))
-            {
-                let ids = record.artifact_uris.iter().filter_map(|uri| uri.rsplit_once('/'));
-                self.diffs.extend(ids.map(|(_, id)| (id.to_owned(), sha256)));
-            }
-            Ok(())
+            // A line that is not a record breaks the chain.
+            serde_json::from_str::<Record>(text).map_or(Ok(()), |record| self.named.add(&record))
         })?;
         match chain.finish((manifest.head_seq, manifest.head_hash)).first_break {
             None => Ok(()),
@@ -164,38 +156,29 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Checks that each content and upload has the hash in its name, and each diff that in its record.
-    fn check_data(&mut self, content: &mut dyn Read) -> Result<(), ArchiveError> {
-        let mut tar = tar::Archive::new(content);
-        for entry in tar.entries().map_err(|error| invalid(DATA, &error))? {
-            let mut entry = entry.map_err(|error| invalid(DATA, &error))?;
-            let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-            let expected = match path.split_once('/') {
-                Some(("diffs", id)) => self.diffs.get(id).copied(),
-                Some(("contents" | "uploads", rest)) => {
-                    rest.rsplit('/').next().and_then(|hash| Sha256::parse(hash).ok())
-                }
-                Some(("replies", _)) => None,
-                _ => return Err(invalid(DATA, &format!("unknown file `{}`", path.escape_debug()))),
-            };
-            let mut hashing = Hashing::new(&mut entry);
+    /// Checks that records name each content, diff and upload, with its hash.
+    fn check_data(&mut self, manifest: &Manifest, content: &mut dyn Read) -> Result<(), ArchiveError> {
+        each_entry(DATA, content, |entry| {
+            let path = String::from_utf8_lossy(&entry.path);
+            if !entry.header.entry_type().is_file() {
+                return Err(invalid(DATA, &format!("`{}` is not a file", path.escape_debug())));
+            }
+            let expected = self.named.take(&path, manifest.head_seq)?;
+            let mut hashing = Hashing::new(entry.content);
             std::io::copy(&mut hashing, &mut std::io::sink()).map_err(|error| invalid(DATA, &error))?;
-            let is_hashed = !path.starts_with("replies/");
-            if is_hashed && expected != Some(hashing.sha256()) {
+            if expected.is_some_and(|expected| expected != hashing.sha256()) {
                 return Err(invalid(DATA, &format!("`{}` does not have its hash", path.escape_debug())));
             }
             self.data_files += 1;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn count_files(&mut self, content: &mut dyn Read) -> Result<(), ArchiveError> {
-        let mut tar = tar::Archive::new(content);
-        for entry in tar.entries().map_err(|error| invalid(FILES, &error))? {
-            let entry = entry.map_err(|error| invalid(FILES, &error))?;
-            self.files += u64::from(entry.header().entry_type().is_file());
-        }
-        Ok(())
+        each_entry(FILES, content, |entry| {
+            self.files += u64::from(entry.header.entry_type().is_file());
+            Ok(())
+        })
     }
 }
 

@@ -12,7 +12,7 @@
 use std::io::{Read as _, Write as _};
 
 use archive::{ArchiveError, ArchiveName, ArchiveReport, ArchiveWriter, RecordFile, unpack, verify};
-use model::{CheckpointLeaf, Draft, RunId, Sha256, ToolCallId};
+use model::{CheckpointLeaf, Draft, FileKind, LogicalPath, RunId, Sha256, ToolCallId};
 use serde_json::json;
 use transparency::{Frontier, InclusionProof, SignerKey, VerifierKey, hash_checkpoint_leaf};
 
@@ -39,6 +39,10 @@ fn records(count: u64) -> (Vec<String>, Sha256) {
         if seq == 0 {
             draft.diff_sha256 = Some(Sha256::of(DIFF));
             draft.artifact_uris = vec![format!("artifact://{}/art_1", run_id())];
+            let path = LogicalPath::parse("src/a.txt").unwrap();
+            draft.paths_written = vec![path.clone()];
+            let new_sha256 = Some(Sha256::of(CONTENT));
+            draft.files = vec![model::RecordFile { kind: FileKind::TextDoc, new_sha256, old_sha256: None, path }];
         }
         let (record, text) = draft.link(seq, head);
         head = record.hash.unwrap();
@@ -68,7 +72,16 @@ fn files(entries: &[(&str, tar::EntryType, &[u8])]) -> Vec<u8> {
     tar.into_inner().unwrap()
 }
 
-fn build_with(tree: &[u8], diff: &[u8]) -> Built {
+/// The data of the records.
+fn data(diff: &[u8]) -> Vec<(RecordFile<'_>, &[u8])> {
+    vec![
+        (RecordFile::Diff("art_1"), diff),
+        (RecordFile::Content(1, Sha256::of(CONTENT)), CONTENT),
+        (RecordFile::Reply(1), b"{\"status\":200}"),
+    ]
+}
+
+fn build_with(tree: &[u8], data: &[(RecordFile<'_>, &[u8])]) -> Built {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = ArchiveWriter::new(folder.path());
     let (texts, head) = records(3);
@@ -102,9 +115,9 @@ fn build_with(tree: &[u8], diff: &[u8]) -> Built {
     writeln!(part, "{}", json!({ "approval": {}, "input": null })).unwrap();
     writer.add(part).unwrap();
     let mut part = writer.data().unwrap();
-    part.add_file(RecordFile::Diff("art_1"), diff).unwrap();
-    part.add_file(RecordFile::Content(1, Sha256::of(CONTENT)), CONTENT).unwrap();
-    part.add_file(RecordFile::Reply(1), b"{\"status\":200}").unwrap();
+    for (name, bytes) in data {
+        part.add_file(*name, bytes).unwrap();
+    }
     part.end_files().unwrap();
     writer.add(part).unwrap();
     let mut part = writer.files().unwrap();
@@ -125,7 +138,7 @@ fn build() -> Built {
         ("repo/src/main.rs", Regular, b"fn main() {}\n"),
         ("repo/link", Symlink, b"../../outside"),
     ]);
-    build_with(&tree, DIFF)
+    build_with(&tree, &data(DIFF))
 }
 
 fn check(built: &Built, bytes: &[u8]) -> Result<ArchiveReport, ArchiveError> {
@@ -182,12 +195,58 @@ fn the_error_names_the_member_that_has_changed() {
 
 #[test]
 fn a_diff_that_is_not_that_of_its_record_is_found_even_in_a_consistent_archive() {
-    let built = build_with(&files(&[]), b"another diff");
+    let built = build_with(&files(&[]), &data(b"another diff"));
     let error = check(&built, &built.bytes).unwrap_err();
     assert_eq!(
         (error.member.as_str(), error.problem.as_str()),
         ("data.tar.zst", "`diffs/art_1` does not have its hash")
     );
+}
+
+#[test]
+fn data_that_no_record_names_and_missing_diffs_are_found_even_in_a_consistent_archive() {
+    let other = (RecordFile::Content(1, Sha256::of(b"other")), &b"other"[..]);
+    let of_another_record = (RecordFile::Content(2, Sha256::of(CONTENT)), CONTENT);
+    let upload = (RecordFile::Upload(Sha256::of(CONTENT)), CONTENT);
+    let second_reply = (RecordFile::Reply(1), &b"{}"[..]);
+    let late_reply = (RecordFile::Reply(4), &b"{}"[..]);
+    for more in [other, of_another_record, upload, second_reply, late_reply, data(DIFF)[0], data(DIFF)[1]] {
+        let built = build_with(&files(&[]), &[data(DIFF), vec![more]].concat());
+        let error = check(&built, &built.bytes).unwrap_err();
+        assert_eq!(error.member, "data.tar.zst", "{more:?}");
+        assert!(error.problem.starts_with("no record names `"), "{more:?}: {error}");
+    }
+    let built = build_with(&files(&[]), &data(DIFF)[1..]);
+    assert_eq!(check(&built, &built.bytes).unwrap_err().to_string(), "data.tar.zst: `diffs/art_1` is missing");
+    let built = build_with(&files(&[]), &data(DIFF)[..1]);
+    assert_eq!(check(&built, &built.bytes).unwrap().absent_contents, 1);
+    assert_eq!(check(&build(), &build().bytes).unwrap().absent_contents, 0);
+}
+
+#[test]
+fn long_names_are_read_and_bounded() {
+    use tar::EntryType::{GNULongName, Regular, XHeader};
+    let path = format!("repo/{}", ["a"; 100].join("/"));
+    let tree = files(&[("././@LongLink", GNULongName, path.as_bytes()), ("short", Regular, b"long")]);
+    let (built, to) = (build_with(&tree, &data(DIFF)), tempfile::tempdir().unwrap());
+    assert_eq!(check(&built, &built.bytes).unwrap().files, 1);
+    unpack(&*built.bytes, to.path()).unwrap();
+    assert_eq!(std::fs::read_to_string(to.path().join(path)).unwrap(), "long");
+
+    let long = vec![b'a'; 100 << 10];
+    let large = files(&[("././@LongLink", GNULongName, &long), ("short", Regular, b"")]);
+    let extended = files(&[("pax", XHeader, b"13 path=a/b\n"), ("short", Regular, b"")]);
+    let unfinished = files(&[("././@LongLink", GNULongName, b"repo/a")]);
+    for (tree, problem) in [(large, "more than 65536 bytes"), (extended, "a header"), (unfinished, "is missing")] {
+        let (built, to) = (build_with(&tree, &data(DIFF)), tempfile::tempdir().unwrap());
+        for error in [check(&built, &built.bytes).unwrap_err(), unpack(&*built.bytes, to.path()).unwrap_err()] {
+            assert_eq!(error.member, "files.tar.zst");
+            assert!(error.problem.contains(problem), "{error}");
+        }
+    }
+    // Before the manifest.
+    let outer = files(&[("././@LongLink", GNULongName, &long)]);
+    assert_eq!(verify(&*outer, None, None).unwrap_err().member, "manifest.json");
 }
 
 #[test]
@@ -216,7 +275,8 @@ fn nothing_is_written_outside_of_the_folder() {
         ("repo/hard", Link),
         ("manifest.json", Regular),
     ] {
-        let (parent, built) = (tempfile::tempdir().unwrap(), build_with(&files(&[(path, entry_type, b"x")]), DIFF));
+        let (parent, built) =
+            (tempfile::tempdir().unwrap(), build_with(&files(&[(path, entry_type, b"x")]), &data(DIFF)));
         let to = parent.path().join("to");
         std::fs::create_dir(&to).unwrap();
         let error = unpack(&*built.bytes, &to).unwrap_err();

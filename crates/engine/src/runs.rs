@@ -37,8 +37,8 @@ use crate::clock::now;
 use crate::engine::{Caller, Engine};
 use crate::runs::import_registry::{CancelOnDrop, ImportGuard};
 use crate::runs::open::unreadable;
-use crate::runs::open_run::has_expired;
-use crate::runs::quota::RunDisk;
+use crate::runs::open_run::{OpenRun, has_expired};
+use crate::runs::quota::{RunDeletion, RunDisk};
 use crate::{CallError, reconcile};
 
 pub use create::{Answer, CreateRunRequest, CreatedRun};
@@ -106,17 +106,36 @@ impl Engine {
     }
 
     async fn set_closed(&self, run: &RunId, entry: Entry) -> Result<(), CallError> {
-        // Set before and after the ledger's state, so that a call that starts meanwhile is refused, not recorded after the close.
-        if let Some(open_run) = self.runs.get(run) {
-            open_run.set_state(RunState::Closed);
-        }
         // If the run is closed or deleted meanwhile, nothing is appended.
-        self.append_change(entry).await?;
+        self.append_in_state(self.runs.get(run).as_deref(), RunState::Closed, entry).await?;
+        // It may have been opened meanwhile.
         if let Some(open_run) = self.runs.get(run) {
             open_run.set_state(RunState::Closed);
         }
         tracing::info!(run.id = %run, "run closed");
         self.end_approvals(run).await
+    }
+
+    /// Appends a record that ends a run. The open run has `state` meanwhile, so that a call that starts is refused, not recorded
+    /// after it. If nothing is recorded, or that is not known, the open run gets the ledger's state again.
+    async fn append_in_state(
+        &self,
+        open_run: Option<&OpenRun>,
+        state: RunState,
+        entry: Entry,
+    ) -> Result<Appended, CallError> {
+        let Some(open_run) = open_run else { return self.append_change(entry).await };
+        let before = open_run.state();
+        open_run.set_state(state);
+        let appended = self.append_change(entry).await;
+        if !matches!(appended, Ok(Appended::Recorded(_)))
+            && let Err(error) = self.refresh_state(open_run).await
+        {
+            // Whatever the ledger has, it records no change of a run that has ended.
+            open_run.set_state(before);
+            tracing::warn!(run.id = %open_run.run_id, error = &error as &dyn std::error::Error, "the state of a run is uncertain");
+        }
+        appended
     }
 
     /// Appends the record of an operation on a run. If a precondition does not hold, the open run gets the ledger's state again.
@@ -159,14 +178,15 @@ impl Engine {
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run's source is being imported.
     pub async fn delete_run(&self, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
-        Box::pin(self.remove_run(run, lifecycle::deleted(run, caller, &now()))).await?;
+        Box::pin(self.remove_run(run, RunState::Deleted, lifecycle::deleted(run, caller, &now()))).await?;
         tracing::info!(run.id = %run, "run deleted");
         self.run(run).await
     }
 
-    /// Records by `entry` that a run is deleted or archived, then deletes its files and what the ledger need not keep of it.
-    /// Returns false, and deletes nothing, if the run is not in the state for the entry and not deleted either.
-    async fn remove_run(&self, run: &RunId, entry: Entry) -> Result<bool, CallError> {
+    /// Records by `entry` that a run is deleted or archived, then deletes its files and what the ledger need not keep of it. The
+    /// run has `state` while it is recorded. Returns false, and deletes nothing, if the run is not in the state for the entry and
+    /// not deleted either.
+    async fn remove_run(&self, run: &RunId, state: RunState, entry: Entry) -> Result<bool, CallError> {
         let deletion = self.node.begin_deletion(run);
         let (known, stored) = self.stored_run(run).await?;
         if !stored || self.imports.get(run).is_some() {
@@ -174,38 +194,37 @@ impl Engine {
         }
         // Held until the files are removed, so that no other call opens the run meanwhile.
         let open_run = self.open(run).await.ok();
-        if let Some(open_run) = &open_run {
-            open_run.set_state(RunState::Deleted);
+        if let Some(deletion) = deletion.as_ref().filter(|_| known.state != RunState::Deleted) {
+            deletion.begin_release();
         }
         failpoint::hit("removal.recording");
-        let appended = self.append_change(entry).await;
+        let appended = self.append_in_state(open_run.as_deref(), state, entry).await?;
         failpoint::hit("removal.recorded");
-        let is_deleted = match &appended {
-            Ok(Appended::Recorded(_)) => true,
-            Ok(_) => self.ledger.run(run).await?.is_some_and(|stored| stored.run.state == RunState::Deleted),
-            Err(_) => false,
-        };
+        let is_deleted = matches!(appended, Appended::Recorded(_))
+            || self.ledger.run(run).await?.is_some_and(|stored| stored.run.state == RunState::Deleted);
         if !is_deleted {
-            if let Some(open_run) = &open_run {
-                self.refresh_state(open_run).await?;
-            }
-            return appended.map(|_| false);
+            return Ok(false);
         }
         if let Some(open_run) = open_run {
             self.retire(open_run, DELETE_TIMEOUT).await;
         }
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
         self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
-        // Released once, by the first deletion.
-        if let Some(deletion) = deletion.filter(|_| known.state != RunState::Deleted)
-            && let Some(stored) = self.ledger.run(run).await?
-        {
-            deletion.release(stored.run.disk);
-        }
+        self.release_removed(run, deletion).await?;
         self.end_approvals(run).await?;
         // The state is durable: if this is interrupted, the next start continues it.
         self.ledger.purge_content(run).await?;
         Ok(true)
+    }
+
+    /// Releases what the quota of the node counts of a run, whose files are removed.
+    pub(crate) async fn release_removed(&self, run: &RunId, deletion: Option<RunDeletion>) -> Result<(), CallError> {
+        if let Some(deletion) = deletion
+            && let Some(stored) = self.ledger.run(run).await?
+        {
+            deletion.release(stored.run.disk);
+        }
+        Ok(())
     }
 
     /// Imports the archive that a run with the source `archive` waits for.

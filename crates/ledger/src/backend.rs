@@ -145,6 +145,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Checks that the database responds and, as far as that is known, accepts writes.
     fn ping(&self) -> impl Future<Output = Result<()>> + Send;
 
+    /// See [`Ledger::can_delete_archived`](crate::Ledger::can_delete_archived).
+    fn can_delete_archived(&self) -> impl Future<Output = Result<bool>> + Send;
+
     /// Commits everything that was submitted, then closes the database.
     fn close(&self) -> impl Future<Output = ()> + Send;
 }

@@ -45,8 +45,8 @@ pub use store::copy::{
 };
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
-    ApprovalFilter, ConnectionCounts, JournalEntry, RecordData, RecordFilter, RunFilter, SettledRun, StorageTotals,
-    StoredCall, StoredRecord, StoredRun, Summary,
+    ApprovalFilter, ClosedRun, ConnectionCounts, JournalEntry, RecordData, RecordFilter, RunFilter, SettledRun,
+    StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
 };
 
 /// The setting that names the service instance that may write to the database: see [`Ledger::take_over`].
@@ -190,9 +190,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     /// Returns the content with this hash that record `seq` of a run wrote. `None` if the record did not write it, if it was
     /// staged in a file, or if the record was written by a version that did not store contents.
     async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>>;
-    /// Lists the closed runs that were closed after `after` and at or before `until` (RFC 3339, UTC), each with that time, in
-    /// its order.
-    async fn closed_runs(&self, until: &str, after: &str, limit: u32) -> Result<Vec<(String, RunId)>>;
+    /// Lists the closed runs after `after` that were closed at or before `until` (RFC 3339, UTC), in the order of that time.
+    async fn closed_runs(&self, until: &str, after: Option<&ClosedRun>, limit: u32) -> Result<Vec<ClosedRun>>;
     /// Returns what record `seq` of a run wrote besides itself: contents, its diff, an upload and its reply.
     async fn record_data(&self, run: &RunId, seq: u64) -> Result<Vec<RecordData>>;
     /// Removes the journal and the stored contents of a deleted run, and of an archived run the archived records with everything
@@ -202,6 +201,9 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     ///
     /// `Internal` if the run is not deleted.
     async fn purge_content(&self, run: &RunId) -> Result<()>;
+    /// Returns whether the database permits [`purge_content`](Self::purge_content) to delete the records of archived runs: an
+    /// append-only role does not.
+    async fn can_delete_archived(&self) -> Result<bool>;
     /// Returns the deleted runs that still have contents or steps, and the archived runs that still have archived records.
     async fn unpurged_runs(&self) -> Result<Vec<RunId>>;
 

@@ -31,6 +31,10 @@ use crate::entry::prepared::PreparedEntry;
 use crate::table::Rows;
 use crate::{AddressReader, Appended, ConnectionCounts, LedgerError, Page, PageSize, Result, SettledRun};
 
+/// Whether the role may delete from the append-only tables.
+const CAN_DELETE_ARCHIVED: &str = "SELECT bool_and(has_table_privilege(name, 'DELETE')) \
+    FROM unnest(ARRAY['audit_record', 'record_path', 'call_reply', 'artifact', 'upload']) AS name";
+
 /// A ledger in a database that other programs may use too.
 pub(crate) struct Postgres {
     queue: CommitQueue<Job>,
@@ -210,6 +214,10 @@ impl Backend for Postgres {
 
     async fn ping(&self) -> Result<()> {
         with_timeout(async { self.fence.check_owner(&mut *self.address.acquire(&self.pool).await?).await }).await?
+    }
+
+    async fn can_delete_archived(&self) -> Result<bool> {
+        Ok(self.fetch(CAN_DELETE_ARCHIVED, Vec::new(), |row| row.bool(0)).await? == [true])
     }
 
     async fn close(&self) {

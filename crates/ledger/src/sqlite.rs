@@ -154,6 +154,11 @@ impl Backend for Sqlite {
         Ok(())
     }
 
+    async fn can_delete_archived(&self) -> Result<bool> {
+        // SQLite has no roles.
+        Ok(true)
+    }
+
     async fn close(&self) {
         self.readers.close();
         self.queue.close();

@@ -20,9 +20,9 @@ use crate::entry_rows::messages::fan_out_if_unmarked;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
-    Appended, ApprovalFilter, ConnectionCounts, EachRecord, Entry, INSTANCE, JournalEntry, KeyedAnswer, Ledger,
-    LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall,
-    StoredRecord, StoredRun, Summary, verify,
+    Appended, ApprovalFilter, ClosedRun, ConnectionCounts, EachRecord, Entry, INSTANCE, JournalEntry, KeyedAnswer,
+    Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun, StorageTotals,
+    StoredCall, StoredRecord, StoredRun, Summary, verify,
 };
 
 /// A ledger on the database `B`.
@@ -331,13 +331,21 @@ impl<B: Backend> Ledger for Store<B> {
         }
     }
 
-    async fn closed_runs(&self, until: &str, after: &str, limit: u32) -> Result<Vec<(String, RunId)>> {
-        let params = vec![until.into(), after.into(), Param::Int(limit.into())];
-        self.0.fetch(sql::CLOSED_BEFORE, params, |row| Ok((row.text(0)?, rows::run_id(row, 1)?))).await
+    async fn closed_runs(&self, until: &str, after: Option<&ClosedRun>, limit: u32) -> Result<Vec<ClosedRun>> {
+        let (closed_at, run_no) = after.map_or(("", 0), |after| (&after.closed_at, after.run_no));
+        let params = vec![until.into(), closed_at.into(), run_no.into(), Param::Int(limit.into())];
+        let read = |row: &dyn RowReader| {
+            Ok(ClosedRun { closed_at: row.text(0)?, run_no: row.int(1)?, run_id: rows::run_id(row, 2)? })
+        };
+        self.0.fetch(sql::CLOSED_BEFORE, params, read).await
     }
 
     async fn record_data(&self, run: &RunId, seq: u64) -> Result<Vec<RecordData>> {
         self.0.fetch(sql::RECORD_DATA, vec![run.as_str().into(), seq.into()], rows::record_data).await
+    }
+
+    async fn can_delete_archived(&self) -> Result<bool> {
+        self.0.can_delete_archived().await
     }
 
     async fn unpurged_runs(&self) -> Result<Vec<RunId>> {

@@ -231,6 +231,17 @@ pub struct ConnectionCounts {
     pub idle: usize,
 }
 
+/// A closed run, and its place in the list of closed runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClosedRun {
+    /// When it was closed, RFC 3339 UTC.
+    pub closed_at: String,
+    /// Its number in the database, which orders runs that were closed at one time.
+    pub run_no: i64,
+    /// The run.
+    pub run_id: RunId,
+}
+
 /// A run, read when none of its commits was in flight.
 #[derive(Clone, Debug)]
 pub struct SettledRun {

@@ -7,6 +7,7 @@ mod store;
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,10 @@ const PASS_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::f
 /// The shortest and the longest time until a failed attempt is repeated.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_hours(1));
 
+/// Why nothing can be archived in a database whose role cannot delete.
+pub(crate) const NO_GRANT: &str = "the database does not permit to delete archived records: as the owner of the tables, execute \
+    GRANT DELETE ON audit_record, record_path, call_reply, artifact, upload TO the role of the service";
+
 /// Why a run was not archived. It stays whole.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArchiveFailure {
@@ -35,15 +40,39 @@ pub(crate) enum ArchiveFailure {
     /// The run's chain is broken. Nobody deletes the evidence.
     #[error("the run's audit is not intact: {0}")]
     Broken(String),
+    /// The archived records could not be deleted.
+    #[error("{NO_GRANT}")]
+    NotPermitted,
     /// The temporary file cannot be written.
     #[error("the temporary file of the archive cannot be written")]
-    Disk(#[from] std::io::Error),
+    Disk(#[source] io::Error),
     /// The written archive is not valid.
     #[error("the written archive is not valid")]
     Invalid(#[from] archive::ArchiveError),
     /// The store failed.
     #[error("the store of the archives failed")]
     Store(#[from] StoreError),
+}
+
+impl From<io::Error> for ArchiveFailure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            // Of the parser: the disk cannot fail in this manner.
+            ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
+                Self::Broken(format!("a stored reply or approval cannot be read: {error}"))
+            }
+            _ => Self::Disk(error),
+        }
+    }
+}
+
+/// How an attempt to archive a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// It is archived, is not closed any more, or no checkpoint covers its last record yet.
+    Done,
+    /// It got another record meanwhile: it is still being read.
+    Interrupted,
 }
 
 /// A repetition after failures.
@@ -115,27 +144,33 @@ impl Archiver {
     /// Archives every run that is due. Returns the first failure that concerns other runs too.
     async fn pass(&mut self) -> Result<(), ArchiveFailure> {
         if self.has_unfinished {
-            self.service.finish_archives().await?;
+            self.service.finish_deletions().await?;
             self.has_unfinished = false;
         }
         let seconds = i64::try_from(self.after.as_secs()).unwrap_or(i64::MAX);
-        let (until, mut after) = (clock::now_plus(seconds.saturating_neg()), String::new());
+        let (until, mut after) = (clock::now_plus(seconds.saturating_neg()), None);
         loop {
-            let page = self.service.ledger.closed_runs(&until, &after, PAGE).await.map_err(CallError::from)?;
-            let Some((last, _)) = page.last() else { break };
-            after.clone_from(last);
-            for (_, run) in page {
-                if self.failed.get(&run).is_some_and(|failed| !failed.is_over()) {
+            let page = self.service.ledger.closed_runs(&until, after.as_ref(), PAGE).await.map_err(CallError::from)?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.clone());
+            for ledger::ClosedRun { run_id, .. } in page {
+                if self.failed.get(&run_id).is_some_and(|failed| !failed.is_over()) {
                     continue;
                 }
-                match self.archive(&run).await {
-                    Ok(()) => drop(self.failed.remove(&run)),
-                    Err(error @ (ArchiveFailure::Store(_) | ArchiveFailure::Disk(_))) => return Err(error),
-                    Err(error) => {
-                        let backoff = Backoff::after(self.failed.get(&run).copied());
-                        count_failure(Some(&run), &error);
-                        self.failed.insert(run, backoff);
-                    }
+                let attempt = self.archive(&run_id).await;
+                if let Ok(Attempt::Done) = attempt {
+                    self.failed.remove(&run_id);
+                    continue;
+                }
+                // Also if the store fails, so that the next pass does not begin with a run that the store does not take.
+                let backoff = Backoff::after(self.failed.get(&run_id).copied());
+                self.failed.insert(run_id.clone(), backoff);
+                match attempt {
+                    Err(
+                        error @ (ArchiveFailure::Store(_) | ArchiveFailure::Disk(_) | ArchiveFailure::NotPermitted),
+                    ) => return Err(error),
+                    Err(error) => count_failure(Some(&run_id), &error),
+                    Ok(_) => {}
                 }
             }
         }
@@ -145,10 +180,18 @@ impl Archiver {
     }
 
     /// Archives a run, unless it is not closed any more or no checkpoint covers its last record yet.
-    async fn archive(&mut self, run: &RunId) -> Result<(), ArchiveFailure> {
-        let Some(closed) = self.service.closed_run(run).await? else { return Ok(()) };
+    async fn archive(&mut self, run: &RunId) -> Result<Attempt, ArchiveFailure> {
+        let Some(closed) = self.service.closed_run(run).await? else { return Ok(Attempt::Done) };
+        // `deploy/roles.sql`, which may be executed at any time, revokes it.
+        if !self.service.ledger.can_delete_archived().await.map_err(CallError::from)? {
+            return Err(ArchiveFailure::NotPermitted);
+        }
         let (head_seq, head_hash) = (closed.run.head_seq, closed.run.head_hash);
-        let Some(built) = build::build(&self.service, &closed, &self.temp_dir).await? else { return Ok(()) };
+        let built = build::build(&self.service, &closed, &self.temp_dir).await?;
+        let Some(built) = built else { return Ok(Attempt::Done) };
+        if self.service.run(run).await?.head_seq != head_seq {
+            return Ok(Attempt::Interrupted);
+        }
         let name = ArchiveName { run_id: run.clone(), sha256: built.sha256 };
         let bytes = built.bytes;
         failpoint::hit("archive.built");
@@ -165,11 +208,15 @@ impl Archiver {
         self.has_unfinished = false;
         if !is_archived {
             // The run has other records by now, or was deleted: this is not its archive.
-            return Ok(self.store.delete(&name).await?);
+            if let Err(error) = self.store.delete(&name).await {
+                let (archive, error) = (archive.uri, &error as &dyn Error);
+                tracing::warn!(run.id = %run, archive, error, "an archive that is not needed could not be deleted");
+            }
+            return Ok(Attempt::Interrupted);
         }
         metrics::counter!("workspaced_archived_runs_total").increment(1);
         tracing::info!(run.id = %run, archive = archive.uri, bytes, "run archived");
-        Ok(())
+        Ok(Attempt::Done)
     }
 }
 

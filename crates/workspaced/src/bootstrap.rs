@@ -2,7 +2,6 @@
 
 pub(crate) mod error;
 
-use std::error::Error;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -10,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use engine::admission::tokens::{TokenSettings, Tokens};
 use engine::{Engine, reconcile};
-use ledger::{Ledger, LedgerError};
+use ledger::Ledger;
 use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use workspace::{ConfineGit, Workspaces};
 
-use crate::archives::{ArchiveStore, Archiver};
+use crate::archives::{ArchiveStore, Archiver, NO_GRANT};
 use crate::bootstrap::error::StartError;
 use crate::config::http_limits::HttpLimits;
 use crate::config::{Config, ConfigError, TlsFiles};
@@ -129,6 +128,9 @@ async fn open_service(
     git: Option<Arc<dyn ConfineGit>>,
 ) -> Result<(Service, Option<String>), StartError> {
     let ledger = config.database_url.open().await?;
+    if config.archives.is_some() && !ledger.can_delete_archived().await? {
+        return Err(ConfigError(format!("--archive-after: {NO_GRANT}")).into());
+    }
     lock.bind(ledger.as_ref()).await?;
     let continuity = lock.take_over(ledger.as_ref()).await?;
     // Before anything that a webhook is notified of.
@@ -148,14 +150,15 @@ async fn open_service(
     let workspaces = Arc::new(workspaces.map_err(|error| StartError::data_dir(&error))?);
     let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_halted();
     leftovers::clean_up(ledger.as_ref(), &workspaces, is_older).await?;
-    // Before recovery: the pending changes of a deleted run have no tree to go to.
-    finish_deletions(ledger.as_ref()).await?;
     measure_unmeasured(ledger.as_ref(), &workspaces).await?;
     let totals = ledger.storage_totals().await?;
     let engine = Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, tokens, totals);
     let disk = DiskProbe::open(&config.data_dir, config.disk_reserve_bytes);
     let disk = disk.map_err(|error| StartError::data_dir(&error))?;
     let service = Service::new(engine, checkpoints, config.http_limits.clone(), config.protect_metrics, disk, webhooks);
+    // Before recovery: the pending changes of a deleted run have no tree to go to.
+    let finished = service.finish_deletions().await;
+    finished.map_err(|error| StartError::failed("interrupted deletions of runs", &error))?;
     let closed = service.close_interrupted_imports().await;
     let closed = closed.map_err(|error| StartError::failed("interrupted imports", &error))?;
     if closed > 0 {
@@ -167,22 +170,6 @@ async fn open_service(
         tracing::info!(changes = recovered, "completed pending changes of an earlier process");
     }
     Ok((service, first_token))
-}
-
-/// Completes the deletion of runs that an earlier process had started.
-async fn finish_deletions(ledger: &dyn Ledger) -> Result<(), StartError> {
-    for run in ledger.unpurged_runs().await? {
-        match ledger.purge_content(&run).await {
-            Ok(()) => tracing::info!(run.id = %run, "completed the deletion of a run"),
-            // Concerns this run only; the next start retries.
-            Err(error @ LedgerError::Internal(_)) => {
-                let error = &error as &dyn Error;
-                tracing::error!(run.id = %run, error, "failed to complete the deletion of a run");
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }
 
 /// Measures the disk usage of runs for which the ledger has none: repaired runs, and those older than quotas.

@@ -1,10 +1,11 @@
 //! Archiving of closed runs: what the archive of a run needs of the engine.
 
+use std::error::Error;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ledger::StoredRun;
+use ledger::{LedgerError, StoredRun};
 use model::{Run, RunId, RunState, Sha256};
 
 use crate::call_error::refusals::{needs_repair, run_not_found};
@@ -95,28 +96,39 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// If the ledger or the disk fails. [`finish_archives`](Self::finish_archives) completes what was begun.
+    /// If the ledger or the disk fails. [`finish_deletions`](Self::finish_deletions) completes what was begun.
     pub async fn mark_archived(&self, run: ClosedRun, archive: &RunArchive) -> Result<bool, CallError> {
         let ClosedRun { run, open_run } = run;
         // Held, it would keep the deletion waiting.
         drop(open_run);
         let entry = lifecycle::archived(&run.run_id, &now(), archive);
-        let is_archived = Box::pin(self.remove_run(&run.run_id, entry)).await?;
+        let is_archived = Box::pin(self.remove_run(&run.run_id, RunState::Closed, entry)).await?;
         // It may have been deleted meanwhile.
         let stored = self.ledger.run(&run.run_id).await?;
         Ok(is_archived && stored.is_some_and(|stored| stored.run.archive_uri.as_deref() == Some(&archive.uri)))
     }
 
-    /// Completes the deletion of archived runs that was interrupted.
+    /// Completes the deletion of deleted and archived runs that was interrupted. A run whose data are damaged is left out.
     ///
     /// # Errors
     ///
     /// If the ledger or the disk fails.
-    pub async fn finish_archives(&self) -> Result<(), CallError> {
+    pub async fn finish_deletions(&self) -> Result<(), CallError> {
         for run in self.ledger.unpurged_runs().await? {
+            // One in progress completes itself.
+            let Some(deletion) = self.node.begin_deletion(&run) else { continue };
             let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
             self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
-            self.ledger.purge_content(&run).await?;
+            self.release_removed(&run, Some(deletion)).await?;
+            match self.ledger.purge_content(&run).await {
+                Ok(()) => tracing::info!(run.id = %run, "completed the deletion of a run"),
+                // Concerns this run only; the next start repeats it.
+                Err(error @ LedgerError::Internal(_)) => {
+                    let error = &error as &dyn Error;
+                    tracing::error!(run.id = %run, error, "failed to complete the deletion of a run");
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

@@ -24,6 +24,8 @@ pub struct NodeQuota {
     bytes: AtomicU64,
     /// Runs that are being deleted.
     deleting: Mutex<HashSet<RunId>>,
+    /// Runs whose deletion has begun, and which are still counted.
+    counted: Mutex<HashSet<RunId>>,
 }
 
 /// The count of a run that is being created. Released on drop, unless it is kept.
@@ -68,6 +70,7 @@ impl NodeQuota {
             runs: AtomicU64::new(held.runs),
             bytes: AtomicU64::new(held.bytes),
             deleting: Mutex::default(),
+            counted: Mutex::default(),
         })
     }
 
@@ -128,10 +131,17 @@ impl Drop for NewRunSlot {
 }
 
 impl RunDeletion {
-    /// Releases the count and the disk space of the run, whose files are removed.
+    /// States that the run is still counted. If this deletion is interrupted, a later one releases it.
+    pub fn begin_release(&self) {
+        self.node.counted.lock().insert(self.run.clone());
+    }
+
+    /// Releases the count and the disk space of the run, whose files are removed, unless they are released already.
     pub fn release(&self, disk: Disk) {
-        self.node.adjust(0, disk.bytes);
-        self.node.runs.update(Ordering::AcqRel, Ordering::Acquire, |runs| runs.saturating_sub(1));
+        if self.node.counted.lock().remove(&self.run) {
+            self.node.adjust(0, disk.bytes);
+            self.node.runs.update(Ordering::AcqRel, Ordering::Acquire, |runs| runs.saturating_sub(1));
+        }
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use ledger::{
-    AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ConnectionCounts, DeliveryAttempt, DueDelivery, EachRecord,
-    Entry, GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page, PageSize,
-    RecordData, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf,
-    StoredRecord, StoredRun, Summary, WebhookLog,
+    AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ClosedRun, ConnectionCounts, DeliveryAttempt, DueDelivery,
+    EachRecord, Entry, GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page,
+    PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredCheckpoint,
+    StoredLeaf, StoredRecord, StoredRun, Summary, WebhookLog,
 };
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
@@ -318,12 +318,16 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.purge_content(run)).await
     }
 
-    async fn closed_runs(&self, until: &str, after: &str, limit: u32) -> Result<Vec<(String, RunId)>> {
+    async fn closed_runs(&self, until: &str, after: Option<&ClosedRun>, limit: u32) -> Result<Vec<ClosedRun>> {
         self.pass(self.inner.closed_runs(until, after, limit)).await
     }
 
     async fn record_data(&self, run: &RunId, seq: u64) -> Result<Vec<RecordData>> {
         self.pass(self.inner.record_data(run, seq)).await
+    }
+
+    async fn can_delete_archived(&self) -> Result<bool> {
+        self.pass(self.inner.can_delete_archived()).await
     }
 
     async fn unpurged_runs(&self) -> Result<Vec<RunId>> {

@@ -25,7 +25,7 @@ mod tests {
     use engine::limits::Limits;
     use engine::runs::{Answer, CreateRunRequest};
     use engine::{CallError, tools};
-    use model::{OperatorName, Profiles, RecordFile, RunId, Scope};
+    use model::{OperatorName, Profiles, RecordFile, RunId, RunState, Scope};
     use rstest::rstest;
     use serde_json::{Value, json};
     use tempfile::TempDir;
@@ -407,5 +407,40 @@ mod tests {
             }
         }
         panic!("it makes more than {MAX_LEDGER_CALLS} calls of the ledger");
+    }
+
+    /// The open run has the ledger's state, also if the commit is in doubt, and a repetition completes the deletion.
+    #[rstest]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_run_ends_as_recorded_for_every_failing_ledger_call(
+        #[values(RunState::Closed, RunState::Deleted)] to: RunState,
+        #[values(FailureMode::Unavailable, FailureMode::InDoubt)] mode: FailureMode,
+    ) {
+        let mut rig = Rig::start().await;
+        let caller = Caller::of_operator(&operator());
+        let mut failures = 0;
+        for number in 0..MAX_LEDGER_CALLS {
+            let run = rig.run().await;
+            rig.ledger.arm(number, mode);
+            let answer = match to {
+                RunState::Closed => rig.engine.close_run(&run, &caller).await,
+                _ => rig.engine.delete_run(&run, &caller).await,
+            };
+            let has_failed = rig.ledger.disarm();
+            failures += u32::from(has_failed);
+            let recorded = rig.ledger.run(&run).await.unwrap().unwrap().run.state;
+            let write = rig.write(&run, "after.txt", "after\n", None).await;
+            assert_eq!(write.is_ok(), recorded != to, "{to:?} {mode:?} {number}: {answer:?}, then {write:?}");
+
+            rig.engine.delete_run(&run, &caller).await.unwrap();
+            assert!(!rig.folder.path().join("workspaces").join(run.as_str()).exists(), "{to:?} {mode:?} {number}");
+            assert_eq!(rig.engine.node.bytes(), 0, "{to:?} {mode:?} {number}: the space is released once");
+            assert_eq!(rig.ledger.unpurged_runs().await.unwrap(), [], "{to:?} {mode:?} {number}");
+            if !has_failed {
+                assert!(failures > 2, "{to:?} makes no calls of the ledger");
+                return;
+            }
+        }
+        panic!("{to:?} makes more than {MAX_LEDGER_CALLS} calls of the ledger");
     }
 }

@@ -18,8 +18,8 @@ pub(crate) const SET_STATE: &str = "UPDATE run SET state = CASE state WHEN 'dele
     closed_at = coalesce(closed_at, $3) WHERE run_id = $1";
 pub(crate) const ARCHIVE_RUN: &str = "UPDATE run SET state = 'deleted', archived_at = $2, archive_uri = $3, archived_seq = $4 \
     WHERE run_id = $1 AND state = 'closed'";
-pub(crate) const CLOSED_BEFORE: &str = "SELECT closed_at, run_id FROM run \
-    WHERE state = 'closed' AND closed_at <= $1 AND closed_at > $2 ORDER BY closed_at, run_no LIMIT $3";
+pub(crate) const CLOSED_BEFORE: &str = "SELECT closed_at, run_no, run_id FROM run \
+    WHERE state = 'closed' AND closed_at <= $1 AND (closed_at, run_no) > ($2, $3) ORDER BY closed_at, run_no LIMIT $4";
 pub(crate) const SET_LABELS: &str = "UPDATE run SET labels = $2 WHERE run_id = $1";
 pub(crate) const SET_EXPIRY: &str = "UPDATE run SET expires_at = $2 WHERE run_id = $1";
 pub(crate) const SET_DISK_USAGE: &str = "UPDATE run_head SET disk_bytes = $2, disk_files = $3 \

@@ -91,7 +91,10 @@ async fn only_a_closed_run_whose_head_is_archived_becomes_archived(
     let open = db.append(read("r1", "a")).await;
     assert!(matches!(db.try_append(archive_after(&open)).await, Ok(Appended::Unchanged)), "open");
     let last = close(&db, &mut size).await;
-    let closed = async |until| db.ledger.closed_runs(until, "", 9).await.unwrap();
+    let closed = async |until| {
+        let closed = db.ledger.closed_runs(until, None, 9).await.unwrap();
+        closed.into_iter().map(|closed| (closed.closed_at, closed.run_id)).collect::<Vec<_>>()
+    };
     assert_eq!(closed("2026-01-09T00:00:00Z").await, [("2026-01-09T00:00:00Z".to_owned(), r1.clone())]);
     assert_eq!(closed("2026-01-08T00:00:00Z").await, []);
     let later = db.append(read("r1", "later")).await;
@@ -100,6 +103,28 @@ async fn only_a_closed_run_whose_head_is_archived_becomes_archived(
     db.append(archive_after(&later)).await;
     assert!(matches!(db.try_append(archive_after(&later)).await, Ok(Appended::Unchanged)), "archived");
     assert_eq!(closed("2026-01-09T00:00:00Z").await, []);
+}
+
+/// Runs that expire at one time are closed at one time.
+#[rstest]
+#[tokio::test]
+async fn closed_runs_are_listed_page_by_page_without_a_gap(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open().await;
+    for number in 1..=5 {
+        let name = format!("r{number}");
+        db.run(&name).await;
+        db.ledger.set_run_state(&run_id(&name), RunState::Closed, None).await.unwrap();
+    }
+    let (mut found, mut last) = (Vec::new(), None);
+    loop {
+        let page = db.ledger.closed_runs("2026-12-31T00:00:00Z", last.as_ref(), 2).await.unwrap();
+        found.extend(page.iter().map(|closed| closed.run_id.as_str().to_owned()));
+        let Some(next) = page.into_iter().next_back() else { break };
+        last = Some(next);
+    }
+    assert_eq!(found, ["r1", "r2", "r3", "r4", "r5"]);
 }
 
 /// Neither a record of an archive without a checkpoint over the archived records, nor a changed row, hides a deletion.
@@ -176,9 +201,11 @@ async fn the_service_role_deletes_archived_records_after_a_grant() {
     let last = close(&db, &mut size).await;
     db.append(archive_after(&last)).await;
     assert!(db.ledger.purge_content(&r1).await.is_err());
+    assert!(!db.ledger.can_delete_archived().await.unwrap());
     assert!(db.ledger.verify(&r1).await.unwrap().intact);
     let grant = "GRANT DELETE ON audit_record, record_path, call_reply, artifact, upload TO workspaced_service";
     db.execute(grant).await.unwrap();
+    assert!(db.ledger.can_delete_archived().await.unwrap());
     db.ledger.purge_content(&r1).await.unwrap();
     assert_eq!(unpurged(&db).await, 0);
     assert!(db.ledger.verify(&r1).await.unwrap().intact);

@@ -9,8 +9,9 @@ pub(crate) struct Lines<'a> {
 impl<'a> Lines<'a> {
     pub(crate) fn new(text: &'a [u8]) -> Self {
         // Reserved at once, because a vector that grows takes up to three times the memory meanwhile.
-        let mut lines = Vec::with_capacity(text.iter().filter(|byte| **byte == b'\n').count() + 1);
-        lines.extend(text.split(|byte| *byte == b'\n'));
+        let split = || text.split(|byte| *byte == b'\n');
+        let mut lines = Vec::with_capacity(split().count());
+        lines.extend(split());
         // The text after the last line's ending is not a line.
         lines.pop_if(|last| last.is_empty());
         // The last line may be cut before its carriage return. A single line proves nothing.

@@ -40,7 +40,13 @@ pub async fn archive(config: ArchiveCommandConfig) -> Result<ArchivesFound, Star
     // New files are for this user alone: they are what agents have read and written.
     rustix::process::umask(Mode::from_raw_mode(0o077));
     let store = ArchiveStore::open(&config.from).map_err(failed)?;
-    let archives = store.list().await.map_err(failed)?;
+    let mut archives = store.list().await.map_err(failed)?;
+    if let Some(sha256) = config.sha256 {
+        archives.retain(|(name, _)| name.sha256 == sha256);
+        if archives.is_empty() {
+            return Err(ConfigError(format!("--sha256: the store has no archive with the hash {sha256}")).into());
+        }
+    }
     let key = config.key.as_ref();
     match config.action {
         ArchiveAction::List => {
@@ -121,13 +127,17 @@ async fn verify_one(
 }
 
 fn print_report(report: &ArchiveReport) {
-    let ArchiveReport { run_id, records, head_hash, data_files, files, tree_size, bytes, sha256: _ } = report;
+    let ArchiveReport { run_id, records, head_hash, data_files, files, tree_size, bytes, .. } = report;
+    let absent = match report.absent_contents {
+        0 => String::new(),
+        absent => format!(" ({absent} that the records name are not in it)"),
+    };
     let checkpoint = match tree_size {
         Some(size) => format!("covered by the checkpoint over {size} leaves"),
         None => "checkpoint NOT VERIFIED: give --checkpoint-verifier-key".to_owned(),
     };
     print(&format!(
-        "{run_id}: valid, {records} records, {data_files} contents, diffs, uploads and replies, {files} files, {bytes} bytes, head \
+        "{run_id}: valid, {records} records, {data_files} contents, diffs, uploads and replies{absent}, {files} files, {bytes} bytes, head \
          {head_hash}; {checkpoint}"
     ));
 }

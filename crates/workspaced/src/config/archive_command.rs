@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use model::RunId;
+use model::{RunId, Sha256};
 use transparency::VerifierKey;
 
 use crate::config::archive::ArchiveTarget;
@@ -33,6 +33,8 @@ enum ActionArgs {
         #[arg(value_name = "RUN", value_parser = parse_run_id)]
         run: Option<RunId>,
         #[command(flatten)]
+        hash: HashArgs,
+        #[command(flatten)]
         key: KeyArgs,
         #[command(flatten)]
         store: StoreArgs,
@@ -46,6 +48,8 @@ enum ActionArgs {
         #[arg(long, value_name = "FOLDER")]
         to: Option<PathBuf>,
         #[command(flatten)]
+        hash: HashArgs,
+        #[command(flatten)]
         key: KeyArgs,
         #[command(flatten)]
         store: StoreArgs,
@@ -57,6 +61,18 @@ struct StoreArgs {
     /// Store of the archives: a folder, or `s3://BUCKET/PREFIX`.
     #[arg(long, env = "WORKSPACED_ARCHIVE_TO", value_name = "FOLDER or URL")]
     from: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct HashArgs {
+    /// Use only the archive with this hash, which the record `run.archive` has; without it, another archive of the run with the
+    /// same records is taken for valid.
+    #[arg(long, value_name = "HASH", value_parser = parse_hash)]
+    sha256: Option<Sha256>,
+}
+
+fn parse_hash(raw: &str) -> Result<Sha256, String> {
+    Sha256::parse(raw).map_err(|error| error.to_string())
 }
 
 #[derive(Debug, clap::Args)]
@@ -84,6 +100,8 @@ pub struct ArchiveCommandConfig {
     pub(crate) action: ArchiveAction,
     pub(crate) from: ArchiveTarget,
     pub(crate) key: Option<VerifierKey>,
+    /// The hash of the only archive to use.
+    pub(crate) sha256: Option<Sha256>,
 }
 
 impl ArchiveArgs {
@@ -93,16 +111,18 @@ impl ArchiveArgs {
     ///
     /// Fails with the first setting that cannot be used.
     pub fn check(self) -> Result<ArchiveCommandConfig, ConfigError> {
-        let (action, key, store) = match self.action {
-            ActionArgs::List { store } => (ArchiveAction::List, None, store),
-            ActionArgs::Verify { run, key, store } => (ArchiveAction::Verify(run), key.checkpoint_verifier_key, store),
-            ActionArgs::Read { run, to, key, store } => {
-                (ArchiveAction::Read(run, to), key.checkpoint_verifier_key, store)
+        let (action, key, sha256, store) = match self.action {
+            ActionArgs::List { store } => (ArchiveAction::List, None, None, store),
+            ActionArgs::Verify { run, hash, key, store } => {
+                (ArchiveAction::Verify(run), key.checkpoint_verifier_key, hash.sha256, store)
+            }
+            ActionArgs::Read { run, to, hash, key, store } => {
+                (ArchiveAction::Read(run, to), key.checkpoint_verifier_key, hash.sha256, store)
             }
         };
         let bad_key = |error| ConfigError(format!("--checkpoint-verifier-key: {error}"));
         let key = key.filter(|key| !key.is_empty()).map(|key| VerifierKey::parse(&key)).transpose().map_err(bad_key)?;
         let from = ArchiveTarget::parse(&store.from).map_err(|why| ConfigError(format!("--from: {why}")))?;
-        Ok(ArchiveCommandConfig { action, from, key })
+        Ok(ArchiveCommandConfig { action, from, key, sha256 })
     }
 }

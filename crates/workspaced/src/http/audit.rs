@@ -29,7 +29,8 @@ type AuditQuery = (RunFilter, Filters, CreatedQuery, LabelQuery, OrderQuery, Pag
 /// List the records of all runs
 ///
 /// In the order in which they were written, or the newest first. A page may have fewer records than match, also none, because
-/// it searches a bounded number of records: there are more as long as it has a `nextCursor`.
+/// it searches a bounded number of records: there are more as long as it has a `nextCursor`. The records of an archived run are
+/// in its archive: a list of that run is refused, and one of all runs is without them.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "audit", operation_id = "listAudit",
     params(RunFilter, Filters, CreatedQuery, LabelQuery, OrderQuery, Paging),
@@ -43,6 +44,7 @@ pub(crate) async fn list_audit(
     let filter = filters.to_ledger(run.run()?, &created, &labels, order)?;
     let list = List::Audit.filtered(&filter);
     let (limit, after) = paging.check(&list)?;
+    service.check_not_archived(filter.run.as_ref()).await?;
     page_of(&service, &filter, after, limit, &list).await
 }
 
@@ -93,7 +95,8 @@ async fn page_of(
 ///
 /// As Server-Sent Events: `event: audit`, the record as `data`, and an `id` to resume from with `Last-Event-ID`, without a
 /// gap. Without that header the stream begins at `since`, if given, or with the next record. An open stream counts as a
-/// concurrent request of its token; streams may be half of them.
+/// concurrent request of its token; streams may be half of them. Records of a run that was archived meanwhile are in its archive:
+/// a stream of all runs that resumes before them continues without them.
 #[utoipa::path(
     get, path = "/v1/audit/stream", tag = "audit", operation_id = "streamAudit",
     params(
@@ -117,6 +120,7 @@ pub(crate) async fn stream_audit(
         None if filter.since.is_some() => 0,
         None => service.newest_position(),
     };
+    service.check_not_archived(filter.run.as_ref()).await?;
     let state = (service.follow_records(filter, after), permit.into_stream()?);
     let records = stream::unfold(state, async |(mut follow, open)| {
         let record = follow.next().await.transpose()?;

@@ -95,9 +95,11 @@ fn headers() -> [(&'static str, &'static str, &'static str, Value); 15] {
 }
 
 /// Refusals of single operations, besides those that are documented at the route.
-const OWN_REFUSALS: [(&str, &[&str]); 10] = [
+const OWN_REFUSALS: [(&str, &[&str]); 12] = [
     ("getFile", &["413"]),
     // The run is archived.
+    ("listAudit", &["409"]),
+    ("streamAudit", &["409"]),
     ("listRunAudit", &["409"]),
     ("listChanges", &["409"]),
     ("getArtifact", &["409"]),

@@ -23,6 +23,17 @@ async fn archiving(setup: Setup) -> (Server, PathBuf) {
     (server, folder)
 }
 
+/// As [`archiving`], with a file that arms failpoints.
+async fn armed(backend: Backend) -> (Server, PathBuf, PathBuf) {
+    let mut server = Server::prepare(Setup::new(backend)).await;
+    let (folder, armed) = (server.home.join("archives"), server.data_dir().join("failpoint"));
+    std::fs::create_dir(&folder).unwrap();
+    let setup = server.setup.clone().arg("--archive-after", "1s").arg("--archive-to", folder.display());
+    server.setup = setup.env("WORKSPACED_FAILPOINT", &format!("@{}", armed.display()));
+    server.restart();
+    (server, folder, armed)
+}
+
 /// Creates a run with changes, and closes it.
 async fn closed_run(server: &Server, id: &str) -> Run {
     let run = server.run_with_files(&[("src/a.txt", "one\n"), (".env", "TOKEN=x\n")], json!({"runId": id})).await;
@@ -99,8 +110,10 @@ async fn a_closed_run_becomes_one_file_that_proves_itself(
     let call = run.agent.request(Method::POST, "/v1/runs/r/tools/read_file").json(&json!({"path": "src/a.txt"}));
     let refusal = run.agent.send(call).await.refused("RUN_CLOSED");
     assert!(refusal["hint"].as_str().unwrap().contains("workspaced archive read"), "{refusal}");
-    for path in ["audit", "audit/inclusion?seq=1", "tool-calls/tc_1", "changes", "report"] {
-        let refusal = server.operator().get(&format!("/v1/runs/r/{path}")).await.refused("RUN_CLOSED");
+    let of_run = ["audit", "audit/inclusion?seq=1", "tool-calls/tc_1", "changes", "report"];
+    let of_run = of_run.map(|path| format!("/v1/runs/r/{path}"));
+    for path in of_run.iter().map(String::as_str).chain(["/v1/audit?run=r", "/v1/audit/stream?run=r"]) {
+        let refusal = server.operator().get(path).await.refused("RUN_CLOSED");
         assert!(refusal["hint"].as_str().unwrap().contains(&uri), "{path}: {refusal}");
     }
     let verified = server.operator().get("/v1/runs/r/audit/verify").await.is(200);
@@ -108,6 +121,7 @@ async fn a_closed_run_becomes_one_file_that_proves_itself(
     assert!(verified["archivedRecords"].as_u64().unwrap() >= 5, "{verified}");
     open.ok("read_file", json!({"path": "a.txt"})).await;
 
+    let listed = server.operator().get("/v1/audit?tool=run.archive").await.is(200);
     let key = server.operator().get("/v1/checkpoint/key").await;
     let key = key.text().trim().to_owned();
     assert!(server.stop().success());
@@ -125,6 +139,12 @@ async fn a_closed_run_becomes_one_file_that_proves_itself(
         "{}",
         text(&verify)
     );
+    // The hash that the record has.
+    let recorded = listed["items"][0]["input"]["sha256"].as_str().unwrap().to_owned();
+    let verify = archive(&["verify", "r", "--from", from, "--sha256", &recorded], &[]);
+    assert!(text(&verify).contains("r: valid"), "{}", text(&verify));
+    let verify = archive(&["verify", "r", "--from", from, "--sha256", &"0".repeat(64)], &[]);
+    assert_eq!(verify.status.code(), Some(2), "{}", text(&verify));
     let to = server.home.join("read");
     let read = archive(&["read", "r", "--from", from, "--to", to.to_str().unwrap()], &[]);
     assert_eq!(read.status.code(), Some(3), "no key was given: {}", text(&read));
@@ -188,12 +208,7 @@ async fn an_archive_is_verified_with_any_key_that_leads_to_the_one_that_signed_i
 #[rstest]
 #[tokio::test]
 async fn a_kill_between_any_two_steps_loses_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let mut server = Server::prepare(Setup::new(backend)).await;
-    let (folder, armed) = (server.home.join("archives"), server.data_dir().join("failpoint"));
-    std::fs::create_dir(&folder).unwrap();
-    let setup = server.setup.clone().arg("--archive-after", "1s").arg("--archive-to", folder.display());
-    server.setup = setup.env("WORKSPACED_FAILPOINT", &format!("@{}", armed.display()));
-    server.restart();
+    let (mut server, folder, armed) = armed(backend).await;
     for failpoint in [
         "archive.built",
         "archive.stored",
@@ -241,6 +256,85 @@ async fn without_its_store_a_run_stays_whole(#[values(Backend::Sqlite, Backend::
     std::fs::rename(&away, &folder).unwrap();
     until_archived(&server, "r").await;
     assert_eq!(files(&folder).len(), 1);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_run_that_is_read_while_it_is_archived_answers(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, folder, armed) = armed(backend).await;
+    std::fs::write(&armed, "removal.recording:1:pause").unwrap();
+    let run = closed_run(&server, "r").await;
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !armed.with_extension("paused").exists() {
+        assert!(Instant::now() < deadline, "the archive is not recorded\n{}", server.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    run.ok("read_file", json!({"path": "src/a.txt", "toolCallId": "meanwhile"})).await;
+    std::fs::remove_file(&armed).unwrap();
+    until_archived(&server, "r").await;
+    let [file] = &files(&folder)[..] else { panic!("the archive without the last read is deleted") };
+    let read = server.home.join("read");
+    let args = ["read", "r", "--from", folder.to_str().unwrap(), "--to", read.to_str().unwrap()];
+    assert!(archive(&args, &[]).status.success(), "{}", file.display());
+    assert!(std::fs::read_to_string(read.join("records.jsonl")).unwrap().contains("\"meanwhile\""));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_damaged_run_does_not_keep_the_others_from_being_archived(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start_with(Setup::new(backend)).await;
+    for id in ["damaged", "whole"] {
+        closed_run(&server, id).await;
+    }
+    assert!(server.stop().success());
+    server.database.drop_triggers().await;
+    let damage = "update call_reply set body = '{' where position in (select position from audit_record \
+        where run_no = (select run_no from run where run_id = 'damaged'))";
+    assert!(server.database.tamper(damage).await.unwrap() > 0);
+    let folder = server.home.join("archives");
+    std::fs::create_dir(&folder).unwrap();
+    server.setup = server.setup.clone().arg("--archive-after", "1s").arg("--archive-to", folder.display());
+    server.restart();
+    until_archived(&server, "whole").await;
+    until_failed(&server).await;
+    assert_eq!(shown(&server, "damaged").await["state"], "closed");
+    assert!(server.log().contains("a stored reply or approval cannot be read"), "{}", server.log());
+    assert_eq!(files(&folder).len(), 1);
+}
+
+/// A role that cannot delete records archives nothing, instead of deleting half of a run.
+#[tokio::test]
+async fn without_the_privilege_to_delete_the_service_does_not_start() {
+    let mut server = Server::start(Backend::Postgres).await;
+    closed_run(&server, "r").await;
+    assert!(server.stop().success());
+    server.database.tamper(include_str!("../../../../../deploy/roles.sql")).await.unwrap();
+    let owner = server.database.clone();
+    server.database.url.push_str("&options=-c%20role%3Dworkspaced_service");
+    let folder = server.home.join("archives");
+    std::fs::create_dir(&folder).unwrap();
+    server.setup = server.setup.clone().arg("--archive-after", "1s").arg("--archive-to", folder.display());
+    let mut serve = server.command("serve");
+    let refused = serve.args(["--listen", "127.0.0.1:0"]).args(&server.setup.args).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+    let grant = "GRANT DELETE ON audit_record, record_path, call_reply, artifact, upload TO";
+    assert!(text(&refused).contains(grant), "{}", text(&refused));
+
+    owner.tamper(&format!("{grant} workspaced_service")).await.unwrap();
+    server.restart();
+    until_archived(&server, "r").await;
+    // It is revoked while the service runs.
+    owner.tamper(include_str!("../../../../../deploy/roles.sql")).await.unwrap();
+    closed_run(&server, "later").await;
+    until_failed(&server).await;
+    assert_eq!(shown(&server, "later").await["state"], "closed");
+    assert!(server.log().contains(grant), "{}", server.log());
+    owner.tamper(&format!("{grant} workspaced_service")).await.unwrap();
+    until_archived(&server, "later").await;
 }
 
 #[rstest]

@@ -1,11 +1,11 @@
 //! The lifecycle of runs: creation, listing, closing, deletion and expiry. See `sources.rs` for sources.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, items};
+use crate::harness::{Backend, Run, Server, Setup, items};
 
 #[rstest]
 #[tokio::test]
@@ -44,6 +44,36 @@ async fn a_new_run_is_returned_with_a_token_that_is_shown_once(
     let secret = token["token"].as_str().unwrap();
     for path in ["/v1/runs?limit=1000".to_owned(), format!("/v1/runs/{}", run.id)] {
         assert!(!server.operator().get(&path).await.contains(secret), "{path} shows the token again");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_deletion_goes_on_when_its_caller_disconnects(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, armed) = Server::start_armed(Setup::new(backend).arg("--max-runs", 1)).await;
+    server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "r"})).await;
+    std::fs::write(&armed, "removal.recording:1:pause").unwrap();
+    let client = server.operator();
+    let deletion = tokio::spawn(async move { client.delete("/v1/runs/r").await });
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !armed.with_extension("paused").exists() {
+        assert!(Instant::now() < deadline, "the deletion does not begin\n{}", server.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    deletion.abort();
+    assert!(deletion.await.is_err());
+    std::fs::remove_file(&armed).unwrap();
+    while server.workspace("r").exists() {
+        assert!(Instant::now() < deadline, "the files are not deleted\n{}", server.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(server.operator().get("/v1/runs/r").await.is(200)["state"], "deleted");
+    // Its place is free.
+    while server.operator().post("/v1/runs", json!({"source": {"type": "empty"}})).await.status != 201 {
+        assert!(Instant::now() < deadline, "the quota still counts the run\n{}", server.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
