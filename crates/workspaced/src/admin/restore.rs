@@ -35,8 +35,8 @@ use crate::admin::output::{print, print_paths, progress};
 use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, RestoreConfig};
 
-/// What to do about a damaged object. A backup compares only the sizes of those that are there.
-const HEAL: &str = ": remove this file if it is there; the next backup writes it again, if its run still has the file";
+/// What to do about a damaged object. A backup compares only the sizes of those that exist.
+const HEAL: &str = ": remove this file if it exists; the next backup writes it again, if its run still has the file";
 
 /// A backup that is read.
 struct Backup {

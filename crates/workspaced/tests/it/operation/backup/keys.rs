@@ -16,7 +16,7 @@ async fn signed(setup: Setup) -> (Server, Run) {
     (server, run)
 }
 
-/// Starts the restored service, which signs on with the key that is there.
+/// Starts the restored service, which signs on with the restored key.
 async fn assert_signs_on(server: &mut Server, run: &Run) {
     server.restart();
     assert!(server.nobody().get("/metrics").await.text().contains("\nworkspaced_signing_stopped 0\n"));
