@@ -73,5 +73,5 @@ impl Named {
 }
 
 fn not_named(path: &str) -> ArchiveError {
-    invalid(DATA, &format!("no record names `{}`, or it is there twice", path.escape_debug()))
+    invalid(DATA, &format!("no record names `{}`, or it occurs twice", path.escape_debug()))
 }

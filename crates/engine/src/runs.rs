@@ -131,7 +131,7 @@ impl Engine {
         if !matches!(appended, Ok(Appended::Recorded(_)))
             && let Err(error) = self.refresh_state(open_run).await
         {
-            // Whatever the ledger has, it records no change of a run that has ended.
+            // In every state, the ledger records no change of a run that has ended.
             open_run.set_state(before);
             tracing::warn!(run.id = %open_run.run_id, error = &error as &dyn std::error::Error, "the state of a run is uncertain");
         }

@@ -231,7 +231,7 @@ pub struct ConnectionCounts {
     pub idle: usize,
 }
 
-/// A closed run, and its place in the list of closed runs.
+/// A closed run, and its position in the list of closed runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedRun {
     /// When it was closed, RFC 3339 UTC.

@@ -70,7 +70,7 @@ async fn a_deletion_goes_on_when_its_caller_disconnects(
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(server.operator().get("/v1/runs/r").await.is(200)["state"], "deleted");
-    // Its place is free.
+    // The quota does not count it any more.
     while server.operator().post("/v1/runs", json!({"source": {"type": "empty"}})).await.status != 201 {
         assert!(Instant::now() < deadline, "the quota still counts the run\n{}", server.log());
         tokio::time::sleep(Duration::from_millis(20)).await;
