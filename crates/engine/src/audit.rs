@@ -2,7 +2,6 @@
 
 pub mod report;
 
-use std::num::NonZeroU64;
 use std::time::Duration;
 
 use ledger::{LedgerError, PageSize, RecordFilter, StoredRecord, StoredRun};
@@ -71,14 +70,14 @@ pub struct RunFilter {
 #[into_params(parameter_in = Query)]
 pub struct StartQuery {
     /// The `seq` of the record that the list begins with, in either order. A later page follows its `cursor` instead.
-    #[param(value_type = Option<u64>, minimum = 1, example = 1)]
-    from_seq: Option<NonZeroU64>,
+    #[param(minimum = 0, example = 1)]
+    from_seq: Option<u64>,
 }
 
 impl StartQuery {
     /// Returns the number of the record, if it is given.
     pub fn from_seq(self) -> Option<u64> {
-        self.from_seq.map(NonZeroU64::get)
+        self.from_seq
     }
 }
 
