@@ -60,6 +60,7 @@ migrations! {
     13 "0013_labels";
     14 "0014_webhooks";
     15 "0015_archive";
+    17 "0017_record_position";
 }
 
 impl AppliedMigration {

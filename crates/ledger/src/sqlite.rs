@@ -112,6 +112,10 @@ impl Backend for Sqlite {
         self.queue.submit(|result| Job::Transact { touched, statements, result }).await
     }
 
+    async fn transact_alone(&self, statements: Vec<Statement>) -> Result<u64> {
+        self.transact(None, statements).await
+    }
+
     async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
         self.transact(None, rows.into_iter().flat_map(Rows::statements).collect()).await.map(drop)
     }
@@ -128,6 +132,11 @@ impl Backend for Sqlite {
 
     fn fence(&self, _instance: &str) {
         // The lock file excludes other processes.
+    }
+
+    /// Records become visible in order.
+    async fn settled_position(&self) -> Result<i64> {
+        Ok(i64::MAX)
     }
 
     fn newest_position(&self) -> watch::Receiver<i64> {

@@ -387,7 +387,7 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn take_over(&self, known: Option<&str>, instance: &str) -> Result<bool> {
         let params = [INSTANCE.into(), instance.into(), known.into()];
-        let taken = self.0.transact(None, vec![Statement::new(sql::TAKE_OVER, params)]).await? > 0;
+        let taken = self.0.transact_alone(vec![Statement::new(sql::TAKE_OVER, params)]).await? > 0;
         if taken {
             self.0.fence(instance);
         }

@@ -7,6 +7,8 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
 
 use super::convert::failed;
+use super::fence::{BEGIN, LOCK_EXCLUSIVE};
+use super::positions;
 use crate::migrate::{self, AppliedMigration};
 use crate::{LedgerError, Result};
 
@@ -72,7 +74,7 @@ pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<()> {
             return Ok(());
         }
     }
-    let mut tx = connection.begin().await.map_err(failed)?;
+    let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
     // Migrating a large table may take long.
     sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *tx).await.map_err(failed)?;
     sqlx::raw_sql(MIGRATE_LOCK).execute(&mut *tx).await.map_err(failed)?;
@@ -88,6 +90,17 @@ pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<()> {
             .await
             .map_err(failed)?;
     }
+    tx.commit().await.map_err(failed)
+}
+
+/// Advances the sequence of positions, if it is behind the tables.
+pub(crate) async fn complete_sequence(connection: &mut PgConnection) -> Result<()> {
+    if !positions::is_behind(connection).await? {
+        return Ok(());
+    }
+    let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
+    sqlx::raw_sql(LOCK_EXCLUSIVE).execute(&mut *tx).await.map_err(failed)?;
+    positions::advance(&mut tx).await?;
     tx.commit().await.map_err(failed)
 }
 

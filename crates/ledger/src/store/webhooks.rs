@@ -131,7 +131,7 @@ impl<B: Backend> WebhookLog for Store<B> {
             statements.extend(events.iter().map(subscribe));
         }
         statements.push(Statement::new(FORGET_OTHERS, []));
-        self.0.transact(None, statements).await.map(drop)
+        self.0.transact_alone(statements).await.map(drop)
     }
 
     async fn notify(&self, message: &WebhookMessage) -> Result<()> {
