@@ -78,9 +78,13 @@ impl Processes {
         let mut connection = PgConnection::connect(self.db.url()).await.unwrap();
         let sql =
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        while sqlx::query(sql).fetch_one(&mut connection).await.unwrap().get::<i64, _>(0) < count {
+        for _ in 0..1000 {
+            if sqlx::query(sql).fetch_one(&mut connection).await.unwrap().get::<i64, _>(0) >= count {
+                return;
+            }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        panic!("{count} connections should wait for locks");
     }
 
     /// Lists all records.
@@ -332,8 +336,10 @@ async fn zones_are_added_to_the_zone_map_once_they_are_complete() {
             break;
         }
     }
-    while zones().await.is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    for _ in 0..1000 {
+        if zones().await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
     assert_eq!(zones().await, [0]);
 }
