@@ -16,8 +16,6 @@ use crate::{LedgerError, Result, SettledRun};
 
 /// Maximum number of runs whose heads are cached.
 const MAX_HEADS: usize = 4096;
-/// The lock timeout is shorter than the default, because the waiting caller holds a connection of the pool.
-const BEGIN_SETTLED: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
 /// Locks the rows of a run, in the order in which commits lock them.
 const LOCK_ROWS: [&str; 2] = [
     "SELECT 1 FROM run_head WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) FOR UPDATE",
@@ -37,6 +35,8 @@ macro_rules! begin {
     };
 }
 pub(crate) const BEGIN: &str = begin!();
+/// The lock timeout is shorter than the default, because the waiting caller holds a connection of the pool.
+const BEGIN_SETTLED: &str = concat!(begin!(), "; SET LOCAL lock_timeout = '3s'");
 /// Acquires the lock of writers, which the transaction holds until its end.
 macro_rules! lock_shared {
     () => {
@@ -144,10 +144,10 @@ impl Fence {
         Ok(())
     }
 
-    /// Records a commit of this process, which the database must contain from now on.
+    /// Records a commit of this process, which the database must contain from now on. `position` is that of its last record, or 0.
     pub(crate) fn acknowledge<'a>(&self, position: i64, heads: impl Iterator<Item = (&'a RunId, &'a RunHead)>) {
         let mut expected = self.0.lock();
-        expected.position = position;
+        expected.position = expected.position.max(position);
         for (run, head) in heads {
             if expected.heads.len() >= MAX_HEADS && !expected.heads.contains_key(run) {
                 // The position is still checked.

@@ -93,9 +93,9 @@ pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<()> {
     tx.commit().await.map_err(failed)
 }
 
-/// Advances the sequence of positions, if it is behind the tables.
+/// Advances the sequence of positions, if it has not reached those in the tables.
 pub(crate) async fn complete_sequence(connection: &mut PgConnection) -> Result<()> {
-    if !positions::is_behind(connection).await? {
+    if !positions::must_advance(connection).await? {
         return Ok(());
     }
     let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;

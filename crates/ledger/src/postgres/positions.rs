@@ -1,7 +1,7 @@
 //! Positions of records, which transactions take from a sequence and commit in any order.
 //!
-//! A position is *settled* when every record up to it is visible, or will never exist. Whoever reads forward and remembers how far
-//! must not read past it, or would miss the record of a transaction that took a lower position and commits later.
+//! A position is *settled* when every record up to it is visible, or will never exist. A reader that continues after the last record
+//! it has read must not read past it, or it would miss the record of a transaction that took a lower position and commits later.
 //!
 //! A transaction takes its positions after it has locked the heads of its runs, so that the positions of a run's records increase
 //! with `seq`. Before, it acquires a shared advisory lock, its *mark*, whose key contains the last position that was taken. The
@@ -20,10 +20,11 @@ use crate::Result;
 use crate::chain::LAST_POSITION;
 use crate::filter::ZONE_POSITIONS;
 
-/// The high 16 bits of the keys of marks. They depend on the sequence, because schemas of one database share advisory locks.
+/// The high 16 bits of the keys of marks; the others are the position. They depend on the sequence, because schemas of one database
+/// share advisory locks. The keys are below those of the other locks of this program.
 macro_rules! mark_tag {
     () => {
-        "(16384 + ('record_position'::regclass::oid::bigint & 16383))"
+        "(8192 + ('record_position'::regclass::oid::bigint & 8191))"
     };
 }
 /// The lowest mark; NULL if no transaction has one.
@@ -89,8 +90,8 @@ pub(crate) async fn settled_at_open(connection: &mut PgConnection) -> Result<i64
     sqlx::query(AssertSqlSafe(sql)).fetch_one(connection).await.and_then(|row| row.try_get(0)).map_err(failed)
 }
 
-/// Returns whether the sequence is behind the positions in the tables.
-pub(crate) async fn is_behind(connection: &mut PgConnection) -> Result<bool> {
+/// Returns whether the sequence has not reached the positions in the tables.
+pub(crate) async fn must_advance(connection: &mut PgConnection) -> Result<bool> {
     let sql = format!("SELECT ({LAST_POSITION}) > last_value FROM record_position");
     sqlx::query(AssertSqlSafe(sql)).fetch_one(connection).await.and_then(|row| row.try_get(0)).map_err(failed)
 }
