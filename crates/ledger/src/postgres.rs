@@ -54,6 +54,7 @@ impl Postgres {
         open::migrate(&mut connection).await?;
         open::complete_sequence(&mut connection).await?;
         let position = positions::settled_at_open(&mut connection).await?;
+        positions::prepare(&mut connection).await?;
         let (queue, jobs) = CommitQueue::new();
         let (settled, newest) = SettledPosition::new(position);
         let pool = open::pool(address.options());

@@ -9,7 +9,9 @@
 //! and the settled position is the newest visible one, or the lowest mark if that is lower. Marks do not wait for each other.
 //!
 //! The query takes its snapshot before it reads the marks. A transaction without a mark by then has either ended, or will take
-//! positions above every position of the snapshot.
+//! positions above every position of the snapshot. Reading the marks is slow, because the server shows the locks of all connections.
+//! Therefore each transaction also shares the lock of a key without a position. If the query obtains that lock
+//! exclusively, which it does not wait for, no transaction has a mark.
 
 use model::RunId;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
@@ -27,6 +29,12 @@ macro_rules! mark_tag {
         "(8192 + ('record_position'::regclass::oid::bigint & 8191))"
     };
 }
+/// The low 48 bits of a key without a position: above every position.
+macro_rules! no_position {
+    () => {
+        "281474976710655"
+    };
+}
 /// The lowest mark; NULL if no transaction has one.
 macro_rules! lowest_mark {
     () => {
@@ -41,19 +49,34 @@ macro_rules! lowest_mark {
 /// Selects the settled position.
 macro_rules! select_settled {
     () => {
-        concat!("SELECT least((SELECT coalesce(max(position), 0) FROM audit_record), ", lowest_mark!(), ")")
+        concat!(
+            "SELECT least((SELECT coalesce(max(position), 0) FROM audit_record), ",
+            "CASE WHEN NOT pg_try_advisory_xact_lock((",
+            mark_tag!(),
+            " << 48) | ",
+            no_position!(),
+            ") THEN ",
+            lowest_mark!(),
+            " END)"
+        )
     };
 }
 
 const SETTLED: &str = select_settled!();
-/// Commits, and selects the settled position in one message.
-pub(crate) const COMMIT: &str = concat!("COMMIT; ", select_settled!());
+/// Plans the query once for a connection that commits.
+const PREPARE: &str = concat!("PREPARE settled_position AS ", select_settled!());
+/// Commits, and selects the settled position in one message, on a connection that [`prepare`] was called for.
+pub(crate) const COMMIT: &str = "COMMIT; EXECUTE settled_position";
 /// Locks the heads of the runs `$1`, in the order of their numbers, and then takes `$2` positions. Each `WITH` clause needs the
 /// result of the one before.
 const LOCK_AND_TAKE: &str = concat!(
     "WITH locked AS MATERIALIZED (SELECT h.run_no FROM run_head h JOIN run ON run.run_no = h.run_no ",
     "WHERE run.run_id = ANY($1) ORDER BY h.run_no FOR UPDATE OF h), ",
     "marked AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared((",
+    mark_tag!(),
+    " << 48) | ",
+    no_position!(),
+    "), pg_advisory_xact_lock_shared((",
     mark_tag!(),
     " << 48) | last_value) FROM record_position WHERE (SELECT count(*) FROM locked) >= 0) ",
     "SELECT nextval('record_position') FROM marked CROSS JOIN generate_series(1, $2)"
@@ -73,6 +96,11 @@ pub(crate) async fn lock_and_take(fenced: &mut FencedTx<'_>, runs: &[&RunId], co
     let mut positions: Vec<i64> = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().map_err(failed)?;
     positions.sort_unstable();
     Ok(positions)
+}
+
+/// Prepares a connection for [`COMMIT`].
+pub(crate) async fn prepare(connection: &mut PgConnection) -> Result<()> {
+    sqlx::raw_sql(PREPARE).execute(connection).await.map(drop).map_err(failed)
 }
 
 /// Returns the settled position.

@@ -149,7 +149,9 @@ impl Writer {
         let connected = self.address.connect().await;
         let delay = if connected.is_ok() { BACKOFF.0 } else { (delay * 2).min(BACKOFF.1) };
         self.retry = (Instant::now() + delay, delay);
-        connected
+        let mut connection = connected?;
+        positions::prepare(&mut connection).await?;
+        Ok(connection)
     }
 }
 
