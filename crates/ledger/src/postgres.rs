@@ -209,7 +209,10 @@ impl Backend for Postgres {
     }
 
     async fn settled_position(&self) -> Result<i64> {
-        with_timeout(async { positions::settled(&mut *self.address.acquire(&self.pool).await?).await }).await?
+        let queried = with_timeout(async { positions::settled(&mut *self.address.acquire(&self.pool).await?).await });
+        // A mark may be older than its positions, and then below what was settled before. A caller that skips what was published
+        // must get all of it.
+        Ok(queried.await??.max(*self.newest.borrow()))
     }
 
     fn newest_position(&self) -> watch::Receiver<i64> {

@@ -10,8 +10,11 @@
 //!
 //! The query takes its snapshot before it reads the marks. A transaction without a mark by then has either ended, or will take
 //! positions above every position of the snapshot. Reading the marks is slow, because the server shows the locks of all connections.
-//! Therefore each transaction also shares the lock of a key without a position. If the query obtains that lock
-//! exclusively, which it does not wait for, no transaction has a mark.
+//! Therefore each transaction also shares the lock of a key without a position. If the query obtains that lock exclusively, which it
+//! does not wait for, no transaction has a mark.
+//!
+//! A transaction reads the last position and acquires its mark in two steps. If another one takes positions and commits in between,
+//! the mark is lower than it could be, and so is the result of the query, for a moment. What was settled remains settled.
 
 use model::RunId;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
