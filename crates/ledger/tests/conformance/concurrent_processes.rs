@@ -248,10 +248,9 @@ async fn a_revocation_waits_for_a_commit_of_the_operator() {
     assert!(revoking.await.unwrap().unwrap());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_two_processes_receive_is_recorded_once() {
-    let processes = Processes::start().await;
-    for index in 0..30 {
+/// Sends the same calls to both processes, each of which must be recorded once.
+async fn assert_recorded_once(processes: &Processes) {
+    for index in 0..20 {
         let entry = write("r1", &format!("call-{index}"), "a");
         let append = |ledger: &Arc<dyn Ledger>| {
             let (ledger, entry) = (Arc::clone(ledger), entry.clone());
@@ -270,6 +269,24 @@ async fn a_call_that_two_processes_receive_is_recorded_once() {
     }
     let report = processes.other.verify(&run_id("r1")).await.unwrap();
     assert!(report.intact, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_two_processes_receive_is_recorded_once() {
+    assert_recorded_once(&Processes::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_isolation_that_the_server_is_configured_with_does_not_matter() {
+    let mut processes = Processes::start().await;
+    let name = processes.db.name().to_owned();
+    let isolation = format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'");
+    processes.db.execute(&isolation).await.unwrap();
+    processes.db.reopen().await;
+    processes.other = ledger::open(processes.db.url()).await.unwrap();
+    assert_recorded_once(&processes).await;
+    processes.other.set_needs_repair(&run_id("r1"), true, "2026-01-01T00:00:00.000000Z").await.unwrap();
+    assert!(processes.other.settled_run(&run_id("r1")).await.unwrap().unwrap().stored.needs_repair);
 }
 
 #[tokio::test(flavor = "multi_thread")]
