@@ -17,6 +17,8 @@ $$;
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 GRANT USAGE ON SCHEMA public TO workspaced_service;
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO workspaced_service;
+-- The positions of records.
+GRANT SELECT, USAGE, UPDATE ON SEQUENCE record_position TO workspaced_service;
 -- Append-only tables. Contents are deleted with their run; a trigger ensures that the run is deleted. With --archive-after the role
 -- also deletes what is archived, and the service does not start without that: "Retention and archive" in operations.md has the GRANT.
 REVOKE UPDATE, DELETE ON audit_record, record_path, call_reply, artifact, upload, audit_zone, checkpoint, checkpoint_leaf,

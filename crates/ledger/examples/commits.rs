@@ -1,8 +1,9 @@
-//! Measures a ledger: `commits URL [SECONDS [RUNS [RECORDS]]]`.
+//! Measures a ledger: `commits URL [SECONDS [RUNS [RECORDS [FIRST]]]]`.
 //!
 //! Appends reads and writes for SECONDS each, from 1 and from 64 concurrent callers, and prints throughput and latency. If RECORDS
 //! is given, fills the ledger to that many records and appends again. Finally lists records by typical filters and prints the
-//! duration. If SECONDS is 0, only lists.
+//! duration. If SECONDS is 0, only lists. FIRST is the number of the first run, so that several processes can use runs of their
+//! own in one database of PostgreSQL.
 //!
 //! Creates the database if it does not exist. Use a database that may be deleted.
 
@@ -23,6 +24,8 @@ type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 const CALLERS: [u64; 2] = [1, 64];
 /// Records per transaction when filling the ledger.
 const FILL_BATCH: i64 = 1000;
+/// The number of the first run.
+static FIRST_RUN: AtomicU64 = AtomicU64::new(0);
 const FILE: &str = "fn main() {\n    println!(\"a line of a file of some length\");\n}\n";
 const DIFF: &str =
     "--- a/src/main.rs\n+++ b/src/main.rs\n@@ -1,3 +1,3 @@\n fn main() {\n-    old();\n+    new();\n }\n";
@@ -30,9 +33,10 @@ const DIFF: &str =
 #[tokio::main]
 async fn main() -> Fallible<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let url = args.first().ok_or("usage: commits URL [SECONDS [RUNS [RECORDS]]]")?;
+    let url = args.first().ok_or("usage: commits URL [SECONDS [RUNS [RECORDS [FIRST]]]]")?;
     let number = |index: usize, default: u64| args.get(index).map_or(Ok(default), |text| text.parse());
     let (seconds, runs, records) = (number(1, 5)?, number(2, 64)?.max(1), number(3, 0)?);
+    FIRST_RUN.store(number(4, 0)?, Ordering::Relaxed);
     let ledger = ledger::open(url).await?;
     for number in 0..runs {
         create_run(ledger.as_ref(), number).await?;
@@ -132,7 +136,7 @@ async fn append(ledger: &dyn Ledger, number: u64, mutate: bool, runs: u64) -> Fa
 }
 
 fn run_id(number: u64) -> Fallible<RunId> {
-    Ok(RunId::parse(&format!("commits-{number}"))?)
+    Ok(RunId::parse(&format!("commits-{}", FIRST_RUN.load(Ordering::Relaxed) + number))?)
 }
 
 fn read(number: u64, runs: u64) -> Fallible<Entry> {

@@ -124,11 +124,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// they may change.
     fn transact(&self, touched: Option<RunId>, statements: Vec<Statement>) -> impl Future<Output = Result<u64>> + Send;
 
+    /// As [`transact`](Self::transact), while no other transaction of any process writes. For what every process writes at its start.
+    fn transact_alone(&self, statements: Vec<Statement>) -> impl Future<Output = Result<u64>> + Send;
+
     /// Writes rows to tables that no append reads, in one transaction. It may run concurrently with appends.
     fn write(&self, rows: Vec<Rows<'static>>) -> impl Future<Output = Result<()>> + Send;
-
-    /// As [`Backend::write`], by one statement. Returns how many rows it changed.
-    fn write_one(&self, statement: Statement) -> impl Future<Output = Result<u64>> + Send;
 
     /// See [`Ledger::settled_run`](crate::Ledger::settled_run).
     fn settled_run(&self, run: &RunId) -> impl Future<Output = Result<Option<SettledRun>>> + Send;
@@ -136,7 +136,10 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// From now on, rejects writes if the database belongs to another instance than `instance`.
     fn fence(&self, instance: &str);
 
-    /// Returns a receiver of the newest record's position.
+    /// Returns a position up to which every later query sees every record that will ever be there.
+    fn settled_position(&self) -> impl Future<Output = Result<i64>> + Send;
+
+    /// Returns a receiver of the newest settled position.
     fn newest_position(&self) -> watch::Receiver<i64>;
 
     /// Returns the number of connections in use.

@@ -88,7 +88,7 @@ pub(crate) trait AppendState {
     /// Returns whether the run has an upload with this digest.
     fn has_upload(&mut self, run_no: i64, sha256: &Sha256) -> Result<bool>;
     /// Takes the next position.
-    fn next_position(&mut self) -> i64;
+    fn next_position(&mut self) -> Result<i64>;
 }
 
 /// Appends `entries` to `state` and adds their rows to `rows`, all or none.
@@ -108,7 +108,7 @@ pub(crate) fn append<'a>(
     }
     let mut records = Vec::with_capacity(entries.len());
     for entry in entries {
-        let position = state.next_position();
+        let position = state.next_position()?;
         if let Some(RunChange::RevokeToken(token)) = &entry.run_change {
             state.revoke(&entry.draft.run_id, token)?;
         }

@@ -88,7 +88,7 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     /// Returns a run.
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>>;
     /// Lists the runs after `after` that match `filter` in order of creation, each with its position for a cursor. Unreadable
-    /// runs are skipped.
+    /// runs are skipped. Of runs that are created while a caller reads page after page, the pages may lack some.
     async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>>;
     /// Lists the IDs of all runs after `after` in order of creation, each with its position, including runs whose head row was
     /// removed from the database.
@@ -144,7 +144,10 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended>;
     /// Returns the first call with this ID.
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>>;
-    /// Lists the records after `after` that match `filter`, in order.
+    /// Lists the records after `after` that match `filter`, in order. Oldest first over all runs, the list ends before a position that
+    /// a commit in flight may still take, so that a caller that continues after its last record misses none. Newest first, it has
+    /// every committed record; what a commit in flight adds among them is on no later page. The records of one run are complete in
+    /// either order.
     async fn records(&self, filter: &RecordFilter, after: Option<i64>, size: PageSize) -> Result<Page<StoredRecord>>;
     /// Returns the record `seq` of a run.
     async fn record(&self, run: &RunId, seq: u64) -> Result<Option<StoredRecord>>;
@@ -163,7 +166,9 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Option<Vec<u8>>>;
     /// Returns the content with this digest that was uploaded to a run.
     async fn upload(&self, run: &RunId, sha256: &Sha256) -> Result<Option<Vec<u8>>>;
-    /// Returns a receiver of the newest record's position, which is notified whenever the position grows.
+    /// Returns a receiver of the newest settled position, which is notified when it grows: every record up to there is visible, and
+    /// none will be added. A commit of this process reaches it at once unless a commit of another process is in flight; a commit of
+    /// another process reaches it shortly afterwards.
     fn newest_position(&self) -> tokio::sync::watch::Receiver<i64>;
 
     /// Waits until no commit to the tables of operators is in flight, on any connection of any process. After
@@ -211,7 +216,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     async fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>>;
     /// Returns the input, as JSON, of the call that requested an approval.
     async fn approval_input(&self, id: &ApprovalId) -> Result<Option<String>>;
-    /// Lists the approvals after `after` that match `filter` in order of creation, each with its position for a cursor. Unreadable ones are skipped.
+    /// Lists the approvals after `after` that match `filter` in order of creation, each with its position for a cursor. Unreadable
+    /// ones are skipped. Of approvals that are requested while a caller reads page after page, the pages may lack some.
     async fn approvals(
         &self,
         filter: &ApprovalFilter,

@@ -61,6 +61,7 @@ migrations! {
     14 "0014_webhooks";
     15 "0015_archive";
     16 "0016_packed";
+    17 "0017_record_position";
 }
 
 impl AppliedMigration {

@@ -1,7 +1,8 @@
 //! PostgreSQL: one writer with its own connection, and a pool for everything else.
 //!
-//! A transaction that appends records holds an advisory lock until its commit. Therefore positions become visible in order, and a
-//! stream that resumes after a position misses no record.
+//! Transactions lock what they change in one order: the writers' lock (shared, see `fence`), the row of a new run, the heads of runs
+//! by number, operators' tokens by number, then all other rows. Commits of different runs do not wait for each other. Those that
+//! deadlock nevertheless are repeated. `positions` says how readers miss no record although commits have no order.
 
 mod address;
 mod append_state;
@@ -9,6 +10,8 @@ mod convert;
 pub(crate) mod copy;
 mod fence;
 mod open;
+mod positions;
+mod settled_position;
 mod writer;
 
 use std::sync::Arc;
@@ -17,13 +20,14 @@ use futures_util::TryStreamExt as _;
 use model::RunId;
 use parking_lot::Mutex;
 use sqlx::postgres::PgPool;
-use sqlx::{AssertSqlSafe, Connection as _, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use self::address::Address;
-use self::convert::failed;
-use self::fence::{EnterMode, Fence};
+use self::convert::{failed, is_conflict};
+use self::fence::{BEGIN, EnterMode, Fence};
+use self::settled_position::SettledPosition;
 use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count};
 use crate::commit_queue::CommitQueue;
@@ -39,6 +43,8 @@ const CAN_DELETE_ARCHIVED: &str = "SELECT bool_and(has_table_privilege(name, 'DE
 pub(crate) struct Postgres {
     queue: CommitQueue<Job>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// The task that looks for the settled position, which is aborted with the ledger.
+    watcher: Mutex<JoinSet<()>>,
     pool: PgPool,
     address: Arc<Address>,
     fence: Arc<Fence>,
@@ -51,14 +57,18 @@ impl Postgres {
         let address = Arc::new(Address::open(url, reader).await?);
         let mut connection = address.connect().await?;
         open::migrate(&mut connection).await?;
-        let position = writer::last_position(&mut connection).await.map_err(failed)?;
+        open::complete_sequence(&mut connection).await?;
+        let position = positions::settled_at_open(&mut connection).await?;
+        positions::prepare(&mut connection).await?;
         let (queue, jobs) = CommitQueue::new();
-        let (sender, newest) = watch::channel(position);
+        let (settled, newest) = SettledPosition::new(position);
         let pool = open::pool(address.options());
         let fence = Arc::<Fence>::default();
+        let mut watcher = JoinSet::new();
+        watcher.spawn(Arc::clone(&settled).watch(Arc::clone(&address), pool.clone(), Arc::clone(&fence)));
         let writer =
-            tokio::spawn(Writer::new(Arc::clone(&address), connection, Arc::clone(&fence), jobs, sender).run());
-        Ok(Self { queue, writer: Mutex::new(Some(writer)), pool, address, fence, newest })
+            tokio::spawn(Writer::new(Arc::clone(&address), connection, Arc::clone(&fence), jobs, settled).run());
+        Ok(Self { queue, writer: Mutex::new(Some(writer)), watcher: Mutex::new(watcher), pool, address, fence, newest })
     }
 
     /// Connects to the database at `url` for reading, while a service may use it. Jobs are rejected. Fails if the database has
@@ -73,23 +83,36 @@ impl Postgres {
         queue.close();
         let (_, newest) = watch::channel(0);
         let pool = open::pool(open::read_only(address.options()));
-        Ok(Self { queue, writer: Mutex::default(), pool, address, fence: Arc::default(), newest })
+        let watcher = Mutex::default();
+        Ok(Self { queue, writer: Mutex::default(), watcher, pool, address, fence: Arc::default(), newest })
     }
 
-    /// Runs `statements` in one transaction. Returns how many rows the first one changed.
-    async fn run_transaction(&self, mode: EnterMode, statements: Vec<Statement>) -> Result<u64> {
-        let done = tokio::time::timeout(writer::TIMEOUT, self.try_transaction(mode, statements)).await;
-        // The COMMIT may have been sent.
-        done.unwrap_or_else(|_| Err(LedgerError::InDoubt("the database does not respond".into())))
-    }
-
-    async fn try_transaction(&self, mode: EnterMode, statements: Vec<Statement>) -> Result<u64> {
+    /// Runs `statements` in one transaction, again if it conflicts with another one. Returns how many rows the first one changed.
+    async fn run_transaction(&self, statements: &[Statement], mode: EnterMode) -> Result<u64> {
         let mut connection = self.address.acquire(&self.pool).await?;
-        let mut tx = connection.begin().await.map_err(failed)?;
+        for _ in 1..writer::MAX_ATTEMPTS {
+            match self.try_transaction(&mut connection, statements, mode).await {
+                Err(error) if is_conflict(&error) => {}
+                done => return done,
+            }
+        }
+        self.try_transaction(&mut connection, statements, mode).await
+    }
+
+    async fn try_transaction(
+        &self,
+        connection: &mut PgConnection,
+        statements: &[Statement],
+        mode: EnterMode,
+    ) -> Result<u64> {
+        let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
         let mut fenced = self.fence.enter(&mut tx, mode).await?;
+        if matches!(mode, EnterMode::Exclusive) {
+            positions::advance(fenced.connection()).await?;
+        }
         let mut first = 0;
-        for (index, statement) in statements.into_iter().enumerate() {
-            let query = convert::bind(sqlx::query(statement.sql), statement.params);
+        for (index, statement) in statements.iter().enumerate() {
+            let query = convert::bind(sqlx::query(statement.sql), statement.params.clone());
             let changed = query.execute(fenced.connection()).await.map_err(failed)?.rows_affected();
             if index == 0 {
                 first = changed;
@@ -98,6 +121,12 @@ impl Postgres {
         // The transaction may be durable, regardless of the error.
         tx.commit().await.map_err(|error| LedgerError::InDoubt(Box::new(error)))?;
         Ok(first)
+    }
+
+    async fn transact_in(&self, statements: &[Statement], mode: EnterMode) -> Result<u64> {
+        let done = tokio::time::timeout(writer::TIMEOUT, self.run_transaction(statements, mode)).await;
+        // The COMMIT may have been sent.
+        done.unwrap_or_else(|_| Err(LedgerError::InDoubt("the database does not respond".into())))
     }
 }
 
@@ -173,17 +202,17 @@ impl Backend for Postgres {
     }
 
     async fn transact(&self, _touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {
-        self.run_transaction(EnterMode::Exclusive, statements).await
+        self.transact_in(&statements, EnterMode::Shared).await
     }
 
-    async fn write_one(&self, statement: Statement) -> Result<u64> {
-        self.run_transaction(EnterMode::Shared, vec![statement]).await
+    async fn transact_alone(&self, statements: Vec<Statement>) -> Result<u64> {
+        self.transact_in(&statements, EnterMode::Exclusive).await
     }
 
     async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
         with_timeout(async {
             let mut connection = self.address.acquire(&self.pool).await?;
-            let mut tx = connection.begin().await.map_err(failed)?;
+            let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
             let mut fenced = self.fence.enter(&mut tx, EnterMode::Shared).await?;
             for rows in rows.iter().filter(|rows| !rows.is_empty()) {
                 convert::write_rows(fenced.connection(), &[rows]).await.map_err(failed)?;
@@ -199,6 +228,13 @@ impl Backend for Postgres {
 
     fn fence(&self, instance: &str) {
         self.fence.set_instance(instance);
+    }
+
+    async fn settled_position(&self) -> Result<i64> {
+        let queried = with_timeout(async { positions::settled(&mut *self.address.acquire(&self.pool).await?).await });
+        // A mark may be older than its positions, and then below what was settled before. A caller that skips what was published
+        // must get all of it.
+        Ok(queried.await??.max(*self.newest.borrow()))
     }
 
     fn newest_position(&self) -> watch::Receiver<i64> {
@@ -228,6 +264,8 @@ impl Backend for Postgres {
         {
             tracing::error!(error = &error as &dyn std::error::Error, "the ledger's writer panicked");
         }
+        let mut watcher = std::mem::take(&mut *self.watcher.lock());
+        watcher.shutdown().await;
         self.pool.close().await;
     }
 }

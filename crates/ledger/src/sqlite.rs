@@ -115,12 +115,12 @@ impl Backend for Sqlite {
         self.queue.submit(|result| Job::Transact { touched, statements, result }).await
     }
 
-    async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
-        self.transact(None, rows.into_iter().flat_map(Rows::statements).collect()).await.map(drop)
+    async fn transact_alone(&self, statements: Vec<Statement>) -> Result<u64> {
+        self.transact(None, statements).await
     }
 
-    async fn write_one(&self, statement: Statement) -> Result<u64> {
-        self.transact(None, vec![statement]).await
+    async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
+        self.transact(None, rows.into_iter().flat_map(Rows::statements).collect()).await.map(drop)
     }
 
     /// Need not wait: no other process has the file open, and this one returns to no caller before it knows the outcome of the
@@ -135,6 +135,11 @@ impl Backend for Sqlite {
 
     fn fence(&self, _instance: &str) {
         // The lock file excludes other processes.
+    }
+
+    /// Records become visible in order.
+    async fn settled_position(&self) -> Result<i64> {
+        Ok(i64::MAX)
     }
 
     fn newest_position(&self) -> watch::Receiver<i64> {

@@ -211,8 +211,8 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn settle_operators(&self) -> Result<()> {
-        // Every transaction waits for the one before.
-        self.0.transact(None, Vec::new()).await.map(drop)
+        // It waits for every other transaction.
+        self.0.transact_alone(Vec::new()).await.map(drop)
     }
 
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {
@@ -410,7 +410,7 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn take_over(&self, known: Option<&str>, instance: &str) -> Result<bool> {
         let params = [INSTANCE.into(), instance.into(), known.into()];
-        let taken = self.0.transact(None, vec![Statement::new(sql::TAKE_OVER, params)]).await? > 0;
+        let taken = self.0.transact_alone(vec![Statement::new(sql::TAKE_OVER, params)]).await? > 0;
         if taken {
             self.0.fence(instance);
         }

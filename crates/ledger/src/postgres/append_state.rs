@@ -1,4 +1,8 @@
-//! The state that a group of appends depends on, read in one or two queries, because each is a round trip to the server.
+//! The state that a group of appends depends on, read in few queries, because each is a round trip to the server.
+//!
+//! The heads of the runs are locked first, by a statement of their own: a statement does not see what was committed while it waited
+//! for a lock. Everything else of a run that an append depends on is written only by transactions that have locked its head, except
+//! for the revocation of operators, whose rows are locked too.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,13 +10,14 @@ use model::{ApprovalId, ApprovalState, RunId, Sha256, TokenId, ToolCallId};
 
 use super::convert::failed;
 use super::fence::{Fence, FencedTx};
+use super::positions;
 use crate::backend::{RowReader as _, damaged};
 use crate::chain::{AppendState, EarlierCall, RunHead, select_head};
 use crate::entry::prepared::PreparedEntry;
 use crate::{Entry, LedgerError, Result, RunChange, TokenHolder, rows};
 
 /// The heads of the runs `$1`, with those of the tokens `$4` that are revoked. One row for each existing call with the run `$2`
-/// and the ID `$3`. The writer's lock excludes other writers.
+/// and the ID `$3`.
 const HEADS: &str = select_head!(
     ", call.id, call.tool, call.input_sha256, call.has_reply, \
     (SELECT string_agg(token_id, ' ') FROM token WHERE token.run_no = run.run_no AND revoked AND token_id = ANY($4))",
@@ -34,9 +39,11 @@ const TOKENS: &str = "SELECT token.run_no, token_id, revoked FROM token JOIN run
 const UPLOADS: &str = "SELECT upload.run_no, sha256 FROM upload JOIN run ON run.run_no = upload.run_no \
     WHERE run_id = ANY($1) AND sha256 = ANY($2)";
 const PENDING: &str = "SELECT run_no, approval_id FROM approval WHERE approval_id = ANY($1) AND state = 'pending'";
-/// Those of the operators' tokens `$1` that are revoked. A replaced token, whose end is its expiry, is not.
-const REVOKED_OPERATORS: &str = "SELECT secret_sha256 FROM operator_token WHERE secret_sha256 = ANY($1) \
-    AND revoked_at IS NOT NULL AND (expires_at IS NULL OR revoked_at <> expires_at)";
+/// Locks the operators' tokens `$1` against revocation, and selects whether they are revoked. A replaced token, whose end is its
+/// expiry, is not. The condition is not in the `WHERE` clause, which would leave out, without a lock, what is not revoked yet.
+const OPERATORS: &str = "SELECT secret_sha256, \
+    revoked_at IS NOT NULL AND (expires_at IS NULL OR revoked_at <> expires_at) \
+    FROM operator_token WHERE secret_sha256 = ANY($1) ORDER BY operator_no FOR SHARE";
 
 /// The state of the database that a group of entries is appended to.
 pub(crate) struct GroupState {
@@ -53,6 +60,8 @@ pub(crate) struct GroupState {
     to_revoke: HashMap<(i64, TokenId), bool>,
     /// Uploads of the group that are stored.
     uploads: HashSet<(i64, Sha256)>,
+    /// The positions of the next records.
+    positions: std::vec::IntoIter<i64>,
     /// The position of the last record.
     pub(crate) position: i64,
 }
@@ -78,16 +87,13 @@ fn required_tokens<'a>(entries: &[&'a Entry]) -> (Vec<&'a str>, Vec<&'a [u8]>) {
 }
 
 impl GroupState {
-    /// Reads the state for `entries`, to be appended after `position`. Fails if this process must not write to the database.
-    pub(crate) async fn read(
-        fenced: &mut FencedTx<'_>,
-        fence: &Fence,
-        entries: &[&Entry],
-        position: i64,
-    ) -> Result<Self> {
+    /// Locks the runs of `entries`, takes a position for each entry, and reads the state. Fails if this process must not write to the
+    /// database.
+    pub(crate) async fn read(fenced: &mut FencedTx<'_>, fence: &Fence, entries: &[&Entry]) -> Result<Self> {
         let mut runs: Vec<_> = entries.iter().map(|entry| &entry.draft.run_id).collect();
         runs.sort_unstable();
         runs.dedup();
+        let positions = positions::lock_and_take(fenced, &runs, entries.len()).await?;
         let (call_runs, call_ids): (Vec<&str>, Vec<&str>) = entries
             .iter()
             .filter(|entry| entry.client_supplied_id)
@@ -108,7 +114,8 @@ impl GroupState {
             revoked_operators: HashSet::new(),
             to_revoke: HashMap::new(),
             uploads: HashSet::new(),
-            position,
+            positions: positions.into_iter(),
+            position: 0,
         };
         for row in found {
             let head = RunHead::read(&row)?;
@@ -142,9 +149,11 @@ impl GroupState {
         if required.is_empty() {
             return Ok(());
         }
-        let query = sqlx::query(REVOKED_OPERATORS).bind(required);
+        let query = sqlx::query(OPERATORS).bind(required);
         for row in query.fetch_all(fenced.connection()).await.map_err(failed)? {
-            self.revoked_operators.insert(rows::sha256(&row.bytes(0)?)?);
+            if row.bool(1)? {
+                self.revoked_operators.insert(rows::sha256(&row.bytes(0)?)?);
+            }
         }
         Ok(())
     }
@@ -249,8 +258,9 @@ impl AppendState for GroupState {
         Ok(self.uploads.contains(&(run_no, *sha256)))
     }
 
-    fn next_position(&mut self) -> i64 {
-        self.position += 1;
-        self.position
+    fn next_position(&mut self) -> Result<i64> {
+        let next = self.positions.next().ok_or_else(|| LedgerError::Internal("more records than positions".into()))?;
+        self.position = next;
+        Ok(next)
     }
 }

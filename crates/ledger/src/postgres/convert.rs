@@ -67,6 +67,14 @@ pub(crate) fn failed(error: Error) -> LedgerError {
     if unavailable { LedgerError::Unavailable(Box::new(error)) } else { LedgerError::Internal(Box::new(error)) }
 }
 
+/// Returns whether a transaction failed only because of a concurrent one: a deadlock, or a failure to serialise. The server has
+/// rolled it back, and it can be repeated at once.
+pub(crate) fn is_conflict(error: &LedgerError) -> bool {
+    let LedgerError::Unavailable(cause) = error else { return false };
+    let Some(Error::Database(database)) = cause.downcast_ref() else { return false };
+    database.code().is_some_and(|code| code == "40P01" || code == "40001")
+}
+
 /// Returns whether a retry may succeed, by the class of the SQLSTATE: connection, a password that is being changed, resources, locks and timeouts, operator
 /// intervention, disk, rollback, a read-only server.
 fn is_transient(sqlstate: &str) -> bool {

@@ -16,8 +16,6 @@ use crate::{LedgerError, Result, SettledRun};
 
 /// Maximum number of runs whose heads are cached.
 const MAX_HEADS: usize = 4096;
-/// The lock timeout is shorter than the default, because the waiting caller holds a connection of the pool.
-const BEGIN_SETTLED: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
 /// Locks the rows of a run, in the order in which commits lock them.
 const LOCK_ROWS: [&str; 2] = [
     "SELECT 1 FROM run_head WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) FOR UPDATE",
@@ -30,30 +28,47 @@ macro_rules! select_owner {
     };
 }
 const OWNER: &str = select_owner!();
-/// Acquires the lock of the exclusive writer, which the transaction holds until its end.
-macro_rules! lock_writer {
+/// Begins a transaction in which each statement reads what was committed before it, regardless of the server's configuration.
+macro_rules! begin {
+    () => {
+        "BEGIN ISOLATION LEVEL READ COMMITTED"
+    };
+}
+pub(crate) const BEGIN: &str = begin!();
+/// The lock timeout is shorter than the default, because the waiting caller holds a connection of the pool.
+const BEGIN_SETTLED: &str = concat!(begin!(), "; SET LOCAL lock_timeout = '3s'");
+/// Acquires the lock of writers, which the transaction holds until its end.
+macro_rules! lock_shared {
+    () => {
+        "SELECT pg_advisory_xact_lock_shared(7022364301936348777); "
+    };
+}
+/// Acquires the lock of writers exclusively, as earlier versions of this program did for each commit.
+macro_rules! lock_exclusive {
     () => {
         "SELECT pg_advisory_xact_lock(7022364301936348777); "
     };
 }
+pub(crate) const LOCK_EXCLUSIVE: &str = lock_exclusive!();
 
-/// How a writing transaction starts. Each mode is one message to the server.
+/// How a writing transaction starts. Each mode is one message to the server. No other instance can take over until the transaction
+/// ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EnterMode {
-    /// Begins the transaction and acquires the lock of the exclusive writer.
+    /// Begins the transaction, as [`BEGIN`] does. Allows concurrent writers.
     Begin,
-    /// Acquires the lock of the exclusive writer.
-    Exclusive,
-    /// Allows concurrent writers. No other instance can take over until the transaction ends.
+    /// Allows concurrent writers.
     Shared,
+    /// Waits for all other writers, and excludes them.
+    Exclusive,
 }
 
 impl EnterMode {
     fn sql(self) -> &'static str {
         match self {
-            Self::Begin => concat!("BEGIN; ", lock_writer!(), select_owner!()),
-            Self::Exclusive => concat!(lock_writer!(), select_owner!()),
-            Self::Shared => concat!("SELECT 1 FROM setting WHERE name = 'instance' FOR SHARE; ", select_owner!()),
+            Self::Begin => concat!(begin!(), "; ", lock_shared!(), select_owner!()),
+            Self::Shared => concat!(lock_shared!(), select_owner!()),
+            Self::Exclusive => concat!(lock_exclusive!(), select_owner!()),
         }
     }
 }
@@ -62,15 +77,9 @@ impl EnterMode {
 /// writes takes one.
 pub(crate) struct FencedTx<'c> {
     connection: &'c mut PgConnection,
-    position: i64,
 }
 
 impl FencedTx<'_> {
-    /// Returns the position of the newest record.
-    pub(crate) fn position(&self) -> i64 {
-        self.position
-    }
-
     /// Returns the connection to write with.
     pub(crate) fn connection(&mut self) -> &mut PgConnection {
         self.connection
@@ -102,12 +111,12 @@ impl Fence {
         // Read before the query, which may not see commits that are made during it.
         let committed = self.0.lock().position;
         let rows = sqlx::raw_sql(mode.sql()).fetch_all(&mut *connection).await.map_err(failed)?;
-        let position = self.check(rows.last(), committed)?;
-        Ok(FencedTx { connection, position })
+        self.check(rows.last(), committed)?;
+        Ok(FencedTx { connection })
     }
 
-    /// Checks a row of [`OWNER`], whose position must have reached `committed`. Returns that position.
-    fn check(&self, found: Option<&PgRow>, committed: i64) -> Result<i64> {
+    /// Checks a row of [`OWNER`], whose position must have reached `committed`.
+    fn check(&self, found: Option<&PgRow>, committed: i64) -> Result<()> {
         let found = found.ok_or_else(|| {
             LedgerError::Internal("the database returned no row for its instance and position".into())
         })?;
@@ -118,7 +127,7 @@ impl Fence {
         }
         match &self.0.lock().instance {
             Some(own) if instance.as_ref() != Some(own) => Err(LedgerError::Fenced(Reason::TakenOver)),
-            _ => Ok(position),
+            _ => Ok(()),
         }
     }
 
@@ -135,10 +144,10 @@ impl Fence {
         Ok(())
     }
 
-    /// Records a commit of this process, which the database must contain from now on.
+    /// Records a commit of this process, which the database must contain from now on. `position` is that of its last record, or 0.
     pub(crate) fn acknowledge<'a>(&self, position: i64, heads: impl Iterator<Item = (&'a RunId, &'a RunHead)>) {
         let mut expected = self.0.lock();
-        expected.position = position;
+        expected.position = expected.position.max(position);
         for (run, head) in heads {
             if expected.heads.len() >= MAX_HEADS && !expected.heads.contains_key(run) {
                 // The position is still checked.
@@ -152,7 +161,7 @@ impl Fence {
     pub(crate) async fn check_owner(&self, connection: &mut PgConnection) -> Result<()> {
         let committed = self.0.lock().position;
         let found = sqlx::query(OWNER).fetch_one(connection).await.map_err(failed)?;
-        self.check(Some(&found), committed).map(drop)
+        self.check(Some(&found), committed)
     }
 }
 

@@ -7,6 +7,8 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
 
 use super::convert::failed;
+use super::fence::{BEGIN, LOCK_EXCLUSIVE};
+use super::positions;
 use crate::migrate::{self, AppliedMigration};
 use crate::{LedgerError, Result};
 
@@ -77,7 +79,7 @@ pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<()> {
             return Ok(());
         }
     }
-    let mut tx = connection.begin().await.map_err(failed)?;
+    let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
     // Migrating a large table may take long.
     sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *tx).await.map_err(failed)?;
     sqlx::raw_sql(MIGRATE_LOCK).execute(&mut *tx).await.map_err(failed)?;
@@ -105,6 +107,17 @@ pub(crate) async fn check_schema(connection: &mut PgConnection) -> Result<()> {
         return Ok(());
     }
     Err(LedgerError::Internal(migrate::OLDER.into()))
+}
+
+/// Advances the sequence of positions, if it has not reached those in the tables.
+pub(crate) async fn complete_sequence(connection: &mut PgConnection) -> Result<()> {
+    if !positions::must_advance(connection).await? {
+        return Ok(());
+    }
+    let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
+    sqlx::raw_sql(LOCK_EXCLUSIVE).execute(&mut *tx).await.map_err(failed)?;
+    positions::advance(&mut tx).await?;
+    tx.commit().await.map_err(failed)
 }
 
 /// Returns the migrations that were applied to the database.

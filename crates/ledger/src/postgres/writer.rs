@@ -4,16 +4,19 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::TryStreamExt as _;
 use sqlx::{Connection as _, PgConnection, Row as _};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::address::Address;
 use super::append_state::GroupState;
-use super::convert::{bind, failed, write_rows};
+use super::convert::{bind, failed, is_conflict, write_rows};
 use super::fence::{EnterMode, Fence, FencedTx};
+use super::positions;
+use super::settled_position::SettledPosition;
 use crate::backend::Statement;
-use crate::chain::{self, LAST_POSITION};
+use crate::chain;
 use crate::commit_queue::count_commit;
 use crate::entry::prepared::{PreparedEntry, value_bytes};
 use crate::entry_rows::{EntryRows, head_rows};
@@ -25,6 +28,8 @@ const MAX_GROUP: usize = 512;
 const MAX_GROUP_BYTES: usize = 64 * 1024 * 1024;
 /// Timeout of a transaction. The server's own timeouts are shorter.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
+/// Maximum number of attempts of a transaction that conflicts with others.
+pub(crate) const MAX_ATTEMPTS: usize = 5;
 /// Initial and maximum delay between attempts to connect.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
@@ -44,12 +49,16 @@ pub(crate) struct Writer {
     /// The earliest time of the next attempt to connect, and the delay after it.
     retry: (Instant, Duration),
     jobs: mpsc::Receiver<Job>,
-    newest: watch::Sender<i64>,
+    settled: Arc<SettledPosition>,
 }
 
-/// See [`LAST_POSITION`].
-pub(crate) async fn last_position(connection: &mut PgConnection) -> sqlx::Result<i64> {
-    sqlx::query(LAST_POSITION).fetch_one(connection).await?.try_get(0)
+/// What a group has committed.
+struct Committed {
+    results: Vec<Result<Appended>>,
+    /// The position of its last record; 0 if it has none.
+    position: i64,
+    /// The settled position after the commit, if it is known.
+    settled: Option<i64>,
 }
 
 impl Writer {
@@ -58,9 +67,9 @@ impl Writer {
         connection: PgConnection,
         fence: Arc<Fence>,
         jobs: mpsc::Receiver<Job>,
-        newest: watch::Sender<i64>,
+        settled: Arc<SettledPosition>,
     ) -> Self {
-        Self { address, connection: Some(connection), fence, retry: (Instant::now(), BACKOFF.0), jobs, newest }
+        Self { address, connection: Some(connection), fence, retry: (Instant::now(), BACKOFF.0), jobs, settled }
     }
 
     /// Commits jobs until the queue is closed.
@@ -80,7 +89,14 @@ impl Writer {
 
     /// Commits a group and sends the results. If a job fails, the group is rolled back and its jobs are committed one by one.
     async fn write(&mut self, group: Vec<Job>) {
-        match self.commit(&group).await {
+        let mut committed = self.commit(&group).await;
+        for _ in 1..MAX_ATTEMPTS {
+            match committed {
+                Err(error) if is_conflict(&error) => committed = self.commit(&group).await,
+                _ => break,
+            }
+        }
+        match committed {
             Ok(done) => group.into_iter().zip(done).for_each(|(job, done)| drop(job.result.send(done))),
             Err(LedgerError::AlreadyExists | LedgerError::CreationRejected(_) | LedgerError::Internal(_))
                 if group.len() > 1 =>
@@ -102,19 +118,18 @@ impl Writer {
 
     async fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<Appended>>> {
         let mut connection = self.connect().await?;
-        let last = *self.newest.borrow();
         let started = Instant::now();
-        match tokio::time::timeout(TIMEOUT, run_transaction(&mut connection, &self.fence, group, last)).await {
-            Ok(Ok((done, position))) => {
+        match tokio::time::timeout(TIMEOUT, run_transaction(&mut connection, &self.fence, group)).await {
+            Ok(Ok(Committed { results, position, settled })) => {
                 count_commit(group.len(), started.elapsed());
                 self.connection = Some(connection);
-                self.newest.send_if_modified(|newest| std::mem::replace(newest, position.max(*newest)) < position);
-                Ok(done)
+                self.settled.after_commit(settled, position);
+                Ok(results)
             }
             Ok(Err(error)) => {
                 // Only a response of the server guarantees that nothing was committed.
-                if !matches!(error, LedgerError::Unavailable(_) | LedgerError::InDoubt(_))
-                    && sqlx::raw_sql("ROLLBACK").execute(&mut connection).await.is_ok()
+                let is_known = !matches!(error, LedgerError::Unavailable(_) | LedgerError::InDoubt(_));
+                if (is_known || is_conflict(&error)) && sqlx::raw_sql("ROLLBACK").execute(&mut connection).await.is_ok()
                 {
                     self.connection = Some(connection);
                 }
@@ -136,7 +151,9 @@ impl Writer {
         let connected = self.address.connect().await;
         let delay = if connected.is_ok() { BACKOFF.0 } else { (delay * 2).min(BACKOFF.1) };
         self.retry = (Instant::now() + delay, delay);
-        connected
+        let mut connection = connected?;
+        positions::prepare(&mut connection).await?;
+        Ok(connection)
     }
 }
 
@@ -150,30 +167,23 @@ fn count_that_fits(jobs: &[Job]) -> usize {
     jobs.iter().take_while(fits).count().max(1)
 }
 
-/// Commits a group after the higher of position `last` and that of the newest record. Returns the results and the new last
-/// position.
-async fn run_transaction(
-    connection: &mut PgConnection,
-    fence: &Fence,
-    group: &[Job],
-    last: i64,
-) -> Result<(Vec<Result<Appended>>, i64)> {
+/// Commits a group.
+async fn run_transaction(connection: &mut PgConnection, fence: &Fence, group: &[Job]) -> Result<Committed> {
     let mut fenced = fence.enter(connection, EnterMode::Begin).await?;
     for statement in group.iter().flat_map(|job| &job.creation) {
         let query = bind(sqlx::query(statement.sql), statement.params.clone());
         query.execute(fenced.connection()).await.map_err(failed)?;
     }
     let entries: Vec<&Entry> = group.iter().flat_map(|job| &job.entries).map(Deref::deref).collect();
-    let position = fenced.position().max(last);
-    let mut state = GroupState::read(&mut fenced, fence, &entries, position).await?;
+    let mut state = GroupState::read(&mut fenced, fence, &entries).await?;
     let mut rows = EntryRows::new();
-    let mut done = Vec::with_capacity(group.len());
+    let mut results = Vec::with_capacity(group.len());
     for job in group {
         let appended = chain::append(&mut state, &job.entries, &mut rows);
         if matches!(appended, Ok(Appended::Recorded(_))) {
             state.add(&job.entries);
         }
-        done.push(match appended {
+        results.push(match appended {
             Err(LedgerError::NoSuchRun) => Err(LedgerError::NoSuchRun),
             // The run is written already, so the transaction must be rolled back.
             Ok(Appended::PreconditionFailed(failed)) if !job.creation.is_empty() => {
@@ -187,14 +197,24 @@ async fn run_transaction(
     if mutates {
         failpoint::hit("ledger.written");
     }
-    let committed = sqlx::raw_sql("COMMIT").execute(fenced.connection()).await;
-    // The group may be durable, regardless of the error, and must not be written again.
-    committed.map_err(|error| LedgerError::InDoubt(Box::new(error)))?;
+    let settled = commit(fenced.connection()).await?;
     fence.acknowledge(state.position, state.heads.iter().filter(|(_, head)| head.changed));
     if mutates {
         failpoint::hit("ledger.committed");
     }
-    Ok((done, state.position))
+    Ok(Committed { results, position: state.position, settled })
+}
+
+/// Commits the transaction. Returns the settled position after it, if the server has responded with it.
+async fn commit(connection: &mut PgConnection) -> Result<Option<i64>> {
+    let mut responses = sqlx::raw_sql(positions::COMMIT).fetch_many(connection);
+    // The group may be durable, regardless of the error, and must not be written again.
+    responses.try_next().await.map_err(|error| LedgerError::InDoubt(Box::new(error)))?;
+    let mut settled = None;
+    while let Ok(Some(response)) = responses.try_next().await {
+        settled = response.right().and_then(|row| row.try_get(0).ok()).or(settled);
+    }
+    Ok(settled)
 }
 
 /// Writes the rows of a group, most of them in one statement.
@@ -218,8 +238,8 @@ async fn write(fenced: &mut FencedTx<'_>, state: &GroupState, rows: &EntryRows<'
         }
     }
     // After the heads: every transaction locks the head of a run before its other rows.
-    for statement in rows.seal_zones().into_iter().chain(rows.changes.iter().cloned()) {
-        bind(sqlx::query(statement.sql), statement.params).execute(&mut *connection).await?;
+    for statement in &rows.changes {
+        bind(sqlx::query(statement.sql), statement.params.clone()).execute(&mut *connection).await?;
     }
     Ok(())
 }

@@ -164,8 +164,8 @@ impl AppendState for Appending<'_> {
         upload.exists(params![run_no, sha256.as_bytes()]).map_err(failed)
     }
 
-    fn next_position(&mut self) -> i64 {
+    fn next_position(&mut self) -> Result<i64> {
         self.cache.position += 1;
-        self.cache.position
+        Ok(self.cache.position)
     }
 }

@@ -103,6 +103,7 @@ impl<B: Backend> Store<B> {
             Some(after) => after.checked_add(1).map(|low| PositionRange { low, high: i64::MAX }),
         };
         let Some(all) = all else { return Ok(page) };
+        let Some(all) = self.settled_part(filter, all).await? else { return Ok(page) };
         let access = self.access_path(filter, all).await?;
         let mut ranges = match access {
             AccessPath::Run => vec![all],
@@ -122,6 +123,17 @@ impl<B: Backend> Store<B> {
             }
         }
         Ok(page)
+    }
+
+    /// Returns the part of `range` that a page of `filter` may have: the caller continues after the last record of the page, and a
+    /// record that appeared before it later would be missing. Records of one run appear in order. Newest first, the list goes on to
+    /// older records, so that it has every record that was settled when it began.
+    async fn settled_part(&self, filter: &RecordFilter, range: PositionRange) -> Result<Option<PositionRange>> {
+        if filter.newest_first || filter.run.is_some() {
+            return Ok(Some(range));
+        }
+        let high = self.0.settled_position().await?;
+        Ok(range.intersection(PositionRange { low: 0, high }))
     }
 
     /// Adds the records of `range` to `page`, whose limits are `size`.

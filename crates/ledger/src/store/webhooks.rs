@@ -161,7 +161,7 @@ impl<B: Backend> WebhookLog for Store<B> {
             statements.extend(events.iter().map(subscribe));
         }
         statements.push(Statement::new(FORGET_OTHERS, []));
-        self.0.transact(None, statements).await.map(drop)
+        self.0.transact_alone(statements).await.map(drop)
     }
 
     async fn notify(&self, message: &WebhookMessage) -> Result<()> {
@@ -219,7 +219,7 @@ impl<B: Backend> WebhookLog for Store<B> {
             error.into(),
             next_attempt_at.into(),
         ];
-        self.0.write_one(Statement::new(ATTEMPT, params)).await.map(drop)
+        self.0.transact(None, vec![Statement::new(ATTEMPT, params)]).await.map(drop)
     }
 
     async fn deliveries(

@@ -94,6 +94,8 @@ async fn every_write_to_a_database_that_lost_acknowledged_commits_is_rejected() 
     let run = db.run("r1").await;
     db.append(mutation("r1", "one", "a")).await;
     db.append(read("r1", "a")).await;
+    let rejected = db.try_append(read("unknown", "a")).await;
+    assert!(matches!(rejected, Err(LedgerError::NoSuchRun)), "{rejected:?}");
     db.roll_back("DELETE FROM audit_record WHERE position > 1; UPDATE run_head SET head_seq = 1").await;
     let ledger = &db.ledger;
     let token = TokenId::parse("tok-r1").unwrap();

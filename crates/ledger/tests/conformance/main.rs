@@ -5,6 +5,7 @@ mod append;
 mod approvals;
 mod archive;
 mod checkpoints;
+mod concurrent_processes;
 mod contents;
 mod fencing;
 mod harness;

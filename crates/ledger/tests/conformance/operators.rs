@@ -39,7 +39,7 @@ pub(crate) fn vote(run: &str, id: &str, voter: &str) -> Entry {
 }
 
 /// `entry` as a call by the operator with the token of this number, in 2026.
-fn requiring_operator(token: u8, entry: Entry) -> Entry {
+pub(crate) fn requiring_operator(token: u8, entry: Entry) -> Entry {
     let required = RequiredToken {
         holder: TokenHolder::Operator(Sha256::of(&[token])),
         expires_at: Some("2027-01-01T00:00:00.000000Z".to_owned()),
