@@ -256,9 +256,10 @@ impl Engine {
     /// Reads the records of a run up to its head, and verifies them on the way if `verifies`.
     async fn collect(&self, run: &Run, verifies: bool) -> Result<(Collected, Option<ChainReport>), CallError> {
         let mut collector = Collector::new(run.head_seq);
-        let chain = match verifies {
-            true => Some(self.ledger.verify_each(&run.run_id, &mut |record| collector.push(record)).await?),
-            false => None,
+        let chain = if verifies {
+            Some(self.ledger.verify_each(&run.run_id, &mut |record| collector.push(record)).await?)
+        } else {
+            None
         };
         if !collector.is_complete() {
             // Without verification, or also the records after the first invalid one.

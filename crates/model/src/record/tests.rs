@@ -131,7 +131,7 @@ fn a_parsed_record_is_checked_as_its_text_is() {
         assert_eq!(is_valid_either_way(&text), [true; 2]);
         // Another form of the same record has the same hash.
         let spaced = text.replacen(':', ": ", 1);
-        let unordered = text.replacen("{", "{\"tool\":\"x\",", 1).replacen("\"tool\":\"x\",", "", 1);
+        let unordered = text.replacen('{', "{\"tool\":\"x\",", 1).replacen("\"tool\":\"x\",", "", 1);
         let upper = text.replace(&hash, &hash.to_uppercase());
         for other in [spaced, unordered, upper] {
             assert_eq!(is_valid_either_way(&other), [true; 2], "{other}");

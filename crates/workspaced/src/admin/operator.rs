@@ -90,9 +90,10 @@ async fn rotate(
         return Err(unknown(config, name, "give it a second token in the configuration").into());
     }
     let name = &created.operator.name;
-    print(&match overlaps {
-        true => format!("{name}: the earlier token is valid until {ends_at}; new token, shown this once:"),
-        false => format!("{name}: every earlier token was revoked; new token, shown this once:"),
+    print(&if overlaps {
+        format!("{name}: the earlier token is valid until {ends_at}; new token, shown this once:")
+    } else {
+        format!("{name}: every earlier token was revoked; new token, shown this once:")
     });
     print(&created.token);
     Ok(())

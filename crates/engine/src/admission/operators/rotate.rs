@@ -77,13 +77,12 @@ impl RotateTokenRequest {
             }
             (given, present) => given.or_else(|| present.clone()),
         };
-        let ends_at = match overlap {
-            0 => now(),
+        let ends_at = if overlap == 0 {
+            now()
+        } else {
             // A token that expires earlier than the overlap ends still does.
-            _ => {
-                let until = now_plus(i64::try_from(overlap).unwrap_or(i64::MAX));
-                present.expires_at.clone().filter(|expires_at| *expires_at < until).unwrap_or(until)
-            }
+            let until = now_plus(i64::try_from(overlap).unwrap_or(i64::MAX));
+            present.expires_at.clone().filter(|expires_at| *expires_at < until).unwrap_or(until)
         };
         let created_by = Some(created_by.to_owned());
         let operator = Operator { created_at: Some(now()), created_by, expires_at, revoked_at: None, ..present };

@@ -93,7 +93,7 @@ fn key_changes(first: &SignerKey, roots: &[Sha256]) -> Value {
         vector["why"] = json!(why);
         vector
     };
-    let list = |notes: &[&str]| notes.iter().map(|note| format!("{note}\n")).collect::<String>();
+    let list = |notes: &[&str]| notes.iter().flat_map(|note| [*note, "\n"]).collect::<String>();
     let refused = |why: &str, trusted: &SignerKey, notes: &[&str]| json!({"why": why, "trusted": public(trusted), "statements": list(notes)});
     let forged = one.replace(&public(&keys[1]), &public(&stranger));
     let later = one.replacen("\n3\n", "\n4\n", 1);

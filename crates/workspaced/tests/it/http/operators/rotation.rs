@@ -198,7 +198,7 @@ async fn a_replacement_under_a_key_happens_once(#[values(Backend::Sqlite, Backen
     let keyed = async |server: &Server, path: &str, key: &str, body: Option<Value>| {
         let client = server.operator();
         let request = client.request(Method::POST, path).header("idempotency-key", key);
-        client.send(body.iter().fold(request, |request, body| request.json(body))).await
+        client.send(body.iter().fold(request, reqwest::RequestBuilder::json)).await
     };
     let body = json!({"overlapSeconds": 3600});
     let answer = keyed(&server, PATH, "k1", Some(body.clone())).await;
