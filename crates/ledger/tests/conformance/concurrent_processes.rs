@@ -17,7 +17,7 @@ const RUNS: usize = 8;
 const RECORDS: usize = 125;
 /// The records of the run `r1` wait, after they have their positions, for a lock that a test holds.
 const HOLD_R1: &str = "CREATE FUNCTION hold_r1() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
-    IF NEW.body LIKE '%\"runId\":\"r1\"%' THEN PERFORM pg_advisory_xact_lock_shared(1); END IF; RETURN NEW; END $$; \
+    IF NEW.run_no = (SELECT run_no FROM run WHERE run_id = 'r1') THEN PERFORM pg_advisory_xact_lock_shared(1); END IF; RETURN NEW; END $$; \
     CREATE TRIGGER hold_r1 BEFORE INSERT ON audit_record FOR EACH ROW EXECUTE FUNCTION hold_r1()";
 /// Each transaction pauses after it has its positions, so that many commit in another order.
 const PAUSE: &str = "CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
