@@ -63,7 +63,7 @@ impl PathRejected {
     pub fn hint(self) -> &'static str {
         match self {
             Self::GitInternal => {
-                "Continue without it. diff_workspace shows what the run has changed; commits are made outside of the run."
+                "Continue without it. diff_workspace shows what the run has changed; a reviewer makes the commits."
             }
             Self::TrailingSlash => "Leave out the `/` at the end. Folders exist as soon as they have a file.",
             Self::TooLong | Self::NameTooLong | Self::TooDeep => "Choose a shorter path.",
