@@ -59,8 +59,7 @@ impl SettledPosition {
             if !has_committed && !self.is_awaited() {
                 continue;
             }
-            let sealed = has_committed.then_some(&mut sealed);
-            let refreshed = tokio::time::timeout(TIMEOUT, self.refresh(&address, &pool, &fence, sealed)).await;
+            let refreshed = tokio::time::timeout(TIMEOUT, self.refresh(&address, &pool, &fence, &mut sealed)).await;
             let has_grown = refreshed.unwrap_or_else(|_| Err(LedgerError::Unavailable("no response".into())));
             let has_grown = has_grown.unwrap_or_else(|error| {
                 // The next commit reports what is wrong with the database.
@@ -76,15 +75,13 @@ impl SettledPosition {
         self.newest.receiver_count() > 1 || *self.newest.borrow() < self.own.load(Ordering::Relaxed)
     }
 
-    /// Queries the settled position, and returns whether it has grown. If `sealed` is given, the position up to which zones are sealed,
-    /// also seals the zones that are complete.
-    async fn refresh(&self, address: &Address, pool: &PgPool, fence: &Fence, sealed: Option<&mut i64>) -> Result<bool> {
+    /// Queries the settled position, and returns whether it has grown. Also seals the zones that are complete; `sealed` is the position
+    /// up to which they are.
+    async fn refresh(&self, address: &Address, pool: &PgPool, fence: &Fence, sealed: &mut i64) -> Result<bool> {
         let mut connection = address.acquire(pool).await?;
         let settled = positions::settled(&mut connection).await?;
         let has_grown = self.publish(settled);
-        if let Some(sealed) = sealed
-            && *sealed < positions::first_unsealed(settled)
-        {
+        if *sealed < positions::first_unsealed(settled) {
             let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
             let mut fenced = fence.enter(&mut tx, EnterMode::Shared).await?;
             positions::seal_zones(&mut fenced, settled).await?;

@@ -13,8 +13,8 @@ use super::address::Address;
 use super::append_state::GroupState;
 use super::convert::{bind, failed, is_conflict, write_rows};
 use super::fence::{EnterMode, Fence, FencedTx};
-use super::positions;
 use super::settled_position::SettledPosition;
+use super::{open, positions};
 use crate::backend::Statement;
 use crate::chain;
 use crate::commit_queue::count_commit;
@@ -129,9 +129,11 @@ impl Writer {
             Ok(Err(error)) => {
                 // Only a response of the server guarantees that nothing was committed.
                 let is_known = !matches!(error, LedgerError::Unavailable(_) | LedgerError::InDoubt(_));
-                if (is_known || is_conflict(&error)) && sqlx::raw_sql("ROLLBACK").execute(&mut connection).await.is_ok()
-                {
-                    self.connection = Some(connection);
+                if is_known || is_conflict(&error) {
+                    let rolled_back = sqlx::raw_sql("ROLLBACK").execute(&mut connection);
+                    if let Ok(Ok(_)) = tokio::time::timeout(TIMEOUT, rolled_back).await {
+                        self.connection = Some(connection);
+                    }
                 }
                 Err(error)
             }
@@ -152,7 +154,13 @@ impl Writer {
         let delay = if connected.is_ok() { BACKOFF.0 } else { (delay * 2).min(BACKOFF.1) };
         self.retry = (Instant::now() + delay, delay);
         let mut connection = connected?;
-        positions::prepare(&mut connection).await?;
+        let prepared = async {
+            // The address may have moved to a copy of the database, which need not have the sequence.
+            open::complete_sequence(&mut connection).await?;
+            positions::prepare(&mut connection).await
+        };
+        let prepared = tokio::time::timeout(TIMEOUT, prepared).await;
+        prepared.unwrap_or_else(|_| Err(LedgerError::Unavailable("the database does not respond".into())))?;
         Ok(connection)
     }
 }

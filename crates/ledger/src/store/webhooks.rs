@@ -42,7 +42,7 @@ const GIVE_UP_MANY: &str = "UPDATE webhook_delivery SET state = 'failed', last_e
     SELECT delivery_no FROM (SELECT delivery_no, row_number() OVER waiting AS number, \
     sum(octet_length(body)) OVER waiting AS bytes FROM webhook_delivery WHERE state = 'pending' AND webhook = $1 \
     WINDOW waiting AS (ORDER BY CASE WHEN event_type = 'call.refused' THEN 1 ELSE 0 END, delivery_no)) AS numbered \
-    WHERE number > $2 OR bytes > $3)";
+    WHERE number > $2 OR bytes > $3) AND state = 'pending'";
 const DUE: &str = "SELECT delivery_no, message_id, body, attempts, next_attempt_at FROM webhook_delivery \
     WHERE state = 'pending' AND webhook = $1 AND next_attempt_at <= $2 ORDER BY next_attempt_at, delivery_no LIMIT $3";
 macro_rules! select_delivery {
