@@ -202,13 +202,13 @@ impl<B: Backend> Ledger for Store<B> {
         let params = [name, hash, scopes, created_at, created_by, expires, ends_at.into()];
         let insert = Statement::new(sql::INSERT_OPERATOR_TOKEN, params);
         let answer = answer.into_iter().flat_map(|(answer, now)| answer.statements_for(token, &now));
-        // Alone, as a revocation, which would miss a token that is being inserted.
+        // Alone, because a revocation meanwhile would miss the token that is being inserted.
         Ok(self.0.transact_alone([end, insert].into_iter().chain(answer).collect()).await? > 0)
     }
 
     async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool> {
         let revoke = Statement::new(sql::REVOKE_OPERATOR, [name.as_str().into(), now.into()]);
-        Ok(self.0.transact_alone(vec![revoke]).await? > 0)
+        Ok(self.0.transact(None, vec![revoke]).await? > 0)
     }
 
     async fn settle_operators(&self) -> Result<()> {
