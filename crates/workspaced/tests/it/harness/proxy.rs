@@ -129,8 +129,12 @@ async fn join(
     tokio::join!(copy_of_client(from, there, mode, &caught), answers);
 }
 
-/// The message that requests a commit.
-const COMMIT: &[u8] = b"COMMIT\0";
+/// How the messages that request a commit end: alone, or with a query after it.
+const COMMITS: [&[u8]; 2] = [b"COMMIT\0", b"COMMIT; EXECUTE settled_position\0"];
+
+fn is_commit(bytes: &[u8]) -> bool {
+    COMMITS.iter().any(|commit| bytes.windows(commit.len()).any(|part| part == *commit))
+}
 
 /// Copies from the client. Drops the client at a commit under [`ProxyMode::HoldCommit`].
 async fn copy_of_client(
@@ -147,7 +151,7 @@ async fn copy_of_client(
         let now = *mode.borrow();
         match now {
             ProxyMode::Slow(pause) => tokio::time::sleep(pause).await,
-            ProxyMode::HoldCommit if buffer[..count].windows(COMMIT.len()).any(|bytes| bytes == COMMIT) => {
+            ProxyMode::HoldCommit if is_commit(&buffer[..count]) => {
                 caught.notify_one();
                 if mode.wait_for(|mode| *mode == ProxyMode::Open).await.is_err() {
                     return;
