@@ -21,9 +21,10 @@ pub(crate) async fn start_with_proxy() -> (Server, Arc<Proxy>) {
     (server, Arc::new(proxy))
 }
 
-/// Selects the connection with an open commit.
+/// Selects the connection with an open commit that appends records. The periodic work of the server commits too.
 const OPEN_COMMIT: &str = "FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction' \
-    AND state_change < clock_timestamp() - interval '300 ms'";
+    AND state_change < clock_timestamp() - interval '300 ms' AND pid IN (SELECT pid FROM pg_locks \
+    WHERE locktype = 'relation' AND relation = 'audit_record'::regclass AND mode = 'RowExclusiveLock')";
 
 /// Completes the open commit, or terminates its connection so that the transaction is rolled back.
 pub(crate) async fn decide(database: &Database, proxy: &Proxy, lands: bool) {
