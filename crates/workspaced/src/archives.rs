@@ -144,6 +144,7 @@ impl Archiver {
     /// Archives every run that is due. Returns the first failure that concerns other runs too.
     async fn pass(&mut self) -> Result<(), ArchiveFailure> {
         if self.has_unfinished {
+            self.check_permitted().await?;
             self.service.finish_deletions().await?;
             self.has_unfinished = false;
         }
@@ -179,13 +180,16 @@ impl Archiver {
         Ok(())
     }
 
+    /// Fails if the database does not permit to delete records: `deploy/roles.sql`, which may be executed at any time, revokes that.
+    async fn check_permitted(&self) -> Result<(), ArchiveFailure> {
+        let is_permitted = self.service.ledger.can_delete_archived().await.map_err(CallError::from)?;
+        if is_permitted { Ok(()) } else { Err(ArchiveFailure::NotPermitted) }
+    }
+
     /// Archives a run, unless it is not closed any more or no checkpoint covers its last record yet.
     async fn archive(&mut self, run: &RunId) -> Result<Attempt, ArchiveFailure> {
         let Some(closed) = self.service.closed_run(run).await? else { return Ok(Attempt::Done) };
-        // `deploy/roles.sql`, which may be executed at any time, revokes it.
-        if !self.service.ledger.can_delete_archived().await.map_err(CallError::from)? {
-            return Err(ArchiveFailure::NotPermitted);
-        }
+        self.check_permitted().await?;
         let (head_seq, head_hash) = (closed.run.head_seq, closed.run.head_hash);
         let built = build::build(&self.service, &closed, &self.temp_dir).await?;
         let Some(built) = built else { return Ok(Attempt::Done) };
@@ -200,11 +204,15 @@ impl Archiver {
         self.store.read_back(&name, bytes).await?;
         failpoint::hit("archive.verified");
         let archive = RunArchive { uri: self.store.uri(&name), sha256: name.sha256, head_seq, head_hash };
-        let (service, marked) = (self.service.clone(), archive.clone());
+        let (service, described) = (self.service.clone(), archive.clone());
         // A shutdown does not interrupt it between two of its steps.
-        let work = async move { service.mark_archived(closed, &marked).await };
+        let work = async move { service.mark_archived(closed, &described).await };
         self.has_unfinished = true;
-        let is_archived = self.service.detached(work).await?;
+        let marked = self.service.detached(work).await;
+        if marked.is_err() {
+            self.check_permitted().await?;
+        }
+        let is_archived = marked?;
         self.has_unfinished = false;
         if !is_archived {
             // The run has other records by now, or was deleted: this is not its archive.
