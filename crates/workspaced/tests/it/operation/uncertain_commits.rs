@@ -21,25 +21,33 @@ pub(crate) async fn start_with_proxy() -> (Server, Arc<Proxy>) {
     (server, Arc::new(proxy))
 }
 
-/// Selects the connection with an open commit that appends records. The periodic work of the server commits too.
-const OPEN_COMMIT: &str = "FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction' \
-    AND state_change < clock_timestamp() - interval '300 ms' AND pid IN (SELECT pid FROM pg_locks \
-    WHERE locktype = 'relation' AND relation = 'audit_record'::regclass AND mode = 'RowExclusiveLock')";
+/// Selects the connection with an open commit that writes to `table`. The periodic work of the server commits too.
+fn open_commit(table: &str) -> String {
+    format!(
+        "FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction' \
+         AND state_change < clock_timestamp() - interval '300 ms' AND pid IN (SELECT pid FROM pg_locks \
+         WHERE locktype = 'relation' AND relation = '{table}'::regclass AND mode = 'RowExclusiveLock')"
+    )
+}
 
-/// Completes the open commit, or terminates its connection so that the transaction is rolled back.
-pub(crate) async fn decide(database: &Database, proxy: &Proxy, lands: bool) {
+/// Completes the open commit that writes to `table`, or terminates its connection so that the transaction is rolled back.
+pub(crate) async fn decide(database: &Database, proxy: &Proxy, table: &str, lands: bool) {
+    let open = open_commit(table);
     let deadline = Instant::now() + Duration::from_secs(8);
-    while database.tamper(&format!("SELECT pid {OPEN_COMMIT}")).await != Ok(1) {
+    while database.tamper(&format!("SELECT pid {open}")).await != Ok(1) {
         assert!(Instant::now() < deadline, "no commit is open");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     if !lands {
         // Further commits are forwarded.
         proxy.set(ProxyMode::Slow(Duration::ZERO));
-        assert_eq!(database.tamper(&format!("SELECT pg_terminate_backend(pid) {OPEN_COMMIT}")).await, Ok(1));
+        assert_eq!(database.tamper(&format!("SELECT pg_terminate_backend(pid) {open}")).await, Ok(1));
     }
     proxy.set(ProxyMode::Open);
 }
+
+/// The table that every call writes to.
+const RECORDS: &str = "audit_record";
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,7 +66,7 @@ async fn the_next_call_of_a_run_waits_for_an_uncertain_commit(#[values(true, fal
         let run = run.clone();
         async move { run.call("write_file", json!({"path": "next.txt", "content": "x\n", "reason": "r"})).await }
     });
-    decide(&server.database, &proxy, lands).await;
+    decide(&server.database, &proxy, RECORDS, lands).await;
     second.await.unwrap().ok();
     let records = assert_consistent(&run, &start).await;
     assert_eq!(records.len(), 3 + usize::from(lands), "{records:#?}");
@@ -86,7 +94,7 @@ async fn an_uncertain_mutation_is_applied_once_and_leaves_no_temporary_files(#[v
             // The journal may refer to the staged file.
             assert!(server.workspace(&mutation.run.id).join("tmp").read_dir().unwrap().next().is_some());
         }
-        decide(&server.database, &proxy, lands).await;
+        decide(&server.database, &proxy, RECORDS, lands).await;
         // The read reconciles the run. An approval is already decided otherwise.
         mutation.run.ok("list_dir", json!({})).await;
         mutation.assert_applied_once(&mutation.run).await;
@@ -106,7 +114,7 @@ async fn a_start_waits_for_an_open_commit_of_a_killed_service(#[values(true, fal
         server.kill();
         let decided = tokio::spawn({
             let (database, proxy) = (server.database.clone(), Arc::clone(&proxy));
-            async move { decide(&database, &proxy, lands).await }
+            async move { decide(&database, &proxy, RECORDS, lands).await }
         });
         server.restart();
         decided.await.unwrap();
@@ -129,7 +137,7 @@ async fn a_run_whose_creation_is_uncertain_keeps_its_files_if_it_was_created(#[v
         let operator = server.operator();
         async move { operator.post("/v1/runs", body).await }
     });
-    decide(&server.database, &proxy, lands).await;
+    decide(&server.database, &proxy, RECORDS, lands).await;
     let run = server.run_from(&asked.await.unwrap().is(201)).await;
     assert_eq!(run.ok("read_file", json!({"path": "a.txt", "format": "raw"})).await["content"], "a\n");
     run.create("b.txt", "b\n").await;

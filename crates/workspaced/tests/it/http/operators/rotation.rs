@@ -283,7 +283,7 @@ async fn a_change_whose_commit_is_uncertain_is_in_force_once_it_is_stored(
     let first = create(&server, json!({})).await;
     proxy.set(crate::harness::ProxyMode::HoldCommit);
     change.send(&server).await.refused("UNAVAILABLE");
-    decide(&server.database, &proxy, lands).await;
+    decide(&server.database, &proxy, "operator_token", lands).await;
     if lands {
         until_refused(&server, &first).await;
     } else {
