@@ -72,15 +72,16 @@ impl Client {
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
             .redirect(Policy::none())
-            .tls_certs_merge(roots)
-            .build()
-            .map_err(|error| {
-                if has_roots {
-                    Error::Invalid(format!("the trusted certificates cannot be used: {}", causes(&error)))
-                } else {
-                    Error::Transport(error)
-                }
-            })?;
+            .tls_certs_merge(roots);
+        // Without TLS, the certificates of the machine need not be read.
+        let http = if base.scheme() == "http" { http.tls_certs_only([]) } else { http };
+        let http = http.build().map_err(|error| {
+            if has_roots {
+                Error::Invalid(format!("the trusted certificates cannot be used: {}", causes(&error)))
+            } else {
+                Error::Transport(error)
+            }
+        })?;
         let (retry, max_answer_bytes) = (RetryPolicy::default(), MAX_ANSWER_BYTES);
         Self { http, base, authorization: None, retry, max_answer_bytes }.with_token(token)
     }
