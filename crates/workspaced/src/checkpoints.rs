@@ -173,6 +173,8 @@ impl Service {
     ///
     /// `INVALID_REQUEST`, `RUN_NOT_FOUND`, `NOT_FOUND`, `UNAVAILABLE`.
     pub(crate) async fn prove_inclusion(&self, run: &RunId, seq: Option<u64>) -> Result<InclusionProof, CallError> {
+        // Also while the records of an archived run are being deleted.
+        self.check_not_archived(Some(run)).await?;
         let proof = self.checkpoints().prove_inclusion(run, seq).await;
         if proof.as_ref().is_err_and(|error| error.is(Code::NotFound)) {
             // An unknown run has its own code.
