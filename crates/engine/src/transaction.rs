@@ -41,6 +41,7 @@ use crate::transaction::commit::Committed;
 use crate::transaction::idempotency::StoredAnswer;
 use crate::transaction::judge::Judged;
 use crate::transaction::parse::{Loaded, lock_ids};
+use crate::transaction::plan::Planned;
 use crate::transaction::stage::Staged;
 
 pub use parse::{Operation, Parsed};
@@ -242,8 +243,8 @@ impl Engine {
         let work = {
             let (run, cancel) = (Arc::clone(run), Arc::clone(&cancel));
             self.blocking(move || {
-                let judged = loaded.plan(&run, &cancel).judge(&run);
-                Ok(judged.and_then(|judged| goal.reach(judged, &run)))
+                let planned = loaded.plan(&run, &cancel);
+                Ok(goal.reach(planned, &run))
             })
         };
         tokio::pin!(work);
@@ -342,7 +343,9 @@ impl Engine {
 }
 
 impl Goal {
-    fn reach(self, judged: Judged, run: &OpenRun) -> Result<Prepared, Failure> {
+    fn reach(self, planned: Planned, run: &OpenRun) -> Result<Prepared, Failure> {
+        let judging = run.accounting.judge_alone(&run.rules);
+        let judged = planned.judge(run)?;
         let is_staged = match (&self, judged.decision.verdict) {
             (Self::Judge, _) | (_, Verdict::Deny) | (Self::Stage, Verdict::RequireApproval) => false,
             (Self::Stage, Verdict::Allow) => true,
@@ -353,7 +356,12 @@ impl Goal {
                 true
             }
         };
-        Ok(if is_staged { Prepared::Staged(Box::new(judged.stage(run)?)) } else { Prepared::Judged(Box::new(judged)) })
+        if !is_staged {
+            return Ok(Prepared::Judged(Box::new(judged)));
+        }
+        let usage = run.accounting.reserve(judged.usage());
+        drop(judging);
+        Ok(Prepared::Staged(Box::new(judged.stage(run, usage)?)))
     }
 }
 

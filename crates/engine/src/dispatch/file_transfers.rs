@@ -132,10 +132,9 @@ impl Engine {
         let expected = upload.expected;
         let members = options.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
         let (call, early) = CallContext::of(run, caller.clone(), &files::PUT, members);
-        let path = match (options.check(early), LogicalPath::parse_file(path)) {
-            (Ok(_), Ok(path)) => path,
-            (Err(refusal), _) => return self.finish(call, Err(refusal)).await,
-            (Ok(_), Err(rule)) => return self.finish(call, Err(Refusal::path(path, rule))).await,
+        let path = match options.check(early).and_then(|_| files::put_path(path, expected)) {
+            Ok(path) => path,
+            Err(refusal) => return self.finish(call, Err(refusal)).await,
         };
         let put = match self.receive_upload(&call, path, upload).await {
             Ok(put) => put,

@@ -1,17 +1,32 @@
 //! A run's use of its budgets, the paths that it has written, and whether its tree may lack recorded changes.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use model::{LogicalPath, Usage};
-use parking_lot::Mutex;
+use model::{LogicalPath, Rules, Usage};
+use parking_lot::{Mutex, MutexGuard};
+
+/// What a call is about to use of its run's budgets. Released on drop.
+#[derive(Debug)]
+pub struct UsageReservation {
+    state: Arc<Mutex<State>>,
+    size: Usage,
+}
 
 /// The state that the mutations of one run share.
 #[derive(Debug)]
-pub struct Accounting(Mutex<State>);
+pub struct Accounting {
+    state: Arc<Mutex<State>>,
+    /// Held from reading the usage to reserving more, so that concurrent calls do not exceed a budget of the run together.
+    judging: Mutex<()>,
+}
 
 #[derive(Debug)]
 struct State {
+    /// Of recorded calls.
     usage: Usage,
+    /// Of calls that are judged and not recorded yet.
+    reserved: Usage,
     /// Every path that the run has written; loaded when a policy first needs it.
     touched_paths: Option<BTreeSet<LogicalPath>>,
     is_dirty: bool,
@@ -22,73 +37,95 @@ struct State {
 impl Accounting {
     /// Creates the accounting of a run that has used `usage`. It is dirty if the tree may lack journal steps of the ledger.
     pub fn new(usage: Usage, is_dirty: bool) -> Self {
-        Self(Mutex::new(State { usage, touched_paths: None, is_dirty, uncertain_files: Vec::new() }))
+        let (reserved, touched_paths, uncertain_files) = (Usage::default(), None, Vec::new());
+        let state = State { usage, reserved, touched_paths, is_dirty, uncertain_files };
+        Self { state: Arc::new(Mutex::new(state)), judging: Mutex::new(()) }
+    }
+
+    /// Makes other calls wait until this one has reserved what it uses, if `rules` have a budget of the run.
+    pub fn judge_alone(&self, rules: &Rules) -> Option<MutexGuard<'_, ()>> {
+        rules.policy().run_budget.is_some().then(|| self.judging.lock())
     }
 
     /// Returns the usage, with the reservations of calls in progress.
     pub fn usage(&self) -> Usage {
-        self.0.lock().usage.clone()
+        let state = self.state.lock();
+        let mut usage = state.usage.clone();
+        usage.add(&state.reserved);
+        usage
     }
 
-    /// Reserves `more`. A call that fails returns it with [`release`](Self::release).
-    pub fn reserve(&self, more: &Usage) {
-        self.0.lock().usage.add(more);
-    }
-
-    /// Releases what a failed call reserved.
-    pub fn release(&self, more: &Usage) {
-        self.0.lock().usage.subtract(more);
+    /// Reserves `size`.
+    pub fn reserve(&self, size: Usage) -> UsageReservation {
+        self.state.lock().reserved.add(&size);
+        UsageReservation { state: Arc::clone(&self.state), size }
     }
 
     /// Whether the paths that the run has written are loaded.
     pub fn has_touched_paths(&self) -> bool {
-        self.0.lock().touched_paths.is_some()
+        self.state.lock().touched_paths.is_some()
     }
 
     /// Stores the paths that the run has written.
     pub fn set_touched_paths(&self, paths: BTreeSet<LogicalPath>) {
-        self.0.lock().touched_paths = Some(paths);
+        self.state.lock().touched_paths = Some(paths);
     }
 
     /// Whether the run is known to have written `path`. The result is stable only for the holder of the path's lock.
     pub fn has_touched(&self, path: &LogicalPath) -> bool {
-        self.0.lock().touched_paths.as_ref().is_some_and(|paths| paths.contains(path))
+        self.state.lock().touched_paths.as_ref().is_some_and(|paths| paths.contains(path))
     }
 
     /// Adds the paths of a mutation.
     pub fn add_touched(&self, paths: &[LogicalPath]) {
-        if let Some(touched) = &mut self.0.lock().touched_paths {
+        if let Some(touched) = &mut self.state.lock().touched_paths {
             touched.extend(paths.iter().cloned());
         }
     }
 
     /// Whether the ledger may have journal steps that the tree lacks.
     pub fn is_dirty(&self) -> bool {
-        self.0.lock().is_dirty
+        self.state.lock().is_dirty
     }
 
     /// Makes the next call reconcile the run.
     pub fn set_dirty(&self) {
-        self.0.lock().is_dirty = true;
+        self.state.lock().is_dirty = true;
     }
 
     /// Makes the next call reconcile the run, since it is uncertain whether a commit took place. The journal may name the
     /// staged `files`.
     pub fn set_uncertain(&self, files: Vec<String>) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.is_dirty = true;
         state.uncertain_files.extend(files);
     }
 
     /// Takes the staged files of uncertain commits. The caller holds the whole run and knows what was committed.
     pub fn take_uncertain_files(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().uncertain_files)
+        std::mem::take(&mut self.state.lock().uncertain_files)
     }
 
     /// Ends a reconciliation: stores the usage that the ledger has. Touched paths are loaded again.
     pub fn set_reconciled(&self, usage: Usage) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         (state.usage, state.touched_paths, state.is_dirty) = (usage, None, false);
+    }
+}
+
+impl UsageReservation {
+    /// Counts what is reserved: the call is recorded.
+    pub fn settle(mut self) {
+        let size = std::mem::take(&mut self.size);
+        let mut state = self.state.lock();
+        state.usage.add(&size);
+        state.reserved.subtract(&size);
+    }
+}
+
+impl Drop for UsageReservation {
+    fn drop(&mut self) {
+        self.state.lock().reserved.subtract(&self.size);
     }
 }
 

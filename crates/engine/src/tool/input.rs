@@ -46,6 +46,26 @@ pub fn file_path(raw: &str) -> Result<LogicalPath, Refusal> {
     LogicalPath::parse_file(raw).map_err(|rule| Refusal::path(raw, rule))
 }
 
+/// Parses the path of a file that the call creates.
+///
+/// # Errors
+///
+/// `PATH_REJECTED`, also for the names that no new file may have.
+pub fn new_file_path(raw: &str) -> Result<LogicalPath, Refusal> {
+    let path = file_path(raw)?;
+    check_new(&path)?;
+    Ok(path)
+}
+
+/// Refuses a path that no new file may have. Known from the input, the refusal precedes policy and existence.
+///
+/// # Errors
+///
+/// `PATH_REJECTED`.
+pub fn check_new(path: &LogicalPath) -> Result<(), Refusal> {
+    path.check_new().map_err(|rule| Refusal::path(path.as_str(), rule))
+}
+
 /// Returns the default of an optional `path`.
 pub fn root() -> String {
     ".".to_owned()

@@ -13,7 +13,7 @@ use workspace::Target;
 use super::write_file::{already_exists, members};
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{file_path, not_encodable, parse};
+use crate::tool::input::{check_new, file_path, not_encodable, parse};
 use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum number of conflicts in a refusal, over all files.
@@ -124,6 +124,7 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
         let patch = Patch::parse(&input.patch).map_err(|refusal| {
             if names_several_files(&input.patch) { refusal.with_note(NOTHING_APPLIED) } else { refusal }
         })?;
+        patch.files.iter().filter(|section| makes_file(section)).try_for_each(|section| check_new(&section.path))?;
         let touched: BTreeSet<_> =
             patch.files.iter().flat_map(|section| [section.from.clone(), section.path.clone()]).collect();
         let mut expected = BTreeMap::new();
@@ -269,13 +270,8 @@ fn check_existence<'a>(
         if section.operation != PatchOperation::Create && before(&section.from).is_none() {
             return Err(missing(section));
         }
-        let is_new =
-            matches!(section.operation, PatchOperation::Create | PatchOperation::Rename | PatchOperation::Copy);
-        if is_new {
-            if before(&section.path).is_some() && !removed.contains(&section.path) {
-                return Err(exists(section));
-            }
-            section.path.check_new().map_err(|rule| Refusal::path(section.path.as_str(), rule))?;
+        if makes_file(section) && before(&section.path).is_some() && !removed.contains(&section.path) {
+            return Err(exists(section));
         }
     }
     Ok(())
@@ -342,6 +338,11 @@ fn inserted_lines(section: &FilePatch) -> Vec<u8> {
         }
     }
     text
+}
+
+/// Whether the section makes a file at its path.
+fn makes_file(section: &FilePatch) -> bool {
+    matches!(section.operation, PatchOperation::Create | PatchOperation::Rename | PatchOperation::Copy)
 }
 
 /// Whether the section removes its source file.

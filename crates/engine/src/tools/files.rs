@@ -17,7 +17,7 @@ use super::write_file::{already_exists, members as members_of};
 use crate::runs::quota::Reservation;
 use crate::tool::change_plan::{ChangePlan, Upload};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{file_path, parse};
+use crate::tool::input::{file_path, new_file_path, parse};
 use crate::tool::output::ReadOutput;
 use crate::tool::{Mutation, NewText, PlanContext, ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
@@ -133,6 +133,15 @@ pub struct PutFile {
     pub reservation: Option<Reservation>,
 }
 
+/// Parses the path of an upload that replaces the version `expected`, or creates the file.
+///
+/// # Errors
+///
+/// `PATH_REJECTED`.
+pub fn put_path(raw: &str, expected: Option<Sha256>) -> Result<LogicalPath, Refusal> {
+    if expected.is_some() { file_path(raw) } else { new_file_path(raw) }
+}
+
 /// The content of an upload.
 pub enum NewContent {
     /// In memory.
@@ -163,7 +172,12 @@ impl TryFrom<PutInput> for PutFile {
             Refusal::invalid("the content is too large to be stored for an approval", "Send the file again.")
         })?;
         let content = NewContent::Inline(content);
-        Ok(Self { path: file_path(&input.path)?, expected: input.expected_sha256, content, reservation: None })
+        Ok(Self {
+            path: put_path(&input.path, input.expected_sha256)?,
+            expected: input.expected_sha256,
+            content,
+            reservation: None,
+        })
     }
 }
 
@@ -216,7 +230,7 @@ impl Mutation for PutFile {
         let before = state_of(&targets);
         match (&before, self.expected) {
             (Some(_), None) => return Err(already_exists(&self.path)),
-            (None, None) => self.path.check_new().map_err(|rule| Refusal::path(self.path.as_str(), rule))?,
+            (None, None) => {}
             (_, Some(_)) => {
                 let expected = self.expected.map(ExpectedVersion::from);
                 expect_version(&self.path, before.as_ref().map(|state| state.sha256), expected)?;

@@ -9,7 +9,7 @@ use workspace::{Target, Workspace, WorkspaceError};
 use super::write_file::{already_exists, members};
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{file_path, parse};
+use crate::tool::input::{file_path, new_file_path, parse};
 use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
@@ -65,7 +65,7 @@ impl TryFrom<MoveFileInput> for MoveFile {
     type Error = Refusal;
 
     fn try_from(input: MoveFileInput) -> Result<Self, Refusal> {
-        let (from, to) = (file_path(&input.from)?, file_path(&input.to)?);
+        let (from, to) = (file_path(&input.from)?, new_file_path(&input.to)?);
         if from == to {
             return Err(Refusal::invalid("`from` and `to` are the same file", "Give another path in `to`.").at(&to));
         }
@@ -109,7 +109,6 @@ impl Mutation for MoveFile {
                 ..already_exists(&self.to)
             });
         }
-        self.to.check_new().map_err(|rule| Refusal::path(self.to.as_str(), rule))?;
         expect_version(&self.from, Some(state.sha256), self.expected)?;
         let sha256 = state.sha256;
         let mut plan = if state.size_bytes > context.rules.policy().max_file_bytes {

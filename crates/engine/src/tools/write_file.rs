@@ -10,7 +10,7 @@ use workspace::Target;
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::earlier_calls::StoredContent;
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{file_path, parse};
+use crate::tool::input::{check_new, file_path, new_file_path, parse};
 use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
 use merge::{OnConflict, merge_change};
 
@@ -108,7 +108,8 @@ impl TryFrom<WriteFileInput> for WriteFile {
     type Error = Refusal;
 
     fn try_from(input: WriteFileInput) -> Result<Self, Refusal> {
-        let path = file_path(&input.path)?;
+        let is_new = input.mode == WriteMode::CreateNew;
+        let path = if is_new { new_file_path(&input.path)? } else { file_path(&input.path)? };
         Ok(Self {
             path,
             content: input.content,
@@ -159,10 +160,8 @@ impl Mutation for WriteFile {
         match (self.mode, &before) {
             (WriteMode::CreateNew, Some(_)) => return Err(already_exists(&self.path)),
             (WriteMode::ReplaceExisting, None) => return Err(Refusal::not_found(&self.path)),
-            (WriteMode::CreateNew | WriteMode::CreateOrReplace, None) => {
-                self.path.check_new().map_err(|rule| Refusal::path(self.path.as_str(), rule))?;
-            }
-            (WriteMode::ReplaceExisting | WriteMode::CreateOrReplace, Some(_)) => {}
+            (WriteMode::CreateOrReplace, None) => check_new(&self.path)?,
+            (WriteMode::CreateNew, None) | (WriteMode::ReplaceExisting | WriteMode::CreateOrReplace, Some(_)) => {}
         }
         let current = before.as_ref().map(|state| state.sha256);
         let version = expect_version(&self.path, current, self.expected);

@@ -13,7 +13,6 @@ use crate::call_error::refusals::{already_recorded, approval_not_pending};
 use crate::engine::Engine;
 use crate::runs::open_run::OpenRun;
 use crate::transaction::entries::committed;
-use crate::transaction::judge::JudgedItem;
 use crate::transaction::stage::Staged;
 use crate::transaction::staged_files;
 
@@ -39,13 +38,7 @@ impl Staged {
         run: &Arc<OpenRun>,
         decision: Option<ApprovalDecision>,
     ) -> Result<Committed, Failure> {
-        let Self { calls, items, files, large_files, disk, disk_change } = self;
-        let mut usage = Usage::default();
-        for item in &items {
-            if let JudgedItem::Change(change) = item {
-                usage.add(&change.usage);
-            }
-        }
+        let Self { calls, items, files, large_files, usage, disk, disk_change } = self;
         let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item));
         let (mut entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
         for entry in entries.iter_mut().filter(|entry| entry.usage != Usage::default()) {
@@ -58,15 +51,12 @@ impl Staged {
         if let Some(first) = entries.iter_mut().find(|entry| entry.draft.mutates) {
             (first.approval_decision, first.disk) = (decision, disk_change);
         }
-        run.accounting.reserve(&usage);
         failpoint::hit("transaction.staged");
         let records = match engine.append(entries).await {
             Ok(Appended::Recorded(records)) => records,
-            not_recorded => {
-                run.accounting.release(&usage);
-                return Err(undo(engine, run, &calls, large_files, not_recorded).await);
-            }
+            not_recorded => return Err(undo(engine, run, &calls, large_files, not_recorded).await),
         };
+        usage.settle();
         disk.settle(disk_change);
         for record in &records {
             run.seen_versions.add(record);

@@ -120,6 +120,15 @@ impl Judged {
         self.changes().flat_map(|(_, change)| files_of(&change.plan)).collect()
     }
 
+    /// Returns what the changes take from the budgets together.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for (_, change) in self.changes() {
+            usage.add(&change.usage);
+        }
+        usage
+    }
+
     /// Returns the failure of a denied transaction.
     pub fn into_denial(self) -> Failure {
         let Decision { refusal, reasons, .. } = self.decision;

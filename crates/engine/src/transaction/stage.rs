@@ -9,6 +9,7 @@ use crate::CallError;
 use crate::call::CallContext;
 use crate::call::record::Failure;
 use crate::call_error::refusals::changed_meanwhile;
+use crate::runs::accounting::UsageReservation;
 use crate::runs::open_run::OpenRun;
 use crate::runs::quota::Reservation;
 use crate::transaction::judge::{Judged, JudgedItem};
@@ -24,6 +25,8 @@ pub struct Staged {
     pub files: Option<workspace::Staged>,
     /// Names of large staged files, which the journal refers to.
     pub large_files: Vec<String>,
+    /// What is reserved of the run's budgets.
+    pub usage: UsageReservation,
     /// The disk space that is reserved for the change.
     pub disk: Reservation,
     /// How the size of the tree changes.
@@ -31,18 +34,18 @@ pub struct Staged {
 }
 
 impl Judged {
-    /// Writes the new contents next to the tree.
+    /// Writes the new contents next to the tree. `usage` is what is reserved for them.
     ///
     /// # Errors
     ///
     /// `WRITE_CONFLICT` if a file has changed since it was planned; the errors of the disk. No staged file remains.
-    pub fn stage(self, run: &OpenRun) -> Result<Staged, Failure> {
+    pub fn stage(self, run: &OpenRun, usage: UsageReservation) -> Result<Staged, Failure> {
         let steps = self.steps();
         let large_files = staged_files::names(&steps);
         let staged = self.stage_steps(run, &steps);
         let files = staged.inspect_err(|_| staged_files::discard(run, &large_files))?;
         let Self { calls, items, disk, disk_change, .. } = self;
-        Ok(Staged { calls, items, files, large_files, disk, disk_change })
+        Ok(Staged { calls, items, files, large_files, usage, disk, disk_change })
     }
 
     fn stage_steps(&self, run: &OpenRun, steps: &[Step]) -> Result<Option<workspace::Staged>, Failure> {

@@ -21,7 +21,8 @@ use crate::http::auth::{RunCaller, RunReader};
 use crate::http::extract::body::{BodyError, BodyReader};
 use crate::http::extract::{Path, Query, json_text};
 use crate::http::files::conditional::{
-    Requested, etag, invalid_precondition, matches_etag, missing_precondition, parse_etag, unsatisfiable_range,
+    Requested, etag, invalid_precondition, matches_etag, missing_precondition, parse_etag, partial_upload,
+    unsatisfiable_range,
 };
 use crate::http::problem::{Problem, ProblemBody};
 use crate::http::transfer::MinRate;
@@ -119,6 +120,7 @@ pub(crate) async fn put_file(
     body: Body,
 ) -> Result<Response, Problem> {
     let precondition = match (headers.get(header::IF_MATCH), headers.get(header::IF_NONE_MATCH)) {
+        _ if headers.contains_key(header::CONTENT_RANGE) => Err(partial_upload()),
         (Some(known), None) => parse_etag(known).map(Some),
         (None, Some(none)) if none == "*" => Ok(None),
         (None, None) => Err(missing_precondition()),

@@ -41,6 +41,11 @@ pub(crate) fn invalid_precondition() -> Refusal {
     Refusal::invalid("invalid precondition", "Send either `If-Match: \"sha256\"` or `If-None-Match: *`.")
 }
 
+/// Refuses an upload that says that it is a part of a file. Stored as the whole, it would cut the file.
+pub(crate) fn partial_upload() -> Refusal {
+    Refusal::invalid("`Content-Range` is not supported: an upload is a whole file", "Send the whole file.")
+}
+
 /// The bytes that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Requested {

@@ -132,6 +132,20 @@ async fn a_missing_or_invalid_precondition_is_recorded(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
+async fn a_part_of_a_file_does_not_replace_the_whole(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one")]).await;
+    let (why, part, tag) = (("x-reason", "because"), ("content-range", "bytes 0-1/3"), tag(b"one"));
+    for (path, precondition) in [("a.txt", ("if-match", tag.as_str())), ("b.txt", ("if-none-match", "*"))] {
+        let answer = send(&run, Method::PUT, path, &[why, part, precondition], Some(b"tw")).await;
+        assert!(answer.refused("INVALID_REQUEST")["detail"].as_str().unwrap().contains("Content-Range"));
+        assert_eq!(run.last_record().await["code"], "INVALID_REQUEST");
+    }
+    assert_eq!(run.snapshot().len(), 1);
+    assert_eq!(run.on_disk("a.txt"), "one");
+}
+
+#[rstest]
+#[tokio::test]
 async fn the_path_guard_and_the_policy_apply(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[(".env", "A=1\n"), ("target/x", "x\n"), ("Cargo.lock", "l\n")]).await;
     run.link("out", "/etc/passwd");

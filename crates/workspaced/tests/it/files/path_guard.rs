@@ -116,6 +116,33 @@ async fn a_rejected_path_is_recorded(#[values(Backend::Sqlite, Backend::Postgres
 
 #[rstest]
 #[tokio::test]
+async fn a_name_that_no_new_file_may_have_is_refused_before_policy_and_existence(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), (".env", "A=1\n")]).await;
+    for bad in ["vendor/x.", "node_modules/a\u{202e}b", ".env.d/x.", "Cargo.lock/x "] {
+        for mode in ["CREATE_NEW", "CREATE_OR_REPLACE"] {
+            // Whether this mode creates a file depends on the tree.
+            let code = if mode == "CREATE_NEW" || bad.contains("lock") { "PATH_REJECTED" } else { "POLICY_DENIED" };
+            let input = json!({"path": bad, "content": "x\n", "mode": mode, "reason": "r"});
+            let refusal = run.call("write_file", input).await.refusal();
+            assert!(refusal.starts_with(code), "{bad:?} {mode}: {refusal}");
+        }
+        for from in ["a.txt", "none.txt", ".env", "vendor/none"] {
+            let input = json!({"from": from, "to": bad, "expectedSha256": sha256("a\n"), "reason": "r"});
+            run.call("move_file", input).await.refused("PATH_REJECTED");
+        }
+        let missing = "--- a/none.txt\n+++ b/none.txt\n@@ -1 +1 @@\n-a\n+b\n";
+        let patch = format!("{missing}--- /dev/null\n+++ b/{bad}\n@@ -0,0 +1 @@\n+x\n");
+        run.patch(&patch).await.refused("PATH_REJECTED");
+        let path = format!("/v1/runs/{}/files/{}", run.id, bad.replace('\u{202e}', "%E2%80%AE").replace(' ', "%20"));
+        let put = run.agent.request(reqwest::Method::PUT, &path).header("x-reason", "r");
+        run.agent.send(put.header("if-none-match", "*").body("x")).await.refused("PATH_REJECTED");
+    }
+}
+
+#[rstest]
+#[tokio::test]
 async fn new_names_contain_no_control_or_bidi_characters(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {

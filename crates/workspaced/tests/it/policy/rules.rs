@@ -177,6 +177,27 @@ async fn the_budget_of_a_run_applies_to_all_its_calls(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
+async fn concurrent_calls_do_not_exceed_the_budget_of_a_run_together(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let run = run_with(backend, &[], json!({"runBudget": {"maxFilesTouched": 5}})).await;
+    let paths: Vec<_> = (0..24).map(|number| format!("{number}.txt")).collect();
+    let calls = paths.iter().map(|path| run.call("write_file", write(path)));
+    let answers = futures_util::future::join_all(calls).await;
+    let (done, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 200);
+    assert_eq!((done.len(), run.snapshot().len()), (5, 5), "{refused:?}");
+    for answer in refused {
+        answer.refused("PATCH_BUDGET_EXCEEDED");
+    }
+    let own = run.agent.get(&format!("/v1/runs/{}", run.id)).await.ok();
+    assert_eq!(
+        (&own["usage"]["runBudget"]["filesTouched"], &own["remaining"]["runBudget"]["filesTouched"]),
+        (&json!(5), &json!(0))
+    );
+}
+
+#[rstest]
+#[tokio::test]
 async fn an_approval_contains_the_whole_call(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let run = run_with(backend, &[("Cargo.lock", "l\n"), ("a.txt", "a\n")], json!({})).await;
     let patch =
