@@ -15,6 +15,7 @@ mod open;
 pub mod open_run;
 pub mod open_runs;
 pub mod own_view;
+mod ownership;
 pub mod path_locks;
 pub mod quota;
 pub mod seen_versions;
@@ -125,6 +126,7 @@ impl Engine {
         entry: Entry,
     ) -> Result<Appended, CallError> {
         let Some(open_run) = open_run else { return self.append_change(entry).await };
+        let entry = Entry { epoch: open_run.epoch, ..entry };
         let before = open_run.state();
         open_run.set_state(state);
         let appended = self.append_change(entry).await;

@@ -8,7 +8,9 @@
 //! A ledger that has not [joined](NodeLog::join) is the only process that writes to its database. Runs have no owner there, and
 //! epochs are neither needed nor checked.
 
-mod sql;
+#[cfg(test)]
+mod protocol_model;
+pub(crate) mod sql;
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +18,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use model::RunId;
 
-use crate::Result;
+use self::sql::{GIVE_BACK, GIVE_BACK_ROLE, INCARNATION};
+use crate::backend::{Backend, Param, RowReader, Statement, to_count, to_int};
+use crate::store::Store;
+use crate::{Fence, INSTANCE, LedgerError, Result};
+
+/// Maximum number of attempts to take something whose owner changes meanwhile.
+const MAX_ATTEMPTS: usize = 5;
 
 /// How many times the owner of a run has changed. It never decreases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -197,4 +205,191 @@ impl RunOwner {
     pub fn is_alive(&self) -> bool {
         self.url.is_some() && self.expires_in_ms > 0
     }
+}
+
+/// What a run or a role belongs to.
+struct Ownership {
+    /// The present owner, or the last one.
+    node: Option<Node>,
+    epoch: Epoch,
+    url: Option<String>,
+    expires_in_ms: i64,
+}
+
+impl Ownership {
+    /// Reads the owner, the epoch, the owner's address and in how many milliseconds its heartbeat expires.
+    fn read(row: &dyn RowReader) -> Result<Self> {
+        Ok(Self {
+            node: owner(row, [0, 1])?,
+            epoch: Epoch(to_count(row.int(2)?)),
+            url: row.maybe_text(3)?,
+            expires_in_ms: row.maybe_int(4)?.unwrap_or(0),
+        })
+    }
+
+    fn owner(self) -> Option<RunOwner> {
+        let Self { node, epoch, url, expires_in_ms } = self;
+        Some(RunOwner { node: node?, epoch, url, expires_in_ms })
+    }
+}
+
+/// Reads an owner from its columns.
+pub(crate) fn owner(row: &dyn RowReader, [node_id, incarnation]: [usize; 2]) -> Result<Option<Node>> {
+    let incarnation = row.maybe_int(incarnation)?.map(to_count);
+    Ok(row.maybe_text(node_id)?.zip(incarnation).map(|(node_id, incarnation)| Node { node_id, incarnation }))
+}
+
+impl<B: Backend> Store<B> {
+    /// Returns the node that this process is.
+    fn joined(&self) -> Result<&Node> {
+        self.0.node().ok_or_else(|| LedgerError::Internal("this process has not joined as a node".into()))
+    }
+
+    /// Stores this process as the next one of its node.
+    async fn register(&self, identity: &NodeIdentity, lease: Duration) -> Result<Node> {
+        let NodeIdentity { node_id, url } = identity;
+        for _ in 0..MAX_ATTEMPTS {
+            let before = self.one(INCARNATION, vec![node_id.as_str().into()], |row| row.int(0)).await?.unwrap_or(0);
+            let params = [
+                node_id.as_str().into(),
+                Param::Int(before + 1),
+                url.as_str().into(),
+                Param::Int(before),
+                Param::Int(millis(lease)),
+            ];
+            if self.0.transact(None, vec![Statement::new(B::NODE_SQL.register, params)]).await? > 0 {
+                return Ok(Node { node_id: node_id.clone(), incarnation: to_count(before + 1) });
+            }
+        }
+        Err(contended("the name of the node"))
+    }
+
+    /// Fails if a newer process has joined under the name of `node`.
+    async fn check_newest(&self, node: &Node) -> Result<()> {
+        match self.one(INCARNATION, vec![node.node_id.as_str().into()], |row| row.int(0)).await? {
+            Some(newest) if to_count(newest) == node.incarnation => Ok(()),
+            _ => Err(LedgerError::Fenced(Fence::Superseded)),
+        }
+    }
+
+    async fn ownership(&self, run: &RunId) -> Result<Ownership> {
+        let found = self.one(B::NODE_SQL.owner, vec![run.as_str().into()], Ownership::read).await?;
+        found.ok_or(LedgerError::NoSuchRun)
+    }
+}
+
+#[async_trait]
+impl<B: Backend> NodeLog for Store<B> {
+    async fn join(
+        &self,
+        identity: &NodeIdentity,
+        known: Option<&str>,
+        instance: &str,
+        lease: Duration,
+    ) -> Result<Option<Node>> {
+        if self.0.node().is_some() {
+            return Err(LedgerError::Internal("this process has joined already".into()));
+        }
+        let params = [INSTANCE.into(), instance.into(), known.into()];
+        if self.0.transact_alone(vec![Statement::new(sql::SET_INSTANCE, params)]).await? == 0 {
+            return Ok(None);
+        }
+        // If a single process takes over before the node is registered, that fails.
+        self.0.fence(instance);
+        let node = self.register(identity, lease).await?;
+        self.0.set_node(node.clone());
+        Ok(Some(node))
+    }
+
+    fn node(&self) -> Option<&Node> {
+        self.0.node()
+    }
+
+    async fn heartbeat(&self, lease: Duration) -> Result<bool> {
+        let node = self.joined()?;
+        let params = [node.node_id.as_str().into(), node.incarnation.into(), Param::Int(millis(lease))];
+        Ok(self.0.transact(None, vec![Statement::new(B::NODE_SQL.heartbeat, params)]).await? > 0)
+    }
+
+    async fn leave(&self) -> Result<()> {
+        let node = self.joined()?;
+        let params = [node.node_id.as_str().into(), node.incarnation.into()];
+        self.0.transact(None, vec![Statement::new(B::NODE_SQL.leave, params)]).await.map(drop)
+    }
+
+    async fn nodes(&self) -> Result<Vec<StoredNode>> {
+        let read = |row: &dyn RowReader| {
+            let node = Node { node_id: row.text(0)?, incarnation: to_count(row.int(1)?) };
+            Ok(StoredNode { node, url: row.text(2)?, started_at_ms: row.int(3)?, expires_in_ms: row.int(4)? })
+        };
+        self.0.fetch(B::NODE_SQL.nodes, Vec::new(), read).await
+    }
+
+    async fn owner(&self, run: &RunId) -> Result<Option<RunOwner>> {
+        Ok(self.ownership(run).await?.owner())
+    }
+
+    async fn take_run(&self, run: &RunId) -> Result<Taken> {
+        let node = self.joined()?;
+        for _ in 0..MAX_ATTEMPTS {
+            let found = self.ownership(run).await?;
+            let epoch = found.epoch;
+            match found.owner() {
+                Some(owner) if owner.node == *node => return Ok(Taken::Owned(epoch)),
+                Some(owner) if owner.is_alive() => return Ok(Taken::OwnedBy(owner)),
+                _ => {}
+            }
+            let take = Statement::new(B::NODE_SQL.take_run, taking(run.as_str(), node, epoch));
+            if self.0.transact(Some(run.clone()), vec![take]).await? == 0 {
+                // The owner has changed meanwhile, or this process may take nothing any more.
+                self.check_newest(node).await?;
+            }
+        }
+        Err(contended("the run"))
+    }
+
+    async fn give_back(&self, runs: &[(RunId, Epoch)]) -> Result<()> {
+        let node = self.joined()?;
+        for (run, epoch) in runs {
+            let give_back = Statement::new(GIVE_BACK, taking(run.as_str(), node, *epoch));
+            self.0.transact(Some(run.clone()), vec![give_back]).await?;
+        }
+        Ok(())
+    }
+
+    async fn take_role(&self, role: Role) -> Result<TakenRole> {
+        let node = self.joined()?;
+        for _ in 0..MAX_ATTEMPTS {
+            let found = self.one(B::NODE_SQL.role, vec![role.as_str().into()], Ownership::read).await?;
+            let epoch = found.as_ref().map_or(Epoch(0), |found| found.epoch);
+            match found.and_then(Ownership::owner) {
+                Some(holder) if holder.node == *node => return Ok(TakenRole::Held(epoch)),
+                Some(holder) if holder.is_alive() => return Ok(TakenRole::HeldBy(holder.node)),
+                _ => {}
+            }
+            let take = Statement::new(B::NODE_SQL.take_role, taking(role.as_str(), node, epoch));
+            if self.0.transact(None, vec![take]).await? == 0 {
+                self.check_newest(node).await?;
+            }
+        }
+        Err(contended("the role"))
+    }
+
+    async fn give_back_role(&self, role: Role, epoch: Epoch) -> Result<()> {
+        let give_back = Statement::new(GIVE_BACK_ROLE, taking(role.as_str(), self.joined()?, epoch));
+        self.0.transact(None, vec![give_back]).await.map(drop)
+    }
+}
+
+/// The parameters of a statement that changes the owner of `what`, whose epoch is `epoch`.
+fn taking(what: &str, node: &Node, epoch: Epoch) -> [Param<'static>; 4] {
+    [what.into(), node.node_id.as_str().into(), node.incarnation.into(), Param::Int(to_int(epoch.0))]
+}
+
+fn millis(lease: Duration) -> i64 {
+    i64::try_from(lease.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn contended(what: &str) -> LedgerError {
+    LedgerError::Unavailable(format!("{what} is being taken by several nodes at the same time").into())
 }

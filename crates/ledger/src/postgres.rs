@@ -29,15 +29,21 @@ use self::convert::{failed, is_conflict};
 use self::fence::{BEGIN, EnterMode, Fence};
 use self::settled_position::SettledPosition;
 use self::writer::{Job, Writer};
-use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count};
+use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count, to_int};
 use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
+use crate::nodes::sql::{self, NodeSql};
 use crate::table::Rows;
-use crate::{AddressReader, Appended, ConnectionCounts, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{AddressReader, Appended, ConnectionCounts, LedgerError, Node, Page, PageSize, Result, SettledRun};
 
 /// Whether the role may delete from the append-only tables.
 const CAN_DELETE_ARCHIVED: &str = "SELECT bool_and(has_table_privilege(name, 'DELETE')) \
     FROM unnest(ARRAY['audit_record', 'record_path', 'call_reply', 'artifact', 'upload']) AS name";
+
+/// Removes the steps of the records `$2` of the runs `$1` that the process `$4` of the node `$3` owns.
+const PRUNE_OWNED: &str = "DELETE FROM step USING unnest($1::text[], $2::bigint[]) AS v (run_id, seq) \
+    JOIN run ON run.run_id = v.run_id JOIN run_head h ON h.run_no = run.run_no \
+    WHERE step.run_no = run.run_no AND step.seq = v.seq AND h.owner_node = $3 AND h.owner_incarnation = $4";
 
 /// A ledger in a database that other programs may use too.
 pub(crate) struct Postgres {
@@ -110,17 +116,19 @@ impl Postgres {
         if matches!(mode, EnterMode::Exclusive) {
             positions::advance(fenced.connection()).await?;
         }
-        let mut first = 0;
-        for (index, statement) in statements.iter().enumerate() {
+        let mut first = None;
+        for statement in statements {
             let query = convert::bind(sqlx::query(statement.sql), statement.params.clone());
             let changed = query.execute(fenced.connection()).await.map_err(failed)?.rows_affected();
-            if index == 0 {
-                first = changed;
+            match &statement.must_own {
+                Some(run) if changed == 0 => return Err(LedgerError::RunMoved(run.clone())),
+                Some(_) => {}
+                None => drop(first.get_or_insert(changed)),
             }
         }
         // The transaction may be durable, regardless of the error.
         tx.commit().await.map_err(|error| LedgerError::InDoubt(Box::new(error)))?;
-        Ok(first)
+        Ok(first.unwrap_or(0))
     }
 
     async fn transact_in(&self, statements: &[Statement], mode: EnterMode) -> Result<u64> {
@@ -152,6 +160,7 @@ async fn with_timeout<T>(work: impl Future<Output = T>) -> Result<T> {
 }
 
 impl Backend for Postgres {
+    const NODE_SQL: NodeSql = sql::POSTGRES;
     const PRUNE_BATCH: usize = 4096;
 
     async fn append(&self, creation: Vec<Statement>, entries: Vec<PreparedEntry>) -> Result<Appended> {
@@ -222,12 +231,34 @@ impl Backend for Postgres {
         .await?
     }
 
+    async fn prune_owned(&self, node: &Node, done: &[(RunId, u64)]) -> Result<()> {
+        let (runs, seqs): (Vec<&str>, Vec<i64>) = done.iter().map(|(run, seq)| (run.as_str(), to_int(*seq))).unzip();
+        with_timeout(async {
+            let mut connection = self.address.acquire(&self.pool).await?;
+            let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
+            let mut fenced = self.fence.enter(&mut tx, EnterMode::Shared).await?;
+            let query =
+                sqlx::query(PRUNE_OWNED).bind(runs).bind(seqs).bind(&node.node_id).bind(to_int(node.incarnation));
+            query.execute(fenced.connection()).await.map_err(failed)?;
+            tx.commit().await.map_err(failed)
+        })
+        .await?
+    }
+
     async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>> {
         with_timeout(async { fence::settled_run(&mut *self.address.acquire(&self.pool).await?, run).await }).await?
     }
 
     fn fence(&self, instance: &str) {
         self.fence.set_instance(instance);
+    }
+
+    fn set_node(&self, node: Node) {
+        self.fence.set_node(node);
+    }
+
+    fn node(&self) -> Option<&Node> {
+        self.fence.node()
     }
 
     async fn settled_position(&self) -> Result<i64> {

@@ -17,12 +17,13 @@ use self::list::List;
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, damaged, to_count, to_int};
 use crate::entry::prepared::prepare;
 use crate::entry_rows::messages::fan_out_if_unmarked;
+use crate::nodes::sql::LOCK_OWNED;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
-    Appended, ApprovalFilter, ClosedRun, ConnectionCounts, EachRecord, Entry, INSTANCE, JournalEntry, KeyedAnswer,
-    Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun, StorageTotals,
-    StoredCall, StoredRecord, StoredRun, Summary, verify,
+    Appended, ApprovalFilter, ClosedRun, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
+    KeyedAnswer, Ledger, LedgerError, Node, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun,
+    StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
 };
 
 /// A ledger on the database `B`.
@@ -37,13 +38,20 @@ const CHANGES_PER_QUERY: usize = 8;
 
 impl<B: Backend> Store<B> {
     /// Returns the first row of a query.
-    async fn one<T: Send + 'static>(
+    pub(crate) async fn one<T: Send + 'static>(
         &self,
         sql: &'static str,
         params: Vec<Param<'static>>,
         read: fn(&dyn RowReader) -> Result<T>,
     ) -> Result<Option<T>> {
         Ok(self.0.fetch(sql, params, read).await?.into_iter().next())
+    }
+
+    /// Returns the statement that fails if this process is a node and does not own `run`.
+    fn lock_owned(&self, run: &RunId) -> Option<Statement> {
+        let node = self.0.node()?;
+        let params = [run.as_str().into(), node.node_id.as_str().into(), node.incarnation.into()];
+        Some(Statement { must_own: Some(run.clone()), ..Statement::new(LOCK_OWNED, params) })
     }
 
     /// Updates a run, which must exist.
@@ -53,7 +61,8 @@ impl<B: Backend> Store<B> {
         sql: &'static str,
         params: [Param<'static>; N],
     ) -> Result<()> {
-        match self.0.transact(Some(run.clone()), vec![Statement::new(sql, params)]).await? {
+        let statements = self.lock_owned(run).into_iter().chain([Statement::new(sql, params)]);
+        match self.0.transact(Some(run.clone()), statements.collect()).await? {
             0 => Err(LedgerError::NoSuchRun),
             _ => Ok(()),
         }
@@ -79,7 +88,10 @@ impl<B: Backend> Store<B> {
 #[async_trait]
 impl<B: Backend> Ledger for Store<B> {
     async fn create_run(&self, stored: &StoredRun, token: &Token, entries: Vec<Entry>) -> Result<Vec<Record>> {
-        let creation = vec![insert_run(stored)?, insert_head(stored), insert_token(token)?];
+        let node = self.0.node();
+        let epoch = node.map(|_| Epoch::FIRST);
+        let entries = entries.into_iter().map(|entry| Entry { epoch, ..entry }).collect();
+        let creation = vec![insert_run(stored)?, insert_head(stored, node), insert_token(token)?];
         match self.0.append(creation, prepare(entries).await?).await? {
             Appended::Recorded(records) => Ok(records),
             other => Err(LedgerError::Internal(format!("the first records of a run were rejected: {other:?}").into())),
@@ -121,7 +133,8 @@ impl<B: Backend> Ledger for Store<B> {
         let lock = Statement::new(sql::LOCK_RUN, [run.as_str().into()]);
         let message = needs_repair.then(|| fan_out_if_unmarked(&WebhookMessage::run_needs_repair(run, now)));
         let set = Statement::new(sql::SET_NEEDS_REPAIR, [run.as_str().into(), needs_repair.into()]);
-        match self.0.transact(Some(run.clone()), [lock].into_iter().chain(message).chain([set]).collect()).await? {
+        let statements = self.lock_owned(run).into_iter().chain([lock]).chain(message).chain([set]);
+        match self.0.transact(Some(run.clone()), statements.collect()).await? {
             0 => Err(LedgerError::NoSuchRun),
             _ => Ok(()),
         }
@@ -294,6 +307,10 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn prune(&self, done: &[(RunId, u64)]) -> Result<()> {
         for batch in done.chunks(B::PRUNE_BATCH) {
+            if let Some(node) = self.0.node() {
+                self.0.prune_owned(node, batch).await?;
+                continue;
+            }
             let mut pruned = Rows::new(&PRUNED);
             for (run, seq) in batch {
                 pruned.push([run.as_str().into(), (*seq).into()]);
@@ -411,11 +428,14 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn take_over(&self, known: Option<&str>, instance: &str) -> Result<bool> {
         let params = [INSTANCE.into(), instance.into(), known.into()];
-        let taken = self.0.transact_alone(vec![Statement::new(sql::TAKE_OVER, params)]).await? > 0;
-        if taken {
+        if self.0.transact_alone(vec![Statement::new(B::NODE_SQL.take_over, params)]).await? > 0 {
             self.0.fence(instance);
+            return Ok(true);
         }
-        Ok(taken)
+        match self.one(B::NODE_SQL.live_nodes, Vec::new(), |row| row.int(0)).await? {
+            Some(0) | None => Ok(false),
+            Some(_) => Err(LedgerError::Fenced(Fence::HasNodes)),
+        }
     }
 
     async fn ping(&self) -> Result<()> {
@@ -447,7 +467,8 @@ fn insert_run(stored: &StoredRun) -> Result<Statement> {
     ))
 }
 
-fn insert_head(stored: &StoredRun) -> Statement {
+/// Stores the head of a run that belongs to `node`.
+fn insert_head(stored: &StoredRun, node: Option<&Node>) -> Statement {
     let (run, usage) = (&stored.run, &stored.usage);
     Statement::new(
         sql::INSERT_HEAD,
@@ -465,6 +486,10 @@ fn insert_head(stored: &StoredRun) -> Statement {
             usage.bytes.into(),
             run.disk.bytes.into(),
             run.disk.files.into(),
+            node.map(|node| node.node_id.as_str()).into(),
+            // Stored as null. A null parameter would have the type of a text.
+            node.map_or(0, |node| node.incarnation).into(),
+            Param::Int(node.map_or(0, |_| to_int(Epoch::FIRST.0))),
         ],
     )
 }

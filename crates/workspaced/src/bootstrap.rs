@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use engine::admission::tokens::{TokenSettings, Tokens};
 use engine::{Engine, reconcile};
-use ledger::Ledger;
+use ledger::{Ledger, LedgerError};
 use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -179,7 +179,11 @@ async fn measure_unmeasured(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>) -
         let measured = tokio::task::spawn_blocking(move || workspaces.get(&id)?.disk_usage()).await;
         match measured.map_err(io::Error::other).flatten() {
             Ok(disk) => {
-                ledger.set_disk_usage(&run, Some(disk)).await?;
+                match ledger.set_disk_usage(&run, Some(disk)).await {
+                    // Another node measures it.
+                    Err(LedgerError::RunMoved(_)) => continue,
+                    stored => stored?,
+                }
                 let millis = started.elapsed().as_millis();
                 tracing::info!(run.id = %run, disk.bytes, disk.files, millis, "measured the disk usage of a run");
             }

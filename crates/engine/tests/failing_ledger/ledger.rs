@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ledger::{
     AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ClosedRun, ConnectionCounts, DeliveryAttempt, DueDelivery,
-    EachRecord, Entry, GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page,
-    PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredCheckpoint,
-    StoredLeaf, StoredRecord, StoredRun, Summary, WebhookLog,
+    EachRecord, Entry, Epoch, GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint,
+    Node, NodeIdentity, NodeLog, Page, PageSize, RecordData, RecordFilter, Result, Role, RunFilter, RunOwner,
+    SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode, StoredRecord, StoredRun, Summary,
+    Taken, TakenRole, WebhookLog,
 };
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
@@ -159,6 +161,55 @@ impl KeyedAnswers for FailingLedger {
 
     async fn delete_expired_answers(&self, now: &str) -> Result<()> {
         self.pass(self.inner.delete_expired_answers(now)).await
+    }
+}
+
+#[async_trait]
+impl NodeLog for FailingLedger {
+    async fn join(
+        &self,
+        identity: &NodeIdentity,
+        known: Option<&str>,
+        instance: &str,
+        lease: Duration,
+    ) -> Result<Option<Node>> {
+        self.pass(self.inner.join(identity, known, instance, lease)).await
+    }
+
+    fn node(&self) -> Option<&Node> {
+        self.inner.node()
+    }
+
+    async fn heartbeat(&self, lease: Duration) -> Result<bool> {
+        self.pass(self.inner.heartbeat(lease)).await
+    }
+
+    async fn leave(&self) -> Result<()> {
+        self.pass(self.inner.leave()).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<StoredNode>> {
+        self.pass(self.inner.nodes()).await
+    }
+
+    async fn owner(&self, run: &RunId) -> Result<Option<RunOwner>> {
+        self.pass(self.inner.owner(run)).await
+    }
+
+    async fn take_run(&self, run: &RunId) -> Result<Taken> {
+        self.pass(self.inner.take_run(run)).await
+    }
+
+    async fn give_back(&self, runs: &[(RunId, Epoch)]) -> Result<()> {
+        self.pass(self.inner.give_back(runs)).await
+    }
+
+    async fn take_role(&self, role: Role) -> Result<TakenRole> {
+        self.pass(self.inner.take_role(role)).await
+    }
+
+    async fn give_back_role(&self, role: Role, epoch: Epoch) -> Result<()> {
+        self.pass(self.inner.give_back_role(role, epoch)).await
     }
 }
 

@@ -251,7 +251,7 @@ mod tests {
             let approval = match action {
                 Action::Approve => match rig.act(&run, Action::Ask, None).await.unwrap_err() {
                     CallError::Refused(refusal) => refusal.details.approval_id.map(|id| id.to_string()),
-                    error @ CallError::Internal(_) => panic!("{error:?}"),
+                    error @ (CallError::Moved(_) | CallError::Internal(_)) => panic!("{error:?}"),
                 },
                 _ => None,
             };

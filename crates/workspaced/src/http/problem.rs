@@ -195,6 +195,7 @@ impl From<CallError> for Problem {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Refused(refusal) => refusal.into(),
+            CallError::Moved(_) => CallError::not_routed().into(),
             CallError::Internal(cause) => {
                 tracing::error!(error = &*cause as &(dyn std::error::Error + 'static), "internal error");
                 Self::internal()
