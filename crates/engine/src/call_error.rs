@@ -40,6 +40,7 @@ impl CallError {
             "the run is moving to another node; nothing was changed",
             "Retry the same call in a moment.",
         )
+        .with_details(|details| details.retry_after_seconds = Some(1))
     }
 
     /// Returns the refusal that the database or the disk is full or unreachable.

@@ -7,7 +7,7 @@ use model::RunId;
 use tokio::sync::watch;
 
 use crate::entry::prepared::PreparedEntry;
-use crate::nodes::sql::NodeSql;
+use crate::store::nodes::sql::NodeSql;
 use crate::table::Rows;
 use crate::{Appended, ConnectionCounts, LedgerError, Node, Page, PageSize, Result, SettledRun};
 

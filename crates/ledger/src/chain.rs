@@ -11,8 +11,7 @@ use crate::entry::prepared::PreparedEntry;
 use crate::entry_rows::EntryRows;
 use crate::entry_rows::messages::{HeadChange, fan_out, messages};
 use crate::{
-    Appended, Entry, Epoch, EventQuota, FailedPrecondition, LedgerError, Node, Result, RunChange, TokenHolder, nodes,
-    rows,
+    Appended, Entry, Epoch, EventQuota, FailedPrecondition, LedgerError, Node, Result, RunChange, TokenHolder, rows,
 };
 
 /// Selects what [`RunHead::read`] reads.
@@ -216,7 +215,7 @@ impl RunHead {
             events: count(15)?,
             event_bytes: count(16)?,
             expires_at: row.maybe_text(17)?,
-            owner: nodes::owner(row, [18, 19])?,
+            owner: rows::node(row, [18, 19])?,
             epoch: Epoch(count(20)?),
             changed: false,
             state_changed: false,

@@ -13,7 +13,6 @@ mod error;
 mod filter;
 mod keyed_answer;
 mod migrate;
-mod nodes;
 mod page;
 mod postgres;
 mod rows;
@@ -39,12 +38,12 @@ pub use entry::{
 };
 pub use error::{Fence, LedgerError};
 pub use keyed_answer::{KeyedAnswer, KeyedAnswers};
-pub use nodes::{Epoch, Node, NodeIdentity, NodeLog, Role, RunOwner, StoredNode, Taken, TakenRole};
 pub use page::{Page, PageSize};
 pub use run_change::{Expiry, RunChange, Upload};
 pub use store::copy::{
     CopiedRun, DatabaseCopy, RestoreTarget, copy_database, database_address, restore_database, restore_target,
 };
+pub use store::nodes::{Epoch, Node, NodeIdentity, NodeLog, Role, RunOwner, StoredNode, Taken, TakenRole};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
     ApprovalFilter, ClosedRun, ConnectionCounts, JournalEntry, RecordData, RecordFilter, RunFilter, SettledRun,

@@ -32,7 +32,7 @@ use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count, to_int};
 use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
-use crate::nodes::sql::{self, NodeSql};
+use crate::store::nodes::sql::{self, NodeSql};
 use crate::table::Rows;
 use crate::{AddressReader, Appended, ConnectionCounts, LedgerError, Node, Page, PageSize, Result, SettledRun};
 

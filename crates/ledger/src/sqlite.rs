@@ -29,8 +29,8 @@ use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement};
 use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
-use crate::nodes::sql::{self, NodeSql};
 use crate::rows::{self, RUN, STEPS_OF_RUN};
+use crate::store::nodes::sql::{self, NodeSql};
 use crate::table::Rows;
 use crate::{Appended, ConnectionCounts, Node, Page, PageSize, Result, SettledRun};
 

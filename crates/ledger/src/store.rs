@@ -1,7 +1,9 @@
 //! The implementation of the ledger on both databases. Only appends are implemented by the backends.
 
 pub(crate) mod copy;
+pub(crate) mod insert;
 mod list;
+pub(crate) mod nodes;
 mod record_search;
 pub(crate) mod sql;
 pub(crate) mod webhooks;
@@ -13,16 +15,17 @@ use model::{
 };
 use tokio::sync::watch;
 
+use self::insert::{insert_head, insert_operator, insert_run, insert_token, operator_params};
 use self::list::List;
+use self::nodes::sql::LOCK_OWNED;
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, damaged, to_count, to_int};
 use crate::entry::prepared::prepare;
 use crate::entry_rows::messages::fan_out_if_unmarked;
-use crate::nodes::sql::LOCK_OWNED;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
     Appended, ApprovalFilter, ClosedRun, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
-    KeyedAnswer, Ledger, LedgerError, Node, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun,
+    KeyedAnswer, Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun,
     StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
 };
 
@@ -445,82 +448,4 @@ impl<B: Backend> Ledger for Store<B> {
     async fn close(&self) {
         self.0.close().await;
     }
-}
-
-fn insert_run(stored: &StoredRun) -> Result<Statement> {
-    let run = &stored.run;
-    Ok(Statement::new(
-        sql::INSERT_RUN,
-        [
-            run.run_id.as_str().into(),
-            run.state.as_str().into(),
-            run.created_at.as_str().into(),
-            run.closed_at.as_deref().into(),
-            run.expires_at.as_deref().into(),
-            run.base_commit.as_deref().into(),
-            stored.needs_repair.into(),
-            rows::run_body(run)?.into(),
-            rows::to_json(&run.import)?.into(),
-            rows::to_json(&stored.mount_paths)?.into(),
-            rows::to_json(&run.labels)?.into(),
-        ],
-    ))
-}
-
-/// Stores the head of a run that belongs to `node`.
-fn insert_head(stored: &StoredRun, node: Option<&Node>) -> Statement {
-    let (run, usage) = (&stored.run, &stored.usage);
-    Statement::new(
-        sql::INSERT_HEAD,
-        [
-            run.run_id.as_str().into(),
-            run.head_seq.into(),
-            (&run.head_hash).into(),
-            run.counts.mutations.into(),
-            run.counts.denied.into(),
-            run.counts.pending_approvals.into(),
-            usage.files_touched.into(),
-            usage.insertions.into(),
-            usage.deletions.into(),
-            usage.files_deleted.into(),
-            usage.bytes.into(),
-            run.disk.bytes.into(),
-            run.disk.files.into(),
-            node.map(|node| node.node_id.as_str()).into(),
-            // Stored as null. A null parameter would have the type of a text.
-            node.map_or(0, |node| node.incarnation).into(),
-            Param::Int(node.map_or(0, |_| to_int(Epoch::FIRST.0))),
-        ],
-    )
-}
-
-fn insert_operator(token: &OperatorToken) -> Result<Statement> {
-    Ok(Statement::new(sql::INSERT_OPERATOR, operator_params(token)?))
-}
-
-fn operator_params(token: &OperatorToken) -> Result<[Param<'static>; 6]> {
-    let operator = &token.operator;
-    Ok([
-        operator.name.as_str().into(),
-        (&token.secret_sha256).into(),
-        rows::to_json(&operator.scopes)?.into(),
-        operator.created_at.as_deref().unwrap_or_default().into(),
-        operator.created_by.as_deref().unwrap_or_default().into(),
-        operator.expires_at.as_deref().into(),
-    ])
-}
-
-/// Stores a token, if its run exists.
-pub(crate) fn insert_token(token: &Token) -> Result<Statement> {
-    Ok(Statement::new(
-        sql::INSERT_TOKEN,
-        [
-            token.run_id.as_str().into(),
-            (&token.secret_sha256).into(),
-            token.token_id.as_str().into(),
-            rows::to_json(&token.permissions)?.into(),
-            token.expires_at.as_deref().into(),
-            token.revoked.into(),
-        ],
-    ))
 }

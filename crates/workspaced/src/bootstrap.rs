@@ -2,6 +2,7 @@
 
 pub(crate) mod error;
 
+use std::error::Error;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -210,6 +211,12 @@ async fn close(service: &Service, timeout: Duration) {
     let closed = async {
         service.fsync_worker.close().await;
         service.state.checkpoints.close().await;
+        // After the last commit, so that other nodes can take the runs at once.
+        if service.ledger.node().is_some()
+            && let Err(error) = service.ledger.leave().await
+        {
+            tracing::warn!(error = &error as &dyn Error, "other nodes take the runs once the heartbeat has expired");
+        }
         service.ledger.close().await;
     };
     if tokio::time::timeout(CLOSE_TIMEOUT, closed).await.is_err() {

@@ -226,7 +226,7 @@ async fn a_commit_in_doubt_that_was_rolled_back_fails_after_the_run_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_waits_behind_the_one_who_takes_the_run_fails() {
+async fn a_commit_that_waits_after_the_one_who_takes_the_run_fails() {
     let nodes = Nodes::start().await;
     let lock =
         nodes.begin("SELECT FROM run_head JOIN run USING (run_no) WHERE run_id = 'r1' FOR UPDATE OF run_head").await;

@@ -34,7 +34,7 @@ pub(crate) fn assert_moved<T: std::fmt::Debug>(result: &Result<T, LedgerError>, 
 pub(crate) fn owned(taken: Taken) -> Epoch {
     match taken {
         Taken::Owned(epoch) => epoch,
-        other => panic!("{other:?}"),
+        other @ Taken::OwnedBy(_) => panic!("{other:?}"),
     }
 }
 

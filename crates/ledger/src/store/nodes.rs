@@ -2,7 +2,7 @@
 //!
 //! A run is owned under an *epoch*, which grows whenever its owner changes. Each append names the epoch under which its run is owned,
 //! and the row of the run's head, which every append locks, accepts no other: a node that has lost a run without noticing cannot
-//! commit to it. That holds whatever the clocks say. Heartbeats, by the clock of the database, only decide when another node may take
+//! commit to it. That does not depend on any clock. Heartbeats, by the clock of the database, only decide when another node may take
 //! the run of a node that does not respond.
 //!
 //! A ledger that has not [joined](NodeLog::join) is the only process that writes to its database. Runs have no owner there, and
@@ -19,9 +19,9 @@ use async_trait::async_trait;
 use model::RunId;
 
 use self::sql::{GIVE_BACK, GIVE_BACK_ROLE, INCARNATION};
+use super::Store;
 use crate::backend::{Backend, Param, RowReader, Statement, to_count, to_int};
-use crate::store::Store;
-use crate::{Fence, INSTANCE, LedgerError, Result};
+use crate::{Fence, INSTANCE, LedgerError, Result, rows};
 
 /// Maximum number of attempts to take something whose owner changes meanwhile.
 const MAX_ATTEMPTS: usize = 5;
@@ -220,7 +220,7 @@ impl Ownership {
     /// Reads the owner, the epoch, the owner's address and in how many milliseconds its heartbeat expires.
     fn read(row: &dyn RowReader) -> Result<Self> {
         Ok(Self {
-            node: owner(row, [0, 1])?,
+            node: rows::node(row, [0, 1])?,
             epoch: Epoch(to_count(row.int(2)?)),
             url: row.maybe_text(3)?,
             expires_in_ms: row.maybe_int(4)?.unwrap_or(0),
@@ -231,12 +231,6 @@ impl Ownership {
         let Self { node, epoch, url, expires_in_ms } = self;
         Some(RunOwner { node: node?, epoch, url, expires_in_ms })
     }
-}
-
-/// Reads an owner from its columns.
-pub(crate) fn owner(row: &dyn RowReader, [node_id, incarnation]: [usize; 2]) -> Result<Option<Node>> {
-    let incarnation = row.maybe_int(incarnation)?.map(to_count);
-    Ok(row.maybe_text(node_id)?.zip(incarnation).map(|(node_id, incarnation)| Node { node_id, incarnation }))
 }
 
 impl<B: Backend> Store<B> {
