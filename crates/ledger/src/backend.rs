@@ -133,6 +133,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// As [`transact`](Self::transact), while no other transaction of any process writes. For what every process writes at its start.
     fn transact_alone(&self, statements: Vec<Statement>) -> impl Future<Output = Result<u64>> + Send;
 
+    /// As [`transact`](Self::transact), with a connection of its own, so that no other caller delays it.
+    fn transact_apart(&self, statement: Statement) -> impl Future<Output = Result<u64>> + Send;
+
     /// Writes rows to tables that no append reads, in one transaction. It may run concurrently with appends.
     fn write(&self, rows: Vec<Rows<'static>>) -> impl Future<Output = Result<()>> + Send;
 

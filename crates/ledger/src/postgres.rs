@@ -52,6 +52,8 @@ pub(crate) struct Postgres {
     /// The task that looks for the settled position, which is aborted with the ledger.
     watcher: Mutex<JoinSet<()>>,
     pool: PgPool,
+    /// The connection of [`transact_apart`](Backend::transact_apart), between two calls.
+    apart: tokio::sync::Mutex<Option<PgConnection>>,
     address: Arc<Address>,
     fence: Arc<Fence>,
     newest: watch::Receiver<i64>,
@@ -74,7 +76,8 @@ impl Postgres {
         watcher.spawn(Arc::clone(&settled).watch(Arc::clone(&address), pool.clone(), Arc::clone(&fence)));
         let writer =
             tokio::spawn(Writer::new(Arc::clone(&address), connection, Arc::clone(&fence), jobs, settled).run());
-        Ok(Self { queue, writer: Mutex::new(Some(writer)), watcher: Mutex::new(watcher), pool, address, fence, newest })
+        let (writer, watcher, apart) = (Mutex::new(Some(writer)), Mutex::new(watcher), tokio::sync::Mutex::default());
+        Ok(Self { queue, writer, watcher, pool, apart, address, fence, newest })
     }
 
     /// Connects to the database at `url` for reading, while a service may use it. Jobs are rejected. Fails if the database has
@@ -89,8 +92,8 @@ impl Postgres {
         queue.close();
         let (_, newest) = watch::channel(0);
         let pool = open::pool(open::read_only(address.options()));
-        let watcher = Mutex::default();
-        Ok(Self { queue, writer: Mutex::default(), watcher, pool, address, fence: Arc::default(), newest })
+        let (writer, watcher, apart) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Self { queue, writer, watcher, pool, apart, address, fence: Arc::default(), newest })
     }
 
     /// Runs `statements` in one transaction, again if it conflicts with another one. Returns how many rows the first one changed.
@@ -216,6 +219,21 @@ impl Backend for Postgres {
 
     async fn transact_alone(&self, statements: Vec<Statement>) -> Result<u64> {
         self.transact_in(&statements, EnterMode::Exclusive).await
+    }
+
+    async fn transact_apart(&self, statement: Statement) -> Result<u64> {
+        let mut apart = self.apart.lock().await;
+        let mut connection = match apart.take() {
+            Some(connection) => connection,
+            None => self.address.connect().await?,
+        };
+        let transaction = self.try_transaction(&mut connection, std::slice::from_ref(&statement), EnterMode::Shared);
+        let done = tokio::time::timeout(writer::TIMEOUT, transaction).await;
+        let done = done.unwrap_or_else(|_| Err(LedgerError::InDoubt("the database does not respond".into())));
+        if done.is_ok() {
+            *apart = Some(connection);
+        }
+        done
     }
 
     async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {

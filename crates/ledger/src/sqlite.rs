@@ -128,6 +128,10 @@ impl Backend for Sqlite {
         self.transact(None, statements).await
     }
 
+    async fn transact_apart(&self, statement: Statement) -> Result<u64> {
+        self.transact(None, vec![statement]).await
+    }
+
     async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
         self.transact(None, rows.into_iter().flat_map(Rows::statements).collect()).await.map(drop)
     }

@@ -134,7 +134,7 @@ pub trait NodeLog: Send + Sync {
     ) -> Result<Option<Node>>;
     /// Returns the node that this process is, if it has joined. No transaction.
     fn node(&self) -> Option<&Node>;
-    /// Makes this process count as alive for `lease` from now on. Returns false, and changes nothing, if a newer process has joined
+    /// Makes this process count as alive for `lease` from now on. Not delayed by other methods, however many wait. Returns false, and changes nothing, if a newer process has joined
     /// under the name of this node: this one must stop.
     async fn heartbeat(&self, lease: Duration) -> Result<bool>;
     /// Ends the heartbeat of this process, so that other nodes may take its runs and roles at once. To be called after its last
@@ -302,7 +302,7 @@ impl<B: Backend> NodeLog for Store<B> {
     async fn heartbeat(&self, lease: Duration) -> Result<bool> {
         let node = self.joined()?;
         let params = [node.node_id.as_str().into(), node.incarnation.into(), Param::Int(millis(lease))];
-        Ok(self.0.transact(None, vec![Statement::new(B::NODE_SQL.heartbeat, params)]).await? > 0)
+        Ok(self.0.transact_apart(Statement::new(B::NODE_SQL.heartbeat, params)).await? > 0)
     }
 
     async fn leave(&self) -> Result<()> {

@@ -244,6 +244,26 @@ async fn a_commit_that_waits_after_the_one_who_takes_the_run_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_does_not_wait_for_other_calls() {
+    let nodes = Nodes::start().await;
+    assert!(nodes.a.ledger.heartbeat(LEASE).await.unwrap());
+    let lock =
+        nodes.begin("SELECT FROM run_head JOIN run USING (run_no) WHERE run_id = 'r1' FOR UPDATE OF run_head").await;
+    let settle = |_| {
+        let ledger = Arc::clone(&nodes.a.ledger);
+        tokio::spawn(async move { ledger.settled_run(&run_id("r1")).await })
+    };
+    let settling: Vec<_> = (0..20).map(settle).collect();
+    nodes.until_waiting(8).await;
+    let beat = tokio::time::timeout(Duration::from_secs(1), nodes.a.ledger.heartbeat(LEASE)).await;
+    assert!(beat.unwrap().unwrap());
+    drop(lock);
+    for settled in settling {
+        drop(settled.await.unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_of_the_nodes_that_take_a_run_at_the_same_time_gets_it() {
     let nodes = Nodes::start().await;
     let c = start(&nodes.a, "c").await;

@@ -284,3 +284,18 @@ pub(crate) fn status(code: Code) -> StatusCode {
         Code::Unavailable | Code::RunNeedsRepair => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_of_a_run_that_has_moved_is_to_be_retried() {
+        let moved = CallError::Moved(model::RunId::parse("r1").unwrap());
+        let response = Problem::from(moved).into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+        let (refusal, _) = &*response.extensions().get::<Refused>().unwrap().0;
+        assert_eq!(refusal.code, Code::Unavailable);
+    }
+}
