@@ -15,7 +15,6 @@ mod open;
 pub mod open_run;
 pub mod open_runs;
 pub mod own_view;
-mod ownership;
 pub mod path_locks;
 pub mod quota;
 pub mod seen_versions;

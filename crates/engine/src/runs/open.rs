@@ -1,5 +1,7 @@
 //! Opening runs, and removing deleted ones from the open runs.
 
+mod ownership;
+
 use std::error::Error;
 use std::io;
 use std::io::ErrorKind;
