@@ -26,5 +26,5 @@ REVOKE UPDATE, DELETE ON audit_record, record_path, call_reply, artifact, upload
 REVOKE UPDATE ON content FROM workspaced_service;
 REVOKE DELETE ON operator_token FROM workspaced_service;
 REVOKE UPDATE, DELETE ON approval_vote FROM workspaced_service;
-REVOKE DELETE ON run, run_head FROM workspaced_service;
+REVOKE DELETE ON run, run_head, node, node_role FROM workspaced_service;
 REVOKE INSERT, UPDATE, DELETE ON schema_migration FROM workspaced_service;

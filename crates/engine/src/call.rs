@@ -8,7 +8,7 @@ pub mod record;
 use std::borrow::Cow;
 use std::time::Instant;
 
-use ledger::{Entry, Preconditions, Reply};
+use ledger::{Entry, Epoch, Preconditions, Reply};
 use model::{Draft, Evidence, EvidenceFact, Outcome, Refusal, RunId, Sha256, ToolCallId, Verdict, canonical_json};
 use serde_json::{Map, Value};
 use tracing::Span;
@@ -87,6 +87,8 @@ pub struct CallContext {
     pub mount: Option<String>,
     /// How the caller reads the answer.
     pub view: View,
+    /// The epoch of the run as the call has opened it; `None` before, and for a service that is the only one.
+    pub epoch: Option<Epoch>,
     /// When the call came in, RFC 3339 UTC with microseconds.
     pub timestamp: String,
     /// When the call came in, for its duration.
@@ -123,6 +125,7 @@ impl CallContext {
             evidence_fact: EvidenceFact::Missing,
             mount: None,
             view: View::Json,
+            epoch: None,
             timestamp: now(),
             started: Instant::now(),
         }
@@ -268,6 +271,7 @@ impl CallContext {
     /// Creates the ledger entry of a call that changes nothing.
     pub fn entry(&self, draft: Draft, reply: Option<Reply>) -> Entry {
         let mut entry = Entry::new(draft, self.input_sha256);
+        entry.epoch = self.epoch;
         entry.preconditions = self.preconditions(&entry.draft);
         entry.client_supplied_id = self.client_supplied_id;
         entry.reply = reply;

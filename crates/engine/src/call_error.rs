@@ -2,7 +2,7 @@
 
 pub mod refusals;
 
-use model::{Code, Refusal};
+use model::{Code, Refusal, RunId};
 
 /// A call that did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +10,10 @@ pub enum CallError {
     /// A refusal, which the caller can act on.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// Another node owns the run, or may own it. The call was not recorded here; the owner is asked, or
+    /// [`not_routed`](Self::not_routed) is answered.
+    #[error("the run {0} belongs to another node")]
+    Moved(RunId),
     /// An internal error: logged once where it becomes an answer, and never shown to the caller.
     #[error("internal error")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -25,8 +29,18 @@ impl CallError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.code.is_retryable(),
-            Self::Internal(_) => true,
+            Self::Moved(_) | Self::Internal(_) => true,
         }
+    }
+
+    /// Returns the refusal for a caller whose call could not be passed to the node that owns its run.
+    pub fn not_routed() -> Refusal {
+        Refusal::new(
+            Code::Unavailable,
+            "the run is moving to another node; nothing was changed",
+            "Retry the same call in a moment.",
+        )
+        .with_details(|details| details.retry_after_seconds = Some(1))
     }
 
     /// Returns the refusal that the database or the disk is full or unreachable.
@@ -60,6 +74,10 @@ impl CallError {
                 "another instance of the service has taken over the database; nothing was changed",
                 "Send the call to the other instance. Operator: stop this instance.",
             ),
+            ledger::Fence::HasNodes | ledger::Fence::Superseded => (
+                "this process must not write to the database any more; nothing was changed",
+                "Send the call to another node. Operator: stop this process.",
+            ),
             ledger::Fence::LostCommits => (
                 "the database has lost commits that were acknowledged; nothing was changed",
                 "Operator: restore the newest state of the database, or restart the service to continue from this state.",
@@ -72,7 +90,7 @@ impl CallError {
     #[must_use]
     pub fn earlier_unapplied(self) -> Self {
         match self {
-            Self::Refused(refusal) => Self::Refused(refusal),
+            error @ (Self::Refused(_) | Self::Moved(_)) => error,
             Self::Internal(cause) => {
                 tracing::error!(
                     error = &*cause as &(dyn std::error::Error + 'static),
@@ -87,13 +105,14 @@ impl CallError {
         }
     }
 
-    /// Converts an internal error or `UNAVAILABLE` to the refusal that the change is recorded as `seqs` but cannot be applied
-    /// yet.
+    /// Converts any error but another refusal than `UNAVAILABLE` to the refusal that the change is recorded as `seqs` but cannot be
+    /// applied yet. If the run has moved, its owner applies the change: the call must not be passed to it, which would make a change
+    /// without an ID again.
     #[must_use]
     pub fn unapplied(self, seqs: &[u64]) -> Self {
         match self {
             Self::Refused(refusal) if refusal.code != Code::Unavailable => return Self::Refused(refusal),
-            Self::Refused(_) => {}
+            Self::Refused(_) | Self::Moved(_) => {}
             Self::Internal(cause) => {
                 tracing::error!(
                     error = &*cause as &(dyn std::error::Error + 'static),
@@ -121,6 +140,7 @@ impl From<ledger::LedgerError> for CallError {
             ledger::LedgerError::Fenced(fence) => Self::fenced(fence),
             ledger::LedgerError::CreationRejected(failed) => Self::Refused(refusals::refusal_of(failed)),
             ledger::LedgerError::NoSuchRun => Self::Refused(refusals::run_not_found()),
+            ledger::LedgerError::RunMoved(run) => Self::Moved(run),
             ledger::LedgerError::AlreadyExists | ledger::LedgerError::Internal(_) => Self::Internal(Box::new(error)),
         }
     }

@@ -125,7 +125,7 @@ impl Engine {
         operation: Result<Operation, Refusal>,
     ) -> Result<Answer, CallError> {
         let engine = self.clone();
-        let transaction = Parsed::new(vec![(call, operation)]);
+        let transaction = Parsed::new(&run, vec![(call, operation)]);
         let mut outcomes = self.detached(async move { engine.execute(&run, transaction).await }).await?;
         outcomes.answers.pop().unwrap_or_else(|| Err(CallError::Internal("a call has no answer".into())))
     }
@@ -169,7 +169,7 @@ impl Engine {
             let operation = members.and_then(|members| Operation::parse(&call, members));
             (call, operation)
         };
-        let transaction = Parsed::new(calls.into_iter().zip(inputs).map(parse).collect());
+        let transaction = Parsed::new(&run, calls.into_iter().zip(inputs).map(parse).collect());
         let engine = self.clone();
         self.detached(async move { engine.execute(&run, transaction).await }).await
     }

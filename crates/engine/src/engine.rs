@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ledger::{Appended, ApprovalFilter, Entry, Ledger, RequiredToken, StorageTotals};
+use ledger::{Appended, ApprovalFilter, Entry, Ledger, LedgerError, RequiredToken, StorageTotals};
 use model::{ApprovalState, Draft, Permission, Profiles, Sha256};
 use parking_lot::RwLock;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -181,8 +181,13 @@ impl Engine {
         let bounded = |entry: Entry| Entry { draft: entry.draft.bounded(), ..entry };
         failpoint::hit("record.begin");
         let span = tracing::trace_span!(target: SPANS, "commit", records = calls.len());
-        let append = self.ledger.append(entries.into_iter().map(bounded).collect());
-        let appended = append.instrument(span).await?;
+        let entries = self.under_epoch(entries.into_iter().map(bounded).collect()).await?;
+        let epoch = entries.first().and_then(|entry| entry.epoch);
+        let appended = self.ledger.append(entries).instrument(span).await;
+        if let (Err(LedgerError::RunMoved(run)), Some(epoch)) = (&appended, epoch) {
+            self.runs.lose(run, epoch);
+        }
+        let appended = appended?;
         if let Appended::Recorded(records) = &appended {
             match (&calls[..], &records[..]) {
                 ([call], [record]) => call.add_to_span(record),

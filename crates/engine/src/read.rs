@@ -28,6 +28,7 @@ impl Engine {
         run: &Arc<OpenRun>,
         members: Map<String, Value>,
     ) -> Result<(ReadOutput, ToolCallId), CallError> {
+        let call = CallContext { epoch: run.epoch, ..call };
         let ToolRun::Read(parse) = call.tool.run else {
             return Err(CallError::Internal("a mutation is not a read".into()));
         };
@@ -51,6 +52,7 @@ impl Engine {
         run: &Arc<OpenRun>,
         tool: Box<dyn ReadTool>,
     ) -> Result<(ReadOutput, ToolCallId), CallError> {
+        let call = CallContext { epoch: run.epoch, ..call };
         let (paths, at_record) = (tool.paths(), tool.at_record());
         let limit = self.limits.request_timeout;
         let output = tokio::time::timeout(limit, self.execute_read(&call, run, tool)).await;

@@ -10,7 +10,7 @@ mod journal_check;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ledger::JournalEntry;
+use ledger::{JournalEntry, LedgerError};
 use model::{LogicalPath, RunId, Sha256, Step};
 use workspace::Replay;
 
@@ -235,6 +235,8 @@ pub async fn reconcile_all(engine: &Engine) -> Result<usize, CallError> {
     for run_id in engine.ledger.runs_with_pending_journal().await? {
         match reconcile_at_start(engine, &run_id).await {
             Ok(count) => found += count,
+            // Another node applies them.
+            Err(CallError::Moved(_)) => {}
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(run.id = %run_id, error, "the run's pending changes could not be applied");
@@ -288,5 +290,9 @@ pub async fn mark_for_repair(engine: &Engine, run: &OpenRun, changed: &[LogicalP
 
 async fn set_needs_repair(engine: &Engine, run: &OpenRun) -> Result<(), CallError> {
     run.needs_repair.store(true, Ordering::Release);
-    Ok(engine.ledger.set_needs_repair(&run.run_id, true, &now()).await?)
+    let marked = engine.ledger.set_needs_repair(&run.run_id, true, &now()).await;
+    if let (Err(LedgerError::RunMoved(_)), Some(epoch)) = (&marked, run.epoch) {
+        engine.runs.lose(&run.run_id, epoch);
+    }
+    Ok(marked?)
 }

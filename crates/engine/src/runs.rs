@@ -125,6 +125,7 @@ impl Engine {
         entry: Entry,
     ) -> Result<Appended, CallError> {
         let Some(open_run) = open_run else { return self.append_change(entry).await };
+        let entry = Entry { epoch: open_run.epoch, ..entry };
         let before = open_run.state();
         open_run.set_state(state);
         let appended = self.append_change(entry).await;

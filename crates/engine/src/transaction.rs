@@ -317,7 +317,9 @@ impl Engine {
         operation: Operation,
     ) -> Result<(), CallError> {
         let paths = operation.paths();
-        let transaction = Parsed::new(vec![(call.clone(), Ok(operation))]);
+        let transaction = Parsed::new(run, vec![(call.clone(), Ok(operation))]);
+        let calls = Arc::clone(&transaction.calls);
+        let [call] = &*calls else { return Err(CallError::Internal("an upload is one call".into())) };
         let _ids = lock_ids(std::slice::from_ref(call), run).await;
         match self.stored_answer(call).await? {
             StoredAnswer::None => {}
@@ -369,7 +371,7 @@ impl Goal {
 fn unless_refused(error: CallError) -> Failure {
     match error {
         CallError::Refused(_) => Failure::All(error),
-        CallError::Internal(_) => Failure::Recorded(error),
+        CallError::Moved(_) | CallError::Internal(_) => Failure::Recorded(error),
     }
 }
 

@@ -7,8 +7,9 @@ use model::RunId;
 use tokio::sync::watch;
 
 use crate::entry::prepared::PreparedEntry;
+use crate::store::nodes::sql::NodeSql;
 use crate::table::Rows;
-use crate::{Appended, ConnectionCounts, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{Appended, ConnectionCounts, LedgerError, Node, Page, PageSize, Result, SettledRun};
 
 /// A value of a statement or of a row.
 #[derive(Clone, Debug)]
@@ -25,6 +26,9 @@ pub(crate) enum Param<'a> {
 pub(crate) struct Statement {
     pub(crate) sql: &'static str,
     pub(crate) params: Vec<Param<'static>>,
+    /// The run that this process must own, which it does if the statement changes a row. Otherwise the transaction fails with
+    /// [`RunMoved`](LedgerError::RunMoved).
+    pub(crate) must_own: Option<RunId>,
 }
 
 /// A row of a result. Columns are numbered from 0.
@@ -90,6 +94,8 @@ impl PageColumns {
 
 /// A database system.
 pub(crate) trait Backend: Send + Sync + 'static {
+    /// The statements that read the clock of the database.
+    const NODE_SQL: NodeSql;
     /// Maximum number of records whose steps are pruned in one transaction.
     const PRUNE_BATCH: usize;
 
@@ -120,21 +126,33 @@ pub(crate) trait Backend: Send + Sync + 'static {
         columns: PageColumns,
     ) -> impl Future<Output = Result<Page<T>>> + Send;
 
-    /// Runs `statements` in one transaction. Returns how many rows the first one changed. `touched` is the run whose row or head
-    /// they may change.
+    /// Runs `statements` in one transaction. Returns how many rows the first one changed that does not check an owner. `touched` is
+    /// the run whose row or head they may change.
     fn transact(&self, touched: Option<RunId>, statements: Vec<Statement>) -> impl Future<Output = Result<u64>> + Send;
 
     /// As [`transact`](Self::transact), while no other transaction of any process writes. For what every process writes at its start.
     fn transact_alone(&self, statements: Vec<Statement>) -> impl Future<Output = Result<u64>> + Send;
 
+    /// As [`transact`](Self::transact), with a connection of its own, so that no other caller delays it.
+    fn transact_apart(&self, statement: Statement) -> impl Future<Output = Result<u64>> + Send;
+
     /// Writes rows to tables that no append reads, in one transaction. It may run concurrently with appends.
     fn write(&self, rows: Vec<Rows<'static>>) -> impl Future<Output = Result<()>> + Send;
+
+    /// Removes the steps of these records from the journal, except those of runs that `node` does not own.
+    fn prune_owned(&self, node: &Node, done: &[(RunId, u64)]) -> impl Future<Output = Result<()>> + Send;
 
     /// See [`Ledger::settled_run`](crate::Ledger::settled_run).
     fn settled_run(&self, run: &RunId) -> impl Future<Output = Result<Option<SettledRun>>> + Send;
 
     /// From now on, rejects writes if the database belongs to another instance than `instance`.
     fn fence(&self, instance: &str);
+
+    /// From now on, this process is the node `node`.
+    fn set_node(&self, node: Node);
+
+    /// Returns the node that this process is.
+    fn node(&self) -> Option<&Node>;
 
     /// Returns a position up to which every later query sees every record that will ever be there.
     fn settled_position(&self) -> impl Future<Output = Result<i64>> + Send;
@@ -157,7 +175,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
 impl Statement {
     pub(crate) fn new<const N: usize>(sql: &'static str, params: [Param<'static>; N]) -> Self {
-        Self { sql, params: params.into() }
+        Self { sql, params: params.into(), must_own: None }
     }
 }
 

@@ -10,7 +10,9 @@ use crate::backend::{RowReader, to_count, to_int};
 use crate::entry::prepared::PreparedEntry;
 use crate::entry_rows::EntryRows;
 use crate::entry_rows::messages::{HeadChange, fan_out, messages};
-use crate::{Appended, Entry, EventQuota, FailedPrecondition, Result, RunChange, TokenHolder, rows};
+use crate::{
+    Appended, Entry, Epoch, EventQuota, FailedPrecondition, LedgerError, Node, Result, RunChange, TokenHolder, rows,
+};
 
 /// Selects what [`RunHead::read`] reads.
 macro_rules! select_head {
@@ -21,7 +23,8 @@ macro_rules! select_head {
     ($more:literal, $rest:literal) => {
         concat!(
             "SELECT run_id, run.run_no, state, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
-            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, events, event_bytes, expires_at",
+            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, events, event_bytes, expires_at, ",
+            "owner_node, owner_incarnation, epoch",
             $more,
             " FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
@@ -56,6 +59,9 @@ pub(crate) struct RunHead {
     /// Events and uploads.
     pub(crate) events: u64,
     pub(crate) event_bytes: u64,
+    /// The process that owns the run, and the epoch under which it does.
+    pub(crate) owner: Option<Node>,
+    pub(crate) epoch: Epoch,
     /// Whether the head differs from the stored one.
     pub(crate) changed: bool,
     /// Whether `state` differs from the stored one.
@@ -73,6 +79,8 @@ pub(crate) enum EarlierCall {
 
 /// The state of the database that an append depends on, read within its transaction.
 pub(crate) trait AppendState {
+    /// Returns the node that this process is, if it has joined as one.
+    fn node(&self) -> Option<&Node>;
     /// Returns the head of the entry's run.
     fn head(&mut self, run: &RunId) -> Result<&mut RunHead>;
     /// Returns whether a token of the run, or of an operator, is revoked.
@@ -98,6 +106,7 @@ pub(crate) fn append<'a>(
     rows: &mut EntryRows<'a>,
 ) -> Result<Appended> {
     // Every check comes before the first change.
+    check_owner(state, entries)?;
     for (index, entry) in entries.iter().enumerate() {
         if let Some(rejected) = check(state, entry, index)? {
             return Ok(rejected);
@@ -121,6 +130,19 @@ pub(crate) fn append<'a>(
         records.push(record);
     }
     Ok(Appended::Recorded(records))
+}
+
+/// Fails if this process is a node that does not own the run of `entries` under the epoch that each names.
+fn check_owner(state: &mut impl AppendState, entries: &[PreparedEntry]) -> Result<()> {
+    let Some(node) = state.node().cloned() else { return Ok(()) };
+    for entry in entries {
+        let run = &entry.draft.run_id;
+        let head = state.head(run)?;
+        if head.owner.as_ref() != Some(&node) || entry.epoch != Some(head.epoch) {
+            return Err(LedgerError::RunMoved(run.clone()));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the reason why `entry`, which is at `index`, cannot be appended.
@@ -193,6 +215,8 @@ impl RunHead {
             events: count(15)?,
             event_bytes: count(16)?,
             expires_at: row.maybe_text(17)?,
+            owner: rows::node(row, [18, 19])?,
+            epoch: Epoch(count(20)?),
             changed: false,
             state_changed: false,
         })

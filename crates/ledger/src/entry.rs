@@ -8,7 +8,7 @@ use model::{
     RunState, Sha256, Step, TokenId, Usage,
 };
 
-use crate::{KeyedAnswer, RunChange, Upload};
+use crate::{Epoch, KeyedAnswer, RunChange, Upload};
 
 /// One call to append: its record, and everything that becomes durable with it.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub struct Entry {
     pub run_budget: Option<BudgetOverrides>,
     /// By how much the call changes the size of the run's tree.
     pub disk: DiskChange,
+    /// The epoch under which this node owns the run; `None` for a process that has not joined as a node.
+    pub epoch: Option<Epoch>,
     /// What must hold in the transaction that appends the entry.
     pub preconditions: Preconditions,
     /// The change of the run that the entry records.
@@ -64,6 +66,7 @@ impl Entry {
             usage: Usage::default(),
             run_budget: None,
             disk: DiskChange::default(),
+            epoch: None,
             preconditions: Preconditions::default(),
             run_change: None,
             upload: None,

@@ -1,5 +1,7 @@
 //! The errors of the ledger.
 
+use model::RunId;
+
 use crate::FailedPrecondition;
 
 /// The error of a method, which has stored nothing unless the variant says otherwise.
@@ -11,6 +13,9 @@ pub enum LedgerError {
     /// The run does not exist.
     #[error("the run does not exist")]
     NoSuchRun,
+    /// This node does not own the run under the epoch that was named. Nothing else of the same commit is affected.
+    #[error("the run {0} belongs to another node")]
+    RunMoved(RunId),
     /// A precondition of the first record of a new run does not hold.
     #[error("a precondition of the creation of the run does not hold")]
     CreationRejected(FailedPrecondition),
@@ -35,6 +40,7 @@ impl LedgerError {
         match self {
             Self::AlreadyExists => Self::AlreadyExists,
             Self::NoSuchRun => Self::NoSuchRun,
+            Self::RunMoved(run) => Self::RunMoved(run.clone()),
             Self::CreationRejected(failed) => Self::CreationRejected(*failed),
             Self::Unavailable(cause) => Self::Unavailable(cause.to_string().into()),
             Self::InDoubt(cause) => Self::InDoubt(cause.to_string().into()),
@@ -50,6 +56,12 @@ pub enum Fence {
     /// Another instance of the service has taken over the database.
     #[error("another instance of the service has taken over the database: stop this one")]
     TakenOver,
+    /// Nodes use the database, as which this process has not joined.
+    #[error("nodes of a cluster use the database: start this process as one of them, or stop them first")]
+    HasNodes,
+    /// A newer process has joined under the name of this node.
+    #[error("a newer process of this node has started: stop this one")]
+    Superseded,
     /// The database lacks commits that this process has acknowledged.
     #[error("the database has lost commits that were acknowledged: it was restored or failed over to an older state")]
     LostCommits,

@@ -43,6 +43,7 @@ pub use run_change::{Expiry, RunChange, Upload};
 pub use store::copy::{
     CopiedRun, DatabaseCopy, RestoreTarget, copy_database, database_address, restore_database, restore_target,
 };
+pub use store::nodes::{Epoch, Node, NodeIdentity, NodeLog, Role, RunOwner, StoredNode, Taken, TakenRole};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
     ApprovalFilter, ClosedRun, ConnectionCounts, JournalEntry, RecordData, RecordFilter, RunFilter, SettledRun,
@@ -60,7 +61,7 @@ pub type EachRecord<'a> = dyn for<'r> FnMut(&'r Record) + Send + 'a;
 
 /// The database of the service. Unless its documentation says otherwise, a method is one transaction.
 #[async_trait]
-pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
+pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + WebhookLog + Send + Sync {
     /// Stores a new run with its first token, and appends `entries`, its first records. Returns them.
     ///
     /// # Errors
@@ -139,8 +140,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     ///
     /// # Errors
     ///
-    /// `NoSuchRun`; `AlreadyExists` if the operator has an answer under the key of an entry's [`KeyedAnswer`] that has not
-    /// expired.
+    /// `NoSuchRun`; `RunMoved` if this process has [joined](NodeLog::join) as a node and does not own the run under the epoch of each
+    /// entry; `AlreadyExists` if the operator has an answer under the key of an entry's [`KeyedAnswer`] that has not expired.
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended>;
     /// Returns the first call with this ID.
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>>;
@@ -236,6 +237,10 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + WebhookLog + Send + Sync {
     /// Makes `instance` the only service instance that may write to the database, if the current one is `known` (`None`: no
     /// instance yet). Returns false if it is another. From then on, commits fail with [`LedgerError::Fenced`] as soon as
     /// another instance has taken over. The name is stored as the setting [`INSTANCE`].
+    ///
+    /// # Errors
+    ///
+    /// `Fenced` while a [node](NodeLog::join) is alive.
     async fn take_over(&self, known: Option<&str>, instance: &str) -> Result<bool>;
 
     /// Checks that the database responds and accepts writes.

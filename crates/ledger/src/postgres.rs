@@ -29,15 +29,21 @@ use self::convert::{failed, is_conflict};
 use self::fence::{BEGIN, EnterMode, Fence};
 use self::settled_position::SettledPosition;
 use self::writer::{Job, Writer};
-use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count};
+use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count, to_int};
 use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
+use crate::store::nodes::sql::{self, NodeSql};
 use crate::table::Rows;
-use crate::{AddressReader, Appended, ConnectionCounts, LedgerError, Page, PageSize, Result, SettledRun};
+use crate::{AddressReader, Appended, ConnectionCounts, LedgerError, Node, Page, PageSize, Result, SettledRun};
 
 /// Whether the role may delete from the append-only tables.
 const CAN_DELETE_ARCHIVED: &str = "SELECT bool_and(has_table_privilege(name, 'DELETE')) \
     FROM unnest(ARRAY['audit_record', 'record_path', 'call_reply', 'artifact', 'upload']) AS name";
+
+/// Removes the steps of the records `$2` of the runs `$1` that the process `$4` of the node `$3` owns.
+const PRUNE_OWNED: &str = "DELETE FROM step USING unnest($1::text[], $2::bigint[]) AS v (run_id, seq) \
+    JOIN run ON run.run_id = v.run_id JOIN run_head h ON h.run_no = run.run_no \
+    WHERE step.run_no = run.run_no AND step.seq = v.seq AND h.owner_node = $3 AND h.owner_incarnation = $4";
 
 /// A ledger in a database that other programs may use too.
 pub(crate) struct Postgres {
@@ -46,6 +52,8 @@ pub(crate) struct Postgres {
     /// The task that looks for the settled position, which is aborted with the ledger.
     watcher: Mutex<JoinSet<()>>,
     pool: PgPool,
+    /// The connection of [`transact_apart`](Backend::transact_apart), between two calls.
+    apart: tokio::sync::Mutex<Option<PgConnection>>,
     address: Arc<Address>,
     fence: Arc<Fence>,
     newest: watch::Receiver<i64>,
@@ -68,7 +76,8 @@ impl Postgres {
         watcher.spawn(Arc::clone(&settled).watch(Arc::clone(&address), pool.clone(), Arc::clone(&fence)));
         let writer =
             tokio::spawn(Writer::new(Arc::clone(&address), connection, Arc::clone(&fence), jobs, settled).run());
-        Ok(Self { queue, writer: Mutex::new(Some(writer)), watcher: Mutex::new(watcher), pool, address, fence, newest })
+        let (writer, watcher, apart) = (Mutex::new(Some(writer)), Mutex::new(watcher), tokio::sync::Mutex::default());
+        Ok(Self { queue, writer, watcher, pool, apart, address, fence, newest })
     }
 
     /// Connects to the database at `url` for reading, while a service may use it. Jobs are rejected. Fails if the database has
@@ -83,8 +92,8 @@ impl Postgres {
         queue.close();
         let (_, newest) = watch::channel(0);
         let pool = open::pool(open::read_only(address.options()));
-        let watcher = Mutex::default();
-        Ok(Self { queue, writer: Mutex::default(), watcher, pool, address, fence: Arc::default(), newest })
+        let (writer, watcher, apart) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
+        Ok(Self { queue, writer, watcher, pool, apart, address, fence: Arc::default(), newest })
     }
 
     /// Runs `statements` in one transaction, again if it conflicts with another one. Returns how many rows the first one changed.
@@ -110,17 +119,19 @@ impl Postgres {
         if matches!(mode, EnterMode::Exclusive) {
             positions::advance(fenced.connection()).await?;
         }
-        let mut first = 0;
-        for (index, statement) in statements.iter().enumerate() {
+        let mut first = None;
+        for statement in statements {
             let query = convert::bind(sqlx::query(statement.sql), statement.params.clone());
             let changed = query.execute(fenced.connection()).await.map_err(failed)?.rows_affected();
-            if index == 0 {
-                first = changed;
+            match &statement.must_own {
+                Some(run) if changed == 0 => return Err(LedgerError::RunMoved(run.clone())),
+                Some(_) => {}
+                None => drop(first.get_or_insert(changed)),
             }
         }
         // The transaction may be durable, regardless of the error.
         tx.commit().await.map_err(|error| LedgerError::InDoubt(Box::new(error)))?;
-        Ok(first)
+        Ok(first.unwrap_or(0))
     }
 
     async fn transact_in(&self, statements: &[Statement], mode: EnterMode) -> Result<u64> {
@@ -152,6 +163,7 @@ async fn with_timeout<T>(work: impl Future<Output = T>) -> Result<T> {
 }
 
 impl Backend for Postgres {
+    const NODE_SQL: NodeSql = sql::POSTGRES;
     const PRUNE_BATCH: usize = 4096;
 
     async fn append(&self, creation: Vec<Statement>, entries: Vec<PreparedEntry>) -> Result<Appended> {
@@ -209,6 +221,21 @@ impl Backend for Postgres {
         self.transact_in(&statements, EnterMode::Exclusive).await
     }
 
+    async fn transact_apart(&self, statement: Statement) -> Result<u64> {
+        let mut apart = self.apart.lock().await;
+        let mut connection = match apart.take() {
+            Some(connection) => connection,
+            None => self.address.connect().await?,
+        };
+        let transaction = self.try_transaction(&mut connection, std::slice::from_ref(&statement), EnterMode::Shared);
+        let done = tokio::time::timeout(writer::TIMEOUT, transaction).await;
+        let done = done.unwrap_or_else(|_| Err(LedgerError::InDoubt("the database does not respond".into())));
+        if done.is_ok() {
+            *apart = Some(connection);
+        }
+        done
+    }
+
     async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
         with_timeout(async {
             let mut connection = self.address.acquire(&self.pool).await?;
@@ -222,12 +249,34 @@ impl Backend for Postgres {
         .await?
     }
 
+    async fn prune_owned(&self, node: &Node, done: &[(RunId, u64)]) -> Result<()> {
+        let (runs, seqs): (Vec<&str>, Vec<i64>) = done.iter().map(|(run, seq)| (run.as_str(), to_int(*seq))).unzip();
+        with_timeout(async {
+            let mut connection = self.address.acquire(&self.pool).await?;
+            let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
+            let mut fenced = self.fence.enter(&mut tx, EnterMode::Shared).await?;
+            let query =
+                sqlx::query(PRUNE_OWNED).bind(runs).bind(seqs).bind(&node.node_id).bind(to_int(node.incarnation));
+            query.execute(fenced.connection()).await.map_err(failed)?;
+            tx.commit().await.map_err(failed)
+        })
+        .await?
+    }
+
     async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>> {
         with_timeout(async { fence::settled_run(&mut *self.address.acquire(&self.pool).await?, run).await }).await?
     }
 
     fn fence(&self, instance: &str) {
         self.fence.set_instance(instance);
+    }
+
+    fn set_node(&self, node: Node) {
+        self.fence.set_node(node);
+    }
+
+    fn node(&self) -> Option<&Node> {
+        self.fence.node()
     }
 
     async fn settled_position(&self) -> Result<i64> {

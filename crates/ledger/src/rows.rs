@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{RowReader, damaged, to_count};
 use crate::{
-    ApprovalDecision, JournalEntry, LedgerError, RecordData, Reply, Result, StoredCall, StoredRecord, StoredRun,
+    ApprovalDecision, JournalEntry, LedgerError, Node, RecordData, Reply, Result, StoredCall, StoredRecord, StoredRun,
 };
 
 /// The members of a run that never change and that no query searches, stored as JSON.
@@ -172,6 +172,12 @@ pub(crate) fn usage(row: &dyn RowReader, first: usize) -> Result<Usage> {
 pub(crate) fn disk(row: &dyn RowReader, first: usize) -> Result<Option<Disk>> {
     let count = |column| Ok::<_, LedgerError>(row.maybe_int(column)?.map(to_count));
     Ok(count(first)?.zip(count(first + 1)?).map(|(bytes, files)| Disk { bytes, files }))
+}
+
+/// Reads the process that owns something from the columns of its node and its incarnation.
+pub(crate) fn node(row: &dyn RowReader, [node_id, incarnation]: [usize; 2]) -> Result<Option<Node>> {
+    let incarnation = row.maybe_int(incarnation)?.map(to_count);
+    Ok(row.maybe_text(node_id)?.zip(incarnation).map(|(node_id, incarnation)| Node { node_id, incarnation }))
 }
 
 pub(crate) fn run_body(run: &Run) -> Result<String> {

@@ -6,7 +6,8 @@ use model::{Disk, ImportReport, RunId, RunState, Sha256, Token, TokenId};
 
 use crate::backend::Statement;
 use crate::chain::RunHead;
-use crate::store::{insert_token, sql};
+use crate::store::insert::insert_token;
+use crate::store::sql;
 use crate::{Appended, FailedPrecondition, Result, rows};
 
 /// A change of the entry's run. A change that would have no effect is not recorded: the append returns

@@ -13,8 +13,8 @@ mod wal_checkpointer;
 mod writer;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use model::RunId;
@@ -30,12 +30,17 @@ use crate::backend::{Backend, PageColumns, Param, RowReader, Statement};
 use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
+use crate::store::nodes::sql::{self, NodeSql};
 use crate::table::Rows;
-use crate::{Appended, ConnectionCounts, Page, PageSize, Result, SettledRun};
+use crate::{Appended, ConnectionCounts, Node, Page, PageSize, Result, SettledRun};
 
 /// Changes a row, so that the commit writes to the log.
 const PROBE: &str = "INSERT INTO setting (name, value) VALUES ('probe', '0') \
     ON CONFLICT (name) DO UPDATE SET value = CASE value WHEN '0' THEN '1' ELSE '0' END";
+
+/// Removes the steps of the record `$2` of the run `$1`, if the process `$4` of the node `$3` owns it.
+const PRUNE_OWNED: &str = "DELETE FROM step WHERE seq = $2 AND run_no = (SELECT h.run_no FROM run_head h \
+    JOIN run ON run.run_no = h.run_no WHERE run_id = $1 AND owner_node = $3 AND owner_incarnation = $4)";
 
 /// A ledger in one file, which no other process may use.
 pub(crate) struct Sqlite {
@@ -44,6 +49,8 @@ pub(crate) struct Sqlite {
     readers: ReadPool,
     newest: watch::Receiver<i64>,
     last_commit_failed: Arc<AtomicBool>,
+    /// The node that this process is.
+    node: Arc<OnceLock<Node>>,
 }
 
 impl Sqlite {
@@ -56,7 +63,8 @@ impl Sqlite {
         };
         let (queue, jobs) = CommitQueue::new();
         let checkpointer = WalCheckpointer::start(path)?;
-        let (writer, newest) = Writer::new(opened?, BallastFile::new(path), checkpointer, jobs)?;
+        let node = Arc::default();
+        let (writer, newest) = Writer::new(opened?, BallastFile::new(path), checkpointer, jobs, Arc::clone(&node))?;
         let last_commit_failed = writer.last_commit_failed();
         let run = move || {
             writer.run();
@@ -65,7 +73,7 @@ impl Sqlite {
         };
         let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(run).map_err(unavailable)?;
         let writer = Mutex::new(Some(thread));
-        Ok(Self { queue, writer, readers: ReadPool::new(path), newest, last_commit_failed })
+        Ok(Self { queue, writer, readers: ReadPool::new(path), newest, last_commit_failed, node })
     }
 
     /// Opens the database at `path` for reading, while another process may have it open. Jobs are rejected. Blocks.
@@ -75,11 +83,12 @@ impl Sqlite {
         queue.close();
         let (_, newest) = watch::channel(0);
         let (writer, last_commit_failed) = (Mutex::default(), Arc::default());
-        Ok(Self { queue, writer, readers: ReadPool::new(path), newest, last_commit_failed })
+        Ok(Self { queue, writer, readers: ReadPool::new(path), newest, last_commit_failed, node: Arc::default() })
     }
 }
 
 impl Backend for Sqlite {
+    const NODE_SQL: NodeSql = sql::SQLITE;
     // Small, because other jobs wait for this transaction, but no caller waits for its result.
     const PRUNE_BATCH: usize = 64;
 
@@ -119,8 +128,20 @@ impl Backend for Sqlite {
         self.transact(None, statements).await
     }
 
+    async fn transact_apart(&self, statement: Statement) -> Result<u64> {
+        self.transact(None, vec![statement]).await
+    }
+
     async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
         self.transact(None, rows.into_iter().flat_map(Rows::statements).collect()).await.map(drop)
+    }
+
+    async fn prune_owned(&self, node: &Node, done: &[(RunId, u64)]) -> Result<()> {
+        let (node_id, incarnation) = (Param::from(node.node_id.as_str()), Param::from(node.incarnation));
+        let prune = |(run, seq): &(RunId, u64)| {
+            Statement::new(PRUNE_OWNED, [run.as_str().into(), (*seq).into(), node_id.clone(), incarnation.clone()])
+        };
+        self.transact(None, done.iter().map(prune).collect()).await.map(drop)
     }
 
     /// Need not wait: no other process has the file open, and this one returns to no caller before it knows the outcome of the
@@ -135,6 +156,14 @@ impl Backend for Sqlite {
 
     fn fence(&self, _instance: &str) {
         // The lock file excludes other processes.
+    }
+
+    fn set_node(&self, node: Node) {
+        self.node.get_or_init(|| node);
+    }
+
+    fn node(&self) -> Option<&Node> {
+        self.node.get()
     }
 
     /// Records become visible in order.

@@ -1,7 +1,9 @@
 //! The implementation of the ledger on both databases. Only appends are implemented by the backends.
 
 pub(crate) mod copy;
+pub(crate) mod insert;
 mod list;
+pub(crate) mod nodes;
 mod record_search;
 pub(crate) mod sql;
 pub(crate) mod webhooks;
@@ -13,16 +15,18 @@ use model::{
 };
 use tokio::sync::watch;
 
+use self::insert::{insert_head, insert_operator, insert_run, insert_token, operator_params};
 use self::list::List;
+use self::nodes::sql::LOCK_OWNED;
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, damaged, to_count, to_int};
 use crate::entry::prepared::prepare;
 use crate::entry_rows::messages::fan_out_if_unmarked;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
-    Appended, ApprovalFilter, ClosedRun, ConnectionCounts, EachRecord, Entry, INSTANCE, JournalEntry, KeyedAnswer,
-    Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun, StorageTotals,
-    StoredCall, StoredRecord, StoredRun, Summary, verify,
+    Appended, ApprovalFilter, ClosedRun, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
+    KeyedAnswer, Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun,
+    StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
 };
 
 /// A ledger on the database `B`.
@@ -37,13 +41,20 @@ const CHANGES_PER_QUERY: usize = 8;
 
 impl<B: Backend> Store<B> {
     /// Returns the first row of a query.
-    async fn one<T: Send + 'static>(
+    pub(crate) async fn one<T: Send + 'static>(
         &self,
         sql: &'static str,
         params: Vec<Param<'static>>,
         read: fn(&dyn RowReader) -> Result<T>,
     ) -> Result<Option<T>> {
         Ok(self.0.fetch(sql, params, read).await?.into_iter().next())
+    }
+
+    /// Returns the statement that fails if this process is a node and does not own `run`.
+    fn lock_owned(&self, run: &RunId) -> Option<Statement> {
+        let node = self.0.node()?;
+        let params = [run.as_str().into(), node.node_id.as_str().into(), node.incarnation.into()];
+        Some(Statement { must_own: Some(run.clone()), ..Statement::new(LOCK_OWNED, params) })
     }
 
     /// Updates a run, which must exist.
@@ -53,7 +64,8 @@ impl<B: Backend> Store<B> {
         sql: &'static str,
         params: [Param<'static>; N],
     ) -> Result<()> {
-        match self.0.transact(Some(run.clone()), vec![Statement::new(sql, params)]).await? {
+        let statements = self.lock_owned(run).into_iter().chain([Statement::new(sql, params)]);
+        match self.0.transact(Some(run.clone()), statements.collect()).await? {
             0 => Err(LedgerError::NoSuchRun),
             _ => Ok(()),
         }
@@ -79,7 +91,10 @@ impl<B: Backend> Store<B> {
 #[async_trait]
 impl<B: Backend> Ledger for Store<B> {
     async fn create_run(&self, stored: &StoredRun, token: &Token, entries: Vec<Entry>) -> Result<Vec<Record>> {
-        let creation = vec![insert_run(stored)?, insert_head(stored), insert_token(token)?];
+        let node = self.0.node();
+        let epoch = node.map(|_| Epoch::FIRST);
+        let entries = entries.into_iter().map(|entry| Entry { epoch, ..entry }).collect();
+        let creation = vec![insert_run(stored)?, insert_head(stored, node), insert_token(token)?];
         match self.0.append(creation, prepare(entries).await?).await? {
             Appended::Recorded(records) => Ok(records),
             other => Err(LedgerError::Internal(format!("the first records of a run were rejected: {other:?}").into())),
@@ -121,7 +136,8 @@ impl<B: Backend> Ledger for Store<B> {
         let lock = Statement::new(sql::LOCK_RUN, [run.as_str().into()]);
         let message = needs_repair.then(|| fan_out_if_unmarked(&WebhookMessage::run_needs_repair(run, now)));
         let set = Statement::new(sql::SET_NEEDS_REPAIR, [run.as_str().into(), needs_repair.into()]);
-        match self.0.transact(Some(run.clone()), [lock].into_iter().chain(message).chain([set]).collect()).await? {
+        let statements = self.lock_owned(run).into_iter().chain([lock]).chain(message).chain([set]);
+        match self.0.transact(Some(run.clone()), statements.collect()).await? {
             0 => Err(LedgerError::NoSuchRun),
             _ => Ok(()),
         }
@@ -294,6 +310,10 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn prune(&self, done: &[(RunId, u64)]) -> Result<()> {
         for batch in done.chunks(B::PRUNE_BATCH) {
+            if let Some(node) = self.0.node() {
+                self.0.prune_owned(node, batch).await?;
+                continue;
+            }
             let mut pruned = Rows::new(&PRUNED);
             for (run, seq) in batch {
                 pruned.push([run.as_str().into(), (*seq).into()]);
@@ -411,11 +431,14 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn take_over(&self, known: Option<&str>, instance: &str) -> Result<bool> {
         let params = [INSTANCE.into(), instance.into(), known.into()];
-        let taken = self.0.transact_alone(vec![Statement::new(sql::TAKE_OVER, params)]).await? > 0;
-        if taken {
+        if self.0.transact_alone(vec![Statement::new(B::NODE_SQL.take_over, params)]).await? > 0 {
             self.0.fence(instance);
+            return Ok(true);
         }
-        Ok(taken)
+        match self.one(B::NODE_SQL.live_nodes, Vec::new(), |row| row.int(0)).await? {
+            Some(0) | None => Ok(false),
+            Some(_) => Err(LedgerError::Fenced(Fence::HasNodes)),
+        }
     }
 
     async fn ping(&self) -> Result<()> {
@@ -425,77 +448,4 @@ impl<B: Backend> Ledger for Store<B> {
     async fn close(&self) {
         self.0.close().await;
     }
-}
-
-fn insert_run(stored: &StoredRun) -> Result<Statement> {
-    let run = &stored.run;
-    Ok(Statement::new(
-        sql::INSERT_RUN,
-        [
-            run.run_id.as_str().into(),
-            run.state.as_str().into(),
-            run.created_at.as_str().into(),
-            run.closed_at.as_deref().into(),
-            run.expires_at.as_deref().into(),
-            run.base_commit.as_deref().into(),
-            stored.needs_repair.into(),
-            rows::run_body(run)?.into(),
-            rows::to_json(&run.import)?.into(),
-            rows::to_json(&stored.mount_paths)?.into(),
-            rows::to_json(&run.labels)?.into(),
-        ],
-    ))
-}
-
-fn insert_head(stored: &StoredRun) -> Statement {
-    let (run, usage) = (&stored.run, &stored.usage);
-    Statement::new(
-        sql::INSERT_HEAD,
-        [
-            run.run_id.as_str().into(),
-            run.head_seq.into(),
-            (&run.head_hash).into(),
-            run.counts.mutations.into(),
-            run.counts.denied.into(),
-            run.counts.pending_approvals.into(),
-            usage.files_touched.into(),
-            usage.insertions.into(),
-            usage.deletions.into(),
-            usage.files_deleted.into(),
-            usage.bytes.into(),
-            run.disk.bytes.into(),
-            run.disk.files.into(),
-        ],
-    )
-}
-
-fn insert_operator(token: &OperatorToken) -> Result<Statement> {
-    Ok(Statement::new(sql::INSERT_OPERATOR, operator_params(token)?))
-}
-
-fn operator_params(token: &OperatorToken) -> Result<[Param<'static>; 6]> {
-    let operator = &token.operator;
-    Ok([
-        operator.name.as_str().into(),
-        (&token.secret_sha256).into(),
-        rows::to_json(&operator.scopes)?.into(),
-        operator.created_at.as_deref().unwrap_or_default().into(),
-        operator.created_by.as_deref().unwrap_or_default().into(),
-        operator.expires_at.as_deref().into(),
-    ])
-}
-
-/// Stores a token, if its run exists.
-pub(crate) fn insert_token(token: &Token) -> Result<Statement> {
-    Ok(Statement::new(
-        sql::INSERT_TOKEN,
-        [
-            token.run_id.as_str().into(),
-            (&token.secret_sha256).into(),
-            token.token_id.as_str().into(),
-            rows::to_json(&token.permissions)?.into(),
-            token.expires_at.as_deref().into(),
-            token.revoked.into(),
-        ],
-    ))
 }

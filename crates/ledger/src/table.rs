@@ -173,7 +173,7 @@ impl Rows<'static> {
         let mut values = self.values.into_iter();
         std::iter::from_fn(move || {
             let params: Vec<_> = values.by_ref().take(width).collect();
-            (!params.is_empty()).then_some(Statement { sql, params })
+            (!params.is_empty()).then_some(Statement { sql, params, must_own: None })
         })
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod error;
 
+use std::error::Error;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use engine::admission::tokens::{TokenSettings, Tokens};
 use engine::{Engine, reconcile};
-use ledger::Ledger;
+use ledger::{Ledger, LedgerError};
 use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -179,7 +180,11 @@ async fn measure_unmeasured(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>) -
         let measured = tokio::task::spawn_blocking(move || workspaces.get(&id)?.disk_usage()).await;
         match measured.map_err(io::Error::other).flatten() {
             Ok(disk) => {
-                ledger.set_disk_usage(&run, Some(disk)).await?;
+                match ledger.set_disk_usage(&run, Some(disk)).await {
+                    // Another node measures it.
+                    Err(LedgerError::RunMoved(_)) => continue,
+                    stored => stored?,
+                }
                 let millis = started.elapsed().as_millis();
                 tracing::info!(run.id = %run, disk.bytes, disk.files, millis, "measured the disk usage of a run");
             }
@@ -206,6 +211,12 @@ async fn close(service: &Service, timeout: Duration) {
     let closed = async {
         service.fsync_worker.close().await;
         service.state.checkpoints.close().await;
+        // After the last commit, so that other nodes can take the runs at once.
+        if service.ledger.node().is_some()
+            && let Err(error) = service.ledger.leave().await
+        {
+            tracing::warn!(error = &error as &dyn Error, "other nodes take the runs once the heartbeat has expired");
+        }
         service.ledger.close().await;
     };
     if tokio::time::timeout(CLOSE_TIMEOUT, closed).await.is_err() {

@@ -79,14 +79,18 @@ pub(crate) async fn run(service: Service) {
 async fn close_expired(service: &Service) -> Result<(), CallError> {
     for run in service.ledger.expired_runs(&clock::latest()).await? {
         // Reading an expired run closes it. An error concerns this run only.
-        if let Err(error) = service.run(&run).await {
-            tracing::warn!(run.id = %run, error = &error as &dyn Error, "failed to close an expired run");
+        match service.run(&run).await {
+            Ok(_) | Err(CallError::Moved(_)) => {}
+            Err(error) => tracing::warn!(run.id = %run, error = &error as &dyn Error, "failed to close an expired run"),
         }
     }
     for approval in service.ledger.expired_approvals(&clock::latest(), PAGE.into()).await? {
-        if let Err(error) = service.expire(&approval).await {
-            let error = &error as &dyn Error;
-            tracing::warn!(approval.id = %approval.approval_id, error, "failed to end an expired approval");
+        match service.expire(&approval).await {
+            Ok(()) | Err(CallError::Moved(_)) => {}
+            Err(error) => {
+                let error = &error as &dyn Error;
+                tracing::warn!(approval.id = %approval.approval_id, error, "failed to end an expired approval");
+            }
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ledger::{ApprovalDecision, ApprovalFilter, Entry};
+use ledger::{ApprovalDecision, ApprovalFilter, Entry, Epoch};
 use model::{
     Approval, ApprovalId, ApprovalState, Code, EvidenceFact, LogicalPath, Outcome, Permission, Refusal, RunId, Sha256,
 };
@@ -103,7 +103,7 @@ impl Engine {
                 details.reasons = vec![format!("approval:{id}:denied")];
                 details.reasons.extend(decider.reason());
             });
-        let head = self.record_decision(&approval, Some(&decider), ApprovalState::Denied, &refusal).await?;
+        let head = self.record_decision(&approval, Some(&decider), ApprovalState::Denied, &refusal, None).await?;
         Ok(ApprovalResult::new(self.approval(id).await?, head))
     }
 
@@ -144,7 +144,7 @@ impl Engine {
         let message = "the approval expired without a decision; nothing was changed";
         let refusal = Refusal::new(Code::ApprovalRequired, message, "Repeat the call under another ID.")
             .with_details(|details| details.reasons = vec![format!("approval:{}:expired", approval.approval_id)]);
-        unless_decided(self.record_decision(approval, None, ApprovalState::Expired, &refusal).await)
+        unless_decided(self.record_decision(approval, None, ApprovalState::Expired, &refusal, None).await)
     }
 
     /// Ends every pending approval of a run that accepts no more mutations. To be called before the contents of a deleted run
@@ -167,15 +167,18 @@ impl Engine {
                 let reasons = vec![format!("approval:{}:failed", approval.approval_id)];
                 let refusal = Refusal::new(Code::RunClosed, message, "Ask the orchestrator for a new run.")
                     .with_details(|details| details.reasons = reasons);
-                unless_decided(self.record_decision(approval, None, ApprovalState::Failed, &refusal).await)?;
+                unless_decided(self.record_decision(approval, None, ApprovalState::Failed, &refusal, None).await)?;
             }
         }
     }
 
     /// Executes approved calls. Returns the newest record of the decision.
     async fn execute_approval(&self, approval: &Approval, decider: &Decider) -> Result<Option<ChainHead>, CallError> {
-        let calls = self.stored_calls(approval, Some(decider)).await?;
         let run = self.open(&approval.run_id).await?;
+        let mut calls = self.stored_calls(approval, Some(decider)).await?;
+        for call in &mut calls {
+            call.epoch = run.epoch;
+        }
         let mut parsed = Vec::with_capacity(calls.len());
         for call in &calls {
             let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
@@ -184,7 +187,7 @@ impl Engine {
             parsed.push((call.clone(), Operation::parse(call, CallContext::without_common(members))));
         }
         let decision = decision_of(approval, Some(decider), ApprovalState::Approved);
-        let executed = self.execute_approved(&run, Parsed::new(parsed), approval.files.clone(), decision).await;
+        let executed = self.execute_approved(&run, Parsed::new(&run, parsed), approval.files.clone(), decision).await;
         match executed.map_err(crate::call::record::Failure::into_error) {
             Ok(answers) => {
                 self.refresh_state(&run).await?;
@@ -193,7 +196,7 @@ impl Engine {
             // The operator may not decide any more: the approval stays pending.
             Err(error) if error.is(Code::Unauthenticated) => Err(error),
             Err(CallError::Refused(refusal)) if !refusal.code.is_retryable() => {
-                self.record_decision(approval, Some(decider), ApprovalState::Failed, &refusal).await
+                self.record_decision(approval, Some(decider), ApprovalState::Failed, &refusal, run.epoch).await
             }
             // A retryable refusal leaves the approval pending.
             Err(error @ CallError::Refused(_)) => {
@@ -207,13 +210,15 @@ impl Engine {
         }
     }
 
-    /// Records a decision that does not execute the calls.
+    /// Records a decision that does not execute the calls. `epoch` is that of the run as it was opened, if the refusal depends on its
+    /// files.
     async fn record_decision(
         &self,
         approval: &Approval,
         decider: Option<&Decider>,
         state: ApprovalState,
         refusal: &Refusal,
+        epoch: Option<Epoch>,
     ) -> Result<Option<ChainHead>, CallError> {
         let calls = self.stored_calls(approval, decider).await?;
         let paths: BTreeSet<_> = approval.files.iter().map(|file| file.path.clone()).collect();
@@ -221,6 +226,7 @@ impl Engine {
         let mut entries: Vec<_> = calls.iter().map(|call| decided_entry(call, &paths, refusal)).collect();
         for entry in &mut entries {
             entry.preconditions.token = decider.and_then(|decider| decider.operator.required_token());
+            entry.epoch = epoch;
         }
         if let Some(first) = entries.first_mut() {
             first.approval_decision = Some(decision_of(approval, decider, state));
@@ -289,6 +295,7 @@ fn context_of(
         dry_run: false,
         mount: None,
         view: View::Json,
+        epoch: None,
         timestamp: now(),
         started: Instant::now(),
     })

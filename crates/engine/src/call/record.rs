@@ -1,6 +1,6 @@
 //! Records of calls: their ledger entries, and recording calls that fail.
 
-use ledger::{Appended, Entry, Reply};
+use ledger::{Appended, Entry, LedgerError, Reply};
 use model::{Code, FileKind, LogicalPath, Outcome, Record, RecordFile, Refusal, Verdict};
 
 use crate::CallError;
@@ -92,6 +92,9 @@ impl Engine {
             Failure::All(error) => (None, error),
             Failure::Recorded(error) => return Err(error),
         };
+        if let CallError::Moved(_) = error {
+            return Err(error);
+        }
         let mut refusals = Vec::with_capacity(calls.len());
         let mut entries = Vec::with_capacity(calls.len());
         for (index, call) in calls.iter().enumerate() {
@@ -99,7 +102,7 @@ impl Engine {
             let refusal = match (failed, &error) {
                 (Some(other), error) if other != index => Some(batch_not_done(other, error)),
                 (_, CallError::Refused(refusal)) => Some(refusal.clone().redacted()),
-                (_, CallError::Internal(_)) => None,
+                (_, CallError::Moved(_) | CallError::Internal(_)) => None,
             };
             let mut entry = match &refusal {
                 Some(refusal) => refused_entry(call, paths, refusal),
@@ -125,8 +128,10 @@ impl Engine {
             Ok(Appended::Recorded(records)) => records,
             Ok(Appended::Reused(index)) => return Err(self.record_reused_id(&calls[index]).await),
             Ok(_) => return Err(already_recorded().into()),
+            // What has failed may have been seen in a tree that was not up to date.
+            Err(unrecorded @ LedgerError::RunMoved(_)) => return Err(unrecorded.into()),
             Err(unrecorded) => match error {
-                CallError::Internal(_) => {
+                CallError::Moved(_) | CallError::Internal(_) => {
                     tracing::error!(
                         error = &unrecorded as &dyn std::error::Error,
                         "a failed call could not be recorded"
@@ -227,6 +232,7 @@ pub fn stored_reply(refusal: &Refusal) -> Reply {
 fn batch_not_done(index: usize, error: &CallError) -> Refusal {
     let code = match error {
         CallError::Refused(refusal) => refusal.code,
+        CallError::Moved(_) => Code::Unavailable,
         CallError::Internal(_) => Code::Internal,
     };
     let message = format!("nothing was done: call {index} of the batch was refused with {code}");

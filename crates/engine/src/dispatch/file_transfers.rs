@@ -172,7 +172,7 @@ impl Engine {
         let answer = disclosure.apply(stored.await);
         let may_be_journalled = match &answer {
             // The file was moved into the tree, or the call was a repetition that did not use it.
-            Ok(_) => false,
+            Ok(_) | Err(CallError::Moved(_)) => false,
             // The journal may name the file. It is removed after reconciliation, or by the next start.
             Err(CallError::Internal(_)) => true,
             Err(CallError::Refused(refusal)) => match refusal.code {

@@ -142,7 +142,7 @@ impl Engine {
         let members = json!({"patch": patch, "reason": "explain", "dryRun": true});
         let (call, members) = CallContext::of(run, caller, tool, members.as_object().cloned().unwrap_or_default());
         let operation = Operation::parse(&call, members?)?;
-        let decision = match self.evaluate(&open_run, Parsed::new(vec![(call, Ok(operation))])).await {
+        let decision = match self.evaluate(&open_run, Parsed::new(&open_run, vec![(call, Ok(operation))])).await {
             Ok(decision) => PolicyDecision::of(decision),
             Err(CallError::Refused(refusal)) => PolicyDecision::refused(refusal),
             Err(error) => return Err(error),

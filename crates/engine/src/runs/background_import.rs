@@ -126,7 +126,11 @@ impl Engine {
             after = page.last().map(|(position, _)| *position);
             for (_, run) in page.iter().filter(|(_, run)| run.source != Source::Archive {}) {
                 let import = failed(run.import.clone(), interrupted());
-                self.append(vec![lifecycle::import_failed(&run.run_id, &now(), import)]).await?;
+                match self.append(vec![lifecycle::import_failed(&run.run_id, &now(), import)]).await {
+                    // Another node imports it.
+                    Err(LedgerError::RunMoved(_)) => continue,
+                    appended => drop(appended?),
+                }
                 closed += 1;
             }
             if !page.more {
@@ -159,6 +163,7 @@ fn problem_of(run: &RunId, error: CallError) -> ImportProblem {
             tracing::info!(run.id = %run, code = refusal.code.as_str(), "the import has failed");
             ImportProblem { code: refusal.code, message: refusal.message, hint: refusal.hint }
         }
+        CallError::Moved(_) => interrupted(),
         CallError::Internal(error) => {
             tracing::error!(run.id = %run, error = &*error as &dyn std::error::Error, "the import has failed");
             ImportProblem {

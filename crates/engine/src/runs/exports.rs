@@ -129,7 +129,9 @@ impl Engine {
             Err(CallError::Refused(refusal)) if refusal.code != Code::RunNotFound => Some(refusal),
             Err(_) => return opened,
         };
-        let recorded = self.append(vec![export_entry(run, tool, &caller, refusal, started)]).await?;
+        let epoch = opened.as_ref().ok().and_then(|export| export.open_run.epoch);
+        let entry = Entry { epoch, ..export_entry(run, tool, &caller, refusal, started) };
+        let recorded = self.append(vec![entry]).await?;
         if let Appended::PreconditionFailed(failed) = recorded {
             let refusal = refusal_of(failed);
             self.append(vec![export_entry(run, tool, &caller, Some(&refusal), started)]).await?;

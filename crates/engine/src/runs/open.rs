@@ -1,5 +1,7 @@
 //! Opening runs, and removing deleted ones from the open runs.
 
+mod ownership;
+
 use std::error::Error;
 use std::io;
 use std::io::ErrorKind;
@@ -8,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::Duration;
 
-use ledger::{LedgerError, SettledRun, StoredRun};
+use ledger::{Epoch, LedgerError, SettledRun, StoredRun};
 use model::{Code, Refusal, Rules, RunId, RunState, Step};
 use tokio_util::sync::CancellationToken;
 use workspace::Tree;
@@ -30,7 +32,7 @@ impl Engine {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run has no files, or no longer; `RUN_NEEDS_REPAIR` if its files or its data are
-    /// missing or damaged.
+    /// missing or damaged; [`Moved`](CallError::Moved) if another node owns the run and is alive.
     pub async fn open(&self, run: &RunId) -> Result<Arc<OpenRun>, CallError> {
         let cell = self.runs.cell(run);
         let opened = cell.get_or_try_init(|| self.load_run(run)).await.cloned();
@@ -54,6 +56,7 @@ impl Engine {
     }
 
     async fn load_run(&self, run: &RunId) -> Result<Arc<OpenRun>, CallError> {
+        let epoch = self.take_run(run).await.map_err(|error| unreadable(run, error))?;
         // Waits until uncertain commits of an earlier process, or from before the run was last evicted, are decided.
         let settled = self.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
         let Some(SettledRun { stored, journal: open }) = settled else {
@@ -68,7 +71,7 @@ impl Engine {
         let written = Vec::from_iter(touched_paths(self.ledger.as_ref(), run).await?);
         let engine = self.clone();
         self.blocking(move || {
-            let open_run = load(&engine, stored, &pending)?;
+            let open_run = load(&engine, stored, epoch, &pending)?;
             open_run.workspace.add_written(&written);
             Ok(Arc::new(open_run))
         })
@@ -88,7 +91,7 @@ impl Engine {
     }
 }
 
-fn load(engine: &Engine, stored: StoredRun, pending: &[Step]) -> Result<OpenRun, CallError> {
+fn load(engine: &Engine, stored: StoredRun, epoch: Option<Epoch>, pending: &[Step]) -> Result<OpenRun, CallError> {
     let StoredRun { run, usage, mount_paths, needs_repair } = stored;
     let disk = RunDisk::new(&engine.node, &run.policy.quota, run.disk);
     let pending_approvals = PendingApprovals::new(&run.policy.quota, run.counts.pending_approvals);
@@ -118,6 +121,7 @@ fn load(engine: &Engine, stored: StoredRun, pending: &[Step]) -> Result<OpenRun,
     }
     Ok(OpenRun {
         run_id: run.run_id,
+        epoch,
         rules: Arc::new(rules),
         workspace,
         mounts,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use ledger::Epoch;
 use model::{Mount, Rules, RunId, RunState};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,8 @@ use crate::runs::seen_versions::SeenVersions;
 pub struct OpenRun {
     /// The ID of the run.
     pub run_id: RunId,
+    /// The epoch under which this node owns the run; `None` for a service that is the only one.
+    pub epoch: Option<Epoch>,
     /// The policy in force.
     pub rules: Arc<Rules>,
     /// The tree.

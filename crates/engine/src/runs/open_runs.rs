@@ -1,11 +1,14 @@
 //! The cache of runs that are open in this process.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use ledger::Epoch;
 use lru::LruCache;
 use model::{Rules, RunId};
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
 
 use crate::runs::open_run::OpenRun;
 
@@ -16,12 +19,14 @@ pub type OpenRunCell = Arc<OnceCell<Arc<OpenRun>>>;
 pub struct OpenRuns {
     capacity: usize,
     cells: Mutex<LruCache<RunId, OpenRunCell>>,
+    /// The runs that were lost to another node while calls used them, each with what is cancelled when the last such call has ended.
+    lost: Mutex<HashMap<RunId, CancellationToken>>,
 }
 
 impl OpenRuns {
     /// Creates an empty cache.
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, cells: Mutex::new(LruCache::unbounded()) }
+        Self { capacity, cells: Mutex::new(LruCache::unbounded()), lost: Mutex::default() }
     }
 
     /// Returns the number of open runs.
@@ -83,6 +88,40 @@ impl OpenRuns {
     /// Removes the run.
     pub fn remove(&self, run: &RunId) {
         self.cells.lock().pop(run);
+    }
+
+    /// Removes a run that this node does not own any more under `epoch`. One that was opened since, under a later epoch, stays.
+    pub fn lose(&self, run: &RunId, epoch: Epoch) {
+        let mut cells = self.cells.lock();
+        let is_lost = |open: &Arc<OpenRun>| open.epoch.is_some_and(|held| held <= epoch);
+        let Some(open) = cells.get(run).and_then(|cell| cell.get()).filter(|open| is_lost(open)) else { return };
+        let mut lost = self.lost.lock();
+        lost.retain(|_, ended| !ended.is_cancelled());
+        lost.insert(run.clone(), open.ended.clone());
+        cells.pop(run);
+    }
+
+    /// Waits until no call uses the run as it was opened before it was lost. Such a call cannot commit, but it can still write to the
+    /// files.
+    pub async fn until_lost_calls_end(&self, run: &RunId) {
+        let ended = self.lost.lock().get(run).cloned();
+        if let Some(ended) = ended {
+            ended.cancelled().await;
+        }
+    }
+
+    /// Removes the runs that no call uses, and returns them with their epochs. Later calls open them again.
+    pub fn remove_idle(&self) -> Vec<(RunId, Epoch)> {
+        let mut cells = self.cells.lock();
+        let epoch_if_idle = |cell: &OpenRunCell| {
+            let open = cell.get().filter(|open| Arc::strong_count(cell) == 1 && Arc::strong_count(open) == 1)?;
+            open.epoch
+        };
+        let idle: Vec<_> = cells.iter().filter_map(|(run, cell)| Some((run.clone(), epoch_if_idle(cell)?))).collect();
+        for (run, _) in &idle {
+            cells.pop(run);
+        }
+        idle
     }
 
     /// Removes an entry that could not be filled, unless another caller waits for it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ledger::Expiry;
+use ledger::{Entry, Expiry};
 use model::{Refusal, Run, RunId};
 use serde::{Deserialize, Deserializer};
 
@@ -78,7 +78,8 @@ impl Engine {
                         Some(open_run) => Some(open_run.updating.lock().await),
                         None => None,
                     };
-                    engine.append_change(entry).await?;
+                    let epoch = open_run.as_ref().and_then(|open_run| open_run.epoch);
+                    engine.append_change(Entry { epoch, ..entry }).await?;
                     if let Some(open_run) = &open_run {
                         open_run.set_expiry(expires_at.into());
                     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ledger::{Appended, ApprovalDecision};
+use ledger::{Appended, ApprovalDecision, LedgerError};
 use model::{Record, Usage};
 
 use crate::CallError;
@@ -79,6 +79,7 @@ async fn undo(
     appended: ledger::Result<Appended>,
 ) -> Failure {
     let error = match appended {
+        Err(error @ LedgerError::RunMoved(_)) => Failure::Recorded(error.into()),
         Err(error) => {
             // The commit may have taken effect nevertheless. The next call reconciles before it plans.
             run.accounting.set_uncertain(large_files);

@@ -78,9 +78,10 @@ impl Operation {
 }
 
 impl Parsed {
-    /// Creates a transaction of `calls` in their order.
-    pub fn new(calls: Vec<(CallContext, Result<Operation, Refusal>)>) -> Self {
-        let (calls, operations): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+    /// Creates a transaction of `calls` in their order, which have opened `run`.
+    pub fn new(run: &OpenRun, calls: Vec<(CallContext, Result<Operation, Refusal>)>) -> Self {
+        let opened = |(call, operation)| (CallContext { epoch: run.epoch, ..call }, operation);
+        let (calls, operations): (Vec<_>, Vec<_>) = calls.into_iter().map(opened).unzip();
         Self { calls: calls.into(), operations }
     }
 

@@ -1,15 +1,17 @@
 //! A ledger that fails at one of its calls.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ledger::{
     AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ClosedRun, ConnectionCounts, DeliveryAttempt, DueDelivery,
-    EachRecord, Entry, GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint, Page,
-    PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun, StorageTotals, StoredCall, StoredCheckpoint,
-    StoredLeaf, StoredRecord, StoredRun, Summary, WebhookLog,
+    EachRecord, Entry, Epoch, GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint,
+    Node, NodeIdentity, NodeLog, Page, PageSize, RecordData, RecordFilter, Result, Role, RunFilter, RunOwner,
+    SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode, StoredRecord, StoredRun, Summary,
+    Taken, TakenRole, WebhookLog,
 };
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
@@ -23,6 +25,8 @@ pub(crate) enum FailureMode {
     Unavailable,
     /// It takes effect, and the caller does not learn it.
     InDoubt,
+    /// Before it, the run is taken from this node, and given back.
+    Moved,
 }
 
 /// Passes calls to a real ledger. The call with the armed number fails.
@@ -30,22 +34,46 @@ pub(crate) struct FailingLedger {
     inner: Arc<dyn Ledger>,
     calls: AtomicU64,
     fail_at: AtomicU64,
-    in_doubt: AtomicBool,
+    mode: Mutex<FailureMode>,
+    /// The run that moves.
+    moving: Mutex<Option<RunId>>,
     has_failed: AtomicBool,
+    /// The other node that owns each run that is to be taken, if there is one.
+    other: Mutex<Option<RunOwner>>,
 }
 
 impl FailingLedger {
     pub(crate) fn new(inner: Arc<dyn Ledger>) -> Self {
         let (calls, fail_at) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-        Self { inner, calls, fail_at, in_doubt: AtomicBool::new(false), has_failed: AtomicBool::new(false) }
+        let mode = Mutex::new(FailureMode::Unavailable);
+        let (moving, other, has_failed) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        Self { inner, calls, fail_at, mode, moving, has_failed, other }
     }
 
     /// Makes the call number `number` from now on fail, counted from 0.
     pub(crate) fn arm(&self, number: u64, mode: FailureMode) {
         self.has_failed.store(false, Ordering::SeqCst);
-        self.in_doubt.store(mode == FailureMode::InDoubt, Ordering::SeqCst);
+        *self.mode.lock().unwrap() = mode;
         self.calls.store(0, Ordering::SeqCst);
         self.fail_at.store(number, Ordering::SeqCst);
+    }
+
+    /// As [`arm`](Self::arm). `run` is the run that moves, if it does.
+    pub(crate) fn arm_for(&self, run: &RunId, number: u64, mode: FailureMode) {
+        *self.moving.lock().unwrap() = Some(run.clone());
+        self.arm(number, mode);
+    }
+
+    /// Lets `other` be the owner of each run that is to be taken.
+    pub(crate) fn set_other(&self, other: Option<RunOwner>) {
+        *self.other.lock().unwrap() = other;
+    }
+
+    /// Takes the run from this node.
+    pub(crate) async fn lose(&self, run: &RunId) {
+        if let Some(owner) = self.inner.owner(run).await.unwrap() {
+            self.inner.give_back(&[(run.clone(), owner.epoch)]).await.unwrap();
+        }
     }
 
     /// Lets all calls pass. Returns whether one has failed.
@@ -59,11 +87,18 @@ impl FailingLedger {
             return call.await;
         }
         self.has_failed.store(true, Ordering::SeqCst);
-        if self.in_doubt.load(Ordering::SeqCst) {
-            call.await?;
-            return Err(LedgerError::InDoubt("armed".into()));
+        let (mode, moving) = (*self.mode.lock().unwrap(), self.moving.lock().unwrap().clone());
+        match (mode, moving) {
+            (FailureMode::InDoubt, _) => {
+                call.await?;
+                Err(LedgerError::InDoubt("armed".into()))
+            }
+            (FailureMode::Moved, Some(run)) => {
+                self.lose(&run).await;
+                call.await
+            }
+            (FailureMode::Unavailable | FailureMode::Moved, _) => Err(LedgerError::Unavailable("armed".into())),
         }
-        Err(LedgerError::Unavailable("armed".into()))
     }
 }
 
@@ -159,6 +194,61 @@ impl KeyedAnswers for FailingLedger {
 
     async fn delete_expired_answers(&self, now: &str) -> Result<()> {
         self.pass(self.inner.delete_expired_answers(now)).await
+    }
+}
+
+#[async_trait]
+impl NodeLog for FailingLedger {
+    async fn join(
+        &self,
+        identity: &NodeIdentity,
+        known: Option<&str>,
+        instance: &str,
+        lease: Duration,
+    ) -> Result<Option<Node>> {
+        self.pass(self.inner.join(identity, known, instance, lease)).await
+    }
+
+    fn node(&self) -> Option<&Node> {
+        self.inner.node()
+    }
+
+    async fn heartbeat(&self, lease: Duration) -> Result<bool> {
+        self.pass(self.inner.heartbeat(lease)).await
+    }
+
+    async fn leave(&self) -> Result<()> {
+        self.pass(self.inner.leave()).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<StoredNode>> {
+        self.pass(self.inner.nodes()).await
+    }
+
+    async fn owner(&self, run: &RunId) -> Result<Option<RunOwner>> {
+        self.pass(self.inner.owner(run)).await
+    }
+
+    async fn take_run(&self, run: &RunId) -> Result<Taken> {
+        let other = self.other.lock().unwrap().clone();
+        if let Some(other) = other
+            && self.inner.owner(run).await?.is_none()
+        {
+            return Ok(Taken::OwnedBy(other));
+        }
+        self.pass(self.inner.take_run(run)).await
+    }
+
+    async fn give_back(&self, runs: &[(RunId, Epoch)]) -> Result<()> {
+        self.pass(self.inner.give_back(runs)).await
+    }
+
+    async fn take_role(&self, role: Role) -> Result<TakenRole> {
+        self.pass(self.inner.take_role(role)).await
+    }
+
+    async fn give_back_role(&self, role: Role, epoch: Epoch) -> Result<()> {
+        self.pass(self.inner.give_back_role(role, epoch)).await
     }
 }
 

@@ -7,220 +7,30 @@
 
 #[cfg(test)]
 mod ledger;
+#[cfg(test)]
+mod ownership;
+#[cfg(test)]
+mod rig;
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::path::PathBuf;
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use ::ledger::Ledger;
-    use bytes::Bytes;
-    use engine::Engine;
-    use engine::admission::idempotency::{DerivationKey, KeyedRequest};
-    use engine::admission::operators::OperatorIdentity;
-    use engine::admission::tokens::{ConfiguredTokens, IssueTokenRequest, TokenSettings, Tokens};
+    use ::ledger::Ledger as _;
+    use engine::CallError;
+    use engine::admission::idempotency::KeyedRequest;
+    use engine::admission::tokens::IssueTokenRequest;
     use engine::engine::Caller;
-    use engine::limits::Limits;
     use engine::runs::{Answer, CreateRunRequest};
-    use engine::{CallError, tools};
-    use model::{OperatorName, Profiles, RecordFile, RunId, RunState, Scope};
+    use model::{RunId, RunState};
     use rstest::rstest;
-    use serde_json::{Value, json};
-    use tempfile::TempDir;
-    use workspace::Workspaces;
+    use serde_json::json;
 
-    use crate::ledger::{FailingLedger, FailureMode};
+    use crate::ledger::FailureMode;
+    use crate::rig::{Action, Rig, Service, operator};
 
     /// No transaction makes so many calls of the ledger.
     const MAX_LEDGER_CALLS: u64 = 60;
-
-    struct Rig {
-        folder: TempDir,
-        ledger: Arc<FailingLedger>,
-        engine: Engine,
-        runs: u32,
-    }
-
-    /// What a test does while the ledger fails.
-    #[derive(Clone, Copy, Debug)]
-    enum Action {
-        Write,
-        Batch,
-        DryRun,
-        Denied,
-        Ask,
-        Approve,
-        Revert,
-    }
-
-    fn operator() -> Arc<OperatorIdentity> {
-        let name = OperatorName::parse("operator").unwrap();
-        Arc::new(OperatorIdentity::configured(name, [Scope::Orchestrate], model::Sha256::of(b"operator")))
-    }
-
-    impl Rig {
-        async fn start() -> Self {
-            let folder = TempDir::new().unwrap();
-            let url = format!("sqlite://{}", folder.path().join("workspaced.db").display());
-            let ledger = Arc::new(FailingLedger::new(::ledger::open(&url).await.unwrap()));
-            let settings = TokenSettings {
-                configured: ConfiguredTokens {
-                    operator: Some(operator().secret_sha256),
-                    ..ConfiguredTokens::default()
-                },
-                failures_per_minute: 0,
-                derivation_key: DerivationKey::new([0; 32]),
-            };
-            let (tokens, _) = Tokens::load(settings, ledger.as_ref()).await.unwrap();
-            let workspaces = Arc::new(Workspaces::open(folder.path(), &[]).unwrap());
-            let totals = ledger.storage_totals().await.unwrap();
-            let dynamic: Arc<dyn Ledger> = Arc::clone(&ledger) as Arc<dyn Ledger>;
-            let engine = Engine::new(limits(), Profiles::built_in(), dynamic, workspaces, tokens, totals);
-            Self { folder, ledger, engine, runs: 0 }
-        }
-
-        /// A new run with `kept.txt` in two versions, and `deleted.txt`.
-        async fn run(&mut self) -> RunId {
-            self.runs += 1;
-            let id = format!("run-{}", self.runs);
-            let policy = json!({"profile": "SUPERVISED_PR", "requireApprovalIf": ["deletesFile"]});
-            let request = json!({"runId": id, "source": {"type": "empty"}, "policy": policy});
-            let request: CreateRunRequest = serde_json::from_value(request).unwrap();
-            self.engine
-                .create_run(request, operator(), &Caller::of_operator(&operator()), Answer::AfterImport)
-                .await
-                .unwrap();
-            let run = RunId::parse(&id).unwrap();
-            self.write(&run, "kept.txt", "one\n", None).await.unwrap();
-            let expected = model::Sha256::of(b"one\n").to_string();
-            let second =
-                json!({"path": "kept.txt", "content": "two\n", "expectedSha256": expected, "toolCallId": "second"});
-            self.call(&run, "write_file", second).await.unwrap();
-            self.write(&run, "deleted.txt", "gone\n", None).await.unwrap();
-            run
-        }
-
-        async fn write(&self, run: &RunId, path: &str, content: &str, old: Option<&str>) -> Result<Value, CallError> {
-            let expected = old.map(|old| model::Sha256::of(old.as_bytes()).to_string());
-            self.call(run, "write_file", json!({"path": path, "content": content, "expectedSha256": expected})).await
-        }
-
-        async fn call(&self, run: &RunId, tool: &str, mut input: Value) -> Result<Value, CallError> {
-            let tool = tools::find(tool).unwrap();
-            if tool.mutates() {
-                input["reason"] = json!("a test");
-            }
-            input.as_object_mut().unwrap().retain(|_, value| !value.is_null());
-            let body = Bytes::from(input.to_string());
-            let answer = self.engine.call_tool(run, Caller::of_operator(&operator()), tool, body).await;
-            answer.map(|answer| serde_json::from_str(&answer.body).unwrap()).map_err(|failed| failed.error)
-        }
-
-        async fn batch(&self, run: &RunId, inputs: [(&str, Value); 2]) -> Result<Value, CallError> {
-            let calls = inputs.into_iter().map(|(tool, mut input)| {
-                input["reason"] = json!("a test");
-                let members = input.as_object().unwrap().clone();
-                engine::call::CallContext::of(
-                    run,
-                    Caller::of_operator(&operator()),
-                    tools::find(tool).unwrap(),
-                    members,
-                )
-            });
-            let outcomes = self.engine.call_batch(calls.collect()).await?;
-            let mut last = json!(null);
-            for answer in outcomes.answers {
-                last = serde_json::from_str(&answer?.body).unwrap();
-            }
-            Ok(last)
-        }
-
-        /// Does `action`, which has the same IDs each time that it is repeated.
-        async fn act(&self, run: &RunId, action: Action, approval: Option<&str>) -> Result<Value, CallError> {
-            let kept = model::Sha256::of(b"two\n").to_string();
-            let write = json!({"path": "new.txt", "content": "new\n", "toolCallId": "write"});
-            match action {
-                Action::Write => self.call(run, "write_file", write).await,
-                Action::Batch => {
-                    let edit = json!({
-                        "path": "kept.txt", "oldString": "two", "newString": "three", "expectedSha256": kept,
-                        "toolCallId": "edit",
-                    });
-                    self.batch(run, [("write_file", write), ("edit_file", edit)]).await
-                }
-                Action::DryRun => {
-                    let input = json!({"path": "new.txt", "content": "new\n", "toolCallId": "dry", "dryRun": true});
-                    self.call(run, "write_file", input).await
-                }
-                Action::Denied => {
-                    self.call(run, "write_file", json!({"path": ".env", "content": "A=1\n", "toolCallId": "no"})).await
-                }
-                Action::Ask => {
-                    let expected = model::Sha256::of(b"gone\n").to_string();
-                    let input = json!({"path": "deleted.txt", "expectedSha256": expected, "toolCallId": "delete"});
-                    self.call(run, "delete_file", input).await
-                }
-                Action::Approve => {
-                    let decision =
-                        serde_json::from_value::<engine::approvals::ApprovalDecision>(json!({"decidedBy": "alice"}));
-                    let decider = decision.unwrap().check(operator()).unwrap();
-                    let id = model::ApprovalId::parse(approval.unwrap()).unwrap();
-                    let result = self.engine.approve(&id, decider).await?;
-                    Ok(serde_json::to_value(result).unwrap())
-                }
-                Action::Revert => {
-                    self.call(run, "revert_calls", json!({"toolCallIds": ["second"], "toolCallId": "revert"})).await
-                }
-            }
-        }
-
-        /// The versions of all files, as the records of successful mutations say.
-        async fn recorded(&self, run: &RunId) -> BTreeMap<String, String> {
-            let mut files = BTreeMap::new();
-            let page = self.ledger.changes(run, 0, 1000.into()).await.unwrap();
-            for stored in page.iter() {
-                let record: model::Record = serde_json::from_str(&stored.text).unwrap();
-                for RecordFile { path, new_sha256, .. } in record.files {
-                    match new_sha256 {
-                        _ if !record.paths_written.contains(&path) => None,
-                        Some(hash) => files.insert(path.to_string(), hash.to_string()),
-                        None => files.remove(path.as_str()),
-                    };
-                }
-            }
-            files
-        }
-
-        /// The versions of all files on the disk.
-        fn on_disk(&self, run: &RunId) -> BTreeMap<String, String> {
-            let tree: PathBuf = self.folder.path().join("workspaces").join(run.as_str()).join("repo");
-            let entries = std::fs::read_dir(tree).unwrap().map(Result::unwrap);
-            let files = entries.filter(|entry| entry.path().is_file()).map(|entry| {
-                let hash = model::Sha256::of(&std::fs::read(entry.path()).unwrap());
-                (entry.file_name().into_string().unwrap(), hash.to_string())
-            });
-            files.collect()
-        }
-    }
-
-    fn limits() -> Limits {
-        Limits {
-            request_timeout: Duration::from_secs(10),
-            max_body_memory_bytes: 1 << 20,
-            rate: None,
-            token_concurrency: 64,
-            read_concurrency: 64,
-            search_concurrency: 64,
-            export_concurrency: 64,
-            write_concurrency: 64,
-            import_concurrency: 64,
-            max_live_runs: 64,
-            max_runs: None,
-            max_disk_bytes: None,
-        }
-    }
 
     /// The records of the mutations with `action`'s IDs that took effect.
     async fn times_done(rig: &Rig, run: &RunId, ids: &[&str]) -> usize {
@@ -242,20 +52,28 @@ mod tests {
             Action::Revert
         )]
         action: Action,
-        #[values(FailureMode::Unavailable, FailureMode::InDoubt)] mode: FailureMode,
+        #[values(
+            (Service::Alone, FailureMode::Unavailable),
+            (Service::Alone, FailureMode::InDoubt),
+            (Service::Node, FailureMode::Unavailable),
+            (Service::Node, FailureMode::InDoubt),
+            (Service::Node, FailureMode::Moved)
+        )]
+        how: (Service, FailureMode),
     ) {
-        let mut rig = Rig::start().await;
+        let (service, mode) = how;
+        let mut rig = Rig::start(service).await;
         let mut failures = 0;
         for number in 0..MAX_LEDGER_CALLS {
             let run = rig.run().await;
             let approval = match action {
                 Action::Approve => match rig.act(&run, Action::Ask, None).await.unwrap_err() {
                     CallError::Refused(refusal) => refusal.details.approval_id.map(|id| id.to_string()),
-                    error @ CallError::Internal(_) => panic!("{error:?}"),
+                    error @ (CallError::Moved(_) | CallError::Internal(_)) => panic!("{error:?}"),
                 },
                 _ => None,
             };
-            rig.ledger.arm(number, mode);
+            rig.ledger.arm_for(&run, number, mode);
             let answer = rig.act(&run, action, approval.as_deref()).await;
             // The fsync worker prunes after the answer.
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -263,7 +81,7 @@ mod tests {
             failures += u32::from(has_failed);
 
             // The next call reconciles the run, and works.
-            rig.write(&run, "after.txt", "after\n", None).await.unwrap();
+            rig.write_after(&run).await.unwrap();
             assert_eq!(rig.recorded(&run).await, rig.on_disk(&run), "{action:?} {mode:?} {number}: {answer:?}");
             assert!(rig.ledger.verify(&run).await.unwrap().intact, "{action:?} {mode:?} {number}");
 
@@ -298,7 +116,7 @@ mod tests {
         #[values(FailureMode::Unavailable, FailureMode::InDoubt)] mode: FailureMode,
         #[values(true, false)] is_named: bool,
     ) {
-        let rig = Rig::start().await;
+        let rig = Rig::start(Service::Alone).await;
         let mut failures = 0;
         for number in 0..MAX_LEDGER_CALLS {
             let mut body = json!({"source": {"type": "empty"}, "labels": {"number": number.to_string()}});
@@ -369,7 +187,7 @@ mod tests {
         #[values(FailureMode::Unavailable, FailureMode::InDoubt)] mode: FailureMode,
         #[values(true, false)] revokes: bool,
     ) {
-        let rig = Rig::start().await;
+        let rig = Rig::start(Service::Alone).await;
         let mut failures = 0;
         for number in 0..MAX_LEDGER_CALLS {
             let name = format!("ada-{number}");
@@ -414,14 +232,22 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_run_ends_as_recorded_for_every_failing_ledger_call(
         #[values(RunState::Closed, RunState::Deleted)] to: RunState,
-        #[values(FailureMode::Unavailable, FailureMode::InDoubt)] mode: FailureMode,
+        #[values(
+            (Service::Alone, FailureMode::Unavailable),
+            (Service::Alone, FailureMode::InDoubt),
+            (Service::Node, FailureMode::Unavailable),
+            (Service::Node, FailureMode::InDoubt),
+            (Service::Node, FailureMode::Moved)
+        )]
+        how: (Service, FailureMode),
     ) {
-        let mut rig = Rig::start().await;
+        let (service, mode) = how;
+        let mut rig = Rig::start(service).await;
         let caller = Caller::of_operator(&operator());
         let mut failures = 0;
         for number in 0..MAX_LEDGER_CALLS {
             let run = rig.run().await;
-            rig.ledger.arm(number, mode);
+            rig.ledger.arm_for(&run, number, mode);
             let answer = match to {
                 RunState::Closed => rig.engine.close_run(&run, &caller).await,
                 _ => rig.engine.delete_run(&run, &caller).await,
@@ -429,7 +255,7 @@ mod tests {
             let has_failed = rig.ledger.disarm();
             failures += u32::from(has_failed);
             let recorded = rig.ledger.run(&run).await.unwrap().unwrap().run.state;
-            let write = rig.write(&run, "after.txt", "after\n", None).await;
+            let write = rig.write_after(&run).await;
             assert_eq!(write.is_ok(), recorded != to, "{to:?} {mode:?} {number}: {answer:?}, then {write:?}");
 
             rig.engine.delete_run(&run, &caller).await.unwrap();

@@ -14,7 +14,7 @@ use super::positions;
 use crate::backend::{RowReader as _, damaged};
 use crate::chain::{AppendState, EarlierCall, RunHead, select_head};
 use crate::entry::prepared::PreparedEntry;
-use crate::{Entry, LedgerError, Result, RunChange, TokenHolder, rows};
+use crate::{Entry, LedgerError, Node, Result, RunChange, TokenHolder, rows};
 
 /// The heads of the runs `$1`, with those of the tokens `$4` that are revoked. One row for each existing call with the run `$2`
 /// and the ID `$3`.
@@ -48,6 +48,7 @@ const OPERATORS: &str = "SELECT secret_sha256, \
 /// The state of the database that a group of entries is appended to.
 pub(crate) struct GroupState {
     pub(crate) heads: HashMap<RunId, RunHead>,
+    node: Option<Node>,
     /// The first call with each client-supplied ID of the group.
     calls: HashMap<(i64, ToolCallId), FirstCall>,
     /// Those approvals that the group decides and that are pending.
@@ -108,6 +109,7 @@ impl GroupState {
         let found = query.fetch_all(fenced.connection()).await.map_err(failed)?;
         let mut state = Self {
             heads: HashMap::new(),
+            node: fence.node().cloned(),
             calls: HashMap::new(),
             pending: HashSet::new(),
             revoked: HashSet::new(),
@@ -119,13 +121,13 @@ impl GroupState {
         };
         for row in found {
             let head = RunHead::read(&row)?;
-            if let Some(id) = row.maybe_text(18)? {
+            if let Some(id) = row.maybe_text(21)? {
                 let id = ToolCallId::parse(&id).map_err(|_| damaged("tool call ID"))?;
-                let input_sha256 = rows::sha256(&row.bytes(20)?)?;
-                let first = FirstCall { tool: row.text(19)?, input_sha256, has_reply: row.bool(21)? };
+                let input_sha256 = rows::sha256(&row.bytes(23)?)?;
+                let first = FirstCall { tool: row.text(22)?, input_sha256, has_reply: row.bool(24)? };
                 state.calls.insert((head.run_no, id), first);
             }
-            for id in row.maybe_text(22)?.unwrap_or_default().split_whitespace() {
+            for id in row.maybe_text(25)?.unwrap_or_default().split_whitespace() {
                 state.revoked.insert((head.run_no, TokenId::parse(id).map_err(|_| damaged("token ID"))?));
             }
             state.heads.insert(rows::run_id(&row, 0)?, head);
@@ -215,6 +217,10 @@ impl GroupState {
 }
 
 impl AppendState for GroupState {
+    fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+
     fn head(&mut self, run: &RunId) -> Result<&mut RunHead> {
         self.heads.get_mut(run).ok_or(LedgerError::NoSuchRun)
     }

@@ -2,6 +2,7 @@
 //! read that waits for commits in doubt.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use model::{RunId, Sha256};
 use parking_lot::Mutex;
@@ -12,7 +13,7 @@ use super::convert::failed;
 use crate::chain::RunHead;
 use crate::error::Fence as Reason;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
-use crate::{LedgerError, Result, SettledRun};
+use crate::{LedgerError, Node, Result, SettledRun};
 
 /// Maximum number of runs whose heads are cached.
 const MAX_HEADS: usize = 4096;
@@ -88,7 +89,11 @@ impl FencedTx<'_> {
 
 /// The state that the database must have for this process to write to it.
 #[derive(Debug, Default)]
-pub(crate) struct Fence(Mutex<Expected>);
+pub(crate) struct Fence {
+    expected: Mutex<Expected>,
+    /// The node that this process is.
+    node: OnceLock<Node>,
+}
 
 #[derive(Debug, Default)]
 struct Expected {
@@ -103,13 +108,23 @@ struct Expected {
 impl Fence {
     /// Requires from now on that the database belongs to `instance`.
     pub(crate) fn set_instance(&self, instance: &str) {
-        self.0.lock().instance = Some(instance.to_owned());
+        self.expected.lock().instance = Some(instance.to_owned());
+    }
+
+    /// Makes this process the node `node`, unless it is one already.
+    pub(crate) fn set_node(&self, node: Node) {
+        self.node.get_or_init(|| node);
+    }
+
+    /// Returns the node that this process is.
+    pub(crate) fn node(&self) -> Option<&Node> {
+        self.node.get()
     }
 
     /// Starts a writing transaction. Fails if the database belongs to another instance or has lost commits of this process.
     pub(crate) async fn enter<'c>(&self, connection: &'c mut PgConnection, mode: EnterMode) -> Result<FencedTx<'c>> {
         // Read before the query, which may not see commits that are made during it.
-        let committed = self.0.lock().position;
+        let committed = self.expected.lock().position;
         let rows = sqlx::raw_sql(mode.sql()).fetch_all(&mut *connection).await.map_err(failed)?;
         self.check(rows.last(), committed)?;
         Ok(FencedTx { connection })
@@ -125,7 +140,7 @@ impl Fence {
         if position < committed {
             return Err(LedgerError::Fenced(Reason::LostCommits));
         }
-        match &self.0.lock().instance {
+        match &self.expected.lock().instance {
             Some(own) if instance.as_ref() != Some(own) => Err(LedgerError::Fenced(Reason::TakenOver)),
             _ => Ok(()),
         }
@@ -133,7 +148,7 @@ impl Fence {
 
     /// Fails if a head of `runs` in the database, given in `heads`, is older than the one that this process committed.
     pub(crate) fn check_heads(&self, runs: &[&RunId], heads: &HashMap<RunId, RunHead>) -> Result<()> {
-        let expected = self.0.lock();
+        let expected = self.expected.lock();
         let is_older = |run: &&RunId| {
             let Some((seq, hash)) = expected.heads.get(*run) else { return false };
             heads.get(*run).is_none_or(|head| head.seq < *seq || head.seq == *seq && head.hash != *hash)
@@ -146,7 +161,7 @@ impl Fence {
 
     /// Records a commit of this process, which the database must contain from now on. `position` is that of its last record, or 0.
     pub(crate) fn acknowledge<'a>(&self, position: i64, heads: impl Iterator<Item = (&'a RunId, &'a RunHead)>) {
-        let mut expected = self.0.lock();
+        let mut expected = self.expected.lock();
         expected.position = expected.position.max(position);
         for (run, head) in heads {
             if expected.heads.len() >= MAX_HEADS && !expected.heads.contains_key(run) {
@@ -159,7 +174,7 @@ impl Fence {
 
     /// Fails if a writing transaction would be rejected.
     pub(crate) async fn check_owner(&self, connection: &mut PgConnection) -> Result<()> {
-        let committed = self.0.lock().position;
+        let committed = self.expected.lock().position;
         let found = sqlx::query(OWNER).fetch_one(connection).await.map_err(failed)?;
         self.check(Some(&found), committed)
     }

@@ -192,7 +192,7 @@ async fn run_transaction(connection: &mut PgConnection, fence: &Fence, group: &[
             state.add(&job.entries);
         }
         results.push(match appended {
-            Err(LedgerError::NoSuchRun) => Err(LedgerError::NoSuchRun),
+            Err(error @ (LedgerError::NoSuchRun | LedgerError::RunMoved(_))) => Err(error),
             // The run is written already, so the transaction must be rolled back.
             Ok(Appended::PreconditionFailed(failed)) if !job.creation.is_empty() => {
                 return Err(LedgerError::CreationRejected(failed));

@@ -9,7 +9,7 @@ use super::convert::{execute, failed, fetch, write_rows};
 use crate::chain::{self, AppendState, EarlierCall, LAST_POSITION, RunHead, select_head};
 use crate::entry::prepared::PreparedEntry;
 use crate::entry_rows::{EntryRows, head_rows};
-use crate::{Appended, Entry, LedgerError, Result, TokenHolder};
+use crate::{Appended, Entry, LedgerError, Node, Result, TokenHolder};
 
 const FIRST_CALL: &str =
     "SELECT tool, input_sha256 FROM audit_record WHERE tool_call_id = ?1 AND run_no = ?2 ORDER BY seq LIMIT 1";
@@ -42,6 +42,7 @@ struct CachedRun {
 /// The state of an append: the cache, and the connection for what is not cached.
 struct Appending<'c> {
     connection: &'c Connection,
+    node: Option<&'c Node>,
     cache: &'c mut HeadCache,
 }
 
@@ -53,9 +54,14 @@ impl HeadCache {
     }
 
     /// Appends `entries`, all or none. After an error, some rows may have been written: the transaction must be rolled back.
-    pub(crate) fn append(&mut self, connection: &Connection, entries: &[PreparedEntry]) -> Result<Appended> {
+    pub(crate) fn append(
+        &mut self,
+        connection: &Connection,
+        node: Option<&Node>,
+        entries: &[PreparedEntry],
+    ) -> Result<Appended> {
         let mut rows = EntryRows::new();
-        let appended = chain::append(&mut Appending { connection, cache: self }, entries, &mut rows)?;
+        let appended = chain::append(&mut Appending { connection, node, cache: self }, entries, &mut rows)?;
         for rows in rows.tables() {
             write_rows(connection, rows).map_err(failed)?;
         }
@@ -107,6 +113,10 @@ impl Appending<'_> {
 }
 
 impl AppendState for Appending<'_> {
+    fn node(&self) -> Option<&Node> {
+        self.node
+    }
+
     fn head(&mut self, run: &RunId) -> Result<&mut RunHead> {
         self.run(run).map(|run| &mut run.head)
     }

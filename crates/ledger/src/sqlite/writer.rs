@@ -1,8 +1,8 @@
 //! The connection that writes. Jobs that arrive during a commit form the next group; reads are committed before mutations.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use model::RunId;
@@ -16,7 +16,7 @@ use super::wal_checkpointer::{WalCheckpointer, abort_on_failed_sync};
 use crate::backend::Statement;
 use crate::commit_queue::count_commit;
 use crate::entry::prepared::PreparedEntry;
-use crate::{Appended, LedgerError, Result};
+use crate::{Appended, LedgerError, Node, Result};
 
 /// Maximum number of jobs in a group.
 const MAX_GROUP: usize = 512;
@@ -71,6 +71,8 @@ pub(crate) struct Writer {
     /// Number of consecutive groups without a read.
     groups_without_read: u32,
     last_commit_failed: Arc<AtomicBool>,
+    /// The node that this process is.
+    node: Arc<OnceLock<Node>>,
 }
 
 impl Writer {
@@ -80,6 +82,7 @@ impl Writer {
         ballast: BallastFile,
         checkpointer: WalCheckpointer,
         jobs: mpsc::Receiver<Job>,
+        node: Arc<OnceLock<Node>>,
     ) -> Result<(Self, watch::Receiver<i64>)> {
         let heads = HeadCache::load(&connection)?;
         let (newest, receiver) = watch::channel(heads.position);
@@ -93,6 +96,7 @@ impl Writer {
             heads: Some(heads),
             groups_without_read: MAX_GROUPS_WITHOUT_READ,
             last_commit_failed: Arc::default(),
+            node,
         };
         Ok((writer, receiver))
     }
@@ -188,7 +192,7 @@ impl Writer {
             None => HeadCache::load(&self.connection).map_err(Fault::Database)?,
         };
         let started = Instant::now();
-        match run_transaction(&self.connection, &mut heads, group) {
+        match run_transaction(&self.connection, &mut heads, self.node.get(), group) {
             Ok(results) => {
                 count_commit(group.len(), started.elapsed());
                 heads.shrink();
@@ -217,12 +221,17 @@ fn reject_mutations(group: Vec<Job>, error: &LedgerError) -> Vec<Job> {
     rest
 }
 
-fn run_transaction(connection: &Connection, heads: &mut HeadCache, group: &[Job]) -> Result<Vec<JobResult>, Fault> {
+fn run_transaction(
+    connection: &Connection,
+    heads: &mut HeadCache,
+    node: Option<&Node>,
+    group: &[Job],
+) -> Result<Vec<JobResult>, Fault> {
     let database = |error| Fault::Database(failed(error));
     connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut sql| sql.execute([])).map_err(database)?;
     let mut results = Vec::with_capacity(group.len());
     for job in group {
-        results.push(job.run(connection, heads).map_err(|error| match error {
+        results.push(job.run(connection, heads, node).map_err(|error| match error {
             unavailable @ LedgerError::Unavailable(_) => Fault::Database(unavailable),
             error => Fault::Job(error),
         })?);
@@ -258,14 +267,16 @@ impl Job {
     }
 
     /// Writes the job's rows. After an error, some of them may have been written.
-    fn run(&self, connection: &Connection, heads: &mut HeadCache) -> Result<JobResult> {
+    fn run(&self, connection: &Connection, heads: &mut HeadCache, node: Option<&Node>) -> Result<JobResult> {
         match self {
             Self::Append { creation, entries, .. } => {
                 if let Err(error) = transact(connection, creation)? {
                     return Ok(JobResult::Appended(Err(error)));
                 }
-                match heads.append(connection, entries) {
-                    Err(LedgerError::NoSuchRun) => Ok(JobResult::Appended(Err(LedgerError::NoSuchRun))),
+                match heads.append(connection, node, entries) {
+                    Err(error @ (LedgerError::NoSuchRun | LedgerError::RunMoved(_))) => {
+                        Ok(JobResult::Appended(Err(error)))
+                    }
                     // The run is written already, so the transaction must be rolled back.
                     Ok(Appended::PreconditionFailed(failed)) if !creation.is_empty() => {
                         Err(LedgerError::CreationRejected(failed))
@@ -302,7 +313,7 @@ impl Job {
 }
 
 fn transact(connection: &Connection, statements: &[Statement]) -> Result<Result<u64>> {
-    let mut first = 0;
+    let mut first = None;
     for (index, statement) in statements.iter().enumerate() {
         let changed = match execute(connection, statement.sql, &statement.params).map_err(failed) {
             Ok(changed) => u64::try_from(changed).unwrap_or(0),
@@ -310,9 +321,12 @@ fn transact(connection: &Connection, statements: &[Statement]) -> Result<Result<
             Err(LedgerError::AlreadyExists) if index == 0 => return Ok(Err(LedgerError::AlreadyExists)),
             Err(error) => return Err(error),
         };
-        if index == 0 {
-            first = changed;
+        match &statement.must_own {
+            // Such a statement comes first, so the job has written nothing.
+            Some(run) if changed == 0 => return Ok(Err(LedgerError::RunMoved(run.clone()))),
+            Some(_) => {}
+            None => drop(first.get_or_insert(changed)),
         }
     }
-    Ok(Ok(first))
+    Ok(Ok(first.unwrap_or(0)))
 }

@@ -6,8 +6,8 @@ use crate::rows::{content_columns, select_voters, written_at};
 pub(crate) const INSERT_RUN: &str = "INSERT INTO run (run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, \
     body, import_report, mount_paths, labels) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 pub(crate) const INSERT_HEAD: &str = "INSERT INTO run_head (run_no, head_seq, head_hash, mutations, denied, pending_approvals, \
-    files_touched, insertions, deletions, files_deleted, bytes, disk_bytes, disk_files) \
-    SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13 FROM run WHERE run_id = $1";
+    files_touched, insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, owner_node, owner_incarnation, epoch) \
+    SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, nullif($15, 0), $16 FROM run WHERE run_id = $1";
 pub(crate) const INSERT_TOKEN: &str = "INSERT INTO token (run_no, secret_sha256, token_id, permissions, expires_at, revoked) \
     SELECT run_no, $2, $3, $4, $5, $6 FROM run WHERE run_id = $1";
 pub(crate) const OPEN_RUN: &str = "UPDATE run SET base_commit = $2, import_report = $3, state = 'open' \
@@ -189,5 +189,3 @@ pub(crate) const EXPIRED_APPROVALS: &str = concat!(
 
 pub(crate) const SETTING: &str = "SELECT value FROM setting WHERE name = $1";
 pub(crate) const SET_SETTING: &str = "INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
-pub(crate) const TAKE_OVER: &str = "INSERT INTO setting (name, value) VALUES ($1, $2) \
-    ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE setting.value = $3";

@@ -13,6 +13,8 @@ mod journal;
 mod keyed_answers;
 mod lifecycle;
 mod listing;
+mod node_processes;
+mod nodes;
 mod operators;
 mod outages;
 mod packed;

@@ -1,10 +1,12 @@
 //! The privileges of the service's role, which does not own the tables, as `deploy/roles.sql` creates it.
 
+use ledger::{Epoch, Role};
 use model::{ApprovalState, RunState, Sha256};
 
 use crate::approvals::{approval_decision, approval_request};
 use crate::harness::{Backend, RunChanges as _, TestDatabase, read, run_id};
 use crate::journal::mutation;
+use crate::nodes::{INSTANCE, LEASE, identity, owned, under};
 use crate::operators::{name, new_operator, vote};
 
 const ROLES: &str = include_str!("../../../../deploy/roles.sql");
@@ -44,6 +46,26 @@ async fn the_privileges_of_the_service_role_are_sufficient() {
 }
 
 #[tokio::test]
+async fn the_privileges_of_the_service_role_are_sufficient_for_a_node() {
+    let mut db = open_as_service().await;
+    db.run("r0").await;
+    db.ledger.join(&identity("a"), None, INSTANCE, LEASE).await.unwrap().unwrap();
+    assert!(db.ledger.heartbeat(LEASE).await.unwrap());
+    let (run, epoch) = (db.run("r1").await, owned(db.ledger.take_run(&run_id("r0")).await.unwrap()));
+    db.append(under(epoch, read("r0", "a"))).await;
+    db.append(under(Epoch::FIRST, mutation("r1", "one", "src/a"))).await;
+    db.ledger.prune(&[(run.clone(), 1)]).await.unwrap();
+    db.ledger.set_disk_usage(&run, None).await.unwrap();
+    db.ledger.give_back(&[(run, Epoch::FIRST)]).await.unwrap();
+    db.ledger.take_role(Role::Signing).await.unwrap();
+    db.ledger.give_back_role(Role::Signing, Epoch::FIRST).await.unwrap();
+    db.ledger.leave().await.unwrap();
+    assert_eq!(db.ledger.nodes().await.unwrap().len(), 1);
+    db.reopen_as("workspaced_service").await;
+    assert!(db.ledger.take_over(Some(INSTANCE), "8 single").await.unwrap());
+}
+
+#[tokio::test]
 async fn the_service_role_cannot_change_append_only_tables() {
     let db = open_as_service().await;
     db.run("r1").await;
@@ -64,6 +86,8 @@ async fn the_service_role_cannot_change_append_only_tables() {
     }
     for sql in [
         "DELETE FROM operator_token",
+        "DELETE FROM node",
+        "DELETE FROM node_role",
         "DELETE FROM approval_vote",
         "UPDATE approval_vote SET voter = 'bob'",
         "UPDATE content SET run_no = 9",

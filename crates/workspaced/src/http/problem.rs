@@ -195,6 +195,7 @@ impl From<CallError> for Problem {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Refused(refusal) => refusal.into(),
+            CallError::Moved(_) => CallError::not_routed().into(),
             CallError::Internal(cause) => {
                 tracing::error!(error = &*cause as &(dyn std::error::Error + 'static), "internal error");
                 Self::internal()
@@ -281,5 +282,20 @@ pub(crate) fn status(code: Code) -> StatusCode {
         Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         Code::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
         Code::Unavailable | Code::RunNeedsRepair => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_of_a_run_that_has_moved_is_to_be_retried() {
+        let moved = CallError::Moved(model::RunId::parse("r1").unwrap());
+        let response = Problem::from(moved).into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+        let (refusal, _) = &*response.extensions().get::<Refused>().unwrap().0;
+        assert_eq!(refusal.code, Code::Unavailable);
     }
 }

@@ -1,0 +1,67 @@
+//! Which runs this node owns, where several nodes share a ledger. A service that is the only one owns all, without epochs.
+
+use std::time::Duration;
+
+use ledger::{Entry, Epoch, LedgerError, Taken};
+use model::RunId;
+
+use crate::engine::Engine;
+
+/// The maximum time that a run waits for the calls that used it when it was lost to another node.
+const LOST_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Engine {
+    /// Makes this node the owner of a run, and returns its epoch; `None` if this service is the only one.
+    ///
+    /// # Errors
+    ///
+    /// `RunMoved` if another node owns the run and is alive; `Unavailable` while calls still use the run as it was before this node
+    /// lost it; otherwise if the ledger fails.
+    pub async fn take_run(&self, run: &RunId) -> ledger::Result<Option<Epoch>> {
+        if self.ledger.node().is_none() {
+            return Ok(None);
+        }
+        let ended = tokio::time::timeout(LOST_TIMEOUT, self.runs.until_lost_calls_end(run)).await;
+        ended.map_err(|_| LedgerError::Unavailable("earlier calls still use the run".into()))?;
+        match self.ledger.take_run(run).await? {
+            Taken::Owned(epoch) => Ok(Some(epoch)),
+            Taken::OwnedBy(owner) => {
+                tracing::debug!(run.id = %run, owner = %owner.node, "another node owns the run");
+                Err(LedgerError::RunMoved(run.clone()))
+            }
+        }
+    }
+
+    /// Leaves the runs that no call uses without an owner, so that other nodes can take them. Returns how many. Later calls that reach
+    /// this node take them again. To be called after [`FsyncWorker::close`](crate::transaction::fsync_worker::FsyncWorker::close)
+    /// when the service ends, so that their journal is pruned.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub async fn give_back_runs(&self) -> ledger::Result<usize> {
+        let idle = self.runs.remove_idle();
+        if !idle.is_empty() {
+            self.ledger.give_back(&idle).await?;
+        }
+        Ok(idle.len())
+    }
+
+    /// Returns `entries`, all of one run, each with an epoch. Those of calls that have opened the run have one: what they say is true
+    /// only under that epoch. The others depend on what the ledger checks when it appends them.
+    pub(crate) async fn under_epoch(&self, mut entries: Vec<Entry>) -> ledger::Result<Vec<Entry>> {
+        if self.ledger.node().is_none() {
+            return Ok(entries);
+        }
+        let lacking = entries.iter().find(|entry| entry.epoch.is_none()).map(|entry| entry.draft.run_id.clone());
+        let Some(run) = lacking else { return Ok(entries) };
+        let epoch = match self.runs.get(&run) {
+            Some(open_run) => open_run.epoch,
+            None => self.take_run(&run).await?,
+        };
+        for entry in &mut entries {
+            entry.epoch = entry.epoch.or(epoch);
+        }
+        Ok(entries)
+    }
+}

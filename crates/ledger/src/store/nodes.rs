@@ -1,0 +1,389 @@
+//! The nodes that write to one database, and which of them owns each run.
+//!
+//! A run is owned under an *epoch*, which grows whenever its owner changes. Each append names the epoch under which its run is owned,
+//! and the row of the run's head, which every append locks, accepts no other: a node that has lost a run without noticing cannot
+//! commit to it. That does not depend on any clock. Heartbeats, by the clock of the database, only decide when another node may take
+//! the run of a node that does not respond.
+//!
+//! A ledger that has not [joined](NodeLog::join) is the only process that writes to its database. Runs have no owner there, and
+//! epochs are neither needed nor checked.
+
+#[cfg(test)]
+mod protocol_model;
+pub(crate) mod sql;
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use model::RunId;
+
+use self::sql::{GIVE_BACK, GIVE_BACK_ROLE, INCARNATION};
+use super::Store;
+use crate::backend::{Backend, Param, RowReader, Statement, to_count, to_int};
+use crate::{Fence, INSTANCE, LedgerError, Result, rows};
+
+/// Maximum number of attempts to take something whose owner changes meanwhile.
+const MAX_ATTEMPTS: usize = 5;
+
+/// How many times the owner of a run has changed. It never decreases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub(crate) u64);
+
+/// The name of a node, and where other nodes reach it. Neither contains a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeIdentity {
+    /// Its name, which a restart keeps.
+    pub node_id: String,
+    /// Its address for other nodes.
+    pub url: String,
+}
+
+/// A process that has joined as a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// The name of the node.
+    pub node_id: String,
+    /// Which of the processes that have joined under this name it is, counted from 1.
+    pub incarnation: u64,
+}
+
+/// A node that has joined, as the database knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredNode {
+    /// Its newest process.
+    pub node: Node,
+    /// Its address for other nodes.
+    pub url: String,
+    /// When that process has joined, in milliseconds since 1970.
+    pub started_at_ms: i64,
+    /// In how many milliseconds its heartbeat expires. A node whose heartbeat has expired is not alive, as far as is known.
+    pub expires_in_ms: i64,
+}
+
+/// The owner of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunOwner {
+    /// The process that owns the run.
+    pub node: Node,
+    /// The epoch under which it does.
+    pub epoch: Epoch,
+    /// Its address for other nodes; `None` if the node has joined again since, so that the process has ended.
+    pub url: Option<String>,
+    /// In how many milliseconds its heartbeat expires. From then on, and if it has ended, another node may take the run.
+    pub expires_in_ms: i64,
+}
+
+/// The result of taking a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// This process owns the run.
+    Owned(Epoch),
+    /// Another node owns it and is alive.
+    OwnedBy(RunOwner),
+}
+
+/// Work that one node does for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Closing runs and ending approvals that have expired.
+    Expiry,
+    /// Archiving closed runs, and deleting what is kept no longer.
+    Retention,
+    /// Sending messages to webhooks.
+    Webhooks,
+    /// Signing checkpoints.
+    Signing,
+}
+
+/// The result of taking a role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TakenRole {
+    /// This process has the role.
+    Held(Epoch),
+    /// Another node has it and is alive.
+    HeldBy(Node),
+}
+
+/// The part of the ledger that knows nodes and owners. Every method is one transaction unless its documentation says otherwise.
+///
+/// Before [`join`](Self::join) has succeeded, the methods that need a node fail with `Internal`.
+#[async_trait]
+pub trait NodeLog: Send + Sync {
+    /// Makes this process a node, whose heartbeat is valid for `lease`. Other nodes of the same `instance` may write to the database
+    /// at the same time. Like [`Ledger::take_over`](crate::Ledger::take_over), it replaces the instance `known` by `instance`, unless
+    /// they are equal, and returns `None` if the present one is neither: a single process that was using the database cannot commit
+    /// any more. Returns the new process of the node. Earlier ones of the same name can still commit to the runs that they own, until
+    /// these are taken from them, but take no more runs.
+    ///
+    /// From then on, every append must name the epoch of its run ([`Entry::epoch`](crate::Entry::epoch)), or fails with
+    /// [`RunMoved`](crate::LedgerError::RunMoved). What else changes the tree's state of a run in the database requires that this
+    /// process owns the run: [`set_needs_repair`](crate::Ledger::set_needs_repair) and
+    /// [`set_disk_usage`](crate::Ledger::set_disk_usage) fail in the same way, and [`prune`](crate::Ledger::prune) leaves the steps
+    /// of other runs in the journal. Runs are created as runs of this process, under [`Epoch::FIRST`].
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if this process has joined already.
+    async fn join(
+        &self,
+        identity: &NodeIdentity,
+        known: Option<&str>,
+        instance: &str,
+        lease: Duration,
+    ) -> Result<Option<Node>>;
+    /// Returns the node that this process is, if it has joined. No transaction.
+    fn node(&self) -> Option<&Node>;
+    /// Makes this process count as alive for `lease` from now on. Not delayed by other methods, however many wait. Returns false, and changes nothing, if a newer process has joined
+    /// under the name of this node: this one must stop.
+    async fn heartbeat(&self, lease: Duration) -> Result<bool>;
+    /// Ends the heartbeat of this process, so that other nodes may take its runs and roles at once. To be called after its last
+    /// commit.
+    async fn leave(&self) -> Result<()>;
+    /// Returns all nodes by name, also those that are not alive.
+    async fn nodes(&self) -> Result<Vec<StoredNode>>;
+    /// Returns the owner of a run, alive or not; `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchRun`.
+    async fn owner(&self, run: &RunId) -> Result<Option<RunOwner>>;
+    /// Makes this process the owner of a run, unless it is, or another node is and is alive. The owner's earlier commits, in doubt or
+    /// not, are decided and visible when this returns `Owned` with a new epoch; those that have not locked the head of the run fail
+    /// with [`RunMoved`](crate::LedgerError::RunMoved). Several transactions; only reads if the owner does not change.
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchRun`; `Fenced` if a newer process has joined under the name of this node; `Unavailable` while a commit of the run is in
+    /// flight.
+    async fn take_run(&self, run: &RunId) -> Result<Taken>;
+    /// Leaves runs without an owner, if this process still owns them under these epochs. Its later commits to them fail. One
+    /// transaction for each run.
+    async fn give_back(&self, runs: &[(RunId, Epoch)]) -> Result<()>;
+    /// Gives a role to this process, unless it has it, or another node has it and is alive. Roles only save work: what is done under
+    /// one is safe if two nodes do it. Several transactions; only reads if the holder does not change.
+    ///
+    /// # Errors
+    ///
+    /// `Fenced` if a newer process has joined under the name of this node.
+    async fn take_role(&self, role: Role) -> Result<TakenRole>;
+    /// Leaves a role without a holder, if this process still has it under this epoch.
+    async fn give_back_role(&self, role: Role, epoch: Epoch) -> Result<()>;
+}
+
+impl Epoch {
+    /// The epoch of a new run, which belongs to the node that creates it.
+    pub const FIRST: Self = Self(1);
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.node_id, self.incarnation)
+    }
+}
+
+impl Role {
+    /// Returns its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Expiry => "expiry",
+            Self::Retention => "retention",
+            Self::Webhooks => "webhooks",
+            Self::Signing => "signing",
+        }
+    }
+}
+
+impl RunOwner {
+    /// Whether the owner is alive, so that the run cannot be taken.
+    pub fn is_alive(&self) -> bool {
+        self.url.is_some() && self.expires_in_ms > 0
+    }
+}
+
+/// What a run or a role belongs to.
+struct Ownership {
+    /// The present owner, or the last one.
+    node: Option<Node>,
+    epoch: Epoch,
+    url: Option<String>,
+    expires_in_ms: i64,
+}
+
+impl Ownership {
+    /// Reads the owner, the epoch, the owner's address and in how many milliseconds its heartbeat expires.
+    fn read(row: &dyn RowReader) -> Result<Self> {
+        Ok(Self {
+            node: rows::node(row, [0, 1])?,
+            epoch: Epoch(to_count(row.int(2)?)),
+            url: row.maybe_text(3)?,
+            expires_in_ms: row.maybe_int(4)?.unwrap_or(0),
+        })
+    }
+
+    fn owner(self) -> Option<RunOwner> {
+        let Self { node, epoch, url, expires_in_ms } = self;
+        Some(RunOwner { node: node?, epoch, url, expires_in_ms })
+    }
+}
+
+impl<B: Backend> Store<B> {
+    /// Returns the node that this process is.
+    fn joined(&self) -> Result<&Node> {
+        self.0.node().ok_or_else(|| LedgerError::Internal("this process has not joined as a node".into()))
+    }
+
+    /// Stores this process as the next one of its node.
+    async fn register(&self, identity: &NodeIdentity, lease: Duration) -> Result<Node> {
+        let NodeIdentity { node_id, url } = identity;
+        for _ in 0..MAX_ATTEMPTS {
+            let before = self.one(INCARNATION, vec![node_id.as_str().into()], |row| row.int(0)).await?.unwrap_or(0);
+            let params = [
+                node_id.as_str().into(),
+                Param::Int(before + 1),
+                url.as_str().into(),
+                Param::Int(before),
+                Param::Int(millis(lease)),
+            ];
+            if self.0.transact(None, vec![Statement::new(B::NODE_SQL.register, params)]).await? > 0 {
+                return Ok(Node { node_id: node_id.clone(), incarnation: to_count(before + 1) });
+            }
+        }
+        Err(contended("the name of the node"))
+    }
+
+    /// Fails if a newer process has joined under the name of `node`.
+    async fn check_newest(&self, node: &Node) -> Result<()> {
+        match self.one(INCARNATION, vec![node.node_id.as_str().into()], |row| row.int(0)).await? {
+            Some(newest) if to_count(newest) == node.incarnation => Ok(()),
+            _ => Err(LedgerError::Fenced(Fence::Superseded)),
+        }
+    }
+
+    async fn ownership(&self, run: &RunId) -> Result<Ownership> {
+        let found = self.one(B::NODE_SQL.owner, vec![run.as_str().into()], Ownership::read).await?;
+        found.ok_or(LedgerError::NoSuchRun)
+    }
+}
+
+#[async_trait]
+impl<B: Backend> NodeLog for Store<B> {
+    async fn join(
+        &self,
+        identity: &NodeIdentity,
+        known: Option<&str>,
+        instance: &str,
+        lease: Duration,
+    ) -> Result<Option<Node>> {
+        if self.0.node().is_some() {
+            return Err(LedgerError::Internal("this process has joined already".into()));
+        }
+        let params = [INSTANCE.into(), instance.into(), known.into()];
+        if self.0.transact_alone(vec![Statement::new(sql::SET_INSTANCE, params)]).await? == 0 {
+            return Ok(None);
+        }
+        // If a single process takes over before the node is registered, that fails.
+        self.0.fence(instance);
+        let node = self.register(identity, lease).await?;
+        self.0.set_node(node.clone());
+        Ok(Some(node))
+    }
+
+    fn node(&self) -> Option<&Node> {
+        self.0.node()
+    }
+
+    async fn heartbeat(&self, lease: Duration) -> Result<bool> {
+        let node = self.joined()?;
+        let params = [node.node_id.as_str().into(), node.incarnation.into(), Param::Int(millis(lease))];
+        Ok(self.0.transact_apart(Statement::new(B::NODE_SQL.heartbeat, params)).await? > 0)
+    }
+
+    async fn leave(&self) -> Result<()> {
+        let node = self.joined()?;
+        let params = [node.node_id.as_str().into(), node.incarnation.into()];
+        self.0.transact(None, vec![Statement::new(B::NODE_SQL.leave, params)]).await.map(drop)
+    }
+
+    async fn nodes(&self) -> Result<Vec<StoredNode>> {
+        let read = |row: &dyn RowReader| {
+            let node = Node { node_id: row.text(0)?, incarnation: to_count(row.int(1)?) };
+            Ok(StoredNode { node, url: row.text(2)?, started_at_ms: row.int(3)?, expires_in_ms: row.int(4)? })
+        };
+        self.0.fetch(B::NODE_SQL.nodes, Vec::new(), read).await
+    }
+
+    async fn owner(&self, run: &RunId) -> Result<Option<RunOwner>> {
+        Ok(self.ownership(run).await?.owner())
+    }
+
+    async fn take_run(&self, run: &RunId) -> Result<Taken> {
+        let node = self.joined()?;
+        for _ in 0..MAX_ATTEMPTS {
+            let found = self.ownership(run).await?;
+            let epoch = found.epoch;
+            match found.owner() {
+                Some(owner) if owner.node == *node => return Ok(Taken::Owned(epoch)),
+                Some(owner) if owner.is_alive() => return Ok(Taken::OwnedBy(owner)),
+                _ => {}
+            }
+            let take = Statement::new(B::NODE_SQL.take_run, taking(run.as_str(), node, epoch));
+            if self.0.transact(Some(run.clone()), vec![take]).await? == 0 {
+                // The owner has changed meanwhile, or this process may take nothing any more.
+                self.check_newest(node).await?;
+            }
+        }
+        Err(contended("the run"))
+    }
+
+    async fn give_back(&self, runs: &[(RunId, Epoch)]) -> Result<()> {
+        let node = self.joined()?;
+        for (run, epoch) in runs {
+            let give_back = Statement::new(GIVE_BACK, taking(run.as_str(), node, *epoch));
+            self.0.transact(Some(run.clone()), vec![give_back]).await?;
+        }
+        Ok(())
+    }
+
+    async fn take_role(&self, role: Role) -> Result<TakenRole> {
+        let node = self.joined()?;
+        for _ in 0..MAX_ATTEMPTS {
+            let found = self.one(B::NODE_SQL.role, vec![role.as_str().into()], Ownership::read).await?;
+            let epoch = found.as_ref().map_or(Epoch(0), |found| found.epoch);
+            match found.and_then(Ownership::owner) {
+                Some(holder) if holder.node == *node => return Ok(TakenRole::Held(epoch)),
+                Some(holder) if holder.is_alive() => return Ok(TakenRole::HeldBy(holder.node)),
+                _ => {}
+            }
+            let take = Statement::new(B::NODE_SQL.take_role, taking(role.as_str(), node, epoch));
+            if self.0.transact(None, vec![take]).await? == 0 {
+                self.check_newest(node).await?;
+            }
+        }
+        Err(contended("the role"))
+    }
+
+    async fn give_back_role(&self, role: Role, epoch: Epoch) -> Result<()> {
+        let give_back = Statement::new(GIVE_BACK_ROLE, taking(role.as_str(), self.joined()?, epoch));
+        self.0.transact(None, vec![give_back]).await.map(drop)
+    }
+}
+
+/// The parameters of a statement that changes the owner of `what`, whose epoch is `epoch`.
+fn taking(what: &str, node: &Node, epoch: Epoch) -> [Param<'static>; 4] {
+    [what.into(), node.node_id.as_str().into(), node.incarnation.into(), Param::Int(to_int(epoch.0))]
+}
+
+fn millis(lease: Duration) -> i64 {
+    i64::try_from(lease.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn contended(what: &str) -> LedgerError {
+    LedgerError::Unavailable(format!("{what} is being taken by several nodes at the same time").into())
+}

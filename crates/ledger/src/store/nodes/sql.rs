@@ -1,0 +1,118 @@
+//! The statements of nodes and owners. The two databases have different names for their clock.
+
+/// The statements that read the clock of a database.
+pub(crate) struct NodeSql {
+    /// Makes `$2` the instance, if the present one is `$3` and no node is alive. `$1` is the name of the setting.
+    pub(crate) take_over: &'static str,
+    pub(crate) live_nodes: &'static str,
+    /// Stores the process `$2` of the node `$1`, if `$4` is the newest one. `$3` is its address, `$5` the validity of its heartbeat in
+    /// milliseconds.
+    pub(crate) register: &'static str,
+    pub(crate) heartbeat: &'static str,
+    pub(crate) leave: &'static str,
+    pub(crate) nodes: &'static str,
+    pub(crate) owner: &'static str,
+    /// Makes the process `$3` of the node `$2` the owner of the run `$1`, if its epoch is `$4`.
+    pub(crate) take_run: &'static str,
+    pub(crate) role: &'static str,
+    /// As [`take_run`](Self::take_run), for the role `$1`, whose epoch is 0 if it has never been taken.
+    pub(crate) take_role: &'static str,
+}
+
+/// Whether the node that `$owner` names is alive at `$now`.
+macro_rules! is_alive {
+    ($owner:literal, $now:literal) => {
+        concat!(
+            "EXISTS (SELECT 1 FROM node AS alive WHERE alive.node_id = ",
+            $owner,
+            ".owner_node AND alive.incarnation = ",
+            $owner,
+            ".owner_incarnation AND alive.expires_at_ms > ",
+            $now,
+            ")"
+        )
+    };
+}
+
+/// Whether `$3` is the newest process of the node `$2`.
+macro_rules! is_newest {
+    () => {
+        "EXISTS (SELECT 1 FROM node AS own WHERE own.node_id = $2 AND own.incarnation = $3)"
+    };
+}
+
+/// The statements, with the expression for the current time in milliseconds since 1970.
+macro_rules! node_sql {
+    ($now:literal) => {
+        NodeSql {
+            take_over: concat!(
+                "INSERT INTO setting (name, value) SELECT $1, $2 \
+                 WHERE NOT EXISTS (SELECT 1 FROM node WHERE expires_at_ms > ",
+                $now,
+                ") ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE setting.value = $3"
+            ),
+            live_nodes: concat!("SELECT count(*) FROM node WHERE expires_at_ms > ", $now),
+            register: concat!(
+                "INSERT INTO node (node_id, incarnation, url, started_at_ms, expires_at_ms) VALUES ($1, $2, $3, ",
+                $now,
+                ", ",
+                $now,
+                " + $5) ON CONFLICT (node_id) DO UPDATE SET incarnation = excluded.incarnation, url = excluded.url, \
+                 started_at_ms = excluded.started_at_ms, expires_at_ms = excluded.expires_at_ms WHERE node.incarnation = $4"
+            ),
+            heartbeat: concat!(
+                "UPDATE node SET expires_at_ms = ",
+                $now,
+                " + $3 WHERE node_id = $1 AND incarnation = $2"
+            ),
+            leave: concat!("UPDATE node SET expires_at_ms = ", $now, " WHERE node_id = $1 AND incarnation = $2"),
+            nodes: concat!(
+                "SELECT node_id, incarnation, url, started_at_ms, expires_at_ms - ",
+                $now,
+                " FROM node ORDER BY node_id"
+            ),
+            owner: concat!(
+                "SELECT h.owner_node, h.owner_incarnation, h.epoch, node.url, node.expires_at_ms - ",
+                $now,
+                " FROM run JOIN run_head h ON h.run_no = run.run_no LEFT JOIN node ON node.node_id = h.owner_node \
+                 AND node.incarnation = h.owner_incarnation WHERE run.run_id = $1"
+            ),
+            take_run: concat!(
+                "UPDATE run_head SET owner_node = $2, owner_incarnation = $3, epoch = epoch + 1 \
+                 WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND epoch = $4 AND NOT ",
+                is_alive!("run_head", $now),
+                " AND ",
+                is_newest!()
+            ),
+            role: concat!(
+                "SELECT r.owner_node, r.owner_incarnation, r.epoch, node.url, node.expires_at_ms - ",
+                $now,
+                " FROM node_role r LEFT JOIN node ON node.node_id = r.owner_node AND node.incarnation = r.owner_incarnation \
+                 WHERE r.role = $1"
+            ),
+            take_role: concat!(
+                "INSERT INTO node_role (role, owner_node, owner_incarnation, epoch) SELECT $1, $2, $3, 1 WHERE ",
+                is_newest!(),
+                " ON CONFLICT (role) DO UPDATE SET owner_node = excluded.owner_node, \
+                 owner_incarnation = excluded.owner_incarnation, epoch = node_role.epoch + 1 \
+                 WHERE node_role.epoch = $4 AND NOT ",
+                is_alive!("node_role", $now)
+            ),
+        }
+    };
+}
+
+pub(crate) const SQLITE: NodeSql = node_sql!("CAST(unixepoch('subsec') * 1000 AS INTEGER)");
+pub(crate) const POSTGRES: NodeSql = node_sql!("CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)");
+
+pub(crate) const INCARNATION: &str = "SELECT incarnation FROM node WHERE node_id = $1";
+pub(crate) const GIVE_BACK: &str = "UPDATE run_head SET owner_node = NULL, owner_incarnation = NULL \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND owner_node = $2 AND owner_incarnation = $3 AND epoch = $4";
+pub(crate) const GIVE_BACK_ROLE: &str = "UPDATE node_role SET owner_node = NULL, owner_incarnation = NULL \
+    WHERE role = $1 AND owner_node = $2 AND owner_incarnation = $3 AND epoch = $4";
+/// Changes nothing. Locks the head of the run `$1`, if the process `$3` of the node `$2` owns it.
+pub(crate) const LOCK_OWNED: &str = "UPDATE run_head SET epoch = epoch \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND owner_node = $2 AND owner_incarnation = $3";
+/// Makes `$2` the instance, if the present one is `$3`. `$1` is the name of the setting.
+pub(crate) const SET_INSTANCE: &str = "INSERT INTO setting (name, value) VALUES ($1, $2) \
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE setting.value = $3";
