@@ -361,7 +361,7 @@ fn renames_may_swap_and_free_a_path() {
 }
 
 #[test]
-fn a_section_without_the_beginning_of_its_format_is_told_of_that_format() {
+fn a_section_without_the_beginning_of_its_format_is_refused_with_that_format() {
     let refusal = Patch::parse("*** Update File: f\n@@\n-a\n+b\n*** End Patch\n").unwrap_err();
     assert!(refusal.hint.starts_with("Write `*** Begin Patch`"), "{refusal:?}");
 }
