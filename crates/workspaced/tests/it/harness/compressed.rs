@@ -27,11 +27,12 @@ fn decompress(value: &[u8], diff: Option<&[u8]>) -> Vec<u8> {
     let diff = diff.filter(|_| *format == 3).map(|diff| decompress(diff, None));
     let (mut decoder, mut bytes) = (DCtx::create(), Vec::with_capacity(MAX_BYTES));
     match *format {
-        1 => {}
-        3 => drop(decoder.ref_prefix(diff.as_deref().unwrap()).unwrap()),
-        4 => drop(decoder.load_dictionary(DICTIONARY).unwrap()),
+        1 => decoder.ref_prefix(&[]),
+        3 => decoder.ref_prefix(diff.as_deref().unwrap()),
+        4 => decoder.load_dictionary(DICTIONARY),
         other => panic!("unknown format {other}"),
     }
+    .unwrap();
     decoder.decompress(&mut bytes, frame).unwrap();
     bytes
 }
