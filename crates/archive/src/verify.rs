@@ -218,7 +218,10 @@ impl<'a> Check<'a> {
         let mut expected = absent.iter();
         each_line(ABSENT, content, |line| match expected.next() {
             Some(path) if path == line => Ok(()),
-            _ => Err(invalid(ABSENT, &format!("it lists `{}` out of place", line.escape_debug()))),
+            _ => Err(invalid(
+                ABSENT,
+                &format!("it lists `{}`, which is not the next that is absent", line.escape_debug()),
+            )),
         })?;
         expected
             .next()
