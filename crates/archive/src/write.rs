@@ -11,7 +11,9 @@ use tar::{Builder, EntryType, Header};
 use zstd::Encoder;
 
 use crate::hashing::Hashing;
-use crate::manifest::{APPROVALS, DATA, FILES, FORMAT, KEY_CHANGES, MANIFEST, Manifest, Member, PROOF, RECORDS, RUN};
+use crate::manifest::{
+    ABSENT, APPROVALS, DATA, FILES, FORMAT, KEY_CHANGES, MANIFEST, Manifest, Member, PROOF, RECORDS, RUN,
+};
 
 /// The compression level of zstd: its default.
 const LEVEL: i32 = 3;
@@ -127,6 +129,18 @@ impl<'a> ArchiveWriter<'a> {
         self.part(FILES, true)
     }
 
+    /// Begins the list of what the records name and the archive lacks, each a line: [`ArchiveReport::absent`]. Left out if there is
+    /// nothing.
+    ///
+    /// [`ArchiveReport::absent`]: crate::ArchiveReport::absent
+    ///
+    /// # Errors
+    ///
+    /// If no temporary file can be created.
+    pub fn absent(&self) -> io::Result<Part> {
+        self.part(ABSENT, true)
+    }
+
     fn part(&self, name: &'static str, is_compressed: bool) -> io::Result<Part> {
         let out = Hashing::new(BufWriter::new(tempfile::tempfile_in(self.folder)?));
         let out =
@@ -149,19 +163,20 @@ impl<'a> ArchiveWriter<'a> {
         Ok(())
     }
 
-    /// Writes the archive of `run_id`, whose chain ends at `head_seq` with the hash `head_hash`.
+    /// Writes the archive of `run_id`, whose chain ends at `head_seq` with the hash `head_hash`. Members can be added afterwards, for
+    /// another one.
     ///
     /// # Errors
     ///
     /// If the temporary files cannot be read or written.
-    pub fn finish(self, run_id: RunId, head_seq: u64, head_hash: Sha256) -> io::Result<FinishedArchive> {
+    pub fn finish(&mut self, run_id: RunId, head_seq: u64, head_hash: Sha256) -> io::Result<FinishedArchive> {
         let members = self.members.iter().map(|(member, _)| member.clone()).collect();
         let manifest = Manifest { format: FORMAT.to_owned(), run_id, head_seq, head_hash, members };
         let manifest = serde_json::to_vec_pretty(&manifest)?;
         let out = Hashing::new(BufWriter::new(tempfile::tempfile_in(self.folder)?));
         let mut tar = Builder::new(out);
         tar.append_data(&mut header(manifest.len() as u64), MANIFEST, &*manifest)?;
-        for (member, mut file) in self.members {
+        for (member, file) in &mut self.members {
             file.rewind()?;
             tar.append_data(&mut header(member.bytes), &member.name, file.take(member.bytes))?;
         }

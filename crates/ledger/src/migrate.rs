@@ -62,6 +62,7 @@ migrations! {
     15 "0015_archive";
     16 "0016_packed";
     17 "0017_record_position";
+    18 "0018_second_dictionary";
     19 "0019_node";
 }
 

@@ -56,8 +56,17 @@ pub(super) async fn build(
     let (run_id, seq, hash) = (run.run_id.clone(), run.head_seq, run.head_hash);
     let key = checkpoints.key_at(proof.tree_size).map_err(io::Error::other)?;
     block_in_place(|| {
-        let mut built = writer.finish(run_id, seq, hash)?;
-        archive::verify(&mut built.file, Some(&key), Some(built.sha256))?;
+        let mut built = writer.finish(run_id.clone(), seq, hash)?;
+        let absent = archive::verify(&mut built.file, Some(&key), Some(built.sha256))?.absent;
+        if !absent.is_empty() {
+            // The disk keeps one of both.
+            drop(built);
+            let mut part = writer.absent()?;
+            absent.iter().try_for_each(|path| writeln!(part, "{path}"))?;
+            writer.add(part)?;
+            built = writer.finish(run_id, seq, hash)?;
+            archive::verify(&mut built.file, Some(&key), Some(built.sha256))?;
+        }
         built.file.rewind()?;
         Ok(Some(built))
     })
