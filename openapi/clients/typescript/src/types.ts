@@ -1,7 +1,7 @@
 // The objects of the API. Written by `generate_types.py` from the API document: do not edit.
 
 export interface AppendEventRequest {
-  data?: { [name: string]: unknown } | null;
+  data?: unknown;
   durationMicros?: number | null;
   eventId?: string | null;
   kind: EventKind;

@@ -6,7 +6,7 @@ from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Un
 
 
 class AppendEventRequest(TypedDict):
-    data: NotRequired[dict[str, Any] | None]
+    data: NotRequired[Any]
     durationMicros: NotRequired[int | None]
     eventId: NotRequired[str | None]
     kind: EventKind
