@@ -62,6 +62,7 @@ migrations! {
     15 "0015_archive";
     16 "0016_packed";
     17 "0017_record_position";
+    20 "0020_object_reference";
 }
 
 impl AppliedMigration {
