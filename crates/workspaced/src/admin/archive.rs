@@ -16,9 +16,10 @@ use rustix::fs::Mode;
 use transparency::VerifierKey;
 
 use crate::admin::output::print;
-use crate::archives::{ArchiveStore, StoreError};
+use crate::archives::ArchiveStore;
 use crate::bootstrap::error::StartError;
 use crate::config::{ArchiveAction, ArchiveCommandConfig, ConfigError};
+use crate::objects::StoreError;
 
 /// What `archive` has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
