@@ -94,7 +94,7 @@ impl Objects {
         Ok(stat.is_some_and(|stat| self.age_seconds(&stat) < self.grace_seconds / 2))
     }
 
-    /// Puts a content, unless the store has it. Whoever names it in a commit holds it meanwhile.
+    /// Puts a content, unless the store has it. A caller that names it in a commit holds it meanwhile.
     ///
     /// # Errors
     ///

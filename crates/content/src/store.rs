@@ -12,7 +12,7 @@ pub trait StoredObject: Read + Seek + Send {}
 
 impl<T: Read + Seek + Send> StoredObject for T {}
 
-/// What a store tells about an object.
+/// What a store knows of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectStat {
     /// Its size in bytes.

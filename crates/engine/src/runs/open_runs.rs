@@ -1,5 +1,7 @@
 //! The cache of runs that are open in this process.
 
+pub mod fetches;
+
 use std::sync::Arc;
 
 use lru::LruCache;

@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::runs::open_run::OpenRun;
 use crate::transaction::entries::committed;
 use crate::transaction::judge::JudgedItem;
+use crate::transaction::large_contents::StoredContents;
 use crate::transaction::stage::Staged;
 use crate::transaction::staged_files;
 
@@ -28,7 +29,8 @@ pub struct Committed {
 }
 
 impl Staged {
-    /// Commits everything in one transaction of the ledger; `decision` is that of the approval that the calls waited for.
+    /// Commits everything in one transaction of the ledger; `decision` is that of the approval that the calls waited for, `stored`
+    /// are the large contents that were put into the object store.
     ///
     /// # Errors
     ///
@@ -38,6 +40,7 @@ impl Staged {
         engine: &Engine,
         run: &Arc<OpenRun>,
         decision: Option<ApprovalDecision>,
+        stored: StoredContents,
     ) -> Result<Committed, Failure> {
         let Self { calls, items, files, large_files, disk, disk_change } = self;
         let mut usage = Usage::default();
@@ -57,6 +60,7 @@ impl Staged {
         }
         if let Some(first) = entries.iter_mut().find(|entry| entry.draft.mutates) {
             (first.approval_decision, first.disk) = (decision, disk_change);
+            first.objects.clone_from(&stored.objects);
         }
         run.accounting.reserve(&usage);
         failpoint::hit("transaction.staged");
@@ -67,6 +71,7 @@ impl Staged {
                 return Err(undo(engine, run, &calls, large_files, not_recorded).await);
             }
         };
+        drop(stored);
         disk.settle(disk_change);
         for record in &records {
             run.seen_versions.add(record);
