@@ -21,6 +21,9 @@ const BATCH: usize = 2000;
 /// The largest link that is written. The kernel's limit is 4 KiB.
 const MAX_TARGET_BYTES: u64 = 64 << 10;
 
+/// The files of a base and its folders, with their stamps.
+type StampedTree = (Vec<Row>, Vec<(Vec<u8>, FileStamp)>);
+
 /// Writes the tree of a run.
 pub(crate) struct TreeWriter {
     writer: ImportWriter<'static>,
@@ -143,17 +146,16 @@ impl TreeWriter {
         contents: &dyn StoredContents,
     ) -> io::Result<()> {
         let mode = if file.is_link { MODE_LINK } else { 0o100_000 | file.mode };
-        let written = match contents.content(seq, &file.sha256)? {
-            Some(bytes) => self.write(path.as_str().as_bytes(), mode, bytes.len() as u64, None, &mut &bytes[..])?,
-            None => {
-                let (size, mut bytes) = contents.large(&file.sha256)?.ok_or_else(|| {
-                    io::Error::new(
-                        io::ErrorKind::NotFound,
-                        "the content of a file is neither in the ledger nor in the store",
-                    )
-                })?;
-                self.write(path.as_str().as_bytes(), mode, size, None, &mut bytes)?
-            }
+        let path = path.as_str().as_bytes();
+        let written = if let Some(bytes) = contents.content(seq, &file.sha256)? {
+            self.write(path, mode, bytes.len() as u64, None, &mut &bytes[..])?
+        } else {
+            let missing = || {
+                let problem = "the content of a file is neither in the ledger nor in the store";
+                io::Error::new(io::ErrorKind::NotFound, problem)
+            };
+            let (size, mut bytes) = contents.large(&file.sha256)?.ok_or_else(missing)?;
+            self.write(path, mode, size, None, &mut bytes)?
         };
         same_hash(file.sha256, &written)
     }
@@ -184,12 +186,7 @@ impl TreeWriter {
     }
 
     /// Returns the rows and folders of the manifest, with the stamps of what is as in the base.
-    pub(super) fn stamps(
-        &self,
-        rows: Vec<Row>,
-        folders: Vec<Vec<u8>>,
-        snapshot: &Snapshot,
-    ) -> io::Result<(Vec<Row>, Vec<(Vec<u8>, FileStamp)>)> {
+    pub(super) fn stamps(&self, rows: Vec<Row>, folders: Vec<Vec<u8>>, snapshot: &Snapshot) -> io::Result<StampedTree> {
         let written: HashSet<_> = snapshot.written().iter().map(|path| path.as_str().as_bytes()).collect();
         let stamps: HashMap<_, _> = self.writer.all_rows().iter().map(|row| (&row.path[..], row.stamp)).collect();
         let stamped = |row: Row| match stamps.get(&row.path[..]).filter(|_| !written.contains(&row.path[..])) {
