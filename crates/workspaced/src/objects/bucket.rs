@@ -107,7 +107,7 @@ impl Bucket {
     }
 
     fn path(&self, name: &str) -> ObjectPath {
-        name.split('/').filter(|part| !part.is_empty()).fold(self.prefix.clone(), |path, part| path.join(part))
+        name.split('/').filter(|part| !part.is_empty()).fold(self.prefix.clone(), ObjectPath::join)
     }
 
     /// Returns the name of the object at `path`, if it is in this store.

@@ -428,7 +428,7 @@ async fn objects_are_deleted_when_no_run_refers_to_them(
     std::fs::write(folder.join("notes.txt"), "not an object").unwrap();
     server.operator().delete("/v1/runs/gone").await.is(200);
     let kept_base = format!("bases/{}-", kept.get().await["baseCommit"].as_str().unwrap());
-    let contents = [&old, &new, &shared].map(|bytes| sha256(bytes));
+    let contents = [&old, &new, &shared].map(sha256);
     let is_left = |object: &Path| {
         let name = object.display().to_string();
         name.contains(&kept_base) || name.ends_with("notes.txt") || contents.iter().any(|hash| name.ends_with(hash))
