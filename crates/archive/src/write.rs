@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_types, reason = "temporary files without a name")]
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read as _, Seek as _, Write};
+use std::io::{self, BufWriter, Read, Seek as _, Write};
 use std::path::Path;
 
 use model::{RunId, Sha256};
@@ -207,6 +207,29 @@ impl Part {
         self.write_all(header.as_bytes())?;
         self.write_all(bytes)?;
         self.write_all(&[0; 512][..bytes.len().next_multiple_of(512) - bytes.len()])
+    }
+
+    /// Adds a content of `bytes` bytes that is not in memory.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written, or `content` has another size.
+    pub fn add_large_content(
+        &mut self,
+        seq: u64,
+        sha256: Sha256,
+        bytes: u64,
+        content: &mut dyn Read,
+    ) -> io::Result<()> {
+        let mut header = header(bytes);
+        header.set_path(format!("contents/{seq}/{sha256}"))?;
+        header.set_cksum();
+        self.write_all(header.as_bytes())?;
+        if io::copy(&mut content.take(bytes), self)? != bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let padding = (512 - bytes % 512) % 512;
+        io::copy(&mut io::repeat(0).take(padding), self).map(drop)
     }
 
     /// Ends the [data](ArchiveWriter::data), which is a tar archive.

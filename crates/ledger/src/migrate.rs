@@ -64,6 +64,7 @@ migrations! {
     17 "0017_record_position";
     18 "0018_second_dictionary";
     19 "0019_node";
+    20 "0020_object_reference";
 }
 
 impl AppliedMigration {

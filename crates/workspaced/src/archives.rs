@@ -16,9 +16,10 @@ use engine::runs::archive::RunArchive;
 use engine::{CallError, clock};
 use model::RunId;
 
+use crate::objects::StoreError;
 use crate::service::Service;
 
-pub(crate) use store::{ArchiveStore, StoreError};
+pub(crate) use store::ArchiveStore;
 
 /// Closed runs per query.
 const PAGE: u32 = 500;

@@ -1,6 +1,7 @@
 //! Periodic work: closes what has expired, retries reconciliation after disk errors, updates gauges, and trims metrics and
 //! rate limits.
 
+pub(crate) mod collect;
 mod gauges;
 
 use std::error::Error;

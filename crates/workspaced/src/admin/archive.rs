@@ -16,9 +16,10 @@ use rustix::fs::Mode;
 use transparency::VerifierKey;
 
 use crate::admin::output::print;
-use crate::archives::{ArchiveStore, StoreError};
+use crate::archives::ArchiveStore;
 use crate::bootstrap::error::StartError;
 use crate::config::{ArchiveAction, ArchiveCommandConfig, ConfigError};
+use crate::objects::StoreError;
 
 /// Maximum paths of absent contents and uploads that are printed for an archive. `absent.txt.zst` has all.
 const MAX_ABSENT: usize = 100;

@@ -1,7 +1,7 @@
 //! Archives of closed runs: written by maintenance, verified without the service, and never a reason to lose a run.
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use model::Sha256;
@@ -9,7 +9,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, Setup, workspaced};
+use crate::harness::{Backend, Run, S3, Server, Setup, workspaced};
 use crate::operation::replay_and_repair::offline;
 
 const MARKER: &str = "the-only-copy-of-a-text";
@@ -399,53 +399,6 @@ async fn deletion_and_archive_exclude_each_other(#[values(Backend::Sqlite, Backe
     assert_eq!(files(&folder).len(), 1, "a deleted run is not archived, and an archive stays");
     assert!(shown(&server, "deleted").await.get("archivedAt").is_none());
     server.operator().get("/v1/runs/deleted/audit").await.is(200);
-}
-
-/// A server of S3 on this machine, which keeps objects in memory.
-struct S3 {
-    process: Child,
-    url: String,
-}
-
-impl S3 {
-    /// Starts the server on `port`, with an empty bucket.
-    async fn start(port: u16) -> Self {
-        let clients: PathBuf = std::env::var_os("WORKSPACED_TEST_CLIENTS")
-            .expect("WORKSPACED_TEST_CLIENTS is not set. Run `.ci/test`, which installs the clients.")
-            .into();
-        let mut command = Command::new(clients.join("python/bin/moto_server"));
-        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
-        let s3 = Self { process: command.spawn().unwrap(), url: format!("http://127.0.0.1:{port}") };
-        let deadline = Instant::now() + Duration::from_mins(1);
-        while !reqwest::Client::new()
-            .put(format!("{}/archives", s3.url))
-            .send()
-            .await
-            .is_ok_and(|put| put.status().is_success())
-        {
-            assert!(Instant::now() < deadline, "the S3 server does not start");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        s3
-    }
-
-    fn env(port: u16) -> Vec<(String, String)> {
-        let endpoint = format!("http://127.0.0.1:{port}");
-        let variables = [
-            ("AWS_ACCESS_KEY_ID", "id"),
-            ("AWS_SECRET_ACCESS_KEY", "secret"),
-            ("AWS_REGION", "us-east-1"),
-            ("AWS_ENDPOINT_URL", &*endpoint),
-        ];
-        variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
-    }
-}
-
-impl Drop for S3 {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 /// Returns bytes that cannot be compressed.
