@@ -30,6 +30,9 @@ static DECODER_1: LazyLock<DecoderDictionary<'static>> = LazyLock::new(|| Decode
 static ENCODER_2: LazyLock<EncoderDictionary<'static>> = LazyLock::new(|| EncoderDictionary::copy(RECORDS_2, LEVEL));
 static DECODER_2: LazyLock<DecoderDictionary<'static>> = LazyLock::new(|| DecoderDictionary::copy(RECORDS_2));
 
+/// Maximum bytes of a plain value that the encoder of the thread compresses, because that keeps its memory.
+const MAX_KEPT_ENCODER_BYTES: usize = 64 << 10;
+
 thread_local! {
     static ENCODER: RefCell<CCtx<'static>> = RefCell::new(CCtx::create());
     static DECODER: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
@@ -105,6 +108,17 @@ impl Dictionary<'_> {
 
 fn compress(frame: &mut Vec<u8>, value: &[u8], dictionary: Dictionary<'_>) -> SafeResult {
     match dictionary {
+        Dictionary::Records => ENCODER.with_borrow_mut(|encoder| {
+            encoder.reset(ResetDirective::SessionAndParameters)?;
+            encoder.ref_cdict(ENCODER_2.as_cdict())?;
+            encoder.compress2(frame, value)
+        }),
+        Dictionary::None if value.len() <= MAX_KEPT_ENCODER_BYTES => ENCODER.with_borrow_mut(|encoder| {
+            encoder.reset(ResetDirective::SessionAndParameters)?;
+            encoder.set_parameter(CParameter::CompressionLevel(LEVEL))?;
+            encoder.compress2(frame, value)
+        }),
+        // A diff does not live as long as the encoder of the thread.
         Dictionary::None | Dictionary::Diff(_) => {
             let mut encoder = CCtx::create();
             encoder.set_parameter(CParameter::CompressionLevel(LEVEL))?;
@@ -113,11 +127,6 @@ fn compress(frame: &mut Vec<u8>, value: &[u8], dictionary: Dictionary<'_>) -> Sa
             }
             encoder.compress2(frame, value)
         }
-        Dictionary::Records => ENCODER.with_borrow_mut(|encoder| {
-            encoder.reset(ResetDirective::SessionOnly)?;
-            encoder.ref_cdict(ENCODER_2.as_cdict())?;
-            encoder.compress2(frame, value)
-        }),
     }
 }
 

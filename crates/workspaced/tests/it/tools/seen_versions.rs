@@ -301,8 +301,8 @@ async fn a_file_that_somebody_else_removed_can_be_made_again(
         assert_eq!(made.status, if path == "a.txt" { 200 } else { 202 }, "{}", made.text());
     }
     assert_eq!(run.on_disk("a.txt"), "one\n");
-    let pending = run.operator.get("/v1/approvals?state=pending").await.ok();
-    let asked = pending["items"].as_array().unwrap().iter().find(|asked| asked["runId"] == json!(run.id)).unwrap();
+    let pending = run.operator.get(&format!("/v1/approvals?state=pending&run={}", run.id)).await.ok();
+    let asked = &pending["items"][0];
     let path = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
     assert_eq!(run.operator.post(&path, json!({"decidedBy": "p"})).await.ok()["state"], "approved");
     assert_eq!(run.on_disk("Cargo.lock"), "old\n");
