@@ -32,6 +32,17 @@ impl Engine {
         }
     }
 
+    /// Whether this process, or an earlier one of the same node, is the last owner of a run. Always true in a service that is the only
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub async fn was_of_this_node(&self, run: &RunId) -> ledger::Result<bool> {
+        let Some(node) = self.ledger.node() else { return Ok(true) };
+        Ok(self.ledger.owner(run).await?.is_some_and(|owner| owner.node.node_id == node.node_id))
+    }
+
     /// Leaves the runs that no call uses without an owner, so that other nodes can take them. Returns how many. Later calls that reach
     /// this node take them again. To be called after [`FsyncWorker::close`](crate::transaction::fsync_worker::FsyncWorker::close)
     /// when the service ends, so that their journal is pruned.
