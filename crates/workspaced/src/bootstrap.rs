@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use engine::admission::tokens::{TokenSettings, Tokens};
 use engine::{Engine, reconcile};
-use ledger::{Ledger, LedgerError};
+use ledger::{Ledger, LedgerError, NodeIdentity};
 use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -24,6 +24,7 @@ use crate::config::{Config, ConfigError, TlsFiles};
 use crate::data_dir::{Continuity, DataDirLock, DiskProbe, leftovers, token_key};
 use crate::http::MetricsRoute;
 use crate::http::serve::tls::Certificate;
+use crate::nodes::membership::{LEASE, Membership};
 use crate::sandbox::Confinement;
 use crate::service::Service;
 use crate::webhooks::Webhooks;
@@ -63,6 +64,7 @@ pub async fn serve(
     let metrics_route = if metrics.is_some() { MetricsRoute::Separate } else { MetricsRoute::Included };
     let router = http::router(service.clone(), config.cors_origins.clone(), metrics_route);
     service.tasks.spawn(maintenance::run(service.clone()));
+    service.tasks.spawn(service.clone().keep_tokens_current());
     Webhooks::start(&service);
     if let Some(archives) = &config.archives {
         let store = ArchiveStore::open(&archives.to).map_err(|error| ConfigError(format!("--archive-to: {error}")))?;
@@ -85,6 +87,11 @@ pub async fn serve(
             drain_until = Instant::now() + config.http_limits.drain;
             serving.await;
         }
+        cause = membership_lost(&service) => {
+            // It can commit nothing any more, so that nobody gets an answer from it.
+            shutting_down.cancel();
+            return Err(StartError::failed("this process is no node any more", &cause));
+        }
     }
     close(&service, drain_until.saturating_duration_since(Instant::now())).await;
     if let Some(traces) = traces {
@@ -92,6 +99,14 @@ pub async fn serve(
     }
     tracing::info!("shut down");
     Ok(())
+}
+
+/// Waits until this process must end because it is no node any more, and returns why; forever in a service that is the only one.
+async fn membership_lost(service: &Service) -> LedgerError {
+    match &service.state.node {
+        Some(membership) => membership.lost().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Listens on `address`, the value of `--name`. Returns the address with its port, also if the system has chosen it.
@@ -132,15 +147,17 @@ async fn open_service(
     if config.archives.is_some() && !ledger.can_delete_archived().await? {
         return Err(ConfigError(format!("--archive-after: {NO_GRANT}")).into());
     }
-    lock.bind(ledger.as_ref()).await?;
-    let continuity = lock.take_over(ledger.as_ref()).await?;
+    let (continuity, membership) = take_over_or_join(config, lock, &ledger).await?;
     // Before anything that a webhook is notified of.
     let webhooks = Webhooks::open(&config.webhooks, ledger.as_ref()).await?;
-    let derivation_key = token_key::load_or_create(&config.data_dir)?;
+    let derivation_key = match &config.node {
+        Some(node) => token_key::of_nodes(&node.secret),
+        None => token_key::load_or_create(&config.data_dir)?,
+    };
     let failures_per_minute = config.http_limits.auth_failures_per_minute;
     let settings = TokenSettings { configured: config.tokens.clone(), failures_per_minute, derivation_key };
     let (tokens, first_token) = Tokens::load(settings, ledger.as_ref()).await?;
-    let checkpoints = signer::start(&config.checkpoints, Arc::clone(&ledger), lock.note()).await?;
+    let checkpoints = signer::start(&config.checkpoints, Arc::clone(&ledger), lock.note(), membership.clone()).await?;
     let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
     let (allowed_hosts, credentials) = (config.git_allow_hosts.clone(), config.git_credentials.clone());
     let opened = tokio::task::spawn_blocking(move || {
@@ -156,7 +173,15 @@ async fn open_service(
     let engine = Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, tokens, totals);
     let disk = DiskProbe::open(&config.data_dir, config.disk_reserve_bytes);
     let disk = disk.map_err(|error| StartError::data_dir(&error))?;
-    let service = Service::new(engine, checkpoints, config.http_limits.clone(), config.protect_metrics, disk, webhooks);
+    let service = Service::new(
+        engine,
+        checkpoints,
+        config.http_limits.clone(),
+        config.protect_metrics,
+        disk,
+        webhooks,
+        membership,
+    );
     // Before recovery: the pending changes of a deleted run have no tree to go to.
     let finished = service.finish_deletions().await;
     finished.map_err(|error| StartError::failed("interrupted deletions of runs", &error))?;
@@ -171,6 +196,27 @@ async fn open_service(
         tracing::info!(changes = recovered, "completed pending changes of an earlier process");
     }
     Ok((service, first_token))
+}
+
+/// Takes over the database; with `--node-url`, joins the nodes that use it, and starts the heartbeat.
+async fn take_over_or_join(
+    config: &Config,
+    lock: &DataDirLock,
+    ledger: &Arc<dyn Ledger>,
+) -> Result<(Continuity, Option<Arc<Membership>>), StartError> {
+    let Some(node) = &config.node else {
+        lock.bind(ledger.as_ref()).await?;
+        return Ok((lock.take_over(ledger.as_ref()).await?, None));
+    };
+    lock.bind_node(ledger.as_ref()).await?;
+    let node_id = match &node.node_id {
+        Some(node_id) => node_id.clone(),
+        None => lock.node_id()?,
+    };
+    let identity = NodeIdentity { node_id, url: node.url.as_str().trim_end_matches('/').to_owned() };
+    let (joined, continuity) = lock.join(ledger.as_ref(), &identity, LEASE).await?;
+    tracing::info!(node.id = joined.node_id, node.incarnation = joined.incarnation, "joined as a node");
+    Ok((continuity, Some(Membership::start(node, joined, Arc::clone(ledger))?)))
 }
 
 /// Measures the disk usage of runs for which the ledger has none: repaired runs, and those older than quotas.
@@ -212,10 +258,14 @@ async fn close(service: &Service, timeout: Duration) {
         service.fsync_worker.close().await;
         service.state.checkpoints.close().await;
         // After the last commit, so that other nodes can take the runs at once.
-        if service.ledger.node().is_some()
-            && let Err(error) = service.ledger.leave().await
-        {
-            tracing::warn!(error = &error as &dyn Error, "other nodes take the runs once the heartbeat has expired");
+        if let Some(membership) = &service.state.node {
+            membership.end().await;
+            if let Err(error) = service.ledger.leave().await {
+                tracing::warn!(
+                    error = &error as &dyn Error,
+                    "other nodes take the runs once the heartbeat has expired"
+                );
+            }
         }
         service.ledger.close().await;
     };

@@ -13,6 +13,7 @@ mod data_dir;
 mod http;
 mod http_client;
 mod maintenance;
+mod nodes;
 mod reload;
 mod sandbox;
 mod service;
