@@ -1,7 +1,7 @@
 // The objects of the API. Written by `generate_types.py` from the API document: do not edit.
 
 export interface AppendEventRequest {
-  data?: { [name: string]: unknown } | null;
+  data?: unknown;
   durationMicros?: number | null;
   eventId?: string | null;
   kind: EventKind;
@@ -631,6 +631,16 @@ export interface NearestText {
   line: number;
 }
 
+export interface NodeView {
+  incarnation: number;
+  isAlive: boolean;
+  isThis: boolean;
+  nodeId: string;
+  ownedRuns: number;
+  startedAt: string;
+  url: string;
+}
+
 export interface OneFile {
   actual?: number | null;
   content?: string | null;
@@ -689,6 +699,11 @@ export interface OwnToken {
 
 export interface Page_Approval {
   items: Array<Approval>;
+  nextCursor?: string | null;
+}
+
+export interface Page_NodeView {
+  items: Array<NodeView>;
   nextCursor?: string | null;
 }
 
