@@ -13,6 +13,9 @@
 //! | `approvals.jsonl.zst` | the approvals, each with the input of its call |
 //! | `data.tar.zst` | `contents/SEQ/SHA256`, `diffs/ARTIFACT`, `uploads/SHA256`, `replies/SEQ.json` |
 //! | `files.tar.zst` | `repo/`, the tree; `base.git/` and `base.manifest`, what the run started from |
+//! | `absent.txt.zst` | the names that contents and uploads would have in the data, a line each, which neither the data nor the tree contains; missing if there are none |
+//!
+//! A content that is in the data of its record, or is a file of the tree, is in the archive.
 //!
 //! The same run gives the same bytes: the file has no owners and times. Its name contains its hash.
 //!

@@ -16,10 +16,12 @@ pub(crate) const RECORDS: &str = "records.jsonl.zst";
 pub(crate) const APPROVALS: &str = "approvals.jsonl.zst";
 pub(crate) const DATA: &str = "data.tar.zst";
 pub(crate) const FILES: &str = "files.tar.zst";
+pub(crate) const ABSENT: &str = "absent.txt.zst";
 /// The members after the manifest, in order.
-pub(crate) const MEMBERS: [&str; 7] = [RUN, KEY_CHANGES, PROOF, RECORDS, APPROVALS, DATA, FILES];
-/// The members that an archive may lack: of a log whose key was never changed, and of a run that never had files.
-pub(crate) const OPTIONAL: [&str; 2] = [KEY_CHANGES, FILES];
+pub(crate) const MEMBERS: [&str; 8] = [RUN, KEY_CHANGES, PROOF, RECORDS, APPROVALS, DATA, FILES, ABSENT];
+/// The members that an archive may lack: of a log whose key was never changed, of a run that never had files, and of one of which
+/// nothing is absent.
+pub(crate) const OPTIONAL: [&str; 3] = [KEY_CHANGES, FILES, ABSENT];
 
 /// What an archive contains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

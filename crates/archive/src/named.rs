@@ -62,13 +62,31 @@ impl Named {
         expected.map(Some).ok_or_else(|| not_named(path))
     }
 
-    /// Checks that all diffs were found. Returns the number of contents and uploads that were not: the ledger has no copy of a
-    /// content that went from a file into the tree.
-    pub(crate) fn finish(&self) -> Result<u64, ArchiveError> {
-        match self.diffs.keys().min() {
-            Some(id) => Err(invalid(DATA, &format!("`diffs/{}` is missing", id.escape_debug()))),
-            None => Ok((self.contents.len() + self.uploads.len()) as u64),
+    /// Returns the hashes of the contents that were not found.
+    pub(crate) fn missing_contents(&self) -> HashSet<Sha256> {
+        self.contents.iter().map(|(_, hash)| *hash).collect()
+    }
+
+    /// Removes the contents with these hashes, which are files of the tree: the ledger has no copy of a large content that went
+    /// from a file into the tree. Returns their number.
+    pub(crate) fn take_contents(&mut self, hashes: &HashSet<Sha256>) -> u64 {
+        let before = self.contents.len();
+        self.contents.retain(|(_, hash)| !hashes.contains(hash));
+        (before - self.contents.len()) as u64
+    }
+
+    /// Checks that all diffs were found. Returns the paths that the contents and uploads that were not would have in the data, in
+    /// order.
+    pub(crate) fn absent(&self) -> Result<Vec<String>, ArchiveError> {
+        if let Some(id) = self.diffs.keys().min() {
+            return Err(invalid(DATA, &format!("`diffs/{}` is missing", id.escape_debug())));
         }
+        let (mut contents, mut uploads): (Vec<_>, Vec<_>) =
+            (self.contents.iter().collect(), self.uploads.iter().collect());
+        contents.sort_unstable_by_key(|(seq, hash)| (*seq, hash.to_string()));
+        uploads.sort_unstable_by_key(ToString::to_string);
+        let contents = contents.into_iter().map(|(seq, hash)| format!("contents/{seq}/{hash}"));
+        Ok(contents.chain(uploads.into_iter().map(|hash| format!("uploads/{hash}"))).collect())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Verification of an archive: every byte, the chain of its records, and the proof that a checkpoint covers it.
 
+use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Read};
 
 use model::{ChainCheck, Record, RunId, Sha256};
@@ -8,7 +9,7 @@ use transparency::{CheckpointReader, InclusionProof, KeyChangeError, KeyHistory,
 use crate::entries::each_entry;
 use crate::error::{ArchiveError, invalid};
 use crate::hashing::Hashing;
-use crate::manifest::{APPROVALS, DATA, FILES, KEY_CHANGES, MANIFEST, Manifest, PROOF, RECORDS, RUN};
+use crate::manifest::{ABSENT, APPROVALS, DATA, FILES, KEY_CHANGES, MANIFEST, Manifest, PROOF, RECORDS, RUN};
 use crate::member::{Visitor, walk};
 use crate::named::Named;
 
@@ -28,9 +29,11 @@ pub struct ArchiveReport {
     pub head_hash: Sha256,
     /// Contents, diffs, uploads and replies.
     pub data_files: u64,
-    /// Contents and uploads that records name and that are not in the archive. The ledger has no copy of a large content that
-    /// went from a file into the tree.
-    pub absent_contents: u64,
+    /// Contents that are not among the data and are files of the tree.
+    pub contents_in_tree: u64,
+    /// The paths that contents and uploads that records name would have in the data, in order, of those that are neither there nor
+    /// in the tree. The ledger has no copy of a large content that went from a file into the tree, where another has replaced it.
+    pub absent: Vec<String>,
     /// Files of the tree and of the base.
     pub files: u64,
     /// The number of leaves of the signed checkpoint that covers the last record; `None` without a key to verify it.
@@ -42,7 +45,8 @@ pub struct ArchiveReport {
 }
 
 /// Verifies the archive in `reader`: each member has the hash in the manifest, the records are a chain that ends at the head
-/// in the manifest, no diff is missing, diffs, contents and uploads are those that the records name, and with `key` that a
+/// in the manifest, no diff is missing, diffs, contents and uploads are those that the records name, what it lists as absent is what
+/// is absent, and with `key` that a
 /// checkpoint covers the head. The checkpoint has to be signed by `key`, or by a later key to which the archive's statements
 /// about changes of the key lead from it. `expected` is the hash of the whole file. Only that hash, if it is taken from the
 /// record of the archive, proves the rest: the run, the approvals, the replies, the tree, and which contents are in the archive.
@@ -60,12 +64,23 @@ pub fn verify(
     if expected.is_some_and(|expected| expected != sha256) {
         return Err(invalid("the file", "it does not have the hash in its name"));
     }
-    let Check { manifest, named, data_files, files, tree_size, .. } = check;
-    let absent_contents = named.finish()?;
+    let Check { manifest, named, data_files, contents_in_tree, files, tree_size, .. } = check;
+    let absent = named.absent()?;
     let manifest = manifest.ok_or_else(|| invalid(MANIFEST, "it is missing"))?;
     let Manifest { run_id, head_seq, head_hash, .. } = manifest;
     let records = head_seq;
-    Ok(ArchiveReport { run_id, records, head_hash, data_files, absent_contents, files, tree_size, bytes, sha256 })
+    Ok(ArchiveReport {
+        run_id,
+        records,
+        head_hash,
+        data_files,
+        contents_in_tree,
+        absent,
+        files,
+        tree_size,
+        bytes,
+        sha256,
+    })
 }
 
 struct Check<'a> {
@@ -75,6 +90,7 @@ struct Check<'a> {
     manifest: Option<Manifest>,
     named: Named,
     data_files: u64,
+    contents_in_tree: u64,
     files: u64,
     tree_size: Option<u64>,
 }
@@ -96,7 +112,8 @@ impl Visitor for Check<'_> {
                 serde_json::from_str::<serde_json::Value>(text).map(drop).map_err(|error| invalid(APPROVALS, &error))
             }),
             DATA => self.check_data(&manifest, content),
-            _ => self.count_files(content),
+            ABSENT => self.check_absent(content),
+            _ => self.check_files(content),
         }
     }
 }
@@ -109,6 +126,7 @@ impl<'a> Check<'a> {
             manifest: None,
             named: Named::default(),
             data_files: 0,
+            contents_in_tree: 0,
             files: 0,
             tree_size: None,
         }
@@ -174,11 +192,40 @@ impl<'a> Check<'a> {
         })
     }
 
-    fn count_files(&mut self, content: &mut dyn Read) -> Result<(), ArchiveError> {
+    /// Counts the files, and finds contents in the tree that the data lack.
+    fn check_files(&mut self, content: &mut dyn Read) -> Result<(), ArchiveError> {
+        let missing = self.named.missing_contents();
+        let mut found = HashSet::new();
         each_entry(FILES, content, |entry| {
-            self.files += u64::from(entry.header.entry_type().is_file());
+            if !entry.header.entry_type().is_file() {
+                return Ok(());
+            }
+            self.files += 1;
+            if !missing.is_empty() && entry.path.starts_with(b"repo/") {
+                let mut hashing = Hashing::new(entry.content);
+                std::io::copy(&mut hashing, &mut std::io::sink()).map_err(|error| invalid(FILES, &error))?;
+                found.extend(Some(hashing.sha256()).filter(|hash| missing.contains(hash)));
+            }
             Ok(())
-        })
+        })?;
+        self.contents_in_tree = self.named.take_contents(&found);
+        Ok(())
+    }
+
+    /// Checks that what is listed as absent is what is absent: nothing else was taken out of the archive.
+    fn check_absent(&self, content: &mut dyn Read) -> Result<(), ArchiveError> {
+        let absent = self.named.absent()?;
+        let mut expected = absent.iter();
+        each_line(ABSENT, content, |line| match expected.next() {
+            Some(path) if path == line => Ok(()),
+            _ => Err(invalid(
+                ABSENT,
+                &format!("it lists `{}`, which is not the next that is absent", line.escape_debug()),
+            )),
+        })?;
+        expected
+            .next()
+            .map_or(Ok(()), |path| Err(invalid(ABSENT, &format!("it does not list `{path}`, which is absent"))))
     }
 }
 

@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_types, reason = "temporary files without a name")]
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read as _, Seek as _, Write};
+use std::io::{self, BufWriter, Read, Seek as _, Write};
 use std::path::Path;
 
 use model::{RunId, Sha256};
@@ -11,7 +11,9 @@ use tar::{Builder, EntryType, Header};
 use zstd::Encoder;
 
 use crate::hashing::Hashing;
-use crate::manifest::{APPROVALS, DATA, FILES, FORMAT, KEY_CHANGES, MANIFEST, Manifest, Member, PROOF, RECORDS, RUN};
+use crate::manifest::{
+    ABSENT, APPROVALS, DATA, FILES, FORMAT, KEY_CHANGES, MANIFEST, Manifest, Member, PROOF, RECORDS, RUN,
+};
 
 /// The compression level of zstd: its default.
 const LEVEL: i32 = 3;
@@ -127,6 +129,18 @@ impl<'a> ArchiveWriter<'a> {
         self.part(FILES, true)
     }
 
+    /// Begins the list of what the records name and the archive lacks, each a line: [`ArchiveReport::absent`]. Left out if there is
+    /// nothing.
+    ///
+    /// [`ArchiveReport::absent`]: crate::ArchiveReport::absent
+    ///
+    /// # Errors
+    ///
+    /// If no temporary file can be created.
+    pub fn absent(&self) -> io::Result<Part> {
+        self.part(ABSENT, true)
+    }
+
     fn part(&self, name: &'static str, is_compressed: bool) -> io::Result<Part> {
         let out = Hashing::new(BufWriter::new(tempfile::tempfile_in(self.folder)?));
         let out =
@@ -149,19 +163,20 @@ impl<'a> ArchiveWriter<'a> {
         Ok(())
     }
 
-    /// Writes the archive of `run_id`, whose chain ends at `head_seq` with the hash `head_hash`.
+    /// Writes the archive of `run_id`, whose chain ends at `head_seq` with the hash `head_hash`. Members can be added afterwards, for
+    /// another one.
     ///
     /// # Errors
     ///
     /// If the temporary files cannot be read or written.
-    pub fn finish(self, run_id: RunId, head_seq: u64, head_hash: Sha256) -> io::Result<FinishedArchive> {
+    pub fn finish(&mut self, run_id: RunId, head_seq: u64, head_hash: Sha256) -> io::Result<FinishedArchive> {
         let members = self.members.iter().map(|(member, _)| member.clone()).collect();
         let manifest = Manifest { format: FORMAT.to_owned(), run_id, head_seq, head_hash, members };
         let manifest = serde_json::to_vec_pretty(&manifest)?;
         let out = Hashing::new(BufWriter::new(tempfile::tempfile_in(self.folder)?));
         let mut tar = Builder::new(out);
         tar.append_data(&mut header(manifest.len() as u64), MANIFEST, &*manifest)?;
-        for (member, mut file) in self.members {
+        for (member, file) in &mut self.members {
             file.rewind()?;
             tar.append_data(&mut header(member.bytes), &member.name, file.take(member.bytes))?;
         }
@@ -192,6 +207,29 @@ impl Part {
         self.write_all(header.as_bytes())?;
         self.write_all(bytes)?;
         self.write_all(&[0; 512][..bytes.len().next_multiple_of(512) - bytes.len()])
+    }
+
+    /// Adds a content of `bytes` bytes that is not in memory.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written, or `content` has another size.
+    pub fn add_large_content(
+        &mut self,
+        seq: u64,
+        sha256: Sha256,
+        bytes: u64,
+        content: &mut dyn Read,
+    ) -> io::Result<()> {
+        let mut header = header(bytes);
+        header.set_path(format!("contents/{seq}/{sha256}"))?;
+        header.set_cksum();
+        self.write_all(header.as_bytes())?;
+        if io::copy(&mut content.take(bytes), self)? != bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let padding = (512 - bytes % 512) % 512;
+        io::copy(&mut io::repeat(0).take(padding), self).map(drop)
     }
 
     /// Ends the [data](ArchiveWriter::data), which is a tar archive.

@@ -82,6 +82,11 @@ fn data(diff: &[u8]) -> Vec<(RecordFile<'_>, &[u8])> {
 }
 
 fn build_with(tree: &[u8], data: &[(RecordFile<'_>, &[u8])]) -> Built {
+    build_listing(tree, data, None)
+}
+
+/// With a list of what is absent.
+fn build_listing(tree: &[u8], data: &[(RecordFile<'_>, &[u8])], absent: Option<&str>) -> Built {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = ArchiveWriter::new(folder.path());
     let (texts, head) = records(3);
@@ -123,6 +128,11 @@ fn build_with(tree: &[u8], data: &[(RecordFile<'_>, &[u8])]) -> Built {
     let mut part = writer.files().unwrap();
     part.write_all(tree).unwrap();
     writer.add(part).unwrap();
+    if let Some(absent) = absent {
+        let mut part = writer.absent().unwrap();
+        write!(part, "{absent}").unwrap();
+        writer.add(part).unwrap();
+    }
     let mut built = writer.finish(run_id(), 3, head).unwrap();
     let mut bytes = Vec::new();
     built.file.read_to_end(&mut bytes).unwrap();
@@ -218,9 +228,33 @@ fn data_that_no_record_names_and_missing_diffs_are_found_even_in_a_consistent_ar
     }
     let built = build_with(&files(&[]), &data(DIFF)[1..]);
     assert_eq!(check(&built, &built.bytes).unwrap_err().to_string(), "data.tar.zst: `diffs/art_1` is missing");
-    let built = build_with(&files(&[]), &data(DIFF)[..1]);
-    assert_eq!(check(&built, &built.bytes).unwrap().absent_contents, 1);
-    assert_eq!(check(&build(), &build().bytes).unwrap().absent_contents, 0);
+}
+
+#[test]
+fn a_content_is_in_the_data_or_in_the_tree_or_listed_as_absent() {
+    use tar::EntryType::Regular;
+    let path = format!("contents/1/{}", Sha256::of(CONTENT));
+    let found = |built: &Built| check(built, &built.bytes).map(|report| (report.contents_in_tree, report.absent));
+    assert_eq!(found(&build()).unwrap(), (0, vec![]));
+    let in_tree = files(&[("base.manifest", Regular, b"base"), ("repo/new.txt", Regular, CONTENT)]);
+    assert_eq!(found(&build_with(&in_tree, &data(DIFF)[..1])).unwrap(), (1, vec![]));
+    // In an archive of an earlier version nothing is listed.
+    let elsewhere = files(&[("base.git/new.txt", Regular, CONTENT)]);
+    assert_eq!(found(&build_with(&elsewhere, &data(DIFF)[..1])).unwrap(), (0, vec![path.clone()]));
+
+    let listed = format!("{path}\n");
+    let built = build_listing(&elsewhere, &data(DIFF)[..1], Some(&listed));
+    assert_eq!(found(&built).unwrap(), (0, vec![path]));
+    let to = tempfile::tempdir().unwrap();
+    unpack(&*built.bytes, to.path()).unwrap();
+    assert_eq!(std::fs::read_to_string(to.path().join("absent.txt")).unwrap(), listed);
+
+    let other = format!("contents/1/{}\n", Sha256::of(b"other"));
+    let twice = [&*listed, &*listed].concat();
+    for (tree, list) in [(&in_tree, &*listed), (&elsewhere, ""), (&elsewhere, &*other), (&elsewhere, &*twice)] {
+        let error = found(&build_listing(tree, &data(DIFF)[..1], Some(list))).unwrap_err();
+        assert_eq!(error.member, "absent.txt.zst", "{list}: {error}");
+    }
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 60)]
         minutes: u64,
     },
+    /// The first call of a run whose files are in an object store only
+    Fetch,
     /// Memory per open run, and the start with many of them
     OpenRuns {
         /// Number of runs

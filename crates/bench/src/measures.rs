@@ -2,6 +2,7 @@
 
 mod baselines;
 mod diff;
+mod fetch;
 mod import;
 mod list;
 mod memory;
@@ -65,6 +66,7 @@ fn measure(command: &Command, options: &Options, report: &mut Report) -> anyhow:
     }
     match command {
         Command::Soak { minutes } => soak::measure(&Testbed::start(options)?, *minutes, report),
+        Command::Fetch => fetch::measure(&Scratch::new(options)?, options, report),
         Command::OpenRuns { runs } => open_runs::measure(&Scratch::new(options)?, options, *runs, report),
         _ => Ok(()),
     }

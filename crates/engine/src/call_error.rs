@@ -167,11 +167,32 @@ impl From<workspace::ImportError> for CallError {
     }
 }
 
+impl From<content::ObjectError> for CallError {
+    fn from(error: content::ObjectError) -> Self {
+        match error {
+            content::ObjectError::Store(_) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the object store is unavailable");
+                Self::Refused(Refusal::new(
+                    Code::Unavailable,
+                    "the object store is unavailable; nothing was changed",
+                    "Retry the same call in a moment.",
+                ))
+            }
+            content::ObjectError::Io(error) => error.into(),
+            error => Self::Internal(Box::new(error)),
+        }
+    }
+}
+
 impl From<std::io::Error> for CallError {
     fn from(error: std::io::Error) -> Self {
         use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         // A blocking thread may have queried the ledger, whose error is then wrapped in this one.
         let error = match error.downcast::<ledger::LedgerError>() {
+            Ok(error) => return error.into(),
+            Err(error) => error,
+        };
+        let error = match error.downcast::<content::ObjectError>() {
             Ok(error) => return error.into(),
             Err(error) => error,
         };

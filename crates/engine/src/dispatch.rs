@@ -209,15 +209,18 @@ impl Engine {
 fn parse_call(run: &RunId, caller: Caller, tool: &'static Tool, body: Bytes, view: View) -> CallWithInput {
     let parsed = json::parse_object(&body);
     drop(body);
-    match parsed {
-        Ok(mut members) => {
-            if view == View::Text && tool.expects_version() {
-                members.entry("expectedSha256").or_insert_with(|| SEEN.into());
-            }
-            CallContext::of(run, caller, tool, members)
-        }
+    let (call, mut members) = match parsed {
+        Ok(members) => CallContext::of(run, caller, tool, members),
         Err(refusal) => (CallContext::new(run, caller, tool), Err(refusal)),
+    };
+    // Not before the input is hashed: the same input is the same call in each view.
+    if let (View::Text, true, Ok(members)) = (view, tool.expects_version(), &mut members) {
+        let version = members.entry("expectedSha256").or_insert(Value::Null);
+        if version.is_null() {
+            *version = SEEN.into();
+        }
     }
+    (call, members)
 }
 
 /// Whether the refusal of a run that could not be opened is recorded: the run exists and has an audit.

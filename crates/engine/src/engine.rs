@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
+use content::Objects;
 use ledger::{Appended, ApprovalFilter, Entry, Ledger, LedgerError, RequiredToken, StorageTotals};
 use model::{ApprovalState, Draft, Permission, Profiles, Sha256};
 use parking_lot::RwLock;
@@ -27,6 +28,7 @@ use crate::metrics::{self, CallMetrics, SPANS};
 use crate::runs::import_registry::ImportRegistry;
 use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::open_runs::OpenRuns;
+use crate::runs::open_runs::fetches::RunFetches;
 use crate::runs::quota::NodeQuota;
 use crate::transaction::fsync_worker::FsyncWorker;
 
@@ -48,6 +50,8 @@ pub struct Parts {
     pub ledger: Arc<dyn Ledger>,
     /// Every run's files.
     pub workspaces: Arc<Workspaces>,
+    /// Bases and large contents outside of this machine, if they are stored there.
+    pub objects: Option<Objects>,
     /// The policy profiles that runs may name.
     pub profiles: RwLock<Profiles>,
     /// Every limit.
@@ -56,6 +60,8 @@ pub struct Parts {
     pub node: Arc<NodeQuota>,
     /// Runs that are open in this process.
     pub runs: OpenRuns,
+    /// Runs whose files are being fetched from the object store.
+    pub fetches: RunFetches,
     /// Runs whose source is being imported.
     pub imports: ImportRegistry,
     /// Tokens of operators and runs.
@@ -144,6 +150,7 @@ impl Engine {
         profiles: Profiles,
         ledger: Arc<dyn Ledger>,
         workspaces: Arc<Workspaces>,
+        objects: Option<Objects>,
         tokens: Tokens,
         held: StorageTotals,
     ) -> Self {
@@ -151,9 +158,11 @@ impl Engine {
             fsync_worker: FsyncWorker::start(Arc::clone(&ledger)),
             ledger,
             workspaces,
+            objects,
             profiles: RwLock::new(profiles),
             node: NodeQuota::new(&limits, held),
             runs: OpenRuns::new(limits.max_live_runs),
+            fetches: RunFetches::default(),
             imports: ImportRegistry::default(),
             tokens,
             keyed_requests: InFlightCalls::default(),

@@ -251,6 +251,10 @@ pub async fn reconcile_all(engine: &Engine) -> Result<usize, CallError> {
 }
 
 async fn reconcile_at_start(engine: &Engine, run_id: &RunId) -> Result<usize, CallError> {
+    if engine.is_elsewhere(run_id).await? {
+        // Opening the run makes its tree with them.
+        return Ok(0);
+    }
     let run = engine.open(run_id).await?;
     let found = engine.ledger.pending_journal(Some(run_id)).await?.len();
     reconcile(engine, &run).await?;

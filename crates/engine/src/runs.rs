@@ -3,6 +3,7 @@
 pub mod accounting;
 pub mod archive;
 mod background_import;
+pub(crate) mod base_objects;
 pub mod changed_paths;
 mod create;
 pub mod exports;
@@ -35,6 +36,7 @@ use crate::admission::operators::OperatorIdentity;
 use crate::call_error::refusals::{refusal_of, run_not_found, run_not_open, run_without_files, shutting_down};
 use crate::clock::now;
 use crate::engine::{Caller, Engine};
+use crate::runs::base_objects::ImportedBase;
 use crate::runs::import_registry::{CancelOnDrop, ImportGuard};
 use crate::runs::open::unreadable;
 use crate::runs::open_run::{OpenRun, has_expired};
@@ -194,7 +196,7 @@ impl Engine {
             return Err(still_importing().into());
         }
         // Held until the files are removed, so that no other call opens the run meanwhile.
-        let open_run = self.open(run).await.ok();
+        let open_run = if self.is_elsewhere(run).await? { None } else { self.open(run).await.ok() };
         if let Some(deletion) = deletion.as_ref().filter(|_| known.state != RunState::Deleted) {
             deletion.begin_release();
         }
@@ -259,13 +261,13 @@ impl Engine {
             let imported = engine.import(&id, &importing, Origin::Archive(Box::new(archive)), None, patience).await;
             // The run was closed meanwhile.
             let is_closed = importing.import.cancelled() && !engine.shutdown.is_cancelled();
-            let imported =
+            let (imported, base) =
                 imported.map_err(|error| if is_closed { run_without_files(RunState::Closed).into() } else { error })?;
             if let Err(refusal) = engine.tokens.operators.check(&sender) {
                 engine.remove_files(&id).await;
                 return Err(refusal.into());
             }
-            match engine.open_imported(&id, &caller, &imported).await {
+            match engine.open_imported(&id, &caller, &imported, &base).await {
                 Ok(true) => {}
                 Ok(false) => {
                     engine.remove_files(&id).await;
@@ -286,8 +288,27 @@ impl Engine {
         self.detached(work).await
     }
 
-    /// Imports a run's files. Waits for a permit at most for `patience`. No files remain if it fails.
+    /// Imports a run's files, and puts their base into the object store, if there is one. Waits for a permit at most for `patience`.
+    /// No files remain if it fails.
     async fn import(
+        &self,
+        run: &RunId,
+        importing: &ImportGuard,
+        origin: Origin,
+        creator: Option<&OperatorIdentity>,
+        patience: Option<Duration>,
+    ) -> Result<(ImportedRun, ImportedBase), CallError> {
+        let imported = self.import_files(run, importing, origin, creator, patience).await?;
+        match self.store_base(run, &imported).await {
+            Ok(base) => Ok((imported, base)),
+            Err(error) => {
+                self.remove_files(run).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn import_files(
         &self,
         run: &RunId,
         importing: &ImportGuard,
@@ -338,8 +359,15 @@ impl Engine {
 
     /// Opens an imported run in the ledger; false if the run is not preparing any more. If the outcome is uncertain, tries once
     /// more, which waits for the first attempt.
-    async fn open_imported(&self, run: &RunId, caller: &Caller, imported: &ImportedRun) -> ledger::Result<bool> {
-        let entry = lifecycle::imported(run, caller, imported, report_of(imported));
+    async fn open_imported(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        imported: &ImportedRun,
+        base: &ImportedBase,
+    ) -> ledger::Result<bool> {
+        let mut entry = lifecycle::imported(run, caller, imported, &base.recorded, report_of(imported));
+        entry.objects.clone_from(&base.objects);
         let is_recorded = |appended| matches!(appended, Appended::Recorded(_));
         match self.append(vec![entry.clone()]).await {
             Err(LedgerError::InDoubt(_)) => {

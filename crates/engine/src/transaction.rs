@@ -16,6 +16,7 @@ pub mod fsync_worker;
 mod given_versions;
 mod idempotency;
 mod judge;
+mod large_contents;
 mod overlay;
 mod parse;
 mod plan;
@@ -40,6 +41,7 @@ use crate::runs::path_locks::PathGuard;
 use crate::transaction::commit::Committed;
 use crate::transaction::idempotency::StoredAnswer;
 use crate::transaction::judge::Judged;
+use crate::transaction::large_contents::StoredContents;
 use crate::transaction::parse::{Loaded, lock_ids};
 use crate::transaction::plan::Planned;
 use crate::transaction::stage::Staged;
@@ -190,7 +192,12 @@ impl Engine {
         staged: Staged,
         decision: Option<ApprovalDecision>,
     ) -> Result<Vec<Answer>, Failure> {
-        let committed: Committed = staged.commit(self, run, decision).await?;
+        // Boxed, so that the future of any other call is smaller.
+        let (staged, stored) = match &self.objects {
+            Some(objects) => Box::pin(staged.store_large(self, objects, run)).await?,
+            None => (staged, StoredContents::default()),
+        };
+        let committed: Committed = staged.commit(self, run, decision, stored).await?;
         committed.apply(self, run).await.map_err(Failure::Recorded)
     }
 

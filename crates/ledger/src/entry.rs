@@ -47,6 +47,9 @@ pub struct Entry {
     /// For an event, the number of bytes that it counts. An event whose ID, tool and input are those of an earlier one is a
     /// repetition.
     pub event_bytes: Option<u64>,
+    /// The objects in the object store that the run refers to from then on, until it is deleted: names of contents, and what the names
+    /// of a base's parts begin with.
+    pub objects: Vec<String>,
     /// The answer to the keyed request that the entry records, with the current time: RFC 3339 UTC with microseconds.
     pub keyed_answer: Option<(KeyedAnswer, String)>,
 }
@@ -71,6 +74,7 @@ impl Entry {
             run_change: None,
             upload: None,
             event_bytes: None,
+            objects: Vec::new(),
             keyed_answer: None,
         }
     }

@@ -13,6 +13,7 @@ use crate::entry::packed::Packed;
 use crate::entry::prepared::{PreparedEntry, inline_contents};
 use crate::filter::ZONE_POSITIONS;
 use crate::rows::packed::{bytes_params, content_params, text_params};
+use crate::store::sql;
 use crate::table::{Rows, tables};
 use crate::{Artifact, Entry, Result, Upload, rows};
 
@@ -177,6 +178,10 @@ impl<'a> EntryRows<'a> {
         if let Some(change) = &entry.run_change {
             self.changes.extend(change.statements(&draft.run_id)?);
         }
+        let reference = |object: &String| {
+            Statement::new(sql::REFER_TO_OBJECT, [draft.run_id.as_str().to_owned().into(), object.clone().into()])
+        };
+        self.changes.extend(entry.objects.iter().map(reference));
         if let Some((answer, now)) = &entry.keyed_answer {
             self.changes.extend(answer.statements(now));
         }

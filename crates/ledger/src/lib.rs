@@ -207,6 +207,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + WebhookLog + Send + S
     ///
     /// `Internal` if the run is not deleted.
     async fn purge_content(&self, run: &RunId) -> Result<()>;
+    /// Returns whether a run that is not deleted refers to `object` by an entry's [`objects`](Entry::objects).
+    async fn is_object_referenced(&self, object: &str) -> Result<bool>;
     /// Returns whether the database permits [`purge_content`](Self::purge_content) to delete the records of archived runs: an
     /// append-only role does not.
     async fn can_delete_archived(&self) -> Result<bool>;

@@ -62,7 +62,9 @@ migrations! {
     15 "0015_archive";
     16 "0016_packed";
     17 "0017_record_position";
+    18 "0018_second_dictionary";
     19 "0019_node";
+    20 "0020_object_reference";
 }
 
 impl AppliedMigration {

@@ -338,7 +338,9 @@ impl<B: Backend> Ledger for Store<B> {
             }
         }
         // A step cannot be read without its content, so steps are deleted first.
-        self.0.transact(None, vec![Statement::new(sql::DELETE_STEPS, [run.as_str().into()])]).await?;
+        let steps = Statement::new(sql::DELETE_STEPS, [run.as_str().into()]);
+        let objects = Statement::new(sql::DELETE_OBJECT_REFERENCES, [run.as_str().into()]);
+        self.0.transact(None, vec![steps, objects]).await?;
         self.delete_archived(run).await?;
         let mut done = self.one(sql::PURGED, vec![run.as_str().into()], |row| row.int(0)).await?.unwrap_or(0);
         loop {
@@ -363,6 +365,11 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn record_data(&self, run: &RunId, seq: u64) -> Result<Vec<RecordData>> {
         self.0.fetch(sql::RECORD_DATA, vec![run.as_str().into(), seq.into()], rows::record_data).await
+    }
+
+    async fn is_object_referenced(&self, object: &str) -> Result<bool> {
+        let found = self.one(sql::OBJECT_REFERENCE, vec![object.to_owned().into()], |row| rows::run_id(row, 0)).await?;
+        Ok(found.is_some())
     }
 
     async fn can_delete_archived(&self) -> Result<bool> {

@@ -74,7 +74,7 @@ pub(crate) fn not_a_directory(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::NotADirectory,
         format!("`{path}` is not a folder, or a component of it is not one"),
-        "Use list_dir on the parent folder to see what exists.",
+        "Read a file with read_file, or use list_dir on the parent folder to see what exists.",
     )
     .at(path)
 }

@@ -2,6 +2,7 @@
 
 mod archive;
 mod bare;
+mod base_parts;
 mod directory;
 mod fill;
 mod fsync_tree;
@@ -9,6 +10,7 @@ mod git;
 mod hard_links;
 mod quota;
 mod remove;
+mod restore;
 mod reuse;
 mod run_copy;
 mod run_folders;
@@ -34,9 +36,11 @@ use crate::git::{ConfineGit, GitError, GitHome, make_home};
 use crate::{Workspace, guard};
 
 pub(crate) use bare::{make as make_bare, write_quoted};
+pub use base_parts::{BasePart, Untracked};
 pub(crate) use git::FETCHED;
 pub use git::{GitCredential, GitToken};
 pub(crate) use remove::{all_in as remove_all_in, tree as remove_tree};
+pub use restore::{RecordedBase, RunRestorer};
 pub use run_copy::{RunEntry, RunEntryKind, RunPart};
 pub use run_folders::RunFolder;
 pub(crate) use tracked::{folder_rules, is_folder_ignored};
@@ -177,6 +181,17 @@ pub struct ImportedRun {
     pub left_out: Vec<SkippedEntry>,
     /// How many more were skipped.
     pub left_out_more: u64,
+    /// The files that git ignores.
+    pub untracked: Untracked,
+}
+
+/// A run whose folder was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestoredRun {
+    /// The number of files and links.
+    pub files: u64,
+    /// The size of the files in bytes.
+    pub bytes: u64,
 }
 
 /// Why an import failed. Nothing of it remains.
@@ -351,10 +366,12 @@ impl Workspaces {
             files,
             bytes,
             skipped: SkippedReport { entries: left_out, more, .. },
+            untracked,
             ..
         } = done;
         let workspace = self.get(run)?;
-        Ok(ImportedRun { workspace, base_commit, manifest_sha256, files, bytes, left_out, left_out_more: more })
+        let left_out_more = more;
+        Ok(ImportedRun { workspace, base_commit, manifest_sha256, files, bytes, left_out, left_out_more, untracked })
     }
 
     /// Opens `run`'s workspace.

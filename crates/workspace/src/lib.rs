@@ -35,8 +35,8 @@ pub use export::Bundle;
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
 pub use import::{
-    GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun, RunEntry,
-    RunEntryKind, RunFolder, RunPart, Workspaces,
+    BasePart, GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun,
+    RecordedBase, RestoredRun, RunEntry, RunEntryKind, RunFolder, RunPart, RunRestorer, Untracked, Workspaces,
 };
 pub use preview::Preview;
 pub use query::{
@@ -46,7 +46,7 @@ pub use query::{
 };
 pub use read::FileContent;
 pub use snapshot::{
-    ContentLocation, ContentStore, Drift, DriftEntry, EntryState, RebuildReport, Snapshot, SnapshotFile,
+    ContentLocation, Drift, DriftEntry, EntryState, LargeContent, RebuildReport, Snapshot, SnapshotFile, StoredContents,
 };
 pub use stamp::FileStamp;
 pub use transfer::Transfer;

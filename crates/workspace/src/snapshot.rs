@@ -66,14 +66,26 @@ pub enum ContentLocation {
 }
 
 /// The contents that the ledger stores.
-pub trait ContentStore {
+pub trait StoredContents {
     /// Returns the bytes with the hash `sha256` that the record `seq` wrote. `None` if they were too many to be stored.
     ///
     /// # Errors
     ///
     /// If the ledger fails.
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>>;
+
+    /// Returns the size and a reader of a content of any size that is stored outside of the ledger; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If the store fails.
+    fn large(&self, _sha256: &Sha256) -> io::Result<Option<LargeContent>> {
+        Ok(None)
+    }
 }
+
+/// The size and a reader of a content that is stored outside of the ledger.
+pub type LargeContent = (u64, Box<dyn io::Read + Send>);
 
 impl Snapshot {
     /// Returns the files that a run started with.
@@ -177,7 +189,7 @@ impl Workspace {
         &self,
         path: &LogicalPath,
         file: &SnapshotFile,
-        contents: &dyn ContentStore,
+        contents: &dyn StoredContents,
         cancel: &AtomicBool,
     ) -> Result<Option<Vec<u8>>, WorkspaceError> {
         if let ContentLocation::Ledger { seq, .. } = file.location {

@@ -17,9 +17,10 @@ use engine::{CallError, clock};
 use ledger::Role;
 use model::RunId;
 
+use crate::objects::StoreError;
 use crate::service::Service;
 
-pub(crate) use store::{ArchiveStore, StoreError};
+pub(crate) use store::ArchiveStore;
 
 /// Closed runs per query.
 const PAGE: u32 = 500;

@@ -1,6 +1,7 @@
 //! Startup and shutdown of the service: opens everything in order, and finishes everything in order.
 
 pub(crate) mod error;
+mod reload;
 
 use std::error::Error;
 use std::io::{self, Write as _};
@@ -25,10 +26,11 @@ use crate::data_dir::{Continuity, DataDirLock, DiskProbe, leftovers, token_key};
 use crate::http::MetricsRoute;
 use crate::http::serve::tls::Certificate;
 use crate::nodes::membership::{LEASE, Membership};
+use crate::objects::open_objects;
 use crate::sandbox::Confinement;
 use crate::service::Service;
 use crate::webhooks::Webhooks;
-use crate::{http, maintenance, reload, signer, telemetry};
+use crate::{http, maintenance, signer, telemetry};
 
 /// Minimum time that background work gets to finish at shutdown, even if draining requests used up the drain timeout.
 const MIN_WORK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -65,6 +67,7 @@ pub async fn serve(
     let router = http::router(service.clone(), config.cors_origins.clone(), metrics_route);
     service.tasks.spawn(maintenance::run(service.clone()));
     service.tasks.spawn(service.clone().keep_tokens_current());
+    service.tasks.spawn(maintenance::collect::run(service.clone()));
     Webhooks::start(&service);
     if let Some(archives) = &config.archives {
         let store = ArchiveStore::open(&archives.to).map_err(|error| ConfigError(format!("--archive-to: {error}")))?;
@@ -168,9 +171,12 @@ async fn open_service(
     let workspaces = Arc::new(workspaces.map_err(|error| StartError::data_dir(&error))?);
     let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_halted();
     leftovers::clean_up(ledger.as_ref(), &workspaces, is_older).await?;
-    measure_unmeasured(ledger.as_ref(), &workspaces).await?;
+    let objects = config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir)).transpose();
+    let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
+    measure_unmeasured(ledger.as_ref(), &workspaces, objects.is_some()).await?;
     let totals = ledger.storage_totals().await?;
-    let engine = Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, tokens, totals);
+    let engine =
+        Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, objects, tokens, totals);
     let disk = DiskProbe::open(&config.data_dir, config.disk_reserve_bytes);
     let disk = disk.map_err(|error| StartError::data_dir(&error))?;
     let service = Service::new(
@@ -219,9 +225,17 @@ async fn take_over_or_join(
     Ok((continuity, Some(Membership::start(node, joined, Arc::clone(ledger))?)))
 }
 
-/// Measures the disk usage of runs for which the ledger has none: repaired runs, and those older than quotas.
-async fn measure_unmeasured(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>) -> Result<(), StartError> {
+/// Measures the disk usage of runs for which the ledger has none: repaired runs, and those older than quotas. With an object store,
+/// runs whose files are not here count as empty until a start finds them.
+async fn measure_unmeasured(
+    ledger: &dyn Ledger,
+    workspaces: &Arc<Workspaces>,
+    has_objects: bool,
+) -> Result<(), StartError> {
     for run in ledger.runs_without_disk_usage().await? {
+        if has_objects && !workspaces.has_folder(&run).map_err(|error| StartError::data_dir(&error))? {
+            continue;
+        }
         let (started, workspaces, id) = (Instant::now(), Arc::clone(workspaces), run.clone());
         let measured = tokio::task::spawn_blocking(move || workspaces.get(&id)?.disk_usage()).await;
         match measured.map_err(io::Error::other).flatten() {

@@ -11,6 +11,7 @@ mod mcp;
 mod output;
 mod runs;
 mod transfer;
+mod webhooks;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,8 @@ pub enum ClientCommand {
     Audit(audit::AuditArgs),
     /// List, show, approve or deny calls that wait for approval.
     Approvals(approvals::ApprovalsArgs),
+    /// List webhooks and their deliveries, or send a message again.
+    Webhook(webhooks::WebhookArgs),
     /// Print what a run has changed.
     Diff(exports::DiffArgs),
     /// Download a run's files as tar.gz.
@@ -56,6 +59,7 @@ pub async fn run(
         ClientCommand::Call(args) => (args.connection.json, call::run(args, env).await),
         ClientCommand::Audit(args) => (args.connection.json, audit::run(args, env).await),
         ClientCommand::Approvals(args) => (args.connection.json, approvals::run(args, env).await),
+        ClientCommand::Webhook(args) => (args.connection.json, webhooks::run(args, env).await),
         ClientCommand::Diff(args) => (args.connection.json, exports::diff(args, env).await),
         ClientCommand::Export(args) => (args.connection.json, exports::export(args, env).await),
         ClientCommand::Report(args) => (args.connection.json, exports::report(args, env).await),

@@ -6,7 +6,6 @@
     reason = "settings contain paths and come from files; files of the service itself are not opened here"
 )]
 
-mod archive;
 mod archive_command;
 mod backup;
 mod checkpoints;
@@ -24,6 +23,7 @@ mod operators;
 mod range;
 mod secret;
 mod settings;
+mod stores;
 mod transport;
 mod webhooks;
 
@@ -46,13 +46,13 @@ pub(crate) use self::operators::reload::Sources;
 pub use self::operators::{OperatorAction, OperatorArgs, OperatorConfig};
 pub use self::settings::{LogFormat, SandboxMode};
 
-pub(crate) use self::archive::{ArchiveConfig, ArchiveTarget};
 pub(crate) use self::checkpoints::CheckpointConfig;
 pub(crate) use self::database_url::DatabaseUrl;
 use self::http_limits::HttpLimits;
 pub(crate) use self::nodes::{ClusterSecret, NodeConfig};
 use self::operators::reload::Loaded;
 use self::settings::Settings;
+pub(crate) use self::stores::{ArchiveConfig, ObjectStoreConfig, StoreTarget};
 pub(crate) use self::transport::{OtlpConfig, TlsFiles};
 pub(crate) use self::webhooks::WebhookConfig;
 
@@ -91,6 +91,8 @@ pub struct Config {
     pub(crate) checkpoints: CheckpointConfig,
     /// When and where closed runs are archived; `None` if they stay.
     pub(crate) archives: Option<ArchiveConfig>,
+    /// Where bases and large contents are put; `None` if they stay in the data folder.
+    pub(crate) object_store: Option<ObjectStoreConfig>,
     pub(crate) sandbox: SandboxMode,
     pub(crate) external_paths: ExternalPaths,
     pub(crate) http_limits: HttpLimits,
@@ -125,6 +127,7 @@ impl Config {
             http_limits,
             checkpoints: CheckpointConfig::check(&settings, &data_dir, env)?,
             archives: ArchiveConfig::check(&settings)?,
+            object_store: ObjectStoreConfig::check(&settings)?,
             listen: transport::address("listen", settings.listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
             metrics_listen: settings
                 .metrics_listen

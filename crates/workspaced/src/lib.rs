@@ -14,7 +14,7 @@ mod http;
 mod http_client;
 mod maintenance;
 mod nodes;
-mod reload;
+mod objects;
 mod sandbox;
 mod service;
 mod signer;

@@ -1,6 +1,7 @@
 //! Periodic work: closes what has expired, retries reconciliation after disk errors, updates gauges, and trims metrics and
 //! rate limits.
 
+pub(crate) mod collect;
 mod gauges;
 
 use std::error::Error;
@@ -24,6 +25,8 @@ const EXPIRY_TICKS: u32 = 15;
 const GAUGE_TICKS: u32 = 15;
 /// Ticks between two deletions of expired answers under idempotency keys, and of old deliveries of webhooks.
 const ANSWER_TICKS: u32 = 3600;
+/// The tick of the first such deletion: not at the start, when runs are opened and callers wait.
+const FIRST_ANSWER_TICK: u32 = 60;
 /// How long deliveries that have ended are kept, in seconds.
 const KEPT_SECONDS: i64 = 7 * 24 * 3600;
 /// Expired approvals per query.
@@ -63,13 +66,13 @@ pub(crate) async fn run(service: Service) {
         {
             tracing::warn!(error = &error as &dyn Error, "failed to query expired runs and approvals");
         }
-        if ticks.is_multiple_of(ANSWER_TICKS)
+        if ticks % ANSWER_TICKS == FIRST_ANSWER_TICK
             && service.holds(Role::Retention)
             && let Err(error) = service.ledger.delete_expired_answers(&clock::latest()).await
         {
             tracing::warn!(error = &error as &dyn Error, "failed to delete expired answers under idempotency keys");
         }
-        if ticks.is_multiple_of(ANSWER_TICKS)
+        if ticks % ANSWER_TICKS == FIRST_ANSWER_TICK
             && service.holds(Role::Retention)
             && let Err(error) = service.ledger.prune_deliveries(&clock::now_plus(-KEPT_SECONDS)).await
         {

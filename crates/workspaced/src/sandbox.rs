@@ -14,7 +14,7 @@ use landlock::{
 use rustix::fs::Mode;
 use workspace::{ConfineGit, GitAccess, GitCredential};
 
-use crate::config::{ArchiveConfig, ArchiveTarget, Config, ConfigError, SandboxMode, TlsFiles};
+use crate::config::{ArchiveConfig, Config, ConfigError, ObjectStoreConfig, SandboxMode, StoreTarget, TlsFiles};
 use crate::signer::key;
 
 /// The newest supported Landlock version. An older kernel enforces the rights that it knows.
@@ -199,7 +199,10 @@ impl AllowedPaths {
             or_current_dir(&mut folder);
             folder
         }));
-        if let Some(ArchiveConfig { to: ArchiveTarget::Folder(folder), .. }) = &config.archives {
+        if let Some(ArchiveConfig { to: StoreTarget::Folder(folder), .. }) = &config.archives {
+            read_write.push(folder.clone());
+        }
+        if let Some(ObjectStoreConfig { to: StoreTarget::Folder(folder), .. }) = &config.object_store {
             read_write.push(folder.clone());
         }
         let key_file = &config.checkpoints.key_file;

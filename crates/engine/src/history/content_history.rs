@@ -10,6 +10,7 @@ use workspace::WorkspaceError;
 use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_integrity::verified;
+use crate::history::snapshot::large_content;
 use crate::runs::open_run::OpenRun;
 use crate::tool::earlier_calls::StoredContent;
 
@@ -47,7 +48,10 @@ impl Engine {
                             .map(StoredContent::Bytes)
                             .map_err(|damaged| CallError::Internal(Box::new(damaged)));
                     }
-                    None => found = StoredContent::TooLarge,
+                    None => match large_content(self.objects.as_ref(), sha256).await? {
+                        Some(bytes) => return Ok(StoredContent::Bytes(bytes)),
+                        None => found = StoredContent::TooLarge,
+                    },
                 }
             }
             at_seq = record.seq.saturating_sub(1);

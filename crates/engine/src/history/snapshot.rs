@@ -1,13 +1,14 @@
 //! Snapshots: a run's files as they were at one of its records.
 
-use std::io;
+use std::io::{self, Read as _, Seek as _};
 use std::sync::Arc;
 
+use content::{ObjectError, Objects};
 use ledger::Ledger;
-use model::{ArtifactId, LogicalPath, Record, Refusal, RunId, Sha256};
+use model::{ArtifactId, LogicalPath, Record, RecordFile, Refusal, RunId, Sha256};
 use tokio::runtime::Handle;
 use tokio::sync::SemaphorePermit;
-use workspace::{Base, ContentStore, Snapshot};
+use workspace::{Base, LargeContent, Snapshot, StoredContents};
 
 use crate::CallError;
 use crate::call::CallContext;
@@ -19,10 +20,15 @@ use crate::tool::at_record::{AtRecord, SnapshotView};
 
 /// Records that are read at a time.
 const PAGE: u32 = 500;
+/// The largest content of the object store that is held in memory.
+const MAX_LARGE_BYTES: u64 = 16 << 20;
+/// Tools that keep the mode of a file that they replace.
+const KEEP_MODES: [&str; 4] = ["edit_file", "replace_range", "write_file", "files_put"];
 
 /// The contents that the ledger stores, for a thread that may block. A content that does not match its hash is an error.
 pub struct LedgerContents {
     ledger: Arc<dyn Ledger>,
+    objects: Option<Objects>,
     run: RunId,
     runtime: Handle,
 }
@@ -30,38 +36,88 @@ pub struct LedgerContents {
 impl LedgerContents {
     /// Creates a reader of the contents of `run`. To be called in the runtime, and used outside of it.
     pub fn of(ledger: Arc<dyn Ledger>, run: RunId) -> Self {
-        Self { ledger, run, runtime: Handle::current() }
+        Self { ledger, objects: None, run, runtime: Handle::current() }
+    }
+
+    /// Also reads large contents from the object store.
+    #[must_use]
+    pub fn with_objects(self, objects: Option<Objects>) -> Self {
+        Self { objects, ..self }
     }
 
     fn raw(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
-        self.runtime.block_on(self.ledger.content(&self.run, seq, sha256)).map_err(io::Error::other)
+        let content = async {
+            match self.ledger.content(&self.run, seq, sha256).await.map_err(io::Error::other)? {
+                None => large_content(self.objects.as_ref(), *sha256).await.map_err(io::Error::other),
+                content => Ok(content),
+            }
+        };
+        self.runtime.block_on(content)
+    }
+
+    fn large(&self, sha256: &Sha256) -> io::Result<Option<LargeContent>> {
+        let Some(objects) = &self.objects else { return Ok(None) };
+        let found = self.runtime.block_on(objects.content(*sha256, u64::MAX)).map_err(io::Error::other)?;
+        let Some(mut content) = found else { return Ok(None) };
+        let size = content.seek(io::SeekFrom::End(0))?;
+        content.rewind()?;
+        Ok(Some((size, content)))
     }
 }
 
 /// The stored contents without a check of their hashes, for offline checks.
 pub struct RawContents(pub LedgerContents);
 
-impl ContentStore for RawContents {
+impl StoredContents for RawContents {
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
         self.0.raw(seq, sha256)
+    }
+
+    fn large(&self, sha256: &Sha256) -> io::Result<Option<LargeContent>> {
+        self.0.large(sha256)
     }
 }
 
 /// The stored contents that match their hashes. Others count as not stored.
 pub struct VerifiedContents(pub LedgerContents);
 
-impl ContentStore for VerifiedContents {
+impl StoredContents for VerifiedContents {
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
         Ok(self.0.raw(seq, sha256)?.filter(|bytes| Sha256::of(bytes) == *sha256))
     }
+
+    fn large(&self, sha256: &Sha256) -> io::Result<Option<LargeContent>> {
+        self.0.large(sha256)
+    }
 }
 
-impl ContentStore for LedgerContents {
+impl StoredContents for LedgerContents {
     fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
         let stored = self.raw(seq, sha256)?;
         let content = stored.map(|bytes| verified(bytes, &self.run, seq, sha256)).transpose();
         content.map_err(|damaged| io::Error::new(io::ErrorKind::InvalidData, damaged))
     }
+
+    fn large(&self, sha256: &Sha256) -> io::Result<Option<LargeContent>> {
+        Self::large(self, sha256)
+    }
+}
+
+/// Returns a content of the object store, if it is not too large to be held in memory.
+///
+/// # Errors
+///
+/// If the store fails, or the content is altered.
+pub(crate) async fn large_content(objects: Option<&Objects>, sha256: Sha256) -> Result<Option<Vec<u8>>, ObjectError> {
+    let Some(objects) = objects else { return Ok(None) };
+    let found = match objects.content(sha256, MAX_LARGE_BYTES).await {
+        Err(ObjectError::TooLarge(_)) => None,
+        found => found?,
+    };
+    let Some(mut content) = found else { return Ok(None) };
+    let mut bytes = Vec::new();
+    content.read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
 }
 
 /// Loads the files of `run` at its record `seq`. Their modes are in the diffs, which are only read if `with_modes` is set.
@@ -91,10 +147,20 @@ pub async fn load(
             if record.seq > seq {
                 return Ok(snapshot);
             }
-            let diff = if with_modes { diff_of(ledger.as_ref(), run, &record).await? } else { Vec::new() };
+            let diff = if with_modes && may_set_modes(&record) {
+                diff_of(ledger.as_ref(), run, &record).await?
+            } else {
+                Vec::new()
+            };
             snapshot.add(&record, &diff);
         }
     }
+}
+
+/// Whether the diff of a mutation may name a mode. Others need not be read.
+fn may_set_modes(record: &Record) -> bool {
+    let is_replaced = |file: &RecordFile| file.old_sha256.is_some() && file.new_sha256.is_some();
+    !KEEP_MODES.contains(&record.tool.as_str()) || !record.files.iter().all(is_replaced)
 }
 
 /// Returns the stored diff of a mutation.
@@ -133,7 +199,9 @@ impl Engine {
         let ledger = &self.ledger;
         let view = |files| SnapshotView {
             files,
-            contents: Box::new(LedgerContents::of(Arc::clone(ledger), open_run.run_id.clone())),
+            contents: Box::new(
+                LedgerContents::of(Arc::clone(ledger), open_run.run_id.clone()).with_objects(self.objects.clone()),
+            ),
         };
         if let Some(path) = only {
             let permit = self.read_permit(call.tool.is_expensive).await?;

@@ -13,6 +13,7 @@ use crate::CallError;
 use crate::admission::operators::OperatorIdentity;
 use crate::clock::now;
 use crate::engine::{Caller, Engine};
+use crate::runs::base_objects::ImportedBase;
 use crate::runs::import_registry::ImportGuard;
 
 /// The pause after the ledger was unavailable.
@@ -33,7 +34,7 @@ impl Engine {
     ) {
         let imported = self.import(run, &importing, origin, Some(creator), None).await;
         let error = match imported {
-            Ok(imported) => match self.open_stored(run, &importing, creator, caller, &imported).await {
+            Ok((imported, base)) => match self.open_stored(run, &importing, creator, caller, &imported, &base).await {
                 Ok(()) => return,
                 Err(error) => error,
             },
@@ -61,13 +62,19 @@ impl Engine {
         creator: &OperatorIdentity,
         caller: &Caller,
         imported: &ImportedRun,
+        base: &ImportedBase,
     ) -> Result<(), CallError> {
         loop {
+            // The ledger may have been away for long.
+            if let Err(error) = self.keep_base(base).await {
+                self.remove_files(run).await;
+                return Err(error);
+            }
             if let Err(refusal) = self.tokens.operators.check(creator) {
                 self.remove_files(run).await;
                 return Err(refusal.into());
             }
-            let opened = match self.open_imported(run, caller, imported).await {
+            let opened = match self.open_imported(run, caller, imported, base).await {
                 Ok(true) => Ok(true),
                 // Closed, or opened by an earlier attempt whose outcome was uncertain.
                 Ok(false) => self

@@ -205,15 +205,15 @@ impl Engine {
     ) -> Result<CreatedRun, CallError> {
         let CheckedRequest { mut stored, origin, token, issued, keyed } = checked;
         let id = stored.run.run_id.clone();
-        let mut manifest_sha256 = None;
+        let mut base = None;
         if let Some(origin) = origin {
-            let imported =
+            let (imported, imported_base) =
                 self.import(&id, &importing, origin, Some(creator), Some(self.limits.request_timeout)).await?;
             stored.run.state = RunState::Open;
             stored.run.import = report_of(&imported);
             stored.run.disk = Disk { bytes: imported.bytes, files: imported.files };
             stored.run.base_commit = Some(imported.base_commit);
-            manifest_sha256 = Some(imported.manifest_sha256);
+            base = Some(imported_base);
         }
         let has_files = stored.run.base_commit.is_some();
         if let Err(refusal) = self.tokens.operators.check(creator) {
@@ -223,7 +223,8 @@ impl Engine {
             return Err(refusal.into());
         }
         self.tokens.note(&token);
-        let mut entry = lifecycle::created(&stored.run, &token, caller, manifest_sha256);
+        let mut entry = lifecycle::created(&stored.run, &token, caller, base.as_ref().map(|base| &base.recorded));
+        entry.objects.extend(base.iter().flat_map(|base| base.objects.iter().cloned()));
         // The ledger links the same draft to the same head.
         let run = lifecycle::after_creation(&stored.run, &entry);
         entry.keyed_answer = keyed.map(|keyed| keyed_answer(&keyed, &run, &issued));
@@ -240,6 +241,7 @@ impl Engine {
         if has_files {
             self.confirm(&id).await;
         }
+        drop(base);
         slot.keep();
         importing.import.settle(stored.run.disk);
         drop(importing);

@@ -8,7 +8,7 @@ use model::{
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use workspace::ImportedRun;
+use workspace::{ImportedRun, RecordedBase};
 
 use crate::clock::{new_tool_call_id, now};
 use crate::engine::{Caller, RequestIds};
@@ -20,7 +20,7 @@ const SERVICE: &str = "service";
 const MAX_POLICY_BYTES: usize = 64 * 1024;
 
 /// The first record of a run.
-pub(crate) fn created(run: &Run, token: &Token, caller: &Caller, manifest_sha256: Option<Sha256>) -> Entry {
+pub(crate) fn created(run: &Run, token: &Token, caller: &Caller, base: Option<&RecordedBase>) -> Entry {
     let policy = members(&run.policy);
     let text = canonical_json(&policy);
     let mut input = Map::new();
@@ -36,7 +36,10 @@ pub(crate) fn created(run: &Run, token: &Token, caller: &Caller, manifest_sha256
     input.insert("token".to_owned(), token_value(token));
     input.extend(run.expires_at.as_ref().map(|at| ("expiresAt".to_owned(), Value::from(at.as_str()))));
     input.extend(run.base_commit.as_ref().map(|commit| ("baseCommit".to_owned(), Value::from(commit.as_str()))));
-    input.extend(manifest_sha256.map(|hash| ("manifestSha256".to_owned(), Value::from(hash.to_string()))));
+    if let Some(base) = base {
+        input.insert("manifestSha256".to_owned(), Value::from(base.manifest_sha256.to_string()));
+        input.extend(untracked(base));
+    }
     entry(&run.run_id, Some(caller), "run.create", input, None)
 }
 
@@ -50,15 +53,27 @@ pub(crate) fn after_creation(run: &Run, entry: &Entry) -> Run {
 }
 
 /// The record of an archive that a run is made from.
-pub(crate) fn imported(run: &RunId, caller: &Caller, imported: &ImportedRun, import: ImportReport) -> Entry {
-    let input = json!({
+pub(crate) fn imported(
+    run: &RunId,
+    caller: &Caller,
+    imported: &ImportedRun,
+    base: &RecordedBase,
+    import: ImportReport,
+) -> Entry {
+    let mut input = members(&json!({
         "baseCommit": imported.base_commit,
         "manifestSha256": imported.manifest_sha256,
         "files": imported.files,
         "bytes": imported.bytes,
-    });
+    }));
+    input.extend(untracked(base));
     let change = RunChange::Open { base_commit: imported.base_commit.clone(), import };
-    entry(run, Some(caller), "run.import", members(&input), Some(change))
+    entry(run, Some(caller), "run.import", input, Some(change))
+}
+
+/// The hash of the files that git ignores, of a base in the object store.
+fn untracked(base: &RecordedBase) -> Option<(String, Value)> {
+    base.untracked_sha256.map(|hash| ("untrackedSha256".to_owned(), Value::from(hash.to_string())))
 }
 
 /// The record of a run that an operator closes.

@@ -1,5 +1,6 @@
 //! Opening runs, and removing deleted ones from the open runs.
 
+pub(crate) mod fetch;
 mod ownership;
 
 use std::error::Error;
@@ -67,6 +68,18 @@ impl Engine {
         if matches!(state, RunState::Preparing | RunState::Deleted) || stored.run.base_commit.is_none() {
             return Err(run_without_files(state).into());
         }
+        let (stored, open) = if self.is_elsewhere(run).await? {
+            Box::pin(self.fetch_files(run)).await?;
+            // The run may have been closed or deleted meanwhile.
+            let settled = self.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
+            let SettledRun { stored, journal } = settled.ok_or_else(run_not_found)?;
+            if stored.run.state == RunState::Deleted {
+                return Err(run_without_files(RunState::Deleted).into());
+            }
+            (stored, journal)
+        } else {
+            (stored, open)
+        };
         let pending = open.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
         let written = Vec::from_iter(touched_paths(self.ledger.as_ref(), run).await?);
         let engine = self.clone();

@@ -1,5 +1,7 @@
 //! The cache of runs that are open in this process.
 
+pub mod fetches;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Reading a run's files at an earlier record.
 
 use model::LogicalPath;
-use workspace::{ContentStore, Snapshot};
+use workspace::{Snapshot, StoredContents};
 
 /// The earlier record that a read asks for.
 #[derive(Clone, Debug)]
@@ -19,5 +19,5 @@ pub struct SnapshotView {
     /// The files.
     pub files: Snapshot,
     /// Their contents.
-    pub contents: Box<dyn ContentStore + Send + Sync>,
+    pub contents: Box<dyn StoredContents + Send + Sync>,
 }

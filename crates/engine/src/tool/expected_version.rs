@@ -76,9 +76,14 @@ impl ExpectedVersion {
 
 /// The hint where a version is expected of a file that does not exist.
 const ABSENT_HINT: &str = "Leave out `expectedSha256` to create the file, or find its path with find_files.";
+/// The hint where the version that the caller has seen is expected of a file that does not exist.
+const REMOVED_HINT: &str =
+    "To create it again, use write_file with mode CREATE_NEW. Or find its new path with find_files.";
 /// The hint where another version is expected than the present one.
 const STALE_HINT: &str =
     "Read the file again, base the change on its present content, and give its sha256 as `expectedSha256`.";
+/// The hint where the file is not as the caller has last seen it.
+const CHANGED_HINT: &str = "Read it again with read_file, then make a new call that is based on its present content.";
 /// The hint where the caller has not seen the file.
 const UNSEEN_HINT: &str = "Read it first with read_file, then make a new call that is based on its content.";
 
@@ -100,12 +105,13 @@ pub fn expect_version(
     match (current, expected, expected.and_then(ExpectedVersion::sha256)) {
         // The transaction adds whether the file existed before.
         (None, _, Some(_)) => {
-            conflict(format!("`{path}` does not exist, so `expectedSha256` cannot match"), ABSENT_HINT)
+            let hint = if seen.is_some() { REMOVED_HINT } else { ABSENT_HINT };
+            conflict(format!("`{path}` does not exist, so `expectedSha256` cannot match"), hint)
         }
         (None, _, None) => Ok(()),
         (Some(current), _, Some(version)) if current == version => Ok(()),
         (Some(_), _, Some(_)) if seen.is_some() => {
-            conflict(format!("`{path}` has changed since this token has seen it"), STALE_HINT)
+            conflict(format!("`{path}` has changed since this token has seen it"), CHANGED_HINT)
         }
         (Some(_), _, Some(_)) => {
             conflict(format!("`{path}` does not have the version in `expectedSha256`"), STALE_HINT)

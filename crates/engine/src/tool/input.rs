@@ -79,7 +79,7 @@ pub fn root() -> String {
 pub fn bounded(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Refusal> {
     if value < least {
         let message = format!("`{name}` is {value}; the minimum is {least}");
-        return Err(Refusal::invalid(message, format!("Give `{name}` as {least} or more, or leave it out."))
+        return Err(Refusal::invalid(message, format!("Give `{name}` as {least} or more."))
             .with_details(|details| (details.limit, details.actual) = (Some(least), Some(value))));
     }
     Ok(value.min(most))

@@ -21,7 +21,22 @@ use serde::Deserialize;
 pub use refusal::refusal_text;
 
 /// Renders the JSON answer of a tool.
-pub type Render = fn(&str) -> serde_json::Result<String>;
+pub type Render = fn(&str) -> serde_json::Result<Rendered>;
+
+/// A rendered answer.
+#[derive(Debug, Default)]
+pub struct Rendered {
+    /// What was found, as whole lines.
+    body: String,
+    /// Where the answer stops and how to continue, as whole lines that come last. Empty if nothing is omitted.
+    end: String,
+}
+
+impl From<String> for Rendered {
+    fn from(body: String) -> Self {
+        Self { body, end: String::new() }
+    }
+}
 
 /// An answer in the model's view.
 #[derive(Debug)]
@@ -55,8 +70,9 @@ impl TextAnswer {
     /// If the answer is not one of the tool's.
     pub fn of(render: Render, json: String, seq: Option<u64>) -> serde_json::Result<Self> {
         let metadata: Metadata = serde_json::from_str(&json)?;
-        let mut text = render(&json)?;
+        let Rendered { body: mut text, end } = render(&json)?;
         text.extend(notes::hidden_characters(&text));
+        text.push_str(&end);
         Ok(Self {
             text,
             tool_call_id: metadata.tool_call_id,
@@ -73,6 +89,6 @@ impl TextAnswer {
 ///
 /// None.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a renderer")]
-pub(crate) fn no_text(_answer: &str) -> serde_json::Result<String> {
-    Ok(String::new())
+pub(crate) fn no_text(_answer: &str) -> serde_json::Result<Rendered> {
+    Ok(Rendered::default())
 }

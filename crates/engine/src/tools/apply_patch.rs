@@ -31,8 +31,8 @@ const NEW_FILE_MODE: u32 = 0o644;
 pub(crate) const TOOL: Tool = Tool {
     name: "apply_patch",
     description: "Applies a unified diff, as `git diff` writes it, or a patch of the form `*** Begin Patch`, to one or \
-                  more files, atomically. Hunks must match the present content; a hunk that matches at exactly one other \
-                  position is applied there, and the response reports the offset.",
+                  more files, atomically. Hunks must match the present content; one that matches at exactly one other \
+                  position is applied there, with a warning.",
     is_expensive: false,
     permissions: &[Permission::FilePatchApply],
     content: &[],
@@ -47,7 +47,7 @@ pub(crate) const TOOL: Tool = Tool {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"patch": "--- a/hello.txt\n+++ b/hello.txt\n -1 +1 \n-hello\n+hello, world\n", "reason": "greet everyone"}))]
 pub(crate) struct ApplyPatchInput {
-    /// The patch: a unified diff, or one of the form `*** Begin Patch`.
+    /// The patch.
     patch: String,
     /// The commit that the run must have started from.
     #[serde(default)]
@@ -304,7 +304,7 @@ fn exists(section: &FilePatch) -> Refusal {
         return Refusal { hint: "Choose another path for the new file.".to_owned(), ..refusal };
     }
     let hint = "To change the file, patch its present content (`*** Update File`, or a hunk with its lines); to replace it \
-                whole, use write_file with its sha256 as `expectedSha256`.";
+                whole, read it and use write_file with mode REPLACE_EXISTING.";
     Refusal { hint: hint.to_owned(), ..refusal }
 }
 

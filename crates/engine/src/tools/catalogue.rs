@@ -50,7 +50,18 @@ fn info(tool: &Tool) -> ToolInfo {
 /// Returns the schema of a call's whole input: the tool's own members and those of every call.
 fn input_schema(tool: &Tool) -> Value {
     let (members, required) = common_input(tool);
-    (tool.input)().inlined(&members, &required)
+    let mut schema = (tool.input)().inlined(&members, &required);
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    properties.into_iter().flatten().for_each(|(_, property)| accept_scalar(property));
+    schema
+}
+
+/// Lets the schema of an array also accept one entry of it, as the service does.
+fn accept_scalar(property: &mut Value) {
+    let entry = property.pointer("/items/type").cloned();
+    if let (Some(kind), Some(entry)) = (property.get_mut("type").filter(|kind| *kind == "array"), entry) {
+        *kind = json!([kind.take(), entry]);
+    }
 }
 
 /// As `input_schema`, with references to other types.
@@ -88,10 +99,7 @@ fn common_input(tool: &Tool) -> Members {
         ));
         members.push(("evidence", evidence_schema()));
     } else {
-        members.push((
-            "mount",
-            json!({"type": "string", "description": "The read-only mount to read; the workspace itself if omitted."}),
-        ));
+        members.push(("mount", json!({"type": "string", "description": "The mount to read, if not the workspace."})));
     }
     (members, required)
 }

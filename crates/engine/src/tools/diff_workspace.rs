@@ -37,9 +37,9 @@ pub(crate) struct DiffWorkspaceInput {
     /// Whether to omit the diff's text.
     #[serde(default)]
     stat_only: bool,
-    /// The maximum length of the text in bytes, cut at the end of a line. Values over 1 MiB are taken as 1 MiB.
+    /// The maximum length of the text in bytes, cut after a line. Values over 1 MiB are taken as 1 MiB.
     #[serde(default = "default_max_bytes")]
-    #[schema(minimum = 1, maximum = 1_048_576, default = 120_000)]
+    #[schema(minimum = 1, default = 120_000)]
     max_bytes: u64,
     /// Whether to compare every file of the tree. With `false`, only files that calls of the run have touched and files that an
     /// earlier comparison of the whole tree found different are compared, so changes from outside may be missing. If the whole

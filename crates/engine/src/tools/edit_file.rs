@@ -6,14 +6,14 @@ use workspace::Target;
 
 use super::write_file::members;
 use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
-use crate::tool::expected_version::{ExpectedVersion, expect_version};
+use crate::tool::expected_version::{ExpectedVersion, SeenVersion, expect_version};
 use crate::tool::input::{decode_for_edit, file_path, not_encodable, parse};
 use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "edit_file",
-    description: "Replaces oldString with newString in one text file. oldString must occur exactly once, unless \
-                  replaceAll is set; include enough surrounding lines. All other bytes stay unchanged.",
+    description: "Replaces oldString with newString in one text file, as you last read it. oldString must occur exactly once, \
+                  unless replaceAll is set; include enough surrounding lines. All other bytes stay unchanged.",
     is_expensive: false,
     permissions: &[Permission::FileWriteReplace],
     content: &[],
@@ -39,7 +39,7 @@ pub(crate) struct EditFileInput {
     old_string: String,
     /// The new text.
     new_string: String,
-    /// Whether to replace every occurrence, from left to right. Without it, overlapping occurrences count separately.
+    /// Whether to replace every occurrence, from left to right.
     #[serde(default)]
     replace_all: bool,
     /// The version that the file must have.
@@ -65,7 +65,7 @@ pub(crate) struct EditFileOutput {
     insertions: u64,
     /// Lines removed.
     deletions: u64,
-    /// Number of replaced occurrences; 1 for `replace_range`.
+    /// Number of replaced occurrences, without overlaps; 1 for `replace_range`.
     replacements: u64,
 }
 
@@ -120,8 +120,12 @@ impl Mutation for EditFile {
             return Err(Refusal::not_found(&self.path));
         };
         let (old_sha256, mode) = (state.sha256, state.mode);
-        if self.expected.is_some() {
-            expect_version(&self.path, Some(old_sha256), self.expected)?;
+        let version =
+            self.expected.map_or(Ok(()), |expected| expect_version(&self.path, Some(old_sha256), Some(expected)));
+        // A caller that has not seen the file is helped more by what is wrong with its text.
+        let is_unseen = self.expected.and_then(ExpectedVersion::seen) == Some(SeenVersion::Never);
+        if !is_unseen {
+            version.clone()?;
         }
         let decoded = decode_for_edit(&self.path, bytes)?;
         let encoding = decoded.encoding;
@@ -132,6 +136,7 @@ impl Mutation for EditFile {
             EditFault::NotFound(near) => not_found(&self.path, near),
             EditFault::NotUnique { occurrences, lines } => not_unique(&self.path, occurrences, lines),
         })?;
+        version?;
         let bytes = model::encode(&text, encoding).ok_or_else(|| not_encodable("`newString`", &self.path))?;
         let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((bytes, mode)) };
         let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;

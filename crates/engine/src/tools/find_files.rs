@@ -33,8 +33,8 @@ pub(crate) const TOOL: Tool = Tool {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"glob": ["*.rs"], "path": "src", "sort": "modified"}))]
 pub(crate) struct FindFilesInput {
-    /// Globs, matched against the path from the root of the tree. `*` matches within a name, `**` across folders. A glob
-    /// without `/` matches names at any depth.
+    /// Globs, matched against the path from the root. `*` matches within a name, `**` across folders. A glob without `/`
+    /// matches names at any depth.
     #[schema(min_items = 1, max_items = 100)]
     glob: Vec<String>,
     /// The folder to search.
@@ -43,7 +43,7 @@ pub(crate) struct FindFilesInput {
     path: String,
     /// The maximum number of files. Values over 10,000 are taken as 10,000.
     #[serde(default = "two_hundred")]
-    #[schema(minimum = 1, maximum = 10_000, default = 200)]
+    #[schema(minimum = 1, default = 200)]
     max_results: u64,
     /// The order: by path, most recently modified first, or largest first.
     #[serde(default)]

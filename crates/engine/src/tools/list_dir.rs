@@ -36,14 +36,14 @@ pub(crate) struct ListDirInput {
     /// The folder.
     path: String,
     /// The depth of the listing; 1 is the folder's own entries. Values over 20 are taken as 20.
-    #[schema(minimum = 1, maximum = 20)]
+    #[schema(minimum = 1)]
     max_depth: u64,
     /// Whether to list names that begin with `.`.
     include_hidden: bool,
     /// Whether to list entries that are ignored by git, generated or vendored.
     include_ignored: bool,
     /// The maximum number of entries. Values over 10,000 are taken as 10,000.
-    #[schema(minimum = 1, maximum = 10_000)]
+    #[schema(minimum = 1)]
     max_entries: u64,
     /// List the folder as it was at this record of the run's audit; 0 is the run's start. Only files that the audit knows and
     /// their folders are listed. Not allowed with `mount`.

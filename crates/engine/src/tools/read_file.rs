@@ -19,8 +19,8 @@ pub(crate) const MAX_LINES: u64 = 1000;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "read_file",
-    description: "Returns lines of a text file, 200 by default. To continue, give nextStartLine as startLine. Read a file before \
-                  you change it.",
+    description: "Returns lines of a text file, 200 by default. If more follow, the answer says which startLine continues. Read a \
+                  file before you change it.",
     is_expensive: false,
     permissions: &[Permission::FileRead],
     content: &["content"],
@@ -43,9 +43,9 @@ pub(crate) struct ReadFileInput {
     start_line: u64,
     /// The maximum number of lines. Values over 1,000 are taken as 1,000.
     #[serde(default = "two_hundred")]
-    #[schema(minimum = 1, maximum = 1000, default = 200)]
+    #[schema(minimum = 1, default = 200)]
     max_lines: u64,
-    /// `numbered` starts each line with `%6d | ` and cuts lines over 2,000 characters; `raw` returns them unchanged.
+    /// `numbered` starts each line with its number and cuts lines over 2,000 characters; `raw` returns them unchanged.
     #[serde(default)]
     #[schema(inline)]
     format: PageFormat,
@@ -90,7 +90,7 @@ pub(crate) struct ReadFileOutput<'a> {
     /// The `startLine` to continue with.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_start_line: Option<u64>,
-    /// The lines.
+    /// The lines. With `numbered`, each starts with `%6d | `.
     #[serde(skip_serializing_if = "skip_text_member")]
     #[schema(required = true)]
     content: &'a str,

@@ -19,8 +19,7 @@ pub(crate) const MAX_CONTENT_BYTES: usize = 512 * 1024;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "read_files",
-    description: "Returns up to 50 whole text files. Each has its own status; a file that cannot be read does not fail \
-                  the others.",
+    description: "Returns up to 50 whole text files. A file that cannot be read does not fail the others.",
     is_expensive: false,
     permissions: &[Permission::FileRead],
     content: &["content"],

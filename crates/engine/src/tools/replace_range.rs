@@ -12,9 +12,8 @@ use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, tex
 
 pub(crate) const TOOL: Tool = Tool {
     name: "replace_range",
-    description: "Replaces lines startLine to endLine of one text file, as read_file numbers them, with content; endLine = \
-                  startLine - 1 inserts before startLine. The numbers change with the file: after a change, read it \
-                  again. Prefer edit_file for a small change of unique text.",
+    description: "Replaces lines startLine to endLine of one text file, as read_file numbers them, with content. The numbers change \
+                  with the file: after a change, read it again. Prefer edit_file for a small change of unique text.",
     is_expensive: false,
     permissions: &[Permission::FileWriteReplace],
     content: &[],
@@ -44,8 +43,8 @@ pub(crate) struct ReplaceRangeInput {
     /// The last line to replace. `startLine` minus 1 replaces none and inserts before `startLine`.
     #[schema(minimum = 0)]
     end_line: u64,
-    /// The new lines. Empty to remove the lines. LF becomes the file's line ending. The last line gets an ending if it lacks
-    /// one, unless it becomes the last line of a file that had no final newline.
+    /// The new lines; empty removes them. LF becomes the file's line ending. A last line without an ending gets one, unless it
+    /// ends a file without a final newline.
     content: String,
     /// The version of the file whose lines are numbered.
     expected_sha256: ExpectedVersion,

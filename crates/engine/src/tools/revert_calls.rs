@@ -23,9 +23,8 @@ const MIN_READ_LIMIT: u64 = 1 << 20;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "revert_calls",
-    description: "Undoes earlier mutations of this run atomically, newest first: those in toolCallIds, or all after \
-                  the record toSeq. Restores files of any kind byte for byte. Refused if a file has changed since, or if its \
-                  earlier content was too large to be stored.",
+    description: "Undoes earlier changes atomically, newest first: those in toolCallIds, or all after the record toSeq. Refused \
+                  if a file has changed since, or if its earlier content was too large to be stored.",
     is_expensive: false,
     permissions: &[Permission::FilePatchApply],
     content: &[],
@@ -199,5 +198,6 @@ impl Mutation for RevertCalls {
 }
 
 fn nothing_to_undo(message: String) -> Refusal {
-    Refusal::new(Code::NotFound, message, "Search the run's audit for calls whose `pathsWritten` is not empty.")
+    let hint = "diff_workspace shows what the run has changed; its audit has the calls, with their `pathsWritten`.";
+    Refusal::new(Code::NotFound, message, hint)
 }

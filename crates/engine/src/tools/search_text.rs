@@ -28,8 +28,7 @@ pub(crate) const MAX_TIME: Duration = Duration::from_secs(30);
 pub(crate) const TOOL: Tool = Tool {
     name: "search_text",
     description: "Searches text files line by line for a literal text or, with mode `regex`, a regular expression. \
-                  Returns the first matches in path order. Narrow the search with path, includeGlob and excludeGlob. \
-                  Without file:read only mode `literal` is allowed, and each matching file is returned once, by its path.",
+                  Returns the first matches in path order. Narrow the search with path, includeGlob and excludeGlob.",
     is_expensive: true,
     permissions: &[Permission::FileSearch],
     content: &["snippet", "before", "after"],
@@ -69,11 +68,10 @@ pub(crate) struct SearchTextInput {
     whole_word: bool,
     /// The maximum number of matching lines. Values over 1,000 are taken as 1,000.
     #[serde(default = "one_hundred")]
-    #[schema(minimum = 1, maximum = 1000, default = 100)]
+    #[schema(minimum = 1, default = 100)]
     max_matches: u64,
-    /// Number of lines to return before and after each match. Values over 3 are taken as 3.
+    /// Lines to return before and after each match. Values over 3 are taken as 3.
     #[serde(default)]
-    #[schema(maximum = 3)]
     context_lines: u64,
     /// The maximum length of the matches as text, in characters.
     #[serde(default)]
@@ -98,7 +96,7 @@ fn one_hundred() -> u64 {
 pub(crate) struct SearchTextOutput<'a> {
     /// The query.
     query: &'a str,
-    /// The matching lines, in path order.
+    /// The matching lines, in path order. Without `file:read`, each matching file once, by its path.
     matches: &'a [Match],
     /// Number of searched files.
     files_searched: u64,

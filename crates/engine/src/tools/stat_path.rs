@@ -10,8 +10,8 @@ use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "stat_path",
-    description: "Returns the metadata of a path: whether it exists, type, kind, size, modification time, permission \
-                  bits, whether it may be read and written, and a file's sha256. A missing path is not an error.",
+    description: "Returns whether a path exists, its type, kind, size, modification time and permission bits, whether it may be \
+                  read and written, and a file's sha256. A missing path is not an error.",
     is_expensive: false,
     permissions: &[Permission::FileList],
     content: &[],

@@ -20,8 +20,7 @@ const NEW_FILE_MODE: u32 = 0o644;
 pub(crate) const TOOL: Tool = Tool {
     name: "write_file",
     description: "Writes the whole content of one text file. An existing file is replaced only if it is as you last read it, \
-                  unless onConflict is `merge` and the changes are of other lines. Prefer edit_file or apply_patch for \
-                  small changes.",
+                  unless onConflict is `merge` and the changes are of other lines. Prefer edit_file for small changes.",
     is_expensive: false,
     permissions: &[Permission::FileWriteCreate, Permission::FileWriteReplace],
     content: &[],
@@ -47,7 +46,7 @@ pub(crate) struct WriteFileInput {
     /// The version of the file to replace. Required if the file exists.
     #[serde(default)]
     expected_sha256: Option<ExpectedVersion>,
-    /// What to do if the file has changed since `expectedSha256`.
+    /// What to do if the file has changed since the expected version.
     #[serde(default)]
     #[schema(inline)]
     on_conflict: OnConflict,
@@ -110,11 +109,13 @@ impl TryFrom<WriteFileInput> for WriteFile {
     fn try_from(input: WriteFileInput) -> Result<Self, Refusal> {
         let is_new = input.mode == WriteMode::CreateNew;
         let path = if is_new { new_file_path(&input.path)? } else { file_path(&input.path)? };
+        // A new file has no version that somebody could have seen.
+        let expected = input.expected_sha256.filter(|expected| !is_new || expected.seen().is_none());
         Ok(Self {
             path,
             content: input.content,
             mode: input.mode,
-            expected: input.expected_sha256,
+            expected,
             on_conflict: input.on_conflict,
             base: None,
         })
@@ -244,7 +245,8 @@ pub(crate) fn already_exists(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::AlreadyExists,
         format!("`{path}` already exists"),
-        "Choose another path. Or read the file and change it: edit_file, or write_file with its sha256 as `expectedSha256`.",
+        "Choose another path. Or read the file, then change it with edit_file, or replace it by write_file with mode \
+         REPLACE_EXISTING.",
     )
     .at(path)
 }

@@ -13,6 +13,7 @@ use crate::call_error::refusals::{already_recorded, approval_not_pending};
 use crate::engine::Engine;
 use crate::runs::open_run::OpenRun;
 use crate::transaction::entries::committed;
+use crate::transaction::large_contents::StoredContents;
 use crate::transaction::stage::Staged;
 use crate::transaction::staged_files;
 
@@ -27,7 +28,8 @@ pub struct Committed {
 }
 
 impl Staged {
-    /// Commits everything in one transaction of the ledger; `decision` is that of the approval that the calls waited for.
+    /// Commits everything in one transaction of the ledger; `decision` is that of the approval that the calls waited for, `stored`
+    /// are the large contents that were put into the object store.
     ///
     /// # Errors
     ///
@@ -37,6 +39,7 @@ impl Staged {
         engine: &Engine,
         run: &Arc<OpenRun>,
         decision: Option<ApprovalDecision>,
+        stored: StoredContents,
     ) -> Result<Committed, Failure> {
         let Self { calls, items, files, large_files, usage, disk, disk_change } = self;
         let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item));
@@ -50,6 +53,7 @@ impl Staged {
         }
         if let Some(first) = entries.iter_mut().find(|entry| entry.draft.mutates) {
             (first.approval_decision, first.disk) = (decision, disk_change);
+            first.objects.clone_from(&stored.objects);
         }
         failpoint::hit("transaction.staged");
         let records = match engine.append(entries).await {
@@ -57,6 +61,7 @@ impl Staged {
             not_recorded => return Err(undo(engine, run, &calls, large_files, not_recorded).await),
         };
         usage.settle();
+        drop(stored);
         disk.settle(disk_change);
         for record in &records {
             run.seen_versions.add(record);

@@ -416,6 +416,10 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.record_data(run, seq)).await
     }
 
+    async fn is_object_referenced(&self, object: &str) -> Result<bool> {
+        self.pass(self.inner.is_object_referenced(object)).await
+    }
+
     async fn can_delete_archived(&self) -> Result<bool> {
         self.pass(self.inner.can_delete_archived()).await
     }

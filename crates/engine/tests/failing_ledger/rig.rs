@@ -75,7 +75,7 @@ impl Rig {
         let workspaces = Arc::new(Workspaces::open(folder.path(), &[]).unwrap());
         let totals = ledger.storage_totals().await.unwrap();
         let dynamic: Arc<dyn Ledger> = Arc::clone(&ledger) as Arc<dyn Ledger>;
-        let engine = Engine::new(limits(), Profiles::built_in(), dynamic, workspaces, tokens, totals);
+        let engine = Engine::new(limits(), Profiles::built_in(), dynamic, workspaces, None, tokens, totals);
         Self { folder, ledger, engine, runs: 0 }
     }
 

@@ -187,5 +187,12 @@ pub(crate) const EXPIRED_APPROVALS: &str = concat!(
     ", expires_at FROM approval WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2"
 );
 
+pub(crate) const REFER_TO_OBJECT: &str = "INSERT INTO object_reference (run_no, object) \
+    SELECT run_no, $2 FROM run WHERE run_id = $1 ON CONFLICT (object, run_no) DO NOTHING";
+pub(crate) const OBJECT_REFERENCE: &str = "SELECT run_id FROM object_reference o JOIN run ON run.run_no = o.run_no \
+    WHERE object = $1 AND state <> 'deleted' LIMIT 1";
+pub(crate) const DELETE_OBJECT_REFERENCES: &str = "DELETE FROM object_reference \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+
 pub(crate) const SETTING: &str = "SELECT value FROM setting WHERE name = $1";
 pub(crate) const SET_SETTING: &str = "INSERT INTO setting (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";

@@ -1,6 +1,6 @@
 //! The stored contents of written files, and the last change of a path.
 
-use ledger::{LedgerError, StoredRecord};
+use ledger::{Entry, LedgerError, StoredRecord};
 use model::{Outcome, Record, RunState, Sha256, Step, StepBytes, StepContent};
 use rstest::rstest;
 
@@ -206,4 +206,31 @@ async fn the_journal_of_the_first_schema_version_is_migrated(
     }
     db.ledger.prune(&[(run_id("r1"), 2), (run_id("r1"), 3), (run_id("r3"), 1)]).await.unwrap();
     assert!(db.ledger.pending_journal(None).await.unwrap().is_empty());
+}
+
+#[rstest]
+#[tokio::test]
+async fn objects_are_referenced_until_their_runs_are_deleted(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open().await;
+    let (r1, r2) = (db.run("r1").await, db.run("r2").await);
+    let mut one = mutation("r1", "one", "src/a");
+    one.objects = vec!["cas/a".to_owned(), "bases/b".to_owned()];
+    let mut two = mutation("r2", "two", "src/a");
+    two.objects = vec!["cas/a".to_owned()];
+    let again = mutation("r1", "again", "src/b");
+    db.append(one.clone()).await;
+    db.append(two).await;
+    // A run may name an object more than once.
+    db.append(Entry { objects: one.objects, ..again }).await;
+    let is_referenced = async |object: &str| db.ledger.is_object_referenced(object).await.unwrap();
+    assert!(is_referenced("cas/a").await && is_referenced("bases/b").await);
+    assert!(!is_referenced("cas/").await && !is_referenced("cas/b").await);
+    db.ledger.set_run_state(&r1, RunState::Deleted, None).await.unwrap();
+    assert!(is_referenced("cas/a").await && !is_referenced("bases/b").await);
+    db.ledger.purge_content(&r1).await.unwrap();
+    assert!(is_referenced("cas/a").await && !is_referenced("bases/b").await);
+    db.ledger.set_run_state(&r2, RunState::Deleted, None).await.unwrap();
+    assert!(!is_referenced("cas/a").await);
 }

@@ -4,13 +4,13 @@ use sqlx::{Connection as _, PgConnection, Row as _};
 
 use crate::harness::TestDatabase;
 
-const DICTIONARY: &[u8] = include_bytes!("../../src/entry/dictionary_1.txt");
+const DICTIONARY: &[u8] = include_bytes!("../../src/entry/dictionary_2.zdict");
 const PACKED: &str = "SELECT position, packed FROM audit_record WHERE packed IS NOT NULL";
 
 /// Returns the text of a compressed record.
 fn text(packed: &[u8]) -> String {
     let (format, frame) = packed.split_first().unwrap();
-    assert_eq!(*format, 2, "the format of records");
+    assert_eq!(*format, 4, "the format of records");
     let mut decoder = zstd::bulk::Decompressor::with_dictionary(DICTIONARY).unwrap();
     String::from_utf8(decoder.decompress(frame, 1 << 20).unwrap()).unwrap()
 }

@@ -30,6 +30,8 @@ const MAX_SEARCHED_LINES: usize = 1000;
 const MAX_ROUGH_COMPARISONS: usize = 2_000_000;
 /// The most passages that are compared by edit distance.
 const MAX_CANDIDATES: usize = 32;
+/// The same where no passage has a pair of characters in common with the searched text.
+const MAX_DISSIMILAR: usize = 1000;
 /// The most lines of a passage that are compared by edit distance.
 const MAX_EXACT_LINES: usize = 40;
 /// The least similarity of a passage that is not the best one.
@@ -52,7 +54,7 @@ struct Candidate {
 }
 
 /// Returns the passages of `text` that are most similar to `old`, best first, at most [`MAX_NEAR`], none of which overlap.
-/// Both texts have LF only. Where anything in the text is similar at all, the best passage is returned.
+/// Both texts have LF only. The best passage is returned however little it is similar; only an empty text has none.
 ///
 /// The work is bounded: of long lines only the start is compared, and of a long `old` only some lines.
 pub(crate) fn nearest(text: &str, old: &str) -> Vec<NearMatch> {
@@ -63,6 +65,9 @@ pub(crate) fn nearest(text: &str, old: &str) -> Vec<NearMatch> {
     }
     let window = old.lines().take(MAX_LINES).count().min(lines.len());
     let mut best = rough_candidates(&lines, &searched[..searched.len().min(window)], window);
+    if best.is_empty() {
+        best.extend((0..=lines.len() - window).take(MAX_DISSIMILAR).map(|at| Candidate { at, score: 0.0 }));
+    }
     let mut effort = Effort::default();
     for candidate in &mut best {
         candidate.score = similarity(&searched, &lines[candidate.at..], &mut effort).unwrap_or(candidate.score);

@@ -7,7 +7,7 @@ use super::hunk::parse_line;
 use super::lines::Lines;
 use crate::Refusal;
 
-const FORMAT_HINT: &str = "Write `*** Begin Patch`, for each file `*** Update File: PATH` with hunks headed by `@@`, \
+pub(crate) const FORMAT_HINT: &str = "Write `*** Begin Patch`, for each file `*** Update File: PATH` with hunks headed by `@@`, \
      `*** Add File: PATH` with lines that begin with `+`, or `*** Delete File: PATH`, and at the end `*** End Patch`.";
 
 /// The last line of a patch.

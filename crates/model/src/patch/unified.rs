@@ -2,6 +2,7 @@
 
 mod git;
 
+use super::begin_patch_format::FORMAT_HINT;
 use super::check::RawFilePatch;
 use super::fault::{WHOLE_PATCH_HINT, invalid, shown};
 use super::file_patch::{Hunk, HunkLine, PatchOperation};
@@ -103,7 +104,8 @@ fn not_understood(number: usize, line: &[u8], first: bool) -> Refusal {
         let hint = "Write `--- a/PATH` and, on the very next line, `+++ b/PATH`.";
         return invalid(number, format!("`{shown}` has no counterpart"), hint);
     }
-    invalid(number, format!("`{shown}` is not part of a patch"), WHOLE_PATCH_HINT)
+    let hint = if begins("*** ") { FORMAT_HINT } else { WHOLE_PATCH_HINT };
+    invalid(number, format!("`{shown}` is not part of a patch"), hint)
 }
 
 /// Reads a file without Git's headers.

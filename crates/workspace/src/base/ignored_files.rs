@@ -48,7 +48,7 @@ impl Workspace {
             match self.tree().root.open_unlinked(path) {
                 Ok(opened) if opened.file_type() == FileType::RegularFile => {
                     let executable = opened.stat.st_mode & 0o111 != 0;
-                    rows.push(self.base().store(path, executable, File::from(opened.file))?);
+                    rows.push(self.base().store(path, executable, &mut File::from(opened.file))?);
                 }
                 Ok(_) => {}
                 Err(error) => error.unless_disk()?,
@@ -60,9 +60,9 @@ impl Workspace {
 
 impl Base {
     /// Stores a file's bytes in the base's repository.
-    fn store(&self, path: &LogicalPath, executable: bool, mut file: File) -> io::Result<Row> {
+    pub(crate) fn store(&self, path: &LogicalPath, executable: bool, content: &mut dyn Read) -> io::Result<Row> {
         let stored = self.git.run(&["hash-object", "-w", "--stdin"], &Bounds::seconds(SECONDS), |mut stdin, stdout| {
-            let (sha256, size) = copy_hashed(&mut file, &mut stdin, u64::MAX)?;
+            let (sha256, size) = copy_hashed(content, &mut stdin, u64::MAX)?;
             drop(stdin);
             let mut output = String::new();
             stdout.take(256).read_to_string(&mut output)?;
@@ -97,7 +97,8 @@ impl Base {
         File::open(objects)?.sync_all()
     }
 
-    fn add_ignored_files(&self, rows: Vec<Row>) -> io::Result<()> {
+    /// Adds files that git ignores to the base.
+    pub(crate) fn add_ignored_files(&self, rows: Vec<Row>) -> io::Result<()> {
         // Held to the end, so that nobody loads the base meanwhile.
         let mut loaded = self.loaded.lock();
         let mut all = self.ignored_files()?;

@@ -12,7 +12,7 @@ use crate::error::check_cancelled;
 use crate::guard::Blocking;
 use crate::import::stays_inside;
 use crate::snapshot::{ContentLocation, not_in_snapshot};
-use crate::{ContentStore, EntryState, Snapshot, Workspace, WorkspaceError};
+use crate::{EntryState, Snapshot, StoredContents, Workspace, WorkspaceError};
 
 impl Workspace {
     /// Compares a snapshot with the base. Files that policy hides are left out.
@@ -25,7 +25,7 @@ impl Workspace {
         rules: &Rules,
         snapshot: &Snapshot,
         query: &DiffQuery,
-        contents: &dyn ContentStore,
+        contents: &dyn StoredContents,
         cancel: &AtomicBool,
     ) -> Result<WorkspaceDiff, WorkspaceError> {
         let loaded = self.base().load()?;
@@ -54,7 +54,7 @@ impl Workspace {
         path: &LogicalPath,
         (now, bytes): (EntryState, Option<&[u8]>),
         shown: bool,
-        contents: &dyn ContentStore,
+        contents: &dyn StoredContents,
     ) -> Result<Vec<u8>, WorkspaceError> {
         let mut old = self.snapshot_version(snapshot, path, contents, &AtomicBool::new(false))?;
         let size = bytes.map_or(0, |bytes| bytes.len() as u64);
@@ -98,7 +98,7 @@ impl Workspace {
         &self,
         snapshot: &Snapshot,
         path: &LogicalPath,
-        contents: &dyn ContentStore,
+        contents: &dyn StoredContents,
         cancel: &AtomicBool,
     ) -> Result<Option<Version>, WorkspaceError> {
         let Some(file) = snapshot.files().get(path) else { return Ok(None) };

@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 use model::Rules;
 use rustix::fs::Mode;
 
+use super::base_parts::Untracked;
 use super::git::{self, GitSource, Origin};
 use super::staging::{Done, Staging};
 use super::writer::ImportWriter;
@@ -115,16 +116,26 @@ impl Workspaces {
         let files = rows.len() as u64;
         let bytes = rows.iter().filter(|row| row.mode != manifest::MODE_LINK).map(|row| row.stamp.size).sum();
         let ignores = tracked::ignore_files(repo.as_fd(), &rows)?;
+        let mut untracked = Vec::new();
         let base_commit = if let Some(commit) = commit {
             commit
         } else {
             watch.progress("committing", files, bytes);
-            tracked::retain_tracked(&mut rows, &ignores);
+            untracked = tracked::take_untracked(&mut rows, &ignores);
             bare::commit(git, repo.as_fd(), &rows, watch)?
         };
         let head = Head { commit: base_commit.clone(), ignores };
         let manifest_sha256 = manifest::digest(&rows);
         create_file(&staging.dir, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
-        Ok(Done { base_commit, manifest_sha256, files, bytes, skipped, entries, reusable: None })
+        Ok(Done {
+            base_commit,
+            manifest_sha256,
+            files,
+            bytes,
+            skipped,
+            entries,
+            reusable: None,
+            untracked: Untracked(untracked.into()),
+        })
     }
 }

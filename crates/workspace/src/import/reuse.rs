@@ -17,6 +17,7 @@ use model::{RunId, Sha256};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
+use super::base_parts::Untracked;
 use super::git::{FETCHED, Origin};
 use super::quota::SkippedReport;
 use super::staging::Done;
@@ -37,7 +38,7 @@ const RULES: u32 = 1;
 /// The maximum size of the file: a report of skipped entries, and the names of a few packs.
 const MAX_BYTES: u64 = 1 << 20;
 /// The largest manifest that is copied, which is more than any import writes.
-const MAX_MANIFEST_BYTES: u64 = 1 << 30;
+pub(super) const MAX_MANIFEST_BYTES: u64 = 1 << 30;
 
 /// Why a base was not copied.
 pub(super) enum CopyError {
@@ -161,6 +162,7 @@ pub(super) fn copy(
         skipped: description.skipped,
         entries,
         reusable: Some((origin, commit)),
+        untracked: Untracked::default(),
     })
 }
 

@@ -18,7 +18,7 @@ use crate::base::{GIT_NAME, IGNORED_NAME, MANIFEST_NAME};
 use crate::dir::{create_file, entries, fresh_name, open_dir, open_under};
 use crate::git::GitHome;
 use crate::guard::open_ambient_folder;
-use crate::snapshot::{ContentStore, RebuildReport, Snapshot};
+use crate::snapshot::{RebuildReport, Snapshot, StoredContents};
 use crate::{WorkspaceError, guard};
 
 /// The folder of a run's tree.
@@ -204,7 +204,7 @@ impl Workspaces {
         &self,
         run: &RunId,
         snapshot: &Snapshot,
-        contents: &dyn ContentStore,
+        contents: &dyn StoredContents,
     ) -> Result<RebuildReport, WorkspaceError> {
         let dir = open_dir(&self.dir, run.as_str()).map_err(io::Error::from)?;
         make_dir(&dir, TREE.as_bytes(), PRIVATE)?;

@@ -7,6 +7,7 @@ use std::path::Path;
 use model::Sha256;
 use rustix::fs::Mode;
 
+use super::base_parts::Untracked;
 use super::quota::SkippedReport;
 use super::{STAGING, Workspaces, bare, remove, reuse};
 use crate::base::{GIT_NAME, MANIFEST_NAME};
@@ -23,6 +24,8 @@ pub(super) struct Done {
     pub(super) entries: usize,
     /// The repository and the commit by which another run finds this base.
     pub(super) reusable: Option<(Sha256, String)>,
+    /// The files that git ignores.
+    pub(super) untracked: Untracked,
 }
 
 /// A run's folder while it is imported. Dropping it removes it, unless it was kept.

@@ -58,14 +58,14 @@ impl<'a> Excluded<'a> {
     }
 }
 
-/// Removes the rows that the rules in `ignores` exclude.
-pub(super) fn retain_tracked(rows: &mut Vec<Row>, ignores: &[(Vec<u8>, Vec<u8>)]) {
+/// Takes the rows that the rules in `ignores` exclude.
+pub(super) fn take_untracked(rows: &mut Vec<Row>, ignores: &[(Vec<u8>, Vec<u8>)]) -> Vec<Row> {
     let rules = folder_rules(ignores);
     if rules.is_empty() {
-        return;
+        return Vec::new();
     }
     let mut excluded = Excluded::by(&rules);
-    rows.retain(|row| !excluded.contains(&row.path));
+    rows.extract_if(.., |row| excluded.contains(&row.path)).collect()
 }
 
 /// Parses the rules in `ignores`.

@@ -218,6 +218,16 @@ impl<'a> ImportWriter<'a> {
         std::mem::take(&mut self.linked)
     }
 
+    /// Returns every file and link that was written, in order.
+    pub(super) fn all_rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Returns the bytes of all files that were written.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Returns the files and links that exist, sorted by path.
     pub(super) fn rows(&mut self) -> &[Row] {
         let (rows, removed) = (&mut self.rows, std::mem::take(&mut self.removed));

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use model::{LogicalPath, Rules, Sha256};
 use rustix::fs::FileType;
 
-use super::{ContentStore, Snapshot, SnapshotFile};
+use super::{Snapshot, SnapshotFile, StoredContents};
 use crate::apply::copy_hashed;
 use crate::dir::open_file;
 use crate::guard::GuardError;
@@ -125,7 +125,7 @@ impl Workspace {
         rules: &Rules,
         snapshot: &Snapshot,
         drift: Drift,
-        contents: &dyn ContentStore,
+        contents: &dyn StoredContents,
         max_bytes: u64,
     ) -> Result<DriftEntry, WorkspaceError> {
         let Drift { path, expected: old, found: new } = drift;

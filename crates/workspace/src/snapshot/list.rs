@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use model::{Access, Code, FileKind, LogicalPath, PathFacts, Rules};
 
 use super::read::not_in_snapshot;
-use super::{ContentLocation, ContentStore, Snapshot, SnapshotFile};
+use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
 use crate::error::{check_cancelled, not_a_directory};
 use crate::guard::Blocking;
 use crate::ignored::Scope;
@@ -41,7 +41,7 @@ impl Workspace {
         rules: &Rules,
         snapshot: &Snapshot,
         query: &ListQuery,
-        contents: &dyn ContentStore,
+        contents: &dyn StoredContents,
         cancel: &AtomicBool,
     ) -> Result<Listing, WorkspaceError> {
         if !snapshot.has_files_under(&query.path) {
@@ -184,7 +184,7 @@ impl<'a> Lister<'a> {
         path: &LogicalPath,
         file: &SnapshotFile,
         head: Option<&Vec<u8>>,
-        contents: &dyn ContentStore,
+        contents: &dyn StoredContents,
     ) -> Result<Entry, WorkspaceError> {
         if file.is_link {
             return Ok(entry(path, EntryType::Symlink, None, None, Some(Code::NotAFile)));

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use model::{Access, Code, LogicalPath, Refusal, Rules, Sha256};
 
-use super::{ContentLocation, ContentStore, Snapshot};
+use super::{ContentLocation, Snapshot, StoredContents};
 use crate::error::{file_too_large, not_a_file, unsupported_binary};
 use crate::guard::Blocking;
 use crate::read::{is_binary, kind_of};
@@ -22,7 +22,7 @@ impl Workspace {
         snapshot: &Snapshot,
         path: &LogicalPath,
         max_bytes: u64,
-        contents: &dyn ContentStore,
+        contents: &dyn StoredContents,
         cancel: &AtomicBool,
     ) -> Result<FileContent, WorkspaceError> {
         let by_name = rules.kind_of_path(path);

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use model::{LogicalPath, Sha256};
 use rustix::fs::Mode;
 
-use super::{ContentLocation, ContentStore, Snapshot, SnapshotFile};
+use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
 use crate::apply::copy_hashed;
 use crate::base::OpenBlobs;
 use crate::dir::{create_file, entries, remove_file};
@@ -43,7 +43,7 @@ impl Base {
         &self,
         snapshot: &Snapshot,
         to: &Path,
-        contents: &dyn ContentStore,
+        contents: &dyn StoredContents,
     ) -> Result<RebuildReport, WorkspaceError> {
         let root = Root::of_run(empty_folder(to)?);
         let never = AtomicBool::new(false);
@@ -91,13 +91,16 @@ fn write(
     path: &LogicalPath,
     file: &SnapshotFile,
     (blobs, oid): (&mut OpenBlobs, Option<&[u8; 20]>),
-    contents: &dyn ContentStore,
+    contents: &dyn StoredContents,
     report: &mut RebuildReport,
 ) -> Result<(), WorkspaceError> {
-    let mut stored = None;
+    let (mut stored, mut large) = (None, None);
     if let ContentLocation::Ledger { seq, .. } = file.location {
         stored = contents.content(seq, &file.sha256)?;
-        if stored.is_none() {
+        if stored.is_none() && !file.is_link {
+            large = contents.large(&file.sha256)?;
+        }
+        if stored.is_none() && large.is_none() {
             report.not_kept.push(path.clone());
             return Ok(());
         }
@@ -112,9 +115,10 @@ fn write(
         })
     } else {
         let mut out = create_file(&parent.dir, &*parent.name)?;
-        let copied = match stored {
-            Some(bytes) => copy_hashed(&mut &*bytes, &mut out, bytes.len() as u64),
-            None => oid.ok_or_else(missing).and_then(|oid| {
+        let copied = match (stored, large) {
+            (Some(bytes), _) => copy_hashed(&mut &*bytes, &mut out, bytes.len() as u64),
+            (None, Some((size, mut bytes))) => copy_hashed(&mut bytes, &mut out, size),
+            (None, None) => oid.ok_or_else(missing).and_then(|oid| {
                 let mut copied = (Sha256::ZERO, 0);
                 blobs.read(oid, &mut |mut from, size| {
                     copied = copy_hashed(&mut from, &mut out, size)?;

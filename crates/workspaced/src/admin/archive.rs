@@ -16,9 +16,13 @@ use rustix::fs::Mode;
 use transparency::VerifierKey;
 
 use crate::admin::output::print;
-use crate::archives::{ArchiveStore, StoreError};
+use crate::archives::ArchiveStore;
 use crate::bootstrap::error::StartError;
 use crate::config::{ArchiveAction, ArchiveCommandConfig, ConfigError};
+use crate::objects::StoreError;
+
+/// Maximum paths of absent contents and uploads that are printed for an archive. `absent.txt.zst` has all.
+const MAX_ABSENT: usize = 100;
 
 /// What `archive` has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,18 +132,28 @@ async fn verify_one(
 
 fn print_report(report: &ArchiveReport) {
     let ArchiveReport { run_id, records, head_hash, data_files, files, tree_size, bytes, .. } = report;
-    let absent = match report.absent_contents {
+    let in_tree = match report.contents_in_tree {
         0 => String::new(),
-        absent => format!(" ({absent} that the records name are not in it)"),
+        count => format!(" (and {count} contents that are files of the tree)"),
+    };
+    let absent = match report.absent.len() {
+        0 => String::new(),
+        count => format!("; {count} that records name are NOT IN THE ARCHIVE"),
     };
     let checkpoint = match tree_size {
         Some(size) => format!("covered by the checkpoint over {size} leaves"),
         None => "checkpoint NOT VERIFIED: give --checkpoint-verifier-key".to_owned(),
     };
     print(&format!(
-        "{run_id}: valid, {records} records, {data_files} contents, diffs, uploads and replies{absent}, {files} files, {bytes} bytes, head \
-         {head_hash}; {checkpoint}"
+        "{run_id}: valid, {records} records, {data_files} contents, diffs, uploads and replies{in_tree}, {files} files, {bytes} bytes, head \
+         {head_hash}; {checkpoint}{absent}"
     ));
+    for path in report.absent.iter().take(MAX_ABSENT) {
+        print(&format!("{run_id}: absent: {path}"));
+    }
+    if let Some(more) = report.absent.len().checked_sub(MAX_ABSENT).filter(|more| *more > 0) {
+        print(&format!("{run_id}: absent: {more} more, listed in absent.txt.zst"));
+    }
 }
 
 async fn read(

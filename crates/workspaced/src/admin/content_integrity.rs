@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use content::ObjectError;
 use engine::history::content_history;
 use engine::tools::files::INLINE_BYTES;
 use engine::tools::files::PUT;
@@ -90,6 +91,7 @@ pub(super) async fn check_earlier(run: &OfflineRun, expected: &Snapshot) -> Resu
                 match run.ledger.content(run.id(), record.seq, &sha256).await.map_err(database)? {
                     Some(bytes) if Sha256::of(&bytes) == sha256 => {}
                     Some(_) => changed.push((record.seq, path.clone())),
+                    None if is_in_object_store(run, sha256).await? => {}
                     None if absence_of(run, &record).await? == Absence::Missing => {
                         missing.push((record.seq, path.clone()));
                     }
@@ -101,6 +103,17 @@ pub(super) async fn check_earlier(run: &OfflineRun, expected: &Snapshot) -> Resu
     print_by_record("the content in the ledger was changed", &changed);
     print_by_record("the content is missing from the ledger", &missing);
     Ok(changed.is_empty() && missing.is_empty())
+}
+
+/// Whether the object store, if it is given, has the content.
+async fn is_in_object_store(run: &OfflineRun, sha256: Sha256) -> Result<bool, StartError> {
+    let Some(objects) = &run.objects else { return Ok(false) };
+    // It is compared with its hash.
+    match objects.content(sha256, u64::MAX).await {
+        Ok(content) => Ok(content.is_some()),
+        Err(ObjectError::Differs(_)) => Ok(false),
+        Err(error) => Err(StartError::failed("the object store", &error)),
+    }
 }
 
 fn print_by_record(problem: &str, found: &[(u64, LogicalPath)]) {

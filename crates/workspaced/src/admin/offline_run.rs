@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use content::Objects;
 use engine::history::snapshot::{self, LedgerContents};
 use ledger::{Ledger, LedgerError, StoredRun};
 use model::{Run, RunId, RunState};
@@ -26,6 +27,8 @@ pub(super) struct OfflineRun {
     pub(super) base: io::Result<Arc<Base>>,
     /// The workspace, or why it cannot be opened.
     pub(super) workspace: io::Result<Arc<Workspace>>,
+    /// The store of large contents.
+    pub(super) objects: Option<Objects>,
     lock: DataDirLock,
 }
 
@@ -48,7 +51,7 @@ impl OfflineRun {
             open_run(ledger.as_ref(), data_dir, run).await
         };
         match opened.await {
-            Ok((stored, (base, workspace))) => Ok(Self { ledger, stored, base, workspace, lock }),
+            Ok((stored, (base, workspace))) => Ok(Self { ledger, stored, base, workspace, objects: None, lock }),
             Err(error) => {
                 ledger.close().await;
                 Err(error)
@@ -86,9 +89,9 @@ impl OfflineRun {
         loaded.map_err(|error| StartError::failed("the run's history", &error))
     }
 
-    /// Returns the file contents that the ledger has of the run.
+    /// Returns the file contents that the ledger and the object store have of the run.
     pub(super) fn contents(&self) -> LedgerContents {
-        LedgerContents::of(Arc::clone(&self.ledger), self.id().clone())
+        LedgerContents::of(Arc::clone(&self.ledger), self.id().clone()).with_objects(self.objects.clone())
     }
 
     /// Runs `work` on the workspace on a blocking thread. `what` names it in an error.

@@ -19,6 +19,7 @@ use crate::admin::output::{print, print_chain, print_drift, print_paths};
 use crate::bootstrap::error::StartError;
 use crate::checkpoints::{leaves_of, push_leaf};
 use crate::config::{ConfigError, ReplayConfig};
+use crate::objects::open_objects;
 
 /// Verifies the run's chain, rebuilds its files in a folder, and compares the workspace with the ledger. Returns whether
 /// all of it succeeded and is equal.
@@ -28,7 +29,10 @@ use crate::config::{ConfigError, ReplayConfig};
 /// If the run's data or the folder cannot be used.
 pub async fn replay(config: ReplayConfig) -> Result<bool, StartError> {
     check_target(&config)?;
-    let run = OfflineRun::open(&config.data_dir, &config.database_url, &config.run).await?;
+    let objects = config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir)).transpose();
+    let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
+    let mut run = OfflineRun::open(&config.data_dir, &config.database_url, &config.run).await?;
+    run.objects = objects;
     let done = replay_run(&run, &config.to).await;
     run.ledger.close().await;
     done

@@ -1,15 +1,17 @@
 //! Builds the archive of a run from the ledger and the run's files.
 
-use std::io::{self, Seek as _, Write as _};
+use std::collections::BTreeSet;
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use archive::{ArchiveWriter, FinishedArchive, Part, RecordFile};
 use engine::CallError;
+use engine::history::content_history;
 use engine::runs::archive::ClosedRun;
 use ledger::{ApprovalFilter, PageSize, RecordData};
-use model::RunId;
+use model::{RunId, Sha256};
 use serde_json::value::RawValue;
 use tokio::task::block_in_place;
 use transparency::InclusionProof;
@@ -56,8 +58,17 @@ pub(super) async fn build(
     let (run_id, seq, hash) = (run.run_id.clone(), run.head_seq, run.head_hash);
     let key = checkpoints.key_at(proof.tree_size).map_err(io::Error::other)?;
     block_in_place(|| {
-        let mut built = writer.finish(run_id, seq, hash)?;
-        archive::verify(&mut built.file, Some(&key), Some(built.sha256))?;
+        let mut built = writer.finish(run_id.clone(), seq, hash)?;
+        let absent = archive::verify(&mut built.file, Some(&key), Some(built.sha256))?.absent;
+        if !absent.is_empty() {
+            // The disk keeps one of both.
+            drop(built);
+            let mut part = writer.absent()?;
+            absent.iter().try_for_each(|path| writeln!(part, "{path}"))?;
+            writer.add(part)?;
+            built = writer.finish(run_id, seq, hash)?;
+            archive::verify(&mut built.file, Some(&key), Some(built.sha256))?;
+        }
         built.file.rewind()?;
         Ok(Some(built))
     })
@@ -103,6 +114,7 @@ async fn add_records(
                 writeln!(records, "{}", record.text)?;
                 found.iter().try_for_each(|found| add_data(&mut data, seq, found))
             })?;
+            add_large_contents(service, &record.text, &found, &mut data).await?;
         }
     }
     data.end_files()?;
@@ -110,6 +122,32 @@ async fn add_records(
     let approvals = add_approvals(service, run, writer.approvals()?).await?;
     writer.add(approvals)?;
     Ok(writer.add(data)?)
+}
+
+/// Adds the contents that a record has put into the object store.
+async fn add_large_contents(
+    service: &Service,
+    record: &str,
+    found: &[RecordData],
+    data: &mut Part,
+) -> Result<(), ArchiveFailure> {
+    let Some(objects) = &service.objects else { return Ok(()) };
+    let record = content_history::parse(record)?;
+    if record.paths_written.is_empty() {
+        return Ok(());
+    }
+    let is_found =
+        |hash: &Sha256| found.iter().any(|found| matches!(found, RecordData::Content { sha256, .. } if sha256 == hash));
+    let written: BTreeSet<_> = record.files.iter().filter_map(|file| file.new_sha256).collect();
+    for sha256 in written.into_iter().filter(|hash| !is_found(hash)) {
+        let Some(mut content) = objects.content(sha256, u64::MAX).await.map_err(CallError::from)? else { continue };
+        block_in_place(|| {
+            let bytes = content.seek(SeekFrom::End(0))?;
+            content.rewind()?;
+            data.add_large_content(record.seq, sha256, bytes, &mut content)
+        })?;
+    }
+    Ok(())
 }
 
 fn add_data(data: &mut Part, seq: u64, found: &RecordData) -> io::Result<()> {

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use model::{RunId, Sha256};
 use transparency::VerifierKey;
 
-use crate::config::archive::ArchiveTarget;
 use crate::config::error::ConfigError;
 use crate::config::offline::parse_run_id;
+use crate::config::stores::StoreTarget;
 
 /// Arguments of `archive`. Neither a service nor its database is needed.
 #[derive(Debug, clap::Args)]
@@ -98,7 +98,7 @@ pub enum ArchiveAction {
 #[derive(Debug)]
 pub struct ArchiveCommandConfig {
     pub(crate) action: ArchiveAction,
-    pub(crate) from: ArchiveTarget,
+    pub(crate) from: StoreTarget,
     pub(crate) key: Option<VerifierKey>,
     /// The hash of the only archive to use.
     pub(crate) sha256: Option<Sha256>,
@@ -122,7 +122,7 @@ impl ArchiveArgs {
         };
         let bad_key = |error| ConfigError(format!("--checkpoint-verifier-key: {error}"));
         let key = key.filter(|key| !key.is_empty()).map(|key| VerifierKey::parse(&key)).transpose().map_err(bad_key)?;
-        let from = ArchiveTarget::parse(&store.from).map_err(|why| ConfigError(format!("--from: {why}")))?;
+        let from = StoreTarget::parse(&store.from).map_err(|why| ConfigError(format!("--from: {why}")))?;
         Ok(ArchiveCommandConfig { action, from, key, sha256 })
     }
 }

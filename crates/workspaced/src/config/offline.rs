@@ -11,6 +11,7 @@ use crate::config::checkpoints;
 use crate::config::database_url::DatabaseUrl;
 use crate::config::error::ConfigError;
 use crate::config::settings::Settings;
+use crate::config::stores::ObjectStoreConfig;
 
 /// The data to work on.
 #[derive(Debug, clap::Args)]
@@ -57,6 +58,9 @@ pub struct ReplayArgs {
     /// Folder to write the files to; must be empty or not exist.
     #[arg(long, value_name = "FOLDER")]
     to: PathBuf,
+    /// Object store of the service, which has the large contents [default: none]
+    #[arg(long, env = "WORKSPACED_OBJECT_STORE_URL", value_name = "URL")]
+    object_store_url: Option<String>,
     #[command(flatten)]
     data: DataArgs,
 }
@@ -104,6 +108,7 @@ pub struct VerifyConfig {
 pub struct ReplayConfig {
     pub(crate) run: RunId,
     pub(crate) to: PathBuf,
+    pub(crate) object_store: Option<ObjectStoreConfig>,
     pub(crate) data_dir: PathBuf,
     pub(crate) database_url: DatabaseUrl,
 }
@@ -149,8 +154,16 @@ impl ReplayArgs {
     ///
     /// Fails with the first setting that cannot be used.
     pub fn check(self) -> Result<ReplayConfig, ConfigError> {
-        let (data_dir, database_url) = self.data.check()?;
-        Ok(ReplayConfig { run: self.run, to: self.to, data_dir, database_url })
+        let given = Settings { object_store_url: self.object_store_url, ..Settings::default() };
+        let settings = self.data.merge(given)?;
+        let data_dir = settings.data_dir();
+        Ok(ReplayConfig {
+            run: self.run,
+            to: self.to,
+            object_store: ObjectStoreConfig::check(&settings)?,
+            database_url: DatabaseUrl::check(&settings, &data_dir)?,
+            data_dir,
+        })
     }
 }
 

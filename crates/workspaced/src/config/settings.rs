@@ -279,6 +279,13 @@ pub(crate) struct Settings {
     /// Archives of closed runs: an existing folder, or `s3://BUCKET/PREFIX` [default: none]
     #[arg(long, env = "WORKSPACED_ARCHIVE_TO", value_name = "FOLDER or URL")]
     pub(crate) archive_to: Option<String>,
+    /// Store of bases and large contents, from which a run is opened if its files are not in the data folder: `file:///FOLDER` or
+    /// `s3://BUCKET/PREFIX` [default: none]
+    #[arg(long, env = "WORKSPACED_OBJECT_STORE_URL", value_name = "URL")]
+    pub(crate) object_store_url: Option<String>,
+    /// Minimum age of an object that no run refers to before it is deleted, such as `1d` or `12h` [default: 1d]
+    #[arg(long, env = "WORKSPACED_OBJECT_STORE_GRACE", value_name = "DURATION")]
+    pub(crate) object_store_grace: Option<String>,
     /// Maximum time to drain requests at shutdown [default: 20]
     #[arg(long, env = "WORKSPACED_DRAIN_SECONDS", value_name = "SECONDS")]
     pub(crate) drain_seconds: Option<u64>,
@@ -374,7 +381,7 @@ impl Settings {
             request_timeout_seconds max_body_bytes max_body_memory_bytes max_answer_memory_bytes max_archive_bytes
             rate_limit_per_second rate_limit_burst auth_failures_per_minute token_concurrency read_concurrency
             search_concurrency export_concurrency write_concurrency import_concurrency max_live_runs max_runs
-            max_disk_bytes disk_reserve_bytes archive_after archive_to drain_seconds checkpoint_seconds checkpoint_records checkpoint_file checkpoint_key_file
+            max_disk_bytes disk_reserve_bytes archive_after archive_to object_store_url object_store_grace drain_seconds checkpoint_seconds checkpoint_records checkpoint_file checkpoint_key_file
             checkpoint_origin
             renew_checkpoint_file
         }

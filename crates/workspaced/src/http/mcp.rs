@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{FromRequest as _, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
-use model::json;
+use model::{Refusal, json};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tower::ServiceExt as _;
@@ -20,6 +21,7 @@ use tower::ServiceExt as _;
 use crate::http::auth::RunTokenCaller;
 use crate::http::extract::{JsonBytes, Query};
 use crate::http::problem::Problem;
+use crate::http::tools::text_view;
 use crate::service::Service;
 
 use server::RunServer;
@@ -43,6 +45,14 @@ pub(crate) async fn handle(
     if !text.is_empty() {
         json::parse(&text)?;
     }
+    // Other methods are refused below.
+    if parts.method == Method::POST {
+        if !text_view::accepts_json(&parts.headers) {
+            return Err(not_acceptable());
+        }
+        // The answer is JSON, or a stream if its client asked for progress.
+        parts.headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    }
     parts.extensions.insert(Caller(Arc::new(caller)));
     let request = Request::from_parts(parts, Body::from(text));
     let max_body_bytes = usize::try_from(service.state.http_limits.max_body_bytes).unwrap_or(usize::MAX);
@@ -60,4 +70,12 @@ pub(crate) async fn handle(
         Ok(response) => Ok(response.map(Body::new)),
         Err(never) => match never {},
     }
+}
+
+fn not_acceptable() -> Problem {
+    let refusal = Refusal::invalid(
+        "`Accept` permits no JSON, in which messages are answered",
+        "Send `Accept: application/json, text/event-stream`.",
+    );
+    Problem::from(refusal).with_status(StatusCode::NOT_ACCEPTABLE)
 }

@@ -18,7 +18,7 @@ use tracing::field::Empty;
 
 use crate::http::conventions::compression::Verbatim;
 use crate::http::conventions::rate_limit::ObservedRate;
-use crate::http::conventions::request_ids;
+use crate::http::conventions::request_ids::{self, NamedByCaller};
 use crate::http::problem::{PROBLEM_JSON, Problem};
 use crate::http::token_body::{VerifiedToken, end_with_token};
 use crate::http::tools::{self, text_view};
@@ -72,7 +72,13 @@ pub(crate) fn request_span(request: &Request) -> Span {
 pub(crate) fn log_response<B>(response: &axum::http::Response<B>, latency: Duration, span: &Span) {
     let status = response.status().as_u16();
     traces::set_status(span, status);
-    tracing::debug!(http.status = status, duration_micros = latency.as_micros(), "request answered");
+    let duration_micros = latency.as_micros();
+    // Who names a request wants to find it.
+    if response.extensions().get::<NamedByCaller>().is_some() {
+        tracing::info!(http.status = status, duration_micros, "request answered");
+    } else {
+        tracing::debug!(http.status = status, duration_micros, "request answered");
+    }
 }
 
 /// Logs a panic and answers it as an internal error.
@@ -87,8 +93,12 @@ pub(crate) fn panic_response(panic: Box<dyn Any + Send>) -> Response {
 /// Checks the limits of a request, answers it, and bounds the memory and the lifetime of the response.
 pub(crate) async fn answer(State(service): State<Service>, request: Request, next: Next) -> Response {
     let ids = request_ids::of(request.extensions());
+    let named = request.extensions().get::<NamedByCaller>().copied();
     let mut response = request_ids::scope(Arc::clone(&ids), answer_within_limits(service, request, next)).await;
     request_ids::add_to(&mut response, &ids);
+    if let Some(named) = named {
+        response.extensions_mut().insert(named);
+    }
     response
 }
 

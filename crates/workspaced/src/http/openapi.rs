@@ -105,7 +105,7 @@ fn add_other_operations(paths: &mut Value) {
         "responses": {
             "200": {"description": "The JSON-RPC response.", "content": message},
             "202": {"description": "The notification is accepted."},
-            "406": {"description": "`Accept` does not list both `application/json` and `text/event-stream`.", "content": {
+            "406": {"description": "`Accept` permits no `application/json`.", "content": {
                 PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}},
             }},
         },

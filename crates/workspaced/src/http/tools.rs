@@ -5,7 +5,7 @@ pub(crate) mod explain;
 pub(crate) mod text_view;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use model::{Code, Mount, Refusal, Sha256};
@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::http::auth::{RunCaller, ToolCaller, ToolUser};
 use crate::http::extract::{JsonBytes, Path, Query, json_text};
+use crate::http::files::conditional::{etag, matches_etag};
 use crate::http::problem::Problem;
 use crate::http::tools::text_view::PrefersText;
 use crate::service::Service;
@@ -84,11 +85,11 @@ pub(crate) async fn list_tools(
     };
     let list = ToolList { items: view.items(), mounts };
     let body = serde_json::to_vec(&list).map_err(|error| Problem::from(CallError::Internal(Box::new(error))))?;
-    let etag = format!("\"{}\"", Sha256::of(&body));
-    let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| known.as_bytes() == etag.as_bytes());
+    let etag = etag(&Sha256::of(&body));
+    let is_known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| matches_etag(known, &etag));
     let mut response =
         if is_known { StatusCode::NOT_MODIFIED.into_response() } else { json_text(Bytes::from(body)).into_response() };
-    response.headers_mut().extend(HeaderValue::from_str(&etag).ok().map(|etag| (header::ETAG, etag)));
+    response.headers_mut().insert(header::ETAG, etag);
     Ok(response)
 }
 

@@ -17,6 +17,7 @@ mod peak;
 mod proxy;
 mod receiver;
 mod run;
+mod s3;
 mod server;
 mod strace;
 
@@ -39,6 +40,7 @@ pub(crate) use peak::assert_growth;
 pub(crate) use proxy::{Proxy, ProxyMode};
 pub(crate) use receiver::{Receiver, Reply};
 pub(crate) use run::{Run, Snapshot, commit_all, git, gzip, items, put, tar_of};
+pub(crate) use s3::S3;
 pub(crate) use server::{Server, Setup, workspaced};
 pub(crate) use strace::Strace;
 

@@ -8,6 +8,7 @@ mod history;
 mod in_flight_calls;
 mod lifecycle;
 mod listing;
+mod object_store;
 mod own_view;
 mod private_git;
 mod run_queries;

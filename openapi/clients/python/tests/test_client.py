@@ -94,8 +94,27 @@ class Calls(unittest.TestCase):
         self.assertEqual((run.close()["state"], run.delete()["state"]), ("closed", "deleted"))
         created = client.create_operator(f"name-{os.getpid()}-{run.id[-6:]}", ["audit"])
         self.assertIn(created["name"], [one["name"] for one in client.operators()])
+        rotated = client.rotate_operator_token(created["name"], overlap_seconds=0)
+        with self.assertRaises(WorkspacedError) as raised:
+            list(Client(URL, created["token"]).audit(limit=1, tool="none"))
+        self.assertEqual(raised.exception.code, "UNAUTHENTICATED")
+        self.assertEqual(list(Client(URL, rotated["token"]).audit(limit=1, tool="none")), [])
         client.revoke_operator(created["name"])
         self.assertGreater(client.limits()["requests"]["pageMax"], 0)
+
+    @unittest.skipUnless("WEBHOOK" in os.environ, "the server has no webhook that the tests know")
+    def test_webhooks_and_their_deliveries(self) -> None:
+        client, name = operator(), os.environ["WEBHOOK"]
+        self.assertEqual([(one["name"], one["state"]) for one in client.webhooks()], [(name, "active")])
+        run, _ = agent()
+        run.close()
+        [closed] = [one for one in client.deliveries(name, order="desc") if one.get("runId") == run.id]
+        self.assertEqual(closed["type"], "run.closed")
+        again = client.redeliver(name, closed["id"])
+        self.assertEqual((again["id"], again["state"], again["attempts"]), (closed["id"], "pending", 0))
+        with self.assertRaises(WorkspacedError) as raised:
+            client.redeliver(name, "msg_none")
+        self.assertEqual(raised.exception.code, "NOT_FOUND")
 
     def test_an_archive_is_a_source_and_a_result(self) -> None:
         run, _ = agent({"a.txt": "content\n"})

@@ -47,8 +47,16 @@ export declare class Client {
     operators(filters?: Query): AsyncGenerator<types.Operator>;
     /** Creates an operator. The answer has the token, which is shown only once. */
     createOperator(json: types.CreateOperatorRequest): Promise<types.CreatedOperator>;
+    /** Gives an operator another token, which is shown only once. The present one stays valid for `overlapSeconds`. */
+    rotateOperatorToken(name: string, json?: types.RotateTokenRequest): Promise<types.CreatedOperator>;
     /** Revokes an operator's token. */
     revokeOperator(name: string): Promise<void>;
+    /** Yields the webhooks of the service's configuration. */
+    webhooks(): AsyncGenerator<types.WebhookView>;
+    /** Yields the messages to a webhook, page by page; the newest first with `{ order: "desc" }`. */
+    deliveries(webhook: string, filters?: Query): AsyncGenerator<types.WebhookDelivery>;
+    /** Sends a message again, with the same ID. Returns the delivery, which is pending. */
+    redeliver(webhook: string, message: string): Promise<types.WebhookDelivery>;
     /** Returns the limits of the service. */
     limits(): Promise<types.Limits>;
 }

@@ -79,9 +79,27 @@ export class Client {
     createOperator(json) {
         return this.transport.json("POST", "/v1/operators", { json, repeatable: false });
     }
+    /** Gives an operator another token, which is shown only once. The present one stays valid for `overlapSeconds`. */
+    rotateOperatorToken(name, json = {}) {
+        const headers = { "Idempotency-Key": `rotate-${crypto.randomUUID()}` };
+        return this.transport.json("POST", `/v1/operators/${encodeURIComponent(name)}/tokens`, { json, headers });
+    }
     /** Revokes an operator's token. */
     async revokeOperator(name) {
         await this.transport.send("DELETE", `/v1/operators/${encodeURIComponent(name)}`);
+    }
+    /** Yields the webhooks of the service's configuration. */
+    webhooks() {
+        return pages(this.transport, "/v1/webhooks", {});
+    }
+    /** Yields the messages to a webhook, page by page; the newest first with `{ order: "desc" }`. */
+    deliveries(webhook, filters = {}) {
+        return pages(this.transport, `/v1/webhooks/${encodeURIComponent(webhook)}/deliveries`, filters);
+    }
+    /** Sends a message again, with the same ID. Returns the delivery, which is pending. */
+    redeliver(webhook, message) {
+        const path = `/v1/webhooks/${encodeURIComponent(webhook)}/deliveries/${encodeURIComponent(message)}/redeliver`;
+        return this.transport.json("POST", path);
     }
     /** Returns the limits of the service. */
     limits() {

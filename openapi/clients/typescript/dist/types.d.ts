@@ -1,7 +1,5 @@
 export interface AppendEventRequest {
-    data?: {
-        [name: string]: unknown;
-    } | null;
+    data?: unknown;
     durationMicros?: number | null;
     eventId?: string | null;
     kind: EventKind;

@@ -94,10 +94,25 @@ test("runs, tokens and operators", async () => {
   await assert.rejects(reader.info(), { code: "UNAUTHENTICATED" });
   assert.ok((await all(operator.runs({ limit: 100 }))).some((one) => one.runId === run.id));
   assert.deepEqual([(await run.close()).state, (await run.delete()).state], ["closed", "deleted"]);
-  const { name } = await operator.createOperator({ name: `name-${process.pid}-ts-${run.id.slice(-6)}`, scopes: ["audit"] });
+  const { name, token: first } = await operator.createOperator({ name: `name-${process.pid}-ts-${run.id.slice(-6)}`, scopes: ["audit"] });
   assert.ok((await all(operator.operators())).some((one) => one.name === name));
+  const rotated = await operator.rotateOperatorToken(name, { overlapSeconds: 0 });
+  await assert.rejects(all(new Client(url, first).audit({ tool: "none" })), { code: "UNAUTHENTICATED" });
+  assert.deepEqual(await all(new Client(url, rotated.token).audit({ tool: "none" })), []);
   await operator.revokeOperator(name);
   assert.ok((await operator.limits()).requests.pageMax > 0);
+});
+
+test("webhooks and their deliveries", { skip: process.env.WEBHOOK === undefined }, async () => {
+  const webhook = process.env.WEBHOOK;
+  assert.deepEqual((await all(operator.webhooks())).map(({ name, state }) => [name, state]), [[webhook, "active"]]);
+  const { run } = await newRun();
+  await run.close();
+  const [closed] = (await all(operator.deliveries(webhook, { order: "desc" }))).filter((one) => one.runId === run.id);
+  assert.equal(closed.type, "run.closed");
+  const again = await operator.redeliver(webhook, closed.id);
+  assert.deepEqual([again.id, again.state, again.attempts], [closed.id, "pending", 0]);
+  await assert.rejects(operator.redeliver(webhook, "msg_none"), { code: "NOT_FOUND" });
 });
 
 test("files and archives are streams", async () => {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::lines::PushLine as _;
-use super::quote;
+use super::{Rendered, quote};
 
 #[derive(Deserialize)]
 struct Change<'a> {
@@ -34,7 +34,7 @@ struct ChangedFile<'a> {
 /// # Errors
 ///
 /// If it is not one.
-pub(crate) fn change(answer: &str) -> serde_json::Result<String> {
+pub(crate) fn change(answer: &str) -> serde_json::Result<Rendered> {
     let Change { summary, files, warnings } = serde_json::from_str(answer)?;
     let mut out = format!("{}\n", quote::one_line(&summary));
     if files.len() > 1 {
@@ -45,7 +45,7 @@ pub(crate) fn change(answer: &str) -> serde_json::Result<String> {
     for warning in &warnings {
         out.push_line(format_args!("warning: {}", quote::one_line(warning)));
     }
-    Ok(out)
+    Ok(out.into())
 }
 
 fn push_file(out: &mut String, file: &ChangedFile<'_>) {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::lines::PushLine as _;
 use super::notes::first_lines;
-use super::quote;
+use super::{Rendered, quote};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -29,7 +29,7 @@ struct Differences<'a> {
 /// # Errors
 ///
 /// If it is not one.
-pub(crate) fn diff_workspace(answer: &str) -> serde_json::Result<String> {
+pub(crate) fn diff_workspace(answer: &str) -> serde_json::Result<Rendered> {
     let diff: Differences<'_> = serde_json::from_str(answer)?;
     let shown = if diff.diff.is_empty() { &diff.stat } else { &diff.diff };
     let mut out = String::with_capacity(shown.len() + 128);
@@ -43,13 +43,14 @@ pub(crate) fn diff_workspace(answer: &str) -> serde_json::Result<String> {
     if diff.tree_checked == Some(false) {
         out.push_str("[only files that calls have changed were compared]\n");
     }
+    let mut end = String::new();
     if diff.truncated {
         let next = diff.next_path.map(|path| format!("continue with path={}, ", quote::quoted(&path)));
         let raise = diff.truncated_reason.map(|limit| format!(" or raise {limit}"));
         let (next, raise) = (next.unwrap_or_default(), raise.unwrap_or_default());
-        out.push_line(format_args!("[the diff is cut; {next}narrow path{raise}]"));
+        end.push_line(format_args!("[the diff is cut; {next}narrow path{raise}]"));
     }
-    Ok(out)
+    Ok(Rendered { body: out, end })
 }
 
 /// Cuts a diff, or its statistics, after a line. Returns whether anything was cut off.

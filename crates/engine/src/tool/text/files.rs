@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::lines::PushLine as _;
 use super::notes::counted;
-use super::quote;
+use super::{Rendered, quote};
 
 /// The least width of a number in the content of an answer.
 const LABEL_DIGITS: usize = 6;
@@ -36,17 +36,14 @@ struct Page<'a> {
 /// # Errors
 ///
 /// If it is not one.
-pub(crate) fn read_file(answer: &str) -> serde_json::Result<String> {
+pub(crate) fn read_file(answer: &str) -> serde_json::Result<Rendered> {
     let page: Page<'_> = serde_json::from_str(answer)?;
     if page.total_lines == 0 {
-        return Ok("[empty file]\n".to_owned());
+        return Ok("[empty file]\n".to_owned().into());
     }
     if page.start_line > page.total_lines {
-        return Ok(format!(
-            "[line {} is after the end: the file has {}]\n",
-            page.start_line,
-            counted(page.total_lines, "line", "lines")
-        ));
+        let lines = counted(page.total_lines, "line", "lines");
+        return Ok(format!("[line {} is after the end: the file has {lines}]\n", page.start_line).into());
     }
     let mut out = String::with_capacity(page.content.len() + 128);
     match page.format {
@@ -67,8 +64,7 @@ pub(crate) fn read_file(answer: &str) -> serde_json::Result<String> {
         let lines = counted(page.lines_cut, "long line is", "long lines are");
         out.push_line(format_args!("[{lines} cut; format=raw shows up to 64 KiB of a line]"));
     }
-    out.push_str(&stopped(&page));
-    Ok(out)
+    Ok(Rendered { body: out, end: stopped(&page) })
 }
 
 /// The last line, where more follows.
@@ -123,7 +119,7 @@ struct OneFile<'a> {
 /// # Errors
 ///
 /// If it is not one.
-pub(crate) fn read_files(answer: &str) -> serde_json::Result<String> {
+pub(crate) fn read_files(answer: &str) -> serde_json::Result<Rendered> {
     let Files { files, remaining } = serde_json::from_str(answer)?;
     let mut out = String::with_capacity(answer.len());
     for (path, file) in &files {
@@ -138,11 +134,12 @@ pub(crate) fn read_files(answer: &str) -> serde_json::Result<String> {
             out.push_line(format_args!(": {}: {}", file.status, quote::one_line(message)));
         }
     }
+    let mut end = String::new();
     if !remaining.is_empty() {
         let paths: Vec<_> = remaining.iter().map(|path| quote::path(path)).collect();
-        out.push_line(format_args!("\n[stopped at maxChars; not read: {}]", paths.join(", ")));
+        end.push_line(format_args!("\n[stopped at maxChars; not read: {}]", paths.join(", ")));
     }
-    Ok(out)
+    Ok(Rendered { body: out, end })
 }
 
 fn push_file(out: &mut String, file: &OneFile<'_>, content: &str) {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use workspace::{Entry, EntryType, FoundFile};
 
 use super::notes::{continuation, cut_list};
-use super::quote;
+use super::{Rendered, quote};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -35,7 +35,7 @@ struct Described<'a> {
 /// # Errors
 ///
 /// If it is not one.
-pub(crate) fn list_dir(answer: &str) -> serde_json::Result<String> {
+pub(crate) fn list_dir(answer: &str) -> serde_json::Result<Rendered> {
     let list: List<'_, Entry> = serde_json::from_str(answer)?;
     let mut entries: Vec<_> = list.entries.iter().map(|entry| (names_under(&list.path, &entry.path), entry)).collect();
     // A folder's contents follow it, while `a-b` sorts before `a/b` in path order.
@@ -59,8 +59,7 @@ pub(crate) fn list_dir(answer: &str) -> serde_json::Result<String> {
     if entries.is_empty() {
         out.push_str("[empty folder]\n");
     }
-    push_end(&mut out, &list, "maxEntries");
-    Ok(out)
+    Ok(Rendered { body: out, end: end_of(&list, "maxEntries") })
 }
 
 /// Renders an answer of `find_files`: one path a line.
@@ -68,7 +67,7 @@ pub(crate) fn list_dir(answer: &str) -> serde_json::Result<String> {
 /// # Errors
 ///
 /// If it is not one.
-pub(crate) fn find_files(answer: &str) -> serde_json::Result<String> {
+pub(crate) fn find_files(answer: &str) -> serde_json::Result<Rendered> {
     let list: List<'_, FoundFile> = serde_json::from_str(answer)?;
     let mut out = String::with_capacity(list.entries.len() * 48 + 128);
     for entry in &list.entries {
@@ -77,8 +76,7 @@ pub(crate) fn find_files(answer: &str) -> serde_json::Result<String> {
     if list.entries.is_empty() {
         out.push_str("[no files found]\n");
     }
-    push_end(&mut out, &list, "maxResults");
-    Ok(out)
+    Ok(Rendered { body: out, end: end_of(&list, "maxResults") })
 }
 
 /// Returns how many of the entries under `folder` have at most `max_chars` characters in the tree; at least one.
@@ -114,8 +112,10 @@ fn found_line(entry: &FoundFile) -> String {
     format!("{}{notes}\n", quote::path(entry.path.as_str()))
 }
 
-fn push_end<T>(out: &mut String, list: &List<'_, T>, count: &str) {
-    let Some(reason) = &list.truncated_reason else { return };
+/// Returns the last lines of a list that is cut. The member `count` of the input limits the number of entries.
+fn end_of<T>(list: &List<'_, T>, count: &str) -> String {
+    let mut out = String::new();
+    let Some(reason) = &list.truncated_reason else { return out };
     out.extend(list.next_cursor.as_deref().map(continuation));
     let remedy = match reason.as_ref() {
         "maxChars" => "narrow path or raise maxChars".to_owned(),
@@ -123,6 +123,7 @@ fn push_end<T>(out: &mut String, list: &List<'_, T>, count: &str) {
         _ => format!("narrow path or raise {count}"),
     };
     out.push_str(&cut_list(list.entries.len(), list.total_entries, &remedy));
+    out
 }
 
 /// The names of `path` under the listed folder.

@@ -8,7 +8,7 @@ use workspace::{EntryType, Tally, TreeStats};
 
 use super::lines::PushLine as _;
 use super::notes::counted;
-use super::quote;
+use super::{Rendered, quote};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,14 +38,12 @@ struct Stat<'a> {
 /// # Errors
 ///
 /// If it is not one.
-pub(crate) fn stat_path(answer: &str) -> serde_json::Result<String> {
+pub(crate) fn stat_path(answer: &str) -> serde_json::Result<Rendered> {
     let stat: Stat<'_> = serde_json::from_str(answer)?;
     let path = quote::path(&stat.path);
     if !stat.exists {
-        return Ok(format!(
-            "{path}: does not exist, {}\n",
-            if stat.writable { "can be created" } else { "not writable" }
-        ));
+        let can = if stat.writable { "can be created" } else { "not writable" };
+        return Ok(format!("{path}: does not exist, {can}\n").into());
     }
     let mut facts = vec![Cow::Borrowed(match stat.entry_type {
         Some(EntryType::Directory) => "folder",
@@ -64,7 +62,7 @@ pub(crate) fn stat_path(answer: &str) -> serde_json::Result<String> {
     });
     facts.extend(stat.redacted.then_some(Cow::Borrowed("keys can be read")));
     facts.push(if stat.writable { "writable".into() } else { "not writable".into() });
-    Ok(format!("{path}: {}\n", facts.join(", ")))
+    Ok(format!("{path}: {}\n", facts.join(", ")).into())
 }
 
 #[derive(Deserialize)]
@@ -82,7 +80,7 @@ struct Counts<'a> {
 /// # Errors
 ///
 /// If it is not one.
-pub(crate) fn tree_stats(answer: &str) -> serde_json::Result<String> {
+pub(crate) fn tree_stats(answer: &str) -> serde_json::Result<Rendered> {
     let Counts { path, truncated, stats } = serde_json::from_str(answer)?;
     let mut out = head(&path, &stats);
     for (extension, tally) in &stats.by_extension {
@@ -94,7 +92,7 @@ pub(crate) fn tree_stats(answer: &str) -> serde_json::Result<String> {
     if truncated {
         out.push_str("[extensions are missing; narrow path or raise maxChars]\n");
     }
-    Ok(out)
+    Ok(out.into())
 }
 
 /// Removes the last extensions from `stats` until its text has at most `max_chars` characters. Returns whether any was removed.

@@ -9,7 +9,7 @@ use workspace::Match;
 use super::lines::PushLine as _;
 use super::lists::fitting;
 use super::notes::{continuation, counted};
-use super::quote;
+use super::{Rendered, quote};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -31,7 +31,7 @@ type Line<'a> = (bool, &'a str);
 /// # Errors
 ///
 /// If it is not one.
-pub(crate) fn search_text(answer: &str) -> serde_json::Result<String> {
+pub(crate) fn search_text(answer: &str) -> serde_json::Result<Rendered> {
     let search: Search<'_> = serde_json::from_str(answer)?;
     let mut out = String::with_capacity(answer.len() / 2);
     for file in search.matches.chunk_by(|a, b| a.path == b.path) {
@@ -51,18 +51,19 @@ pub(crate) fn search_text(answer: &str) -> serde_json::Result<String> {
     for note in &search.skipped {
         out.push_line(format_args!("[not searched: {}]", quote::one_line(note)));
     }
+    let mut end = String::new();
     if let Some(reason) = &search.truncated_reason {
-        out.extend(search.next_cursor.as_deref().map(continuation));
+        end.extend(search.next_cursor.as_deref().map(continuation));
         let shown = counted(search.matches.len() as u64, "match", "matches");
         match reason.as_ref() {
             "maxTime" => {
-                out.push_line(format_args!("[{shown}; the search was stopped after 30 seconds; narrow path]"));
+                end.push_line(format_args!("[{shown}; the search was stopped after 30 seconds; narrow path]"));
             }
-            "maxBytes" => out.push_line(format_args!("[{shown}, more follow; narrow path]")),
-            limit => out.push_line(format_args!("[{shown}, more follow; narrow path or raise {limit}]")),
+            "maxBytes" => end.push_line(format_args!("[{shown}, more follow; narrow path]")),
+            limit => end.push_line(format_args!("[{shown}, more follow; narrow path or raise {limit}]")),
         }
     }
-    Ok(out)
+    Ok(Rendered { body: out, end })
 }
 
 /// The lines of a file in order, each once: a match may be in the context of another.

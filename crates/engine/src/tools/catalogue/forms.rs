@@ -86,7 +86,8 @@ impl CatalogueView<'_> {
     pub fn input_schema(&self, info: &ToolInfo) -> Value {
         match self.audience {
             Audience::Program => info.input_schema.clone(),
-            Audience::Model => self.for_model(info.input_schema.clone()),
+            // A mount has no diff.
+            Audience::Model => self.for_model(info.input_schema.clone(), info.name != "diff_workspace"),
         }
     }
 
@@ -122,10 +123,11 @@ impl CatalogueView<'_> {
         item
     }
 
-    fn for_model(&self, mut schema: Value) -> Value {
+    fn for_model(&self, mut schema: Value, has_mount: bool) -> Value {
         if let Some(members) = schema.as_object_mut() {
             members.remove("description");
-            let hidden = |name: &str| PROGRAM_MEMBERS.contains(&name) || (name == "mount" && !self.has_mounts);
+            let hidden =
+                |name: &str| PROGRAM_MEMBERS.contains(&name) || (name == "mount" && !(has_mount && self.has_mounts));
             if let Some(Value::Object(properties)) = members.get_mut("properties") {
                 properties.retain(|name, _| !hidden(name));
             }
@@ -150,18 +152,15 @@ impl Tool {
         self.mutates()
     }
 
-    /// Whether a call names the version of the one file that it changes. An edit names the text that it replaces instead.
+    /// Whether the input may name the version of the one file that the call changes.
     pub fn expects_version(&self) -> bool {
         let info = CATALOGUE.iter().find(|info| info.name == self.name);
-        let members = info.and_then(|info| info.input_schema.get("properties"));
+        let member = info.and_then(|info| info.input_schema.pointer("/properties/expectedSha256"));
+        // An optional member has no type of its own, but a choice of schemas.
         self.mutates()
-            && members.is_some_and(|members| {
-                // An optional member has no type of its own, but a choice of schemas.
-                let version = members.get("expectedSha256").map(|member| &member["type"]);
-                let is_one =
-                    version.is_some_and(|kind| kind != "object" && kind.get(0).is_none_or(|first| first != "object"));
-                is_one && members.get("oldString").is_none()
-            })
+            && member
+                .map(|member| &member["type"])
+                .is_some_and(|kind| kind != "object" && kind.get(0).is_none_or(|first| first != "object"))
     }
 }
 

@@ -16,10 +16,6 @@ pub(crate) enum OnConflict {
     Merge,
 }
 
-/// The hint where a merge is not possible.
-const HINT: &str =
-    "Read the file again, make the change in its present content, and give its sha256 as `expectedSha256`.";
-
 /// Returns the bytes of the file at `path` with the change from `base` to `new` merged into `current`. `conflict` is the
 /// refusal without a merge.
 ///
@@ -34,8 +30,8 @@ pub(crate) fn merge_change(
     conflict: &Refusal,
 ) -> Result<Vec<u8>, Refusal> {
     let refuse = |why: String| {
-        let message = format!("`{path}` has changed since `expectedSha256`, and {why}");
-        Refusal { message, hint: HINT.to_owned(), ..conflict.clone() }
+        let message = format!("`{path}` has changed since the expected version, and {why}");
+        Refusal { message, ..conflict.clone() }
     };
     let too_large = |bytes: Option<u64>| {
         let why = format!("files of more than {MAX_MERGE_BYTES} bytes are not merged");

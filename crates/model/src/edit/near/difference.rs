@@ -33,6 +33,8 @@ fn only_kind(old: &str, text: &str, at: usize) -> Option<&'static str> {
     let all = |same: &dyn Fn(&str, &str) -> bool| pairs().all(|(want, have)| want == have || same(want, have));
     if old.lines().count() > text.lines().skip(at).count() {
         None
+    } else if all(&|_, _| false) {
+        Some("line endings or the final newline")
     } else if all(&|want, have| blank(want) == blank(have)) {
         Some("white space")
     } else if all(&|want, have| squeeze(want).eq(squeeze(have))) {

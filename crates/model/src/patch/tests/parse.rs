@@ -359,3 +359,9 @@ fn renames_may_swap_and_free_a_path() {
     let copies = "diff --git a/f b/g\ncopy from f\ncopy to g\ndiff --git a/f b/h\nrename from f\nrename to h\n";
     assert_eq!(sections(copies), ["Copy f g #0", "Rename f h #0"]);
 }
+
+#[test]
+fn a_section_without_the_beginning_of_its_format_is_refused_with_that_format() {
+    let refusal = Patch::parse("*** Update File: f\n@@\n-a\n+b\n*** End Patch\n").unwrap_err();
+    assert!(refusal.hint.starts_with("Write `*** Begin Patch`"), "{refusal:?}");
+}

@@ -60,11 +60,11 @@ export function ApprovalView({ approval, rights, error, changed }: Props) {
 
 function Versions({ approval, drift }: { approval: Approval; drift?: Map<string, string | undefined> }) {
   return (
-    <div class="scroll" role="region" aria-label="Versions of the files" tabIndex={0}><table>
+    <div class="scroll" role="region" aria-label="Versions of the files" tabIndex={0}><table class="versions">
       <thead><tr><th scope="col">Path</th><th scope="col">Operation</th><th scope="col">Applies to</th><th scope="col">Result</th><th scope="col">Now</th></tr></thead>
       <tbody>{approval.files.map(({ path, operation, oldSha256, newSha256 }) => (
-        <tr key={path}><td class="wrap"><Foreign text={path} /></td><td>{operation}</td><td><Hash value={oldSha256} /></td><td><Hash value={newSha256} /></td>
-          <td>{drift?.has(path) ? <span class="tone-bad">✕ changed: <Hash value={drift.get(path)} /></span> : drift ? <span class="tone-good">✓ same</span> : <span class="quiet">–</span>}</td></tr>
+        <tr key={path}><td class="wrap"><Foreign text={path} /></td><td>{operation}</td><td data-label="Applies to"><Hash value={oldSha256} /></td><td data-label="Result"><Hash value={newSha256} /></td>
+          <td data-label="Now">{drift?.has(path) ? <span class="tone-bad">✕ changed: <Hash value={drift.get(path)} /></span> : drift ? <span class="tone-good">✓ same</span> : <span class="quiet">–</span>}</td></tr>
       ))}</tbody>
     </table></div>
   );

@@ -68,9 +68,9 @@ function Files({ record }: { record: AuditRecord }) {
   if (!record.files.length) return null;
   return (
     <details open={record.files.length <= 10}><summary>Files and hashes ({record.files.length})</summary>
-      <div class="scroll" role="region" aria-label="Files and hashes" tabIndex={0}><table>
+      <div class="scroll" role="region" aria-label="Files and hashes" tabIndex={0}><table class="versions">
         <thead><tr><th scope="col">Path</th><th scope="col">Kind</th><th scope="col">Before</th><th scope="col">After</th></tr></thead>
-        <tbody>{record.files.slice(0, 500).map((file) => <tr key={file.path}><td class="wrap"><Foreign text={file.path} /></td><td class="quiet">{file.kind}</td><td><Hash value={file.oldSha256} /></td><td><Hash value={file.newSha256} /></td></tr>)}</tbody>
+        <tbody>{record.files.slice(0, 500).map((file) => <tr key={file.path}><td class="wrap"><Foreign text={file.path} /></td><td class="quiet">{file.kind}</td><td data-label="Before"><Hash value={file.oldSha256} /></td><td data-label="After"><Hash value={file.newSha256} /></td></tr>)}</tbody>
       </table></div>
     </details>
   );

@@ -22,6 +22,8 @@ async function look(page, name, label, screenshots) {
   await page.screenshot({ path: `${screenshots}/${name}-${label}.png` });
   const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   const problems = (await findings(page)).map((finding) => `${name} ${label}: ${finding}`);
+  const tables = await page.evaluate(() => [...document.querySelectorAll("main .scroll")].filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.ariaLabel));
+  for (const table of tables) problems.push(`${name} ${label}: the table "${table}" is cut`);
   return overflow > 0 ? [...problems, `${name} ${label}: scrolls sideways by ${overflow} pixels`] : problems;
 }
 

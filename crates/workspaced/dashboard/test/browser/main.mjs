@@ -2,11 +2,13 @@
 //
 // Environment: WORKSPACED_URL, WORKSPACED_OPERATOR_TOKEN, WORKSPACED_AUDIT_TOKEN, WORKSPACED_APPROVER_TOKEN (an operator with
 // the scope approve), WORKSPACED_SCREENSHOTS (a folder), WORKSPACED_KEYS (the verifier keys of the log, in turn, if they were
-// replaced: then only what concerns them is tested). DASHBOARD_TESTS names the tests to run, by default all.
+// replaced: then only what concerns them is tested), WORKSPACED_HUGE (not empty if the service has the run `huge`: then only that
+// is tested). DASHBOARD_TESTS names the tests to run, by default all.
 
 import { chromium } from "playwright-core";
 import { Client } from "./agent.mjs";
 import * as decisions from "./decisions.mjs";
+import * as huge from "./huge.mjs";
 import * as keys from "./keys.mjs";
 import * as lists from "./lists.mjs";
 import * as looks from "./looks.mjs";
@@ -43,7 +45,8 @@ async function open(token, options = {}, address = base) {
 }
 
 const ofKeys = (process.env.WORKSPACED_KEYS ?? "").split(" ").filter(Boolean);
-const tests = Object.entries(ofKeys.length ? keys : { ...reading, ...lists, ...decisions, ...looks, ...stress }).filter(([name]) => name !== "longestTask");
+const chosen = process.env.WORKSPACED_HUGE ? huge : ofKeys.length ? keys : undefined;
+const tests = Object.entries(chosen ?? { ...reading, ...lists, ...decisions, ...looks, ...stress }).filter(([name]) => name !== "longestTask");
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;
 for (const [name, test] of tests) {

@@ -22,12 +22,17 @@ tokio::task_local! {
     static CURRENT: Arc<RequestIds>;
 }
 
+/// Marks a request, and its response, whose ID the caller chose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamedByCaller;
+
 /// Gives a request its IDs: those of its headers, or a new request ID.
 pub(crate) fn identify(mut request: Request) -> Request {
-    let ids = RequestIds {
-        request_id: given_id(request.headers()).unwrap_or_else(new_request_id),
-        trace_id: trace_id(request.headers()),
-    };
+    let given = given_id(request.headers());
+    if given.is_some() {
+        request.extensions_mut().insert(NamedByCaller);
+    }
+    let ids = RequestIds { request_id: given.unwrap_or_else(new_request_id), trace_id: trace_id(request.headers()) };
     request.extensions_mut().insert(Arc::new(ids));
     request
 }

@@ -9,9 +9,10 @@ use engine::tool::text::{TextAnswer, refusal_text};
 use engine::tools::{self, Audience, CatalogueFormat, CatalogueView};
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam, ContentBlock, Implementation,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam, ContentBlock, CustomRequest,
+    CustomResult, ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig,
 };
 use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ErrorData, RoleServer};
@@ -21,6 +22,10 @@ use super::{Caller, resources};
 use crate::http::auth::RunTokenCaller;
 use crate::http::problem::Problem;
 use crate::service::Service;
+
+/// The methods that the server has.
+const METHODS: [&str; 7] =
+    ["initialize", "ping", "tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read"];
 
 /// How often a call that was asked to report its progress does so.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -175,6 +180,20 @@ impl ServerHandler for RunServer {
     ) -> Result<ReadResourceResponse, ErrorData> {
         let Caller(caller) = caller_of(context.extensions.get())?;
         resources::read(self, &caller, &request.uri).await.map(ReadResourceResponse::from)
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        // A known method comes here if its parameters have another form.
+        let CustomRequest { method, .. } = request;
+        if METHODS.contains(&method.as_str()) {
+            let message = format!("the parameters of `{method}` do not have the form that the protocol specifies");
+            return Err(ErrorData::invalid_params(message, None));
+        }
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None))
     }
 
     async fn on_cancelled(&self, notification: CancelledNotificationParam, context: NotificationContext<RoleServer>) {

@@ -65,6 +65,17 @@ type Preference = (u16, u8);
 
 /// Whether `Accept` prefers `text/plain` to JSON. JSON is the default where it does not say.
 pub(crate) fn prefers_text(headers: &HeaderMap) -> bool {
+    let (text, json) = preferences(headers);
+    text.0 > 0 && text > json
+}
+
+/// Whether `Accept` permits JSON, also by not being sent.
+pub(crate) fn accepts_json(headers: &HeaderMap) -> bool {
+    !headers.contains_key(header::ACCEPT) || preferences(headers).1.0 > 0
+}
+
+/// How much a caller wants `text/plain`, and JSON.
+fn preferences(headers: &HeaderMap) -> (Preference, Preference) {
     let (mut text, mut json): (Preference, Preference) = ((0, 0), (0, 0));
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     for range in values.flat_map(|value| value.split(',')) {
@@ -81,7 +92,7 @@ pub(crate) fn prefers_text(headers: &HeaderMap) -> bool {
         consider(&mut text, "text/plain");
         consider(&mut json, "application/json");
     }
-    text.0 > 0 && text > json
+    (text, json)
 }
 
 /// Returns how exactly the media range `name` names `media_type`; 0 if it does not match.

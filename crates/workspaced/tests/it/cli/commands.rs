@@ -6,7 +6,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{command, run};
-use crate::harness::{Backend, Run, Server};
+use crate::harness::{Backend, Receiver, Run, Server, Setup, put};
 
 #[rstest]
 #[tokio::test]
@@ -65,6 +65,48 @@ async fn a_run_is_created_used_exported_and_deleted(#[values(Backend::Sqlite, Ba
     assert!(lines[1].contains("refused  write_file      RUN_CLOSED"), "{audit}");
     let records = operator(&["audit", "--json"]).ok();
     assert!(records.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["hash"].is_string()), "{records}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn webhooks_and_deliveries_are_listed_and_sent_again(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let receiver = Receiver::start().await;
+    let mut server = Server::prepare(Setup::new(backend)).await;
+    put(&server.home, "secret", "whsec_bmV3LXNlY3JldC1vZi0zMi1ieXRlcy0wMTIzNDU2Nzg=");
+    let (url, secret) = (&receiver.url, server.home.join("secret"));
+    let hook = format!("[[webhook]]\nname = \"hook\"\nurl = \"{url}\"\nsecret_file = \"{}\"\n", secret.display());
+    put(&server.home, "config.toml", hook);
+    server.setup = server.setup.clone().arg("--config", server.home.join("config.toml").display());
+    server.restart();
+    let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
+    let listed = operator(&["webhook", "list"]).ok();
+    assert!(listed.starts_with("WEBHOOK  STATE   PENDING  URL"), "{listed}");
+    assert!(listed.contains("\nhook     active  0        ") && listed.contains("run.closed"), "{listed}");
+    assert_eq!(operator(&["webhook", "list", "--json"]).json()["name"], "hook");
+    assert_eq!(operator(&["webhook", "deliveries", "hook", "--json"]).ok(), "");
+
+    for id in ["first", "second"] {
+        operator(&["run", "create", "--id", id]).ok();
+        operator(&["run", "close", id]).ok();
+    }
+    receiver.until(2).await;
+    let newest = operator(&["webhook", "deliveries", "hook", "--limit", "1", "--json"]).json();
+    assert_eq!((&newest["type"], &newest["runId"]), (&json!("run.closed"), &json!("second")));
+    let message = newest["id"].as_str().unwrap();
+    let rows = operator(&["webhook", "deliveries", "hook"]).ok();
+    let of_second = rows.lines().nth(1).unwrap();
+    assert!(rows.lines().count() == 3 && of_second.starts_with(message) && of_second.contains("second"), "{rows}");
+    assert_eq!(operator(&["webhook", "deliveries", "hook", "--state", "failed", "--json"]).ok(), "");
+
+    let again = operator(&["webhook", "redeliver", "hook", message, "--json"]).json();
+    assert_eq!((&again["id"], &again["state"], &again["attempts"]), (&json!(message), &json!("pending"), &json!(0)));
+    let sent = receiver.until(3).await;
+    assert_eq!(sent[2].body, sent[1].body);
+    operator(&["webhook", "redeliver", "hook", "msg_none"]).failed(1, "workspaced: NOT_FOUND: ");
+    operator(&["webhook", "deliveries", "none"]).failed(1, "workspaced: NOT_FOUND: ");
+    operator(&["webhook", "deliveries", "hook", "--state", "lost"]).failed(2, "no such state");
 }
 
 #[rstest]

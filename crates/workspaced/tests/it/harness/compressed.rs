@@ -5,7 +5,7 @@ use zstd::zstd_safe::DCtx;
 
 use super::database::{Backend, Database};
 
-const DICTIONARY: &[u8] = include_bytes!("../../../../ledger/src/entry/dictionary_1.txt");
+const DICTIONARY: &[u8] = include_bytes!("../../../../ledger/src/entry/dictionary_2.zdict");
 /// Maximum size of a value in the tests.
 const MAX_BYTES: usize = 64 << 20;
 const RECORDS: &str = "select position, packed, null from audit_record where packed is not null";
@@ -26,13 +26,13 @@ fn decompress(value: &[u8], diff: Option<&[u8]>) -> Vec<u8> {
     let (format, frame) = value.split_first().unwrap();
     let diff = diff.filter(|_| *format == 3).map(|diff| decompress(diff, None));
     let (mut decoder, mut bytes) = (DCtx::create(), Vec::with_capacity(MAX_BYTES));
-    let dictionary = match *format {
-        1 => &[][..],
-        2 => DICTIONARY,
-        3 => diff.as_deref().unwrap(),
+    match *format {
+        1 => decoder.ref_prefix(&[]),
+        3 => decoder.ref_prefix(diff.as_deref().unwrap()),
+        4 => decoder.load_dictionary(DICTIONARY),
         other => panic!("unknown format {other}"),
-    };
-    decoder.ref_prefix(dictionary).unwrap();
+    }
+    .unwrap();
     decoder.decompress(&mut bytes, frame).unwrap();
     bytes
 }

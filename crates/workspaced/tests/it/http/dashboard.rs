@@ -1,5 +1,7 @@
 //! The dashboard: its files and headers, and its pages in a browser, while a scripted agent works.
 
+mod long_run;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -86,13 +88,30 @@ fn its_parsers_and_proofs_are_right() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// Runs the tests in a browser. With the `keys` of a log, in turn, those of replaced keys.
-fn in_browser(server: &Server, approver: &str, keys: &str) -> Output {
+/// What the tests in a browser are about.
+#[derive(Clone, Debug)]
+enum Subject {
+    /// Everything but the others.
+    Pages,
+    /// The verifier keys of a log, in turn, separated by spaces.
+    Keys(String),
+    /// A run of 100,000 calls.
+    LongRun,
+}
+
+/// Runs the tests in a browser.
+fn in_browser(server: &Server, approver: &str, subject: &Subject) -> Output {
+    let (keys, huge) = match subject {
+        Subject::Pages => ("", ""),
+        Subject::Keys(keys) => (&**keys, ""),
+        Subject::LongRun => ("", "yes"),
+    };
     // Kept after the test, in the build folder.
     let screenshots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
     std::fs::create_dir_all(&screenshots).unwrap();
     node("test/browser/main.mjs")
         .env("WORKSPACED_KEYS", keys)
+        .env("WORKSPACED_HUGE", huge)
         .env("WORKSPACED_URL", &server.base)
         .env("WORKSPACED_OPERATOR_TOKEN", &server.operator_token)
         .env("WORKSPACED_AUDIT_TOKEN", &server.audit_token)
@@ -111,9 +130,10 @@ fn has_browser() -> bool {
     !is_missing
 }
 
-async fn assert_browser_is_done(server: Server, approver: String, keys: String) {
-    let output = tokio::task::spawn_blocking(move || in_browser(&server, &approver, &keys)).await.unwrap();
+async fn assert_browser_is_done(server: Server, approver: String, subject: Subject) {
+    let output = tokio::task::spawn_blocking(move || in_browser(&server, &approver, &subject)).await.unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{out}");
     assert!(output.status.success() && out.ends_with("done\n"), "{out}\n{err}");
 }
 
@@ -127,7 +147,7 @@ async fn a_person_watches_decides_and_verifies_in_a_browser(#[values(Backend::Sq
     let body = json!({ "name": "ada", "scopes": ["approve"] });
     let created = server.operator().post("/v1/operators", body).await.is(201);
     let approver = created["token"].as_str().unwrap().to_owned();
-    assert_browser_is_done(server, approver, String::new()).await;
+    assert_browser_is_done(server, approver, Subject::Pages).await;
 }
 
 /// The newest checkpoint is signed by the present key, or still by the one that the last statement replaces.
@@ -154,5 +174,18 @@ async fn a_browser_follows_replaced_keys_and_refuses_missing_and_forged_statemen
     }
     server.restart();
     let approver = server.audit_token.clone();
-    assert_browser_is_done(server, approver, keys.join(" ")).await;
+    assert_browser_is_done(server, approver, Subject::Keys(keys.join(" "))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_100000_calls_is_shown_verified_and_reported() {
+    let server = long_run::start().await;
+    let started = std::time::Instant::now();
+    let report = server.operator().get("/v1/runs/huge/report").await.is(200);
+    println!("report of 100,000 records with verification: {:?}", started.elapsed());
+    assert_eq!((&report["counts"]["records"], &report["verification"]["intact"]), (&json!(100_000), &json!(true)));
+    if has_browser() {
+        let approver = server.audit_token.clone();
+        assert_browser_is_done(server, approver, Subject::LongRun).await;
+    }
 }

@@ -96,6 +96,29 @@ async fn a_token_says_which_tools_there_are(#[values(Backend::Sqlite, Backend::P
     }
 }
 
+#[rstest]
+#[tokio::test]
+async fn a_client_need_not_know_the_details_of_the_protocol(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let list = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list" });
+    for accept in ["*/*", "application/json", "application/*;q=0.5, text/html"] {
+        let request = run.agent.request(Method::POST, "/mcp").header("accept", accept);
+        let answer = run.agent.send(request.json(&list)).await.is(200);
+        assert_eq!(answer["result"]["tools"].as_array().unwrap().len(), 15, "{accept}");
+    }
+    let request = run.agent.request(Method::POST, "/mcp").header("accept", "text/event-stream");
+    let refused = run.agent.send(request.json(&list)).await.is(406);
+    assert_eq!(refused["hint"], "Send `Accept: application/json, text/event-stream`.");
+    // Parameters of another form are not another method.
+    for params in [json!({}), json!({ "name": "read_file", "arguments": "src/a.py" })] {
+        let answer = rpc(&run.agent, "tools/call", params).await.json();
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    }
+    assert_eq!(rpc(&run.agent, "prompts/list", json!({})).await.json()["error"]["code"], -32601);
+}
+
 /// The folder in which `.ci/test` has installed the official clients.
 fn clients() -> PathBuf {
     std::env::var_os("WORKSPACED_TEST_CLIENTS")

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rstest::rstest;
 
-use crate::harness::{Backend, Server};
+use crate::harness::{Backend, Receiver, Server, Setup, put};
 
 const CALC: [(&str, &str); 2] = [
     ("calc.py", "def add(a, b):\n    return a - b\n"),
@@ -47,12 +47,31 @@ async fn run(mut command: Command) {
     assert!(done.status.success(), "{}\n{output}\n{errors}", done.status);
 }
 
+/// Starts a server with a webhook, `hook`.
+async fn start(backend: Backend) -> (Server, Receiver) {
+    let receiver = Receiver::start().await;
+    let mut server = Server::prepare(Setup::new(backend)).await;
+    put(&server.home, "secret", "whsec_bmV3LXNlY3JldC1vZi0zMi1ieXRlcy0wMTIzNDU2Nzg=");
+    let secret = server.home.join("secret");
+    let (url, secret) = (&receiver.url, secret.display());
+    put(
+        &server.home,
+        "config.toml",
+        format!("[[webhook]]\nname = \"hook\"\nurl = \"{url}\"\nsecret_file = \"{secret}\"\n"),
+    );
+    let config = server.home.join("config.toml");
+    server.setup = server.setup.clone().arg("--config", config.display());
+    server.restart();
+    (server, receiver)
+}
+
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn the_python_package_passes_its_tests(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let server = Server::start(backend).await;
+    let (server, _receiver) = start(backend).await;
     let (repository, _) = server.repository(&CALC);
     let mut tests = python();
+    tests.env("WEBHOOK", "hook");
     tests.args(["-m", "unittest", "discover", "-s", "tests"]).current_dir(packages().join("python"));
     tests.env("WORKSPACED_URL", &server.base).env("OPERATOR", &server.operator_token).env("REPO", repository);
     run(tests).await;
@@ -61,9 +80,9 @@ async fn the_python_package_passes_its_tests(#[values(Backend::Sqlite, Backend::
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn the_typescript_package_passes_its_tests(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let server = Server::start(backend).await;
+    let (server, _receiver) = start(backend).await;
     let mut tests = Command::new("node");
-    tests.arg("--test").arg(packages().join("typescript/tests/client.test.mjs"));
+    tests.env("WEBHOOK", "hook").arg("--test").arg(packages().join("typescript/tests/client.test.mjs"));
     tests.env("WORKSPACED_URL", &server.base).env("OPERATOR", &server.operator_token);
     tests.env("WORKSPACED_CLIENT", packages().join("typescript/dist/index.js"));
     run(tests).await;

@@ -216,3 +216,94 @@ async fn an_approved_call_changes_the_version_that_its_caller_had_seen(
     assert_eq!(decide(id).await, "approved", "{answer:#}");
     assert_eq!(run.on_disk("Cargo.lock"), "newer\n");
 }
+
+#[rstest]
+#[tokio::test]
+async fn the_models_view_expects_what_was_seen_unless_the_call_says_otherwise(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\n"), ("b.txt", "b\n")]).await;
+    let text = async |tool: &str, mut input: Value, more: Value| {
+        input["reason"] = json!("r");
+        input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        run.text(tool, input).await
+    };
+    let calls = || {
+        let one_file = calls("a.txt").into_iter().filter(|(tool, _)| *tool != "apply_patch");
+        one_file.map(|(tool, mut input)| {
+            input.as_object_mut().unwrap().remove("expectedSha256");
+            (tool, input)
+        })
+    };
+    for (tool, input) in calls() {
+        for version in [json!({}), json!({"expectedSha256": null})] {
+            let refused = text(tool, input.clone(), version).await;
+            assert_eq!(refused.status, 409, "{tool}: {}", refused.text());
+            let shown = refused.text();
+            assert!(shown.starts_with("WRITE_CONFLICT: ") && shown.contains("read it first"), "{tool}: {shown}");
+        }
+        let given = text(tool, input, json!({"expectedSha256": sha256("one\n"), "dryRun": true})).await;
+        assert_eq!(given.status, 200, "{tool}: {}", given.text());
+    }
+    // What is wrong with the text of an edit helps more.
+    let edit = |old: &str| json!({"path": "a.txt", "oldString": old, "newString": "x"});
+    assert!(text("edit_file", edit("onee"), json!({})).await.text().starts_with("EDIT_NOT_FOUND: "));
+    read(&run, "a.txt").await;
+    for (tool, input) in calls() {
+        let answer = text(tool, input, json!({"dryRun": true})).await;
+        assert_eq!(answer.status, 200, "{tool}: {}", answer.text());
+    }
+    with_new_token(&run).await.replace("a.txt", "one\ntwo\n", &sha256("one\n")).await.ok();
+    for (tool, input) in calls() {
+        let shown = text(tool, input, json!({})).await.text();
+        assert!(shown.starts_with("WRITE_CONFLICT: ") && shown.contains("\n+two\n"), "{tool}: {shown}");
+        // The model is shown no hash that it could give.
+        assert!(!shown.contains("sha256") && !shown.contains("expectedSha256"), "{tool}: {shown}");
+    }
+    // JSON has no such default: an edit needs no version.
+    run.edit("b.txt", "b", "B", json!({})).await.ok();
+    let patch = json!({"patch": "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n-one\n+1\n two\n"});
+    assert_eq!(text("apply_patch", patch, json!({})).await.status, 200);
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_same_input_is_the_same_call_in_each_view(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
+    let new = |id: &str| json!({"toolCallId": id, "path": format!("{id}.txt"), "content": "n\n", "reason": "r"});
+    let first = run.ok("write_file", new("json-first")).await;
+    let again = run.text("write_file", new("json-first")).await;
+    assert_eq!((again.status, again.text()), (200, format!("{}\n", first["summary"].as_str().unwrap())));
+    let first = run.text("write_file", new("text-first")).await;
+    let again = run.ok("write_file", new("text-first")).await;
+    assert_eq!(first.text(), format!("{}\n", again["summary"].as_str().unwrap()));
+    let delete = json!({"toolCallId": "refused", "path": "a.txt", "reason": "r"});
+    assert!(run.text("delete_file", delete.clone()).await.text().contains("read it first"));
+    run.call("delete_file", delete).await.refused("WRITE_CONFLICT");
+    assert_eq!(run.on_disk("a.txt"), "one\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_file_that_somebody_else_removed_can_be_made_again(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\n"), ("Cargo.lock", "old\n")]).await;
+    let other = with_new_token(&run).await;
+    for (path, content) in [("a.txt", "one\n"), ("Cargo.lock", "old\n")] {
+        read(&run, path).await;
+        std::fs::remove_file(run.repo.join(path)).unwrap();
+        other.ok("stat_path", json!({"path": path})).await;
+        let write = |mode: &str| json!({"path": path, "content": content, "mode": mode, "reason": "r"});
+        let refused = run.text("write_file", write("CREATE_OR_REPLACE")).await;
+        assert!(refused.text().contains("use write_file with mode CREATE_NEW"), "{}", refused.text());
+        let made = run.text("write_file", write("CREATE_NEW")).await;
+        assert_eq!(made.status, if path == "a.txt" { 200 } else { 202 }, "{}", made.text());
+    }
+    assert_eq!(run.on_disk("a.txt"), "one\n");
+    let pending = run.operator.get(&format!("/v1/approvals?state=pending&run={}", run.id)).await.ok();
+    let asked = &pending["items"][0];
+    let path = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
+    assert_eq!(run.operator.post(&path, json!({"decidedBy": "p"})).await.ok()["state"], "approved");
+    assert_eq!(run.on_disk("Cargo.lock"), "old\n");
+}

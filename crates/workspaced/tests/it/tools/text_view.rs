@@ -331,6 +331,10 @@ async fn hostile_content_forges_nothing(#[values(Backend::Sqlite, Backend::Postg
     let bidi = text(&run.text("read_file", json!({"path": "bidi.rs"})).await);
     let lines = "1  let a = \"\u{202e}x\u{2066}\";\n2  \u{1b}[31mred\n3  [empty file]\n";
     assert_eq!(bidi, format!("{lines}{note}U+001B, U+202E, U+2066]\n"));
+    // Where to continue is always said last.
+    run.put("page.c", "a\u{c}\nb\n");
+    let page = text(&run.text("read_file", json!({"path": "page.c", "maxLines": 1})).await);
+    assert_eq!(page, format!("1  a\u{c}\n{note}U+000C]\n[lines 1-1 of 2; continue with startLine=2]\n"));
     let wide = text(&run.text("read_file", json!({"path": "wide.txt"})).await);
     let cut = "[1 long line is cut; format=raw shows up to 64 KiB of a line]\n";
     assert_eq!(wide, format!("1  {}\n2  second\n{cut}", "x".repeat(2000)));

@@ -122,9 +122,33 @@ class Client:
         body = {"name": name, "scopes": list(scopes), **({"expiresAt": expires_at} if expires_at else {})}
         return cast(types.CreatedOperator, self.transport.json("POST", "/v1/operators", body, repeatable=False))
 
+    def rotate_operator_token(
+        self, name: str, *, overlap_seconds: int | None = None, expires_at: str | None = None
+    ) -> types.CreatedOperator:
+        """Gives an operator another token, which is shown only once. The present one stays valid for `overlap_seconds`."""
+        body = {"overlapSeconds": overlap_seconds, "expiresAt": expires_at}
+        body = {member: value for member, value in body.items() if value is not None}
+        key = {"Idempotency-Key": f"rotate-{uuid.uuid4()}"}
+        path = f"/v1/operators/{segment(name)}/tokens"
+        return cast(types.CreatedOperator, self.transport.json("POST", path, body, headers=key))
+
     def revoke_operator(self, name: str) -> None:
         """Revokes an operator's token."""
         self.transport.json("DELETE", f"/v1/operators/{segment(name)}")
+
+    def webhooks(self) -> Iterator[types.WebhookView]:
+        """Yields the webhooks of the service's configuration."""
+        return cast(Iterator[types.WebhookView], pages(self.transport, "/v1/webhooks", {}))
+
+    def deliveries(self, webhook: str, **filters: Any) -> Iterator[types.WebhookDelivery]:
+        """Yields the messages to a webhook, page by page; the newest first with `order="desc"`."""
+        path = f"/v1/webhooks/{segment(webhook)}/deliveries"
+        return cast(Iterator[types.WebhookDelivery], pages(self.transport, path, filters))
+
+    def redeliver(self, webhook: str, message: str) -> types.WebhookDelivery:
+        """Sends a message again, with the same ID. Returns the delivery, which is pending."""
+        path = f"/v1/webhooks/{segment(webhook)}/deliveries/{segment(message)}/redeliver"
+        return cast(types.WebhookDelivery, self.transport.json("POST", path))
 
     def limits(self) -> types.Limits:
         """Returns the limits of the service."""

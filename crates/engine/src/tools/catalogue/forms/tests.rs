@@ -31,6 +31,9 @@ fn a_model_is_shown_what_it_decides_in_few_characters() {
     for format in
         [CatalogueFormat::Workspaced, CatalogueFormat::Openai, CatalogueFormat::Anthropic, CatalogueFormat::Mcp]
     {
+        let mounts = CatalogueView { has_mounts: true, ..view(Audience::Model, format, &permissions) };
+        let text = Value::from(mounts.items()).to_string();
+        assert!(text.chars().count() <= 12_000, "{format:?}, with mounts: {}", text.chars().count());
         let items = view(Audience::Model, format, &permissions).items();
         assert_eq!(items.len(), TOOLS.len());
         let text = Value::from(items.clone()).to_string();
@@ -63,6 +66,17 @@ fn only_tools_that_the_caller_may_use_are_shown() {
     assert!(shown(&supervised).contains(&"write_file".to_owned()));
     assert!(shown(&read_only).iter().all(|name| !crate::tools::find(name).unwrap().mutates()));
     assert!(shown(&read_only).contains(&"read_file".to_owned()));
+}
+
+#[test]
+fn an_array_may_be_one_entry_for_a_program_and_is_a_list_for_a_model() {
+    let permissions = all();
+    let globs = |audience| {
+        let items = view(audience, CatalogueFormat::Anthropic, &permissions).items();
+        let find = items.into_iter().find(|item| item["name"] == "find_files").unwrap();
+        find["input_schema"]["properties"]["glob"]["type"].clone()
+    };
+    assert_eq!((globs(Audience::Program), globs(Audience::Model)), (json!(["array", "string"]), json!("array")));
 }
 
 #[test]

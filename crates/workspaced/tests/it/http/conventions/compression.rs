@@ -98,3 +98,26 @@ async fn files_archives_streams_and_small_answers_are_sent_as_they_are(
     let stream = stream.header("accept-encoding", all).send().await.unwrap();
     assert!(stream.status() == 200 && !stream.headers().contains_key("content-encoding"));
 }
+
+#[rstest]
+#[tokio::test]
+async fn the_catalogue_is_known_by_its_etag_in_each_encoding(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[]).await;
+    let known = async |etag: &str, encoding: &str| {
+        let request = run.agent.request(Method::GET, "/v1/tools").header("if-none-match", etag);
+        let answer = run.agent.send(request.header("accept-encoding", encoding)).await;
+        assert_eq!(answer.body.is_empty(), answer.status == 304, "{etag}");
+        answer.status == 304
+    };
+    let strong = get(&run.agent, "/v1/tools", "identity").await.header("etag").to_owned();
+    for encoding in ["identity", "gzip", "zstd"] {
+        // A compressed answer has a weak one.
+        let etag = get(&run.agent, "/v1/tools", encoding).await.header("etag").to_owned();
+        for list in [&etag, &strong, &format!("W/{strong}"), &format!("\"other\", {etag}"), "*"] {
+            assert!(known(list, encoding).await, "{encoding}: {list}");
+        }
+        assert!(!known("\"other\"", encoding).await);
+    }
+    let model = get(&run.agent, "/v1/tools?audience=model", "identity").await;
+    assert_ne!(model.header("etag"), strong);
+}

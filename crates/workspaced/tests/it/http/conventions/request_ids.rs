@@ -82,6 +82,11 @@ async fn the_ids_of_a_request_are_returned_logged_and_recorded(
     assert_eq!(ids, ["create-1", "token-1", "revoke-1", "event-1", "close-1", "delete-1"]);
     assert!(records.iter().all(|record| record["traceId"] == TRACE), "{records:#?}");
     let log = server.log();
+    // Every request that the caller names is logged.
+    for id in ["list/1", "no-\\\"path\\\"", "export-1", "close-1"] {
+        let is_logged = log.lines().any(|line| line.contains(id) && line.contains("request answered"));
+        assert!(is_logged, "{id}: {log}");
+    }
     let line = log.lines().find(|line| line.contains("run created") && line.contains("create-1"));
     assert!(line.is_some_and(|line| line.contains(TRACE)), "{log}");
 }

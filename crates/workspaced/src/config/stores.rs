@@ -1,6 +1,6 @@
-//! Settings of the archives of closed runs.
+//! Settings of the stores: of the archives of closed runs, and of objects.
 
-#![expect(clippy::disallowed_types, reason = "archives are outside of the data folder")]
+#![expect(clippy::disallowed_types, reason = "stores are outside of the data folder")]
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,12 +19,12 @@ pub(crate) struct ArchiveConfig {
     /// The minimum time since a run was closed.
     pub(crate) after: Duration,
     /// The store.
-    pub(crate) to: ArchiveTarget,
+    pub(crate) to: StoreTarget,
 }
 
-/// A store of archives.
+/// A store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ArchiveTarget {
+pub(crate) enum StoreTarget {
     /// A folder.
     Folder(PathBuf),
     /// A bucket of S3. The access is configured by the environment variables of AWS.
@@ -44,7 +44,7 @@ impl ArchiveConfig {
     /// Fails with the first setting that cannot be used.
     pub(crate) fn check(settings: &Settings) -> Result<Option<Self>, ConfigError> {
         let given = |setting: &Option<String>| setting.clone().filter(|text| !text.is_empty());
-        let to = given(&settings.archive_to).map(|to| ArchiveTarget::parse(&to)).transpose();
+        let to = given(&settings.archive_to).map(|to| StoreTarget::parse(&to)).transpose();
         let to = to.map_err(|why| ConfigError(format!("--archive-to: {why}")))?;
         match (given(&settings.archive_after), to) {
             (None, _) => Ok(None),
@@ -59,7 +59,49 @@ impl ArchiveConfig {
     }
 }
 
-impl ArchiveTarget {
+/// The store of bases and large contents.
+#[derive(Clone, Debug)]
+pub(crate) struct ObjectStoreConfig {
+    /// The store.
+    pub(crate) to: StoreTarget,
+    /// How old an object that nothing refers to must be before it is deleted.
+    pub(crate) grace: Duration,
+}
+
+impl ObjectStoreConfig {
+    /// The default of `grace`.
+    const GRACE: Duration = Duration::from_hours(24);
+
+    /// Checks the settings; `None` if there is no store.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first setting that cannot be used.
+    pub(crate) fn check(settings: &Settings) -> Result<Option<Self>, ConfigError> {
+        let grace = match settings.object_store_grace.as_deref().filter(|raw| !raw.is_empty()) {
+            None => Self::GRACE,
+            Some(raw) => duration(raw).map_err(|why| ConfigError(format!("--object-store-grace `{raw}`: {why}")))?,
+        };
+        let url = settings.object_store_url.as_deref().filter(|url| !url.is_empty());
+        url.map(|url| Ok(Self { to: StoreTarget::of_url(url)?, grace })).transpose()
+    }
+}
+
+impl StoreTarget {
+    /// Parses the value of `--object-store-url`: `file:///FOLDER` of an existing folder, or `s3://BUCKET/PREFIX`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub(crate) fn of_url(url: &str) -> Result<Self, ConfigError> {
+        let parsed = match url.strip_prefix("file://") {
+            Some(folder) if folder.starts_with('/') => Self::parse(folder),
+            None if url.starts_with("s3://") => Self::parse(url),
+            Some(_) | None => Err(format!("`{url}`: expected file:///FOLDER or s3://BUCKET/PREFIX")),
+        };
+        parsed.map_err(|why| ConfigError(format!("--object-store-url: {why}")))
+    }
+
     /// Parses an existing folder, or `s3://BUCKET/PREFIX`.
     ///
     /// # Errors
@@ -113,13 +155,13 @@ mod tests {
     #[test]
     fn stores_are_folders_and_buckets() {
         let bucket = |bucket: &str, prefix: &str| {
-            Ok(ArchiveTarget::Bucket { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
+            Ok(StoreTarget::Bucket { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
         };
-        assert_eq!(ArchiveTarget::parse("s3://runs"), bucket("runs", ""));
-        assert_eq!(ArchiveTarget::parse("s3://runs/a/b/"), bucket("runs", "a/b"));
-        assert!(matches!(ArchiveTarget::parse("."), Ok(ArchiveTarget::Folder(_))));
+        assert_eq!(StoreTarget::parse("s3://runs"), bucket("runs", ""));
+        assert_eq!(StoreTarget::parse("s3://runs/a/b/"), bucket("runs", "a/b"));
+        assert!(matches!(StoreTarget::parse("."), Ok(StoreTarget::Folder(_))));
         for bad in ["s3://", "s3:///a", "s3://a/b//c", "s3://a/b?c", "gs://a", "./missing-folder"] {
-            assert!(ArchiveTarget::parse(bad).is_err(), "{bad}");
+            assert!(StoreTarget::parse(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,0 +1,148 @@
+//! Bases in the object store: put before the commit that creates the run, and read where the run is opened.
+//!
+//! A base is stored once for all runs that start from it: its parts, and then an index with their hashes. Without the index the base does not
+//! exist.
+
+use std::io::{Cursor, Read as _};
+use std::sync::Arc;
+
+use content::{BaseId, Held, ObjectError, ObjectName, Objects, StoredObject};
+use model::{RunId, Sha256};
+use serde::{Deserialize, Serialize};
+use workspace::{BasePart, ImportedRun, RecordedBase};
+
+use crate::CallError;
+use crate::engine::Engine;
+
+/// The version of the format of the parts.
+const FORMAT: u32 = 1;
+/// The largest index, which has a few parts for each pack.
+const MAX_INDEX_BYTES: u64 = 1 << 20;
+
+/// The base of an imported run.
+pub(crate) struct ImportedBase {
+    /// What the record of the run says of it.
+    pub(crate) recorded: RecordedBase,
+    /// What the run refers to in the object store, if there is one.
+    pub(crate) objects: Vec<String>,
+    /// Held until the run is committed.
+    stored: Option<(BaseId, Held)>,
+}
+
+/// The parts of a stored base.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BaseIndex {
+    format: u32,
+    pub(crate) parts: Vec<IndexedPart>,
+}
+
+/// One of them.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct IndexedPart {
+    pub(crate) name: String,
+    pub(crate) sha256: Sha256,
+    pub(crate) size_bytes: u64,
+}
+
+impl Engine {
+    /// Puts the base of an imported run into the object store, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// `UNAVAILABLE` if the store is; the errors of the disk.
+    pub(crate) async fn store_base(&self, run: &RunId, imported: &ImportedRun) -> Result<ImportedBase, CallError> {
+        let ImportedRun { base_commit, manifest_sha256, untracked, .. } = imported;
+        let (commit, manifest_sha256) = (base_commit.clone(), *manifest_sha256);
+        let Some(objects) = &self.objects else {
+            let recorded = RecordedBase { commit, manifest_sha256, untracked_sha256: None };
+            return Ok(ImportedBase { recorded, objects: Vec::new(), stored: None });
+        };
+        let recorded = RecordedBase { commit, manifest_sha256, untracked_sha256: untracked.sha256() };
+        let base = base_id(&recorded)?;
+        let held = objects.hold(&base.prefix()).await;
+        if !objects.is_fresh(&part(&base, BaseId::INDEX)?).await? {
+            let (workspaces, id, untracked) = (Arc::clone(&self.workspaces), run.clone(), untracked.clone());
+            let parts = self.blocking(move || Ok(workspaces.base_parts(&id, &untracked)?)).await?;
+            put_parts(objects, &base, parts).await?;
+            tracing::info!(run.id = %run, base = %base, "base put into the object store");
+        }
+        Ok(ImportedBase { recorded, objects: vec![base.prefix()], stored: Some((base, held)) })
+    }
+
+    /// Makes a base that was put long ago, and that no commit names yet, young again.
+    ///
+    /// # Errors
+    ///
+    /// `UNAVAILABLE` if the store is.
+    pub(crate) async fn keep_base(&self, base: &ImportedBase) -> Result<(), CallError> {
+        let (Some(objects), Some((base, _))) = (&self.objects, &base.stored) else { return Ok(()) };
+        let name = part(base, BaseId::INDEX)?;
+        if !objects.is_fresh(&name).await? {
+            let index = read_index(objects, base).await?;
+            put_index(objects, base, &index).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts the parts of a base, and then its index.
+async fn put_parts(objects: &Objects, base: &BaseId, parts: Vec<BasePart>) -> Result<(), CallError> {
+    let mut index = BaseIndex { format: FORMAT, parts: Vec::with_capacity(parts.len()) };
+    for BasePart { name, size_bytes, content } in parts {
+        let sha256 = objects.store().put(&part(base, &name)?, size_bytes, content, None).await?;
+        failpoint::hit("base.part_put");
+        index.parts.push(IndexedPart { name, sha256, size_bytes });
+    }
+    put_index(objects, base, &index).await
+}
+
+async fn put_index(objects: &Objects, base: &BaseId, index: &BaseIndex) -> Result<(), CallError> {
+    let text = serde_json::to_vec(index).map_err(|error| CallError::Internal(Box::new(error)))?;
+    let size_bytes = text.len() as u64;
+    objects.store().put(&part(base, BaseId::INDEX)?, size_bytes, Box::new(Cursor::new(text)), None).await?;
+    Ok(())
+}
+
+/// Reads the index of a base.
+///
+/// # Errors
+///
+/// If it is missing or cannot be read, or the store fails.
+pub(crate) async fn read_index(objects: &Objects, base: &BaseId) -> Result<BaseIndex, ObjectError> {
+    let name = base.part(BaseId::INDEX).map_err(|_| ObjectError::Missing(base.prefix()))?;
+    let mut object = objects.store().get(&name, MAX_INDEX_BYTES, None).await?;
+    let mut text = Vec::new();
+    object.read_to_end(&mut text)?;
+    let index: Option<BaseIndex> = serde_json::from_slice(&text).ok();
+    index.filter(|index| index.format == FORMAT).ok_or_else(|| ObjectError::Differs(name.to_string()))
+}
+
+/// Copies a part of a base to this machine, and verifies it.
+///
+/// # Errors
+///
+/// If it is missing or altered, or the store fails.
+pub(crate) async fn read_part(
+    objects: &Objects,
+    base: &BaseId,
+    indexed: &IndexedPart,
+) -> Result<Box<dyn StoredObject>, ObjectError> {
+    let name = base.part(&indexed.name).map_err(|_| ObjectError::Differs(base.prefix()))?;
+    objects.store().get(&name, indexed.size_bytes, Some(indexed.sha256)).await
+}
+
+/// Returns the ID of a base.
+///
+/// # Errors
+///
+/// If its commit is not the hash of one.
+pub(crate) fn base_id(recorded: &RecordedBase) -> Result<BaseId, CallError> {
+    let id = BaseId::new(&recorded.commit, recorded.manifest_sha256, recorded.untracked_sha256);
+    id.ok_or_else(|| CallError::Internal("the base commit is not a hash".into()))
+}
+
+fn part(base: &BaseId, name: &str) -> Result<ObjectName, CallError> {
+    base.part(name).map_err(|error| CallError::Internal(Box::new(error)))
+}

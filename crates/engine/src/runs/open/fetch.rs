@@ -1,0 +1,218 @@
+//! Opening a run whose files are not on this machine: they are made from its base in the object store and from the ledger.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Instant;
+
+use content::{BaseId, ObjectError, Objects};
+use ledger::{RecordFilter, StoredRun};
+use model::{Code, Record, Refusal, RunId, RunState, Sha256};
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+use tracing::Instrument as _;
+use workspace::{RecordedBase, RunRestorer, WorkspaceError};
+
+use super::damaged;
+use crate::CallError;
+use crate::call_error::refusals::run_not_found;
+use crate::engine::Engine;
+use crate::history::content_history;
+use crate::history::snapshot::{self, LedgerContents};
+use crate::history::touched_paths::touched_paths;
+use crate::runs::base_objects::{base_id, read_index, read_part};
+use crate::runs::open_runs::fetches::Fetched;
+
+/// How many of ten parts of the request timeout a call waits for the files, so that it still gets an answer of its own.
+const WAIT_TENTHS: u32 = 9;
+
+impl Engine {
+    /// Whether the files of `run` have to be fetched before it can be opened.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub(crate) async fn is_elsewhere(&self, run: &RunId) -> Result<bool, CallError> {
+        if self.objects.is_none() {
+            return Ok(false);
+        }
+        let (workspaces, run) = (Arc::clone(&self.workspaces), run.clone());
+        self.blocking(move || Ok(!workspaces.has_folder(&run)?)).await
+    }
+
+    /// Fetches the files of `run`, once for all callers. Goes on if the caller does not wait any more.
+    ///
+    /// # Errors
+    ///
+    /// `UNAVAILABLE` if the store is, or if it takes longer than a request may; `RUN_NEEDS_REPAIR` if an object is missing or altered.
+    pub(super) async fn fetch_files(&self, run: &RunId) -> Result<(), CallError> {
+        let mut outcome = self.fetch_in_background(run);
+        let limit = self.limits.request_timeout / 10 * WAIT_TENTHS;
+        let ended = match tokio::time::timeout(limit, outcome.wait_for(Option::is_some)).await {
+            Ok(Ok(ended)) => ended.clone(),
+            // The task has panicked, or the service ends.
+            Ok(Err(_)) => None,
+            Err(_) => return Err(still_fetching().into()),
+        };
+        match ended {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(match &*error {
+                CallError::Refused(refusal) => CallError::Refused(refusal.clone()),
+                CallError::Moved(run) => CallError::Moved(run.clone()),
+                CallError::Internal(_) => CallError::Internal(Box::new(error)),
+            }),
+            None => Err(CallError::Internal("fetching the files of a run was interrupted".into())),
+        }
+    }
+
+    fn fetch_in_background(&self, run: &RunId) -> watch::Receiver<Option<Fetched>> {
+        let (outcome, begun) = self.fetches.begin(run);
+        if let Some(fetch) = begun {
+            let (engine, run) = (self.clone(), run.clone());
+            let work = async move { fetch.end(engine.restore_files(&run).await.map_err(Arc::new)) };
+            self.tasks.spawn(work.in_current_span());
+        }
+        outcome
+    }
+
+    /// Makes the folder of a run from its base and the newest version of each file that it has changed.
+    async fn restore_files(&self, run: &RunId) -> Result<(), CallError> {
+        let Some(objects) = &self.objects else { return Ok(()) };
+        let started = Instant::now();
+        let permit = self.permits.import.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
+        // Waits until uncertain commits are decided: the tree must have every recorded change.
+        let settled = self.ledger.settled_run(run).await?.ok_or_else(run_not_found)?;
+        let head_seq = settled.stored.run.head_seq;
+        let recorded = self.recorded_base(&settled.stored).await?;
+        let base = base_id(&recorded)?;
+        tracing::info!(run.id = %run, base = %base, "fetching the files of a run");
+        let workspaces = Arc::clone(&self.workspaces);
+        let restorer = self.blocking(move || Ok(workspaces.restorer()?)).await?;
+        let restorer = self.fetch_base(objects, run, &recorded, &base, restorer).await?;
+        let fetched_millis = started.elapsed().as_millis();
+        let base = restorer.base()?;
+        let snapshot = snapshot::load(&self.ledger, run, &base, head_seq, true).await?;
+        let contents = LedgerContents::of(Arc::clone(&self.ledger), run.clone()).with_objects(self.objects.clone());
+        let id = run.clone();
+        let restored = self.blocking(move || match restorer.finish(&id, &snapshot, &contents) {
+            Err(WorkspaceError::Io(error)) => Err(not_restored(&id, error)),
+            restored => Ok(restored?),
+        });
+        let restored = restored.await?;
+        drop(permit);
+        // It may have been deleted meanwhile.
+        let stored = self.ledger.run(run).await?.ok_or_else(run_not_found)?;
+        if stored.run.state == RunState::Deleted {
+            let (workspaces, run) = (Arc::clone(&self.workspaces), run.clone());
+            self.blocking(move || Ok(workspaces.remove(&run)?)).await?;
+        }
+        let millis = started.elapsed().as_millis();
+        tracing::info!(
+            run.id = %run, files = restored.files, bytes = restored.bytes, fetched_millis, millis, "the files of a run were fetched"
+        );
+        Ok(())
+    }
+
+    /// Fetches the parts of the base, each verified.
+    async fn fetch_base(
+        &self,
+        objects: &Objects,
+        run: &RunId,
+        recorded: &RecordedBase,
+        base: &BaseId,
+        mut restorer: RunRestorer,
+    ) -> Result<RunRestorer, CallError> {
+        let index = read_index(objects, base).await.map_err(|error| unfetched(run, error))?;
+        let mut untracked = None;
+        for indexed in index.parts {
+            let mut object = read_part(objects, base, &indexed).await.map_err(|error| unfetched(run, error))?;
+            if indexed.name == RunRestorer::UNTRACKED_PART {
+                untracked = Some(object);
+                continue;
+            }
+            let id = run.clone();
+            let add = move || {
+                restorer.add_part(&indexed.name, &mut object).map_err(|error| not_restored(&id, error))?;
+                Ok(restorer)
+            };
+            restorer = self.blocking(add).await?;
+        }
+        let written = touched_paths(self.ledger.as_ref(), run).await?;
+        let (id, recorded) = (run.clone(), recorded.clone());
+        self.blocking(move || {
+            let mut check = |restorer: &mut RunRestorer| {
+                restorer.set_base(&recorded)?;
+                match (recorded.untracked_sha256, &mut untracked) {
+                    (Some(sha256), Some(content)) => restorer.add_untracked(content, sha256, &written),
+                    (None, None) => Ok(()),
+                    (Some(_), None) | (None, Some(_)) => Err(ErrorKind::InvalidData.into()),
+                }
+            };
+            check(&mut restorer).map_err(|error| not_restored(&id, error))?;
+            Ok(restorer)
+        })
+        .await
+    }
+
+    /// Returns what a run started from, by the record of its creation or of its import.
+    async fn recorded_base(&self, stored: &StoredRun) -> Result<RecordedBase, CallError> {
+        let run = &stored.run;
+        let unknown = || damaged(&run.run_id, "the record of its base", &std::io::Error::from(ErrorKind::NotFound));
+        let commit = run.base_commit.clone().ok_or_else(unknown)?;
+        let created = self.ledger.record(&run.run_id, 1).await?.ok_or_else(unknown)?;
+        if let Some(base) = base_of(content_history::parse(&created.text)?, &commit) {
+            return Ok(base);
+        }
+        let imported = RecordFilter {
+            run: Some(run.run_id.clone()),
+            tool: Some("run.import".to_owned()),
+            outcome: Some("ok".to_owned()),
+            ..RecordFilter::default()
+        };
+        let page = self.ledger.records(&imported, None, 100.into()).await?;
+        for stored in page.iter() {
+            if let Some(base) = base_of(content_history::parse(&stored.text)?, &commit) {
+                return Ok(base);
+            }
+        }
+        Err(unknown())
+    }
+}
+
+/// Returns the base that a record names, if it is the one of `commit`.
+fn base_of(record: Record, commit: &str) -> Option<RecordedBase> {
+    let input = record.input?;
+    let hash = |input: &Map<String, Value>, name: &str| Sha256::parse(input.get(name)?.as_str()?).ok();
+    let is_base = input.get("baseCommit").and_then(Value::as_str) == Some(commit);
+    let manifest_sha256 = hash(&input, "manifestSha256").filter(|_| is_base)?;
+    let untracked_sha256 = hash(&input, "untrackedSha256");
+    Some(RecordedBase { commit: commit.to_owned(), manifest_sha256, untracked_sha256 })
+}
+
+/// Returns the error of an object that could not be fetched. One that is missing or altered concerns this run alone.
+fn unfetched(run: &RunId, error: ObjectError) -> CallError {
+    match error {
+        ObjectError::Missing(_) | ObjectError::Differs(_) | ObjectError::TooLarge(_) => {
+            damaged(run, "its base in the object store", &error)
+        }
+        error @ (ObjectError::Store(_) | ObjectError::Io(_)) => error.into(),
+    }
+}
+
+/// Returns the error of files that could not be made.
+fn not_restored(run: &RunId, error: std::io::Error) -> CallError {
+    let is_altered = |error: &ObjectError| !matches!(error, ObjectError::Store(_) | ObjectError::Io(_));
+    let of_object = error.get_ref().and_then(|inner| inner.downcast_ref::<ObjectError>());
+    let is_damaged = match of_object {
+        Some(object) => is_altered(object),
+        None => matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::NotFound | ErrorKind::UnexpectedEof),
+    };
+    if is_damaged { damaged(run, "a part of its files in the object store", &error) } else { error.into() }
+}
+
+fn still_fetching() -> Refusal {
+    Refusal::new(
+        Code::Unavailable,
+        "the run's files are being fetched from the object store; nothing was changed",
+        "Retry the same call in a moment: fetching goes on meanwhile.",
+    )
+}

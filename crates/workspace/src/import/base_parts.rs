@@ -1,0 +1,215 @@
+//! The parts of a base, for a store outside of this machine: the list of its files, its packs, and the files that git ignores.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Read, Seek as _, Write};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use model::{RunId, Sha256};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::git::FETCHED;
+use super::{Workspaces, reuse};
+use crate::base::manifest::{self, MODE_LINK, Manifest, Row};
+use crate::base::{GIT_NAME, MANIFEST_NAME};
+use crate::dir::{entries, open_dir, open_file, open_under};
+use crate::git::{Bounds, Git, GitError};
+use crate::stamp::FileStamp;
+
+/// The part with the list of the base's files.
+pub(super) const MANIFEST_PART: &str = "manifest";
+/// The part that lists the commits whose parents are missing.
+pub(super) const SHALLOW_PART: &str = "shallow";
+/// The part that says that the base was fetched from a repository.
+pub(super) const FETCHED_PART: &str = "fetched";
+/// What the names of packs begin with.
+pub(super) const PACK: &str = "pack-";
+/// The part with the files that git ignores.
+pub(super) const UNTRACKED_PART: &str = "untracked";
+/// The time limit for packing the objects of a base.
+const PACK_SECONDS: u64 = 900;
+/// How much of an untracked file's header is read.
+const MAX_HEADER_BYTES: u64 = 8 << 10;
+
+/// A part of a base.
+pub struct BasePart {
+    /// Its name: lower-case letters, digits, `.` and `-`.
+    pub name: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Its bytes.
+    pub content: Box<dyn Read + Send>,
+}
+
+/// The files of an imported tree that its base lacks, because git ignores them.
+#[derive(Clone, Debug, Default)]
+pub struct Untracked(pub(super) Arc<[Row]>);
+
+impl Untracked {
+    /// Returns the hash of their paths, modes and bytes, in the form of [`ImportedRun::manifest_sha256`]; `None` if there are none.
+    ///
+    /// [`ImportedRun::manifest_sha256`]: super::ImportedRun::manifest_sha256
+    pub fn sha256(&self) -> Option<Sha256> {
+        (!self.0.is_empty()).then(|| manifest::digest(&self.0))
+    }
+}
+
+/// One file of the part with the files that git ignores.
+pub(super) struct UntrackedFile {
+    pub(super) path: Vec<u8>,
+    pub(super) mode: u32,
+    pub(super) size: u64,
+}
+
+impl Workspaces {
+    /// Returns the parts of `run`'s base, which was just imported and is not open yet. Two runs with the same base have the same list
+    /// of files; packs may differ.
+    ///
+    /// # Errors
+    ///
+    /// If the disk or git fails.
+    pub fn base_parts(&self, run: &RunId, untracked: &Untracked) -> io::Result<Vec<BasePart>> {
+        let dir = open_dir(&self.dir, run.as_str())?;
+        let git = Git::new(self.path.join(run.as_str()).join(GIT_NAME), &self.home);
+        pack_loose_objects(&git)?;
+        let manifest = list_of_files(&dir)?;
+        let mut parts = vec![part_of_bytes(MANIFEST_PART, manifest)];
+        if !untracked.0.is_empty() {
+            parts.push(part_of_file(UNTRACKED_PART, write_untracked(&dir, &untracked.0)?)?);
+        }
+        let git_dir = open_dir(&dir, GIT_NAME)?;
+        match open_file(&git_dir, "shallow") {
+            Ok(file) => parts.push(part_of_file(SHALLOW_PART, file)?),
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        if open_under(&git_dir, FETCHED, OFlags::empty()).is_ok() {
+            parts.push(part_of_bytes(FETCHED_PART, Vec::new()));
+        }
+        let packs = open_under(&git_dir, "objects/pack", OFlags::DIRECTORY)?;
+        for (name, _) in entries(&packs, usize::MAX)? {
+            if let Some(name) = name.to_str().ok().filter(|name| name.starts_with(PACK)) {
+                parts.push(part_of_file(name, open_file(&packs, name)?)?);
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// Packs the objects that git has stored one by one, as it does with few.
+fn pack_loose_objects(git: &Git) -> io::Result<()> {
+    let is_loose = |entry: io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name().len() == 2);
+    if !std::fs::read_dir(git.dir().join("objects"))?.any(is_loose) {
+        return Ok(());
+    }
+    let packed = git.run(&["repack", "-d", "-n", "-q"], &Bounds::seconds(PACK_SECONDS), |_, _| Ok(()));
+    packed.map_err(|error| match error {
+        GitError::Io(error) => error,
+        error => io::Error::other(error),
+    })
+}
+
+/// Returns the manifest of the run in `dir` without the stamps of its files, which are those of this machine.
+fn list_of_files(dir: &OwnedFd) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_file(dir, MANIFEST_NAME)?.take(reuse::MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
+    let (head, manifest) = manifest::read(&bytes, 0)?;
+    let (rows, folders) = rows_of(&manifest);
+    let folders = folders.into_iter().map(|folder| (folder, FileStamp::default())).collect();
+    Ok(manifest::write(&head, rows, folders))
+}
+
+/// Returns the files of a manifest, without stamps, and its folders.
+pub(super) fn rows_of(manifest: &Manifest) -> (Vec<Row>, Vec<Vec<u8>>) {
+    let folders: Vec<_> = manifest.sorted_folders().into_iter().map(<[u8]>::to_vec).collect();
+    let found = folders.iter().filter_map(|path| Some((path, manifest.folder(path)?)));
+    let rows = found
+        .flat_map(|(path, folder)| manifest.rows_in(path, folder))
+        .map(|(_, row)| Row { stamp: FileStamp { size: row.stamp.size, ..FileStamp::default() }, ..row });
+    (rows.collect(), folders)
+}
+
+fn part_of_bytes(name: &str, bytes: Vec<u8>) -> BasePart {
+    BasePart { name: name.to_owned(), size_bytes: bytes.len() as u64, content: Box::new(Cursor::new(bytes)) }
+}
+
+fn part_of_file(name: &str, file: File) -> io::Result<BasePart> {
+    Ok(BasePart { name: name.to_owned(), size_bytes: file.metadata()?.len(), content: Box::new(file) })
+}
+
+/// Writes the untracked files of the run in `dir` to a file without a name: for each its mode, its size and its path up to a NUL,
+/// then its bytes; of a link, its target.
+fn write_untracked(dir: &OwnedFd, rows: &[Row]) -> io::Result<File> {
+    let tmp = open_dir(dir, "tmp")?;
+    let file = rustix::fs::openat(&tmp, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::RUSR)?;
+    let root = open_dir(dir, "repo")?;
+    let mut to = BufWriter::with_capacity(1 << 20, File::from(file));
+    for Row { path, mode, stamp, .. } in rows {
+        write!(to, "{mode:o} {} ", stamp.size)?;
+        to.write_all(path)?;
+        to.write_all(b"\0")?;
+        let copied = if *mode == MODE_LINK {
+            let target = rustix::fs::readlinkat(&root, &path[..], Vec::new())?.into_bytes();
+            io::copy(&mut &target[..], &mut to)?
+        } else {
+            let opened = File::from(open_under(root.as_fd(), &path[..], OFlags::empty())?);
+            io::copy(&mut opened.take(stamp.size), &mut to)?
+        };
+        if copied != stamp.size {
+            return Err(io::Error::other("an imported file changed before its run was created"));
+        }
+    }
+    let mut file = to.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+/// Calls `take` with each file of an [`UNTRACKED_PART`] and a reader of its bytes.
+pub(super) fn read_untracked(
+    from: &mut dyn Read,
+    take: &mut dyn FnMut(UntrackedFile, &mut dyn Read) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut from = BufReader::with_capacity(1 << 20, from);
+    loop {
+        let mut header = Vec::new();
+        from.by_ref().take(MAX_HEADER_BYTES).read_until(0, &mut header)?;
+        if header.is_empty() {
+            return Ok(());
+        }
+        let file = parse_header(&header).filter(|file| is_plain(&file.path));
+        let file = file.ok_or_else(|| damaged("the list of untracked files cannot be read"))?;
+        let mut bytes = from.by_ref().take(file.size);
+        take(file, &mut bytes)?;
+        if bytes.limit() > 0 {
+            return Err(damaged("an untracked file ends early"));
+        }
+    }
+}
+
+fn parse_header(header: &[u8]) -> Option<UntrackedFile> {
+    let header = header.strip_suffix(b"\0")?;
+    let mut parts = header.splitn(3, |byte| *byte == b' ');
+    let mut text = || std::str::from_utf8(parts.next()?).ok();
+    let (mode, size) = (u32::from_str_radix(text()?, 8).ok()?, text()?.parse().ok()?);
+    Some(UntrackedFile { path: parts.next()?.to_vec(), mode, size })
+}
+
+/// Whether a path is relative and has no names that lead elsewhere.
+pub(super) fn is_plain(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').all(|name| !matches!(name, b"" | b"." | b"..") && !name.contains(&0))
+}
+
+pub(super) fn damaged(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Makes `git_dir` a repository that has the base commit `commit` under the name by which others find it.
+pub(super) fn set_base_commit(git_dir: &Path, commit: &str, is_fetched: bool) -> io::Result<()> {
+    let reference = git_dir.join(if is_fetched { FETCHED } else { "refs/heads/base" });
+    if let Some(folder) = reference.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(reference, format!("{commit}\n"))
+}

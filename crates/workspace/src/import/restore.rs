@@ -1,0 +1,205 @@
+//! Making the folder of a run that is not on this machine: from the parts of its base, and the newest version of each file that the
+//! ledger names. It is made in a staging folder and renamed into place at the end, as an import is.
+
+mod tree;
+
+use std::collections::BTreeSet;
+use std::io::{self, BufReader, Read};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use model::{LogicalPath, RunId, Sha256};
+use rustix::fs::{Mode, RenameFlags};
+use rustix::io::Errno;
+
+use super::base_parts::{
+    FETCHED_PART, MANIFEST_PART, PACK, SHALLOW_PART, UNTRACKED_PART, damaged, is_plain, rows_of, set_base_commit,
+};
+use super::{FOLDERS, STAGING, Workspaces, bare, fsync_tree, remove, reuse};
+use crate::base::manifest::{self, Head, Manifest};
+use crate::base::{Base, GIT_NAME, MANIFEST_NAME};
+use crate::dir::{create_file, open_dir, open_file, remove_file};
+use crate::snapshot::{Snapshot, StoredContents};
+use crate::{RestoredRun, WorkspaceError};
+
+pub(crate) use tree::TreeWriter;
+
+/// What a run started from, as the ledger has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedBase {
+    /// The base commit.
+    pub commit: String,
+    /// The hash of its files: [`ImportedRun::manifest_sha256`](super::ImportedRun::manifest_sha256).
+    pub manifest_sha256: Sha256,
+    /// The hash of the files that git ignores, if there were any: [`Untracked::sha256`](super::Untracked::sha256).
+    pub untracked_sha256: Option<Sha256>,
+}
+
+/// The folder of a run while it is made. Dropping it removes it, unless it was finished.
+pub struct RunRestorer {
+    workspaces: Arc<Workspaces>,
+    name: String,
+    dir: OwnedFd,
+    tree: TreeWriter,
+    is_fetched: bool,
+    is_finished: bool,
+}
+
+impl Workspaces {
+    /// Whether the folder of `run` is on this machine.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn has_folder(&self, run: &RunId) -> io::Result<bool> {
+        match open_dir(&self.dir, run.as_str()) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Begins to make the folder of a run.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn restorer(self: &Arc<Self>) -> io::Result<RunRestorer> {
+        let name = self.own_name(STAGING);
+        rustix::fs::mkdirat(&self.dir, &*name, Mode::RWXU)?;
+        let dir = open_dir(&self.dir, &*name)?;
+        for folder in FOLDERS {
+            rustix::fs::mkdirat(&dir, folder, Mode::RWXU)?;
+        }
+        let git_dir = self.path.join(&name).join(GIT_NAME);
+        bare::make(&git_dir)?;
+        std::fs::create_dir(git_dir.join("objects/pack"))?;
+        let tree = TreeWriter::new(open_dir(&dir, "repo")?);
+        Ok(RunRestorer { workspaces: Arc::clone(self), name, dir, tree, is_fetched: false, is_finished: false })
+    }
+}
+
+impl RunRestorer {
+    /// The part of a base with the files that git ignores, which [`add_untracked`](Self::add_untracked) takes.
+    pub const UNTRACKED_PART: &str = UNTRACKED_PART;
+
+    /// Adds a part of the base.
+    ///
+    /// # Errors
+    ///
+    /// If the disk or `content` fails, or a base has no such part.
+    pub fn add_part(&mut self, name: &str, content: &mut dyn Read) -> io::Result<()> {
+        let mut file = match name {
+            MANIFEST_PART => create_file(&self.dir, MANIFEST_NAME)?,
+            SHALLOW_PART => create_file(open_dir(&self.dir, GIT_NAME)?, SHALLOW_PART)?,
+            FETCHED_PART => {
+                self.is_fetched = true;
+                return Ok(());
+            }
+            pack if pack.starts_with(PACK) && is_plain(pack.as_bytes()) && !pack.contains('/') => {
+                let objects = open_dir(open_dir(&self.dir, GIT_NAME)?, "objects")?;
+                create_file(open_dir(objects, "pack")?, pack)?
+            }
+            _ => return Err(damaged("the base has an unknown part")),
+        };
+        io::copy(&mut BufReader::with_capacity(1 << 20, content), &mut file).map(drop)
+    }
+
+    /// Sets the base commit once all parts of the base are added.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails, or the base is not `recorded` ([`io::ErrorKind::InvalidData`]).
+    pub fn set_base(&self, recorded: &RecordedBase) -> io::Result<()> {
+        let (head, manifest) = self.manifest()?;
+        let (rows, _) = rows_of(&manifest);
+        let is_recorded = head.commit == recorded.commit && manifest::digest(&rows) == recorded.manifest_sha256;
+        if !is_recorded || !rows.iter().all(|row| is_plain(&row.path)) {
+            return Err(damaged("the base is not the one that the run started from"));
+        }
+        set_base_commit(&self.path().join(GIT_NAME), &head.commit, self.is_fetched)
+    }
+
+    /// Adds the files that git ignores and the run has not written, and adds those that it has written to the base, as the first
+    /// change of each did.
+    ///
+    /// # Errors
+    ///
+    /// If the disk or `content` fails, or the files are not those with the hash `recorded` ([`io::ErrorKind::InvalidData`]).
+    pub fn add_untracked(
+        &mut self,
+        content: &mut dyn Read,
+        recorded: Sha256,
+        written: &BTreeSet<LogicalPath>,
+    ) -> io::Result<()> {
+        let base = self.base()?;
+        self.tree.add_untracked(content, recorded, written, &base)
+    }
+
+    /// Writes the files of `snapshot`, the newest record of the run, and moves the folder into place.
+    ///
+    /// # Errors
+    ///
+    /// If the disk or the ledger fails, a file has another hash than recorded ([`io::ErrorKind::InvalidData`]), or the bytes of one
+    /// are missing ([`io::ErrorKind::NotFound`]).
+    pub fn finish(
+        mut self,
+        run: &RunId,
+        snapshot: &Snapshot,
+        contents: &dyn StoredContents,
+    ) -> Result<RestoredRun, WorkspaceError> {
+        let base = self.base()?;
+        let (head, manifest) = self.manifest()?;
+        let (rows, folders) = rows_of(&manifest);
+        self.tree.write_base(&base, &rows, snapshot)?;
+        self.tree.write_changed(snapshot, contents)?;
+        self.tree.make_empty_folders(&rows, &folders, snapshot)?;
+        let restored = RestoredRun { files: self.tree.files(), bytes: self.tree.bytes() };
+        let entries = rows.len() + folders.len();
+        let (rows, folders) = self.tree.stamps(rows, folders, snapshot)?;
+        remove_file(&self.dir, MANIFEST_NAME).map_err(io::Error::from)?;
+        let mut file = create_file(&self.dir, MANIFEST_NAME).map_err(io::Error::from)?;
+        io::Write::write_all(&mut file, &manifest::write(&head, rows, folders))?;
+        fsync_tree::sync(&self.dir, entries)?;
+        let all = &self.workspaces.dir;
+        match rustix::fs::renameat_with(all, &*self.name, all, run.as_str(), RenameFlags::NOREPLACE) {
+            Ok(()) => self.is_finished = true,
+            Err(errno) => return Err(io::Error::from(errno).into()),
+        }
+        rustix::fs::fsync(all).map_err(io::Error::from)?;
+        Ok(restored)
+    }
+
+    fn manifest(&self) -> io::Result<(Head, Manifest)> {
+        let mut bytes = Vec::new();
+        open_file(&self.dir, MANIFEST_NAME)?.take(reuse::MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
+        manifest::read(&bytes, 0)
+    }
+
+    /// Opens the base. Nothing may use it after the folder is moved into place.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn base(&self) -> io::Result<Arc<Base>> {
+        let base = Base::open(self.dir.as_fd(), &self.path(), &self.workspaces.home, Arc::default())?;
+        Ok(Arc::new(base))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.workspaces.path.join(&self.name)
+    }
+}
+
+impl Drop for RunRestorer {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        if let Err(error) = remove::tree(self.workspaces.dir.as_fd(), self.name.as_bytes()) {
+            // The next start removes it.
+            tracing::warn!(%error, "the files of a run that could not be opened could not be removed");
+        }
+    }
+}

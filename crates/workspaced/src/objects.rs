@@ -1,0 +1,7 @@
+//! Stores of objects: a folder, or a bucket of S3. Archives, large contents and bases are kept in them.
+
+mod bucket;
+mod content_store;
+
+pub(crate) use bucket::{Bucket, StoreError};
+pub(crate) use content_store::open_objects;

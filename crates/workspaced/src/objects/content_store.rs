@@ -1,0 +1,118 @@
+//! The store of large contents and bases.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use content::{ContentStore, ObjectError, ObjectName, ObjectStat, Objects, StoredObject};
+use engine::clock;
+use futures_util::StreamExt as _;
+use model::Sha256;
+use object_store::ObjectMeta;
+
+use super::bucket::{Bucket, StoreError};
+use crate::config::ObjectStoreConfig;
+
+/// Opens the object store of `config`. Copies of objects are temporary files without names in `temp_dir`.
+///
+/// # Errors
+///
+/// If the store cannot be used.
+pub(crate) fn open_objects(config: &ObjectStoreConfig, temp_dir: &Path) -> Result<Objects, StoreError> {
+    let store = BucketStore { bucket: Bucket::open(&config.to)?, temp_dir: temp_dir.into() };
+    let grace_seconds = i64::try_from(config.grace.as_secs()).unwrap_or(i64::MAX);
+    Ok(Objects::new(Arc::new(store), grace_seconds, clock::now_seconds))
+}
+
+struct BucketStore {
+    bucket: Bucket,
+    temp_dir: Box<Path>,
+}
+
+#[async_trait]
+impl ContentStore for BucketStore {
+    async fn put(
+        &self,
+        name: &ObjectName,
+        size_bytes: u64,
+        content: Box<dyn Read + Send>,
+        expected: Option<Sha256>,
+    ) -> Result<Sha256, ObjectError> {
+        self.bucket.put(&name.to_string(), size_bytes, content, expected).await.map_err(error_of)
+    }
+
+    async fn get(
+        &self,
+        name: &ObjectName,
+        max_bytes: u64,
+        expected: Option<Sha256>,
+    ) -> Result<Box<dyn StoredObject>, ObjectError> {
+        let expected = match name {
+            ObjectName::Content(sha256) => Some(*sha256),
+            ObjectName::BasePart(..) => expected,
+        };
+        let (text, dir) = (name.to_string(), self.temp_dir.clone());
+        let created = tokio::task::spawn_blocking(move || tempfile::tempfile_in(dir)).await;
+        let file = created.map_err(std::io::Error::other)??;
+        let (file, sha256) = self.bucket.copy_to(&text, max_bytes, file).await.map_err(error_of)?;
+        if expected.is_some_and(|expected| expected != sha256) {
+            return Err(ObjectError::Differs(text));
+        }
+        Ok(Box::new(file))
+    }
+
+    async fn stat(&self, name: &ObjectName) -> Result<Option<ObjectStat>, ObjectError> {
+        let found = self.bucket.stat(&name.to_string()).await.map_err(error_of)?;
+        Ok(found.as_ref().map(stat_of))
+    }
+
+    async fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<&ObjectName>,
+        limit: usize,
+    ) -> Result<Vec<(ObjectName, ObjectStat)>, ObjectError> {
+        let after = after.map(ToString::to_string);
+        let mut found = self.bucket.list(prefix, after.as_deref());
+        let mut first = BTreeMap::new();
+        while let Some(object) = found.next().await.transpose().map_err(|error| error_of(error.into()))? {
+            let Some(name) = self.bucket.name(&object.location) else { continue };
+            if after.as_deref().is_some_and(|after| name <= after) {
+                continue;
+            }
+            // Other files in a folder are not objects.
+            let Some(parsed) = ObjectName::parse(name) else { continue };
+            first.insert(name.to_owned(), (parsed, stat_of(&object)));
+            if first.len() > limit {
+                first.pop_last();
+                if self.bucket.is_sorted {
+                    break;
+                }
+            }
+        }
+        Ok(first.into_values().collect())
+    }
+
+    async fn delete(&self, name: &ObjectName) -> Result<(), ObjectError> {
+        match self.bucket.delete(&name.to_string()).await.map_err(error_of) {
+            Err(ObjectError::Missing(_)) => Ok(()),
+            done => done,
+        }
+    }
+}
+
+fn stat_of(meta: &ObjectMeta) -> ObjectStat {
+    ObjectStat { size_bytes: meta.size, modified_seconds: meta.last_modified.timestamp() }
+}
+
+fn error_of(error: StoreError) -> ObjectError {
+    match error {
+        StoreError::Store(object_store::Error::NotFound { path, .. }) => ObjectError::Missing(path),
+        StoreError::Store(error) => ObjectError::Store(Box::new(error)),
+        StoreError::Io(error) => ObjectError::Io(error),
+        StoreError::Differs(name) => ObjectError::Differs(name),
+        StoreError::TooLarge(name) => ObjectError::TooLarge(name),
+    }
+}

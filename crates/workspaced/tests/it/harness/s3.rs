@@ -1,0 +1,54 @@
+//! A server of S3.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A server of S3 on this machine, which keeps objects in memory.
+pub(crate) struct S3 {
+    process: Child,
+    /// Its address.
+    pub(crate) url: String,
+}
+
+impl S3 {
+    /// Starts the server on `port`, with an empty bucket.
+    pub(crate) async fn start(port: u16) -> Self {
+        let clients: PathBuf = std::env::var_os("WORKSPACED_TEST_CLIENTS")
+            .expect("WORKSPACED_TEST_CLIENTS is not set. Run `.ci/test`, which installs the clients.")
+            .into();
+        let mut command = Command::new(clients.join("python/bin/moto_server"));
+        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+        let s3 = Self { process: command.spawn().unwrap(), url: format!("http://127.0.0.1:{port}") };
+        let deadline = Instant::now() + Duration::from_mins(1);
+        while !reqwest::Client::new()
+            .put(format!("{}/archives", s3.url))
+            .send()
+            .await
+            .is_ok_and(|put| put.status().is_success())
+        {
+            assert!(Instant::now() < deadline, "the S3 server does not start");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        s3
+    }
+
+    /// Returns the variables of a client of the server on `port`.
+    pub(crate) fn env(port: u16) -> Vec<(String, String)> {
+        let endpoint = format!("http://127.0.0.1:{port}");
+        let variables = [
+            ("AWS_ACCESS_KEY_ID", "id"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ENDPOINT_URL", &*endpoint),
+        ];
+        variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
