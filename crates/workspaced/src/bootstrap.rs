@@ -161,14 +161,8 @@ async fn open_service(
     let settings = TokenSettings { configured: config.tokens.clone(), failures_per_minute, derivation_key };
     let (tokens, first_token) = Tokens::load(settings, ledger.as_ref()).await?;
     let checkpoints = signer::start(&config.checkpoints, Arc::clone(&ledger), lock.note(), membership.clone()).await?;
-    let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
-    let (allowed_hosts, credentials) = (config.git_allow_hosts.clone(), config.git_credentials.clone());
-    let opened = tokio::task::spawn_blocking(move || {
-        let workspaces = Workspaces::open(&data_dir, &import_roots)?;
-        Ok::<_, io::Error>(workspaces.with_git(allowed_hosts, git).with_credentials(credentials))
-    });
-    let workspaces = opened.await.map_err(io::Error::other).flatten();
-    let workspaces = Arc::new(workspaces.map_err(|error| StartError::data_dir(&error))?);
+    let owner = owner_of_folders(membership.as_deref(), ledger.as_ref()).await?;
+    let workspaces = open_workspaces(config, git, owner).await?;
     let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_halted();
     leftovers::clean_up(ledger.as_ref(), &workspaces, is_older).await?;
     let objects = config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir)).transpose();
@@ -204,6 +198,26 @@ async fn open_service(
     Ok((service, first_token))
 }
 
+/// Opens the folders of all runs. `owner` is what a node notes in those that it owns.
+async fn open_workspaces(
+    config: &Config,
+    git: Option<Arc<dyn ConfineGit>>,
+    owner: Option<String>,
+) -> Result<Arc<Workspaces>, StartError> {
+    let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
+    let (allowed_hosts, credentials) = (config.git_allow_hosts.clone(), config.git_credentials.clone());
+    let opened = tokio::task::spawn_blocking(move || {
+        let workspaces = Workspaces::open(&data_dir, &import_roots)?.with_git(allowed_hosts, git);
+        let workspaces = workspaces.with_credentials(credentials);
+        Ok(match owner {
+            Some(owner) => workspaces.with_owner(owner),
+            None => workspaces,
+        })
+    });
+    let workspaces = opened.await.map_err(io::Error::other).flatten();
+    Ok(Arc::new(workspaces.map_err(|error| StartError::data_dir(&error))?))
+}
+
 /// Takes over the database; with `--node-url`, joins the nodes that use it, and starts the heartbeat.
 async fn take_over_or_join(
     config: &Config,
@@ -223,6 +237,14 @@ async fn take_over_or_join(
     let (joined, continuity) = lock.join(ledger.as_ref(), &identity, LEASE).await?;
     tracing::info!(node.id = joined.node_id, node.incarnation = joined.incarnation, "joined as a node");
     Ok((continuity, Some(Membership::start(node, joined, Arc::clone(ledger))?)))
+}
+
+/// Returns what a node notes in the folders of runs that it owns: its name, and that of the nodes which share the database. The latter
+/// changes when a single service has used the database in between, under which no epoch grows.
+async fn owner_of_folders(membership: Option<&Membership>, ledger: &dyn Ledger) -> Result<Option<String>, StartError> {
+    let Some(membership) = membership else { return Ok(None) };
+    let instance = ledger.setting(ledger::INSTANCE).await?.unwrap_or_default();
+    Ok(Some(format!("{} {instance}", membership.node.node_id)))
 }
 
 /// Measures the disk usage of runs for which the ledger has none: repaired runs, and those older than quotas. With an object store,

@@ -77,16 +77,17 @@ impl Engine {
             let opened = match self.open_imported(run, caller, imported, base).await {
                 Ok(true) => Ok(true),
                 // Closed, or opened by an earlier attempt whose outcome was uncertain.
-                Ok(false) => self
-                    .ledger
-                    .settled_run(run)
-                    .await
-                    .map(|settled| settled.is_some_and(|settled| settled.stored.run.base_commit.is_some())),
+                Ok(false) => match self.ledger.settled_run(run).await {
+                    Ok(Some(settled)) if settled.stored.run.base_commit.is_some() => {
+                        self.confirm(run, None).await;
+                        Ok(true)
+                    }
+                    settled => settled.map(|_| false),
+                },
                 Err(error) => Err(error),
             };
             match opened {
                 Ok(true) => {
-                    self.confirm(run).await;
                     importing.import.settle(Disk { bytes: imported.bytes, files: imported.files });
                     tracing::info!(run.id = %run, files = imported.files, bytes = imported.bytes, "run opened");
                     return Ok(());

@@ -176,6 +176,11 @@ pub trait NodeLog: Send + Sync {
 impl Epoch {
     /// The epoch of a new run, which belongs to the node that creates it.
     pub const FIRST: Self = Self(1);
+
+    /// Returns its number: 0 for a run that no node has owned.
+    pub fn number(self) -> u64 {
+        self.0
+    }
 }
 
 impl fmt::Display for Epoch {

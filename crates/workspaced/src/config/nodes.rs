@@ -63,6 +63,11 @@ impl NodeConfig {
         if database_url.sqlite_file().is_some() {
             return bad("--node-url: nodes share a PostgreSQL database: set --database-url");
         }
+        if settings.object_store_url.as_deref().is_none_or(str::is_empty) {
+            return bad(
+                "--node-url: nodes get the files of each other's runs from an object store: set --object-store-url",
+            );
+        }
         let has_key = env("WORKSPACED_CHECKPOINT_KEY").is_some_and(|key| !key.is_empty());
         if !has_key && settings.checkpoint_key_file.as_deref().is_none_or(|file| file.as_os_str().is_empty()) {
             return bad(

@@ -28,7 +28,7 @@ const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Where the requests of a run are answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// By this node: it owns the run, or nobody who is alive does.
     Here,
     /// By the node with this address.
@@ -41,7 +41,7 @@ pub(crate) struct Peers {
     /// Sends requests to other nodes.
     pub(crate) http: Client,
     secret: ClusterSecret,
-    owners: Mutex<LruCache<RunId, (Place, Instant)>>,
+    owners: Mutex<LruCache<RunId, (Location, Instant)>>,
 }
 
 impl Peers {
@@ -73,24 +73,24 @@ impl Peers {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub(crate) async fn place_of(&self, ledger: &dyn Ledger, run: &RunId) -> ledger::Result<Place> {
-        if let Some((place, until)) = self.owners.lock().get(run).cloned()
+    pub(crate) async fn location_of(&self, ledger: &dyn Ledger, run: &RunId) -> ledger::Result<Location> {
+        if let Some((location, until)) = self.owners.lock().get(run).cloned()
             && Instant::now() < until
         {
-            return Ok(place);
+            return Ok(location);
         }
-        let (place, valid) = match ledger.owner(run).await {
+        let (location, valid) = match ledger.owner(run).await {
             Ok(Some(owner)) if owner.node != self.node && owner.is_alive() => {
                 let left = Duration::from_millis(u64::try_from(owner.expires_in_ms).unwrap_or(0));
-                (owner.url.map_or(Place::Here, Place::At), left.min(CACHE_TIME))
+                (owner.url.map_or(Location::Here, Location::At), left.min(CACHE_TIME))
             }
-            Ok(_) => (Place::Here, CACHE_TIME),
+            Ok(_) => (Location::Here, CACHE_TIME),
             // It is answered here that there is no such run, which may be created meanwhile.
-            Err(LedgerError::NoSuchRun) => return Ok(Place::Here),
+            Err(LedgerError::NoSuchRun) => return Ok(Location::Here),
             Err(error) => return Err(error),
         };
-        self.owners.lock().put(run.clone(), (place.clone(), Instant::now() + valid));
-        Ok(place)
+        self.owners.lock().put(run.clone(), (location.clone(), Instant::now() + valid));
+        Ok(location)
     }
 
     /// Makes the owner of a run be looked up again.

@@ -21,7 +21,7 @@ use crate::http::mcp;
 use crate::http::middleware::forward::{MOVED, NotForwarded, forward, take_hop};
 use crate::http::problem::{Problem, RunHasMoved};
 use crate::nodes::membership::Membership;
-use crate::nodes::peers::Place;
+use crate::nodes::peers::Location;
 use crate::service::Service;
 use crate::telemetry;
 
@@ -46,7 +46,7 @@ pub(crate) async fn route(State(service): State<Service>, mut request: Request, 
     }
 }
 
-/// Tells the node that has forwarded a request that the run has moved.
+/// Marks the answer to the node that has forwarded a request: the run has moved.
 fn mark_moved(mut response: Response) -> Response {
     if response.extensions().get::<RunHasMoved>().is_some() {
         response.headers_mut().insert(&MOVED, HeaderValue::from_static("1"));
@@ -68,14 +68,14 @@ async fn route_by_run(
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let place = membership.peers.place_of(service.ledger.as_ref(), &run).await.map_err(CallError::from)?;
-        let (answered, is_final) = match place {
-            Place::Here => {
+        let location = membership.peers.location_of(service.ledger.as_ref(), &run).await.map_err(CallError::from)?;
+        let (answered, is_final) = match location {
+            Location::Here => {
                 let response = next.clone().run(Request::from_parts(parts.clone(), body)).await;
                 let is_final = response.extensions().get::<RunHasMoved>().is_none();
                 (response, is_final)
             }
-            Place::At(url) => {
+            Location::At(url) => {
                 telemetry::request_forwarded();
                 let forwarded = tokio::select! {
                     forwarded = forward(&membership.peers, &url, &parts, body) => forwarded,
@@ -92,10 +92,10 @@ async fn route_by_run(
                         let is_final = !matches!(error, NotForwarded::Unreachable)
                             || membership
                                 .peers
-                                .place_of(service.ledger.as_ref(), &run)
+                                .location_of(service.ledger.as_ref(), &run)
                                 .await
                                 .map_err(CallError::from)?
-                                == Place::At(url);
+                                == Location::At(url);
                         (Problem::from(Refusal::from(error)).into_response(), is_final)
                     }
                 }
