@@ -66,6 +66,12 @@ pub(crate) async fn run(service: Service) {
         {
             tracing::warn!(error = &error as &dyn Error, "failed to query expired runs and approvals");
         }
+        if ticks.is_multiple_of(EXPIRY_TICKS)
+            && service.state.node.is_some()
+            && let Err(error) = close_abandoned_imports(&service).await
+        {
+            tracing::warn!(error = &error as &dyn Error, "failed to close runs whose import has ended with its node");
+        }
         if ticks % ANSWER_TICKS == FIRST_ANSWER_TICK
             && service.holds(Role::Retention)
             && let Err(error) = service.ledger.delete_expired_answers(&clock::latest()).await
@@ -80,6 +86,15 @@ pub(crate) async fn run(service: Service) {
         }
         ticks = ticks.wrapping_add(1);
     }
+}
+
+/// Closes the runs that a node which is not alive any more was importing. Any other node may do it.
+async fn close_abandoned_imports(service: &Service) -> Result<(), CallError> {
+    let closed = service.close_interrupted_imports().await?;
+    if closed > 0 {
+        tracing::warn!(runs = closed, "closed runs whose import has ended with its node");
+    }
+    Ok(())
 }
 
 /// Records the expiry of runs and approvals. Callers see them as expired already.

@@ -104,6 +104,39 @@ async fn a_node_that_was_paused_for_longer_than_its_lease_records_nothing_of_its
 }
 
 #[tokio::test]
+async fn the_import_of_a_killed_node_is_closed_by_another_one() {
+    let mut first = prepare(None).await;
+    first.setup = first.setup.clone().env("WORKSPACED_FAILPOINT", "base.part_put");
+    start(&mut first);
+    let mut second = prepare(Some(&first)).await;
+    start(&mut second);
+    let template = first.template(&[("a.txt", "a\n")]);
+    let body = json!({"runId": "imported", "source": {"type": "directory", "path": template}});
+    let request = first.operator().request(reqwest::Method::POST, "/v1/runs").header("prefer", "respond-async");
+    first.operator().try_send(request.json(&body)).await.expect("an answer before the kill").is(202);
+    first.wait(Duration::from_secs(10));
+    let operator = second.operator();
+    let deadline = Instant::now() + LEASE * 2 + Duration::from_secs(15);
+    let run = loop {
+        let answer = operator.get("/v1/runs/imported").await;
+        // The killed node counts as alive for a while.
+        if answer.status != 503 && answer.ok()["state"] != "preparing" {
+            break answer.json();
+        }
+        assert!(Instant::now() < deadline, "{}", answer.text());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    assert_eq!((&run["state"], &run["import"]["error"]["code"]), (&json!("closed"), &json!("UNAVAILABLE")), "{run:#}");
+    first.setup.env.pop();
+    start(&mut first);
+    assert_eq!(first.operator().get("/v1/runs/imported").await.ok()["state"], "closed");
+    assert!(!first.workspace("imported").exists());
+    let records = first.operator().get("/v1/runs/imported/audit").await.ok();
+    assert_eq!(records["items"].as_array().unwrap().len(), 2, "{records:#}");
+    assert_eq!(first.operator().get("/v1/runs/imported/audit/verify").await.ok()["intact"], true);
+}
+
+#[tokio::test]
 async fn a_node_that_stops_gives_its_runs_back_at_once() {
     let [mut first, second] = two().await;
     let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
