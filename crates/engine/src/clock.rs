@@ -23,6 +23,11 @@ pub fn now_plus(seconds: i64) -> String {
     format_time(latest_time().checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX))
 }
 
+/// Returns the time `millis` milliseconds after the Unix epoch, in the format of [`now`].
+pub fn time_at(millis: i64) -> String {
+    format_time(Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX))
+}
+
 /// Returns a time that never goes back, in the format of [`now`]: if the system clock is set back, time continues from the
 /// latest known time. What has expired stays expired, and other expiry times are still reached.
 pub fn latest() -> String {

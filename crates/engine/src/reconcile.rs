@@ -233,6 +233,10 @@ pub async fn reconcile_dirty_runs(engine: &Engine) {
 pub async fn reconcile_all(engine: &Engine) -> Result<usize, CallError> {
     let mut found = 0;
     for run_id in engine.ledger.runs_with_pending_journal().await? {
+        if !engine.was_of_this_node(&run_id).await? {
+            // Its owner, or the next one, applies them.
+            continue;
+        }
         match reconcile_at_start(engine, &run_id).await {
             Ok(count) => found += count,
             // Another node applies them.

@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::{Appended, Entry, LedgerError};
+use ledger::{Appended, Entry, Epoch, LedgerError};
 use model::{Code, Disk, ImportReport, Refusal, Rules, Run, RunId, RunState, Source};
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 use workspace::{ImportError, ImportObserver as _, ImportSource, ImportedRun};
@@ -280,7 +280,6 @@ impl Engine {
                     return Err(error.into());
                 }
             }
-            engine.confirm(&id).await;
             importing.import.settle(Disk { bytes: imported.bytes, files: imported.files });
             drop(importing);
             engine.run(&id).await
@@ -357,8 +356,8 @@ impl Engine {
         .await
     }
 
-    /// Opens an imported run in the ledger; false if the run is not preparing any more. If the outcome is uncertain, tries once
-    /// more, which waits for the first attempt.
+    /// Opens an imported run in the ledger, and marks its files as those of a stored run; false if the run is not preparing any more.
+    /// If the outcome is uncertain, tries once more, which waits for the first attempt.
     async fn open_imported(
         &self,
         run: &RunId,
@@ -368,6 +367,16 @@ impl Engine {
     ) -> ledger::Result<bool> {
         let mut entry = lifecycle::imported(run, caller, imported, &base.recorded, report_of(imported));
         entry.objects.clone_from(&base.objects);
+        entry.epoch = self.take_run(run).await?;
+        let epoch = entry.epoch;
+        let is_open = self.append_import(run, imported, entry).await?;
+        if is_open {
+            self.confirm(run, epoch).await;
+        }
+        Ok(is_open)
+    }
+
+    async fn append_import(&self, run: &RunId, imported: &ImportedRun, entry: Entry) -> ledger::Result<bool> {
         let is_recorded = |appended| matches!(appended, Appended::Recorded(_));
         match self.append(vec![entry.clone()]).await {
             Err(LedgerError::InDoubt(_)) => {
@@ -392,17 +401,24 @@ impl Engine {
         }
         let settled = self.ledger.settled_run(run).await?.ok_or_else(run_not_found)?;
         if settled.stored.run.base_commit.is_some() {
-            self.confirm(run).await;
+            self.confirm(run, None).await;
             return Err(has_files().into());
         }
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
         self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await
     }
 
-    /// Marks a run's files as belonging to a run that the ledger has.
-    async fn confirm(&self, run: &RunId) {
+    /// Marks a run's files as belonging to a run that the ledger has. If several nodes share the ledger, `epoch` is that of the commit;
+    /// without it, the files are fetched when the run is opened.
+    async fn confirm(&self, run: &RunId, epoch: Option<Epoch>) {
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
-        if let Err(error) = self.blocking(move || workspaces.confirm(&id).map_err(CallError::from)).await {
+        let is_node = self.ledger.node().is_some();
+        let confirm = move || match epoch {
+            Some(epoch) => Ok(workspaces.confirm_owned(&id, epoch.number())?),
+            None if is_node => Ok(()),
+            None => Ok(workspaces.confirm(&id)?),
+        };
+        if let Err(error) = self.blocking(confirm).await {
             // The next start marks it.
             tracing::warn!(run.id = %run, error = &error as &dyn std::error::Error, "an import could not be marked as finished");
         }

@@ -8,6 +8,7 @@ mod fill;
 mod fsync_tree;
 mod git;
 mod hard_links;
+mod node_folder;
 mod quota;
 mod remove;
 mod restore;
@@ -39,6 +40,7 @@ pub(crate) use bare::{make as make_bare, write_quoted};
 pub use base_parts::{BasePart, Untracked};
 pub(crate) use git::FETCHED;
 pub use git::{GitCredential, GitToken};
+pub use node_folder::FolderState;
 pub(crate) use remove::{all_in as remove_all_in, tree as remove_tree};
 pub use restore::{RecordedBase, RunRestorer};
 pub use run_copy::{RunEntry, RunEntryKind, RunPart};
@@ -75,6 +77,8 @@ pub struct Workspaces {
     credentials: Vec<GitCredential>,
     base_index: BaseIndex,
     base_lru: Arc<BaseLru>,
+    /// The name of this node, if several share the ledger.
+    owner: Option<String>,
 }
 
 /// The limits of an import.
@@ -258,6 +262,7 @@ impl Workspaces {
             credentials: Vec::new(),
             base_index: BaseIndex::default(),
             base_lru: Arc::default(),
+            owner: None,
         })
     }
 

@@ -35,8 +35,9 @@ pub use export::Bundle;
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
 pub use import::{
-    BasePart, GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, ImportedRun,
-    RecordedBase, RestoredRun, RunEntry, RunEntryKind, RunFolder, RunPart, RunRestorer, Untracked, Workspaces,
+    BasePart, FolderState, GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource,
+    ImportedRun, RecordedBase, RestoredRun, RunEntry, RunEntryKind, RunFolder, RunPart, RunRestorer, Untracked,
+    Workspaces,
 };
 pub use preview::Preview;
 pub use query::{

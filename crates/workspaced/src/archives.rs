@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use archive::ArchiveName;
 use engine::runs::archive::RunArchive;
 use engine::{CallError, clock};
+use ledger::Role;
 use model::RunId;
 
 use crate::objects::StoreError;
@@ -157,6 +158,9 @@ impl Archiver {
             after = Some(last.clone());
             for ledger::ClosedRun { run_id, .. } in page {
                 if self.failed.get(&run_id).is_some_and(|failed| !failed.is_over()) {
+                    continue;
+                }
+                if !self.service.maintains(Role::Retention, &run_id).await.map_err(CallError::from)? {
                     continue;
                 }
                 let attempt = self.archive(&run_id).await;

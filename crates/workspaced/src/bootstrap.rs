@@ -1,6 +1,7 @@
 //! Startup and shutdown of the service: opens everything in order, and finishes everything in order.
 
 pub(crate) mod error;
+mod reload;
 
 use std::error::Error;
 use std::io::{self, Write as _};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use engine::admission::tokens::{TokenSettings, Tokens};
 use engine::{Engine, reconcile};
-use ledger::{Ledger, LedgerError};
+use ledger::{Ledger, LedgerError, NodeIdentity};
 use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -24,11 +25,12 @@ use crate::config::{Config, ConfigError, TlsFiles};
 use crate::data_dir::{Continuity, DataDirLock, DiskProbe, leftovers, token_key};
 use crate::http::MetricsRoute;
 use crate::http::serve::tls::Certificate;
+use crate::nodes::membership::{LEASE, Membership};
 use crate::objects::open_objects;
 use crate::sandbox::Confinement;
 use crate::service::Service;
 use crate::webhooks::Webhooks;
-use crate::{http, maintenance, reload, signer, telemetry};
+use crate::{http, maintenance, signer, telemetry};
 
 /// Minimum time that background work gets to finish at shutdown, even if draining requests used up the drain timeout.
 const MIN_WORK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -64,6 +66,7 @@ pub async fn serve(
     let metrics_route = if metrics.is_some() { MetricsRoute::Separate } else { MetricsRoute::Included };
     let router = http::router(service.clone(), config.cors_origins.clone(), metrics_route);
     service.tasks.spawn(maintenance::run(service.clone()));
+    service.tasks.spawn(service.clone().keep_tokens_current());
     service.tasks.spawn(maintenance::collect::run(service.clone()));
     Webhooks::start(&service);
     if let Some(archives) = &config.archives {
@@ -87,6 +90,11 @@ pub async fn serve(
             drain_until = Instant::now() + config.http_limits.drain;
             serving.await;
         }
+        cause = membership_lost(&service) => {
+            // It can commit nothing any more, so that nobody gets an answer from it.
+            shutting_down.cancel();
+            return Err(StartError::failed("this process is no node any more", &cause));
+        }
     }
     close(&service, drain_until.saturating_duration_since(Instant::now())).await;
     if let Some(traces) = traces {
@@ -94,6 +102,14 @@ pub async fn serve(
     }
     tracing::info!("shut down");
     Ok(())
+}
+
+/// Waits until this process must end because it is no node any more, and returns why; forever in a service that is the only one.
+async fn membership_lost(service: &Service) -> LedgerError {
+    match &service.state.node {
+        Some(membership) => membership.lost().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Listens on `address`, the value of `--name`. Returns the address with its port, also if the system has chosen it.
@@ -134,23 +150,19 @@ async fn open_service(
     if config.archives.is_some() && !ledger.can_delete_archived().await? {
         return Err(ConfigError(format!("--archive-after: {NO_GRANT}")).into());
     }
-    lock.bind(ledger.as_ref()).await?;
-    let continuity = lock.take_over(ledger.as_ref()).await?;
+    let (continuity, membership) = take_over_or_join(config, lock, &ledger).await?;
     // Before anything that a webhook is notified of.
     let webhooks = Webhooks::open(&config.webhooks, ledger.as_ref()).await?;
-    let derivation_key = token_key::load_or_create(&config.data_dir)?;
+    let derivation_key = match &config.node {
+        Some(node) => token_key::of_nodes(&node.secret),
+        None => token_key::load_or_create(&config.data_dir)?,
+    };
     let failures_per_minute = config.http_limits.auth_failures_per_minute;
     let settings = TokenSettings { configured: config.tokens.clone(), failures_per_minute, derivation_key };
     let (tokens, first_token) = Tokens::load(settings, ledger.as_ref()).await?;
-    let checkpoints = signer::start(&config.checkpoints, Arc::clone(&ledger), lock.note()).await?;
-    let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
-    let (allowed_hosts, credentials) = (config.git_allow_hosts.clone(), config.git_credentials.clone());
-    let opened = tokio::task::spawn_blocking(move || {
-        let workspaces = Workspaces::open(&data_dir, &import_roots)?;
-        Ok::<_, io::Error>(workspaces.with_git(allowed_hosts, git).with_credentials(credentials))
-    });
-    let workspaces = opened.await.map_err(io::Error::other).flatten();
-    let workspaces = Arc::new(workspaces.map_err(|error| StartError::data_dir(&error))?);
+    let checkpoints = signer::start(&config.checkpoints, Arc::clone(&ledger), lock.note(), membership.clone()).await?;
+    let owner = owner_of_folders(membership.as_deref(), ledger.as_ref()).await?;
+    let workspaces = open_workspaces(config, git, owner).await?;
     let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_halted();
     leftovers::clean_up(ledger.as_ref(), &workspaces, is_older).await?;
     let objects = config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir)).transpose();
@@ -161,7 +173,15 @@ async fn open_service(
         Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, objects, tokens, totals);
     let disk = DiskProbe::open(&config.data_dir, config.disk_reserve_bytes);
     let disk = disk.map_err(|error| StartError::data_dir(&error))?;
-    let service = Service::new(engine, checkpoints, config.http_limits.clone(), config.protect_metrics, disk, webhooks);
+    let service = Service::new(
+        engine,
+        checkpoints,
+        config.http_limits.clone(),
+        config.protect_metrics,
+        disk,
+        webhooks,
+        membership,
+    );
     // Before recovery: the pending changes of a deleted run have no tree to go to.
     let finished = service.finish_deletions().await;
     finished.map_err(|error| StartError::failed("interrupted deletions of runs", &error))?;
@@ -176,6 +196,55 @@ async fn open_service(
         tracing::info!(changes = recovered, "completed pending changes of an earlier process");
     }
     Ok((service, first_token))
+}
+
+/// Opens the folders of all runs. `owner` is what a node notes in those that it owns.
+async fn open_workspaces(
+    config: &Config,
+    git: Option<Arc<dyn ConfineGit>>,
+    owner: Option<String>,
+) -> Result<Arc<Workspaces>, StartError> {
+    let (data_dir, import_roots) = (config.data_dir.clone(), config.import_roots.clone());
+    let (allowed_hosts, credentials) = (config.git_allow_hosts.clone(), config.git_credentials.clone());
+    let opened = tokio::task::spawn_blocking(move || {
+        let workspaces = Workspaces::open(&data_dir, &import_roots)?.with_git(allowed_hosts, git);
+        let workspaces = workspaces.with_credentials(credentials);
+        Ok(match owner {
+            Some(owner) => workspaces.with_owner(owner),
+            None => workspaces,
+        })
+    });
+    let workspaces = opened.await.map_err(io::Error::other).flatten();
+    Ok(Arc::new(workspaces.map_err(|error| StartError::data_dir(&error))?))
+}
+
+/// Takes over the database; with `--node-url`, joins the nodes that use it, and starts the heartbeat.
+async fn take_over_or_join(
+    config: &Config,
+    lock: &DataDirLock,
+    ledger: &Arc<dyn Ledger>,
+) -> Result<(Continuity, Option<Arc<Membership>>), StartError> {
+    let Some(node) = &config.node else {
+        lock.bind(ledger.as_ref()).await?;
+        return Ok((lock.take_over(ledger.as_ref()).await?, None));
+    };
+    lock.bind_node(ledger.as_ref()).await?;
+    let node_id = match &node.node_id {
+        Some(node_id) => node_id.clone(),
+        None => lock.node_id()?,
+    };
+    let identity = NodeIdentity { node_id, url: node.url.as_str().trim_end_matches('/').to_owned() };
+    let (joined, continuity) = lock.join(ledger.as_ref(), &identity, LEASE).await?;
+    tracing::info!(node.id = joined.node_id, node.incarnation = joined.incarnation, "joined as a node");
+    Ok((continuity, Some(Membership::start(node, joined, Arc::clone(ledger))?)))
+}
+
+/// Returns what a node notes in the folders of runs that it owns: its name, and that of the nodes which share the database. The latter
+/// changes when a single service has used the database in between, under which no epoch grows.
+async fn owner_of_folders(membership: Option<&Membership>, ledger: &dyn Ledger) -> Result<Option<String>, StartError> {
+    let Some(membership) = membership else { return Ok(None) };
+    let instance = ledger.setting(ledger::INSTANCE).await?.unwrap_or_default();
+    Ok(Some(format!("{} {instance}", membership.node.node_id)))
 }
 
 /// Measures the disk usage of runs for which the ledger has none: repaired runs, and those older than quotas. With an object store,
@@ -225,10 +294,14 @@ async fn close(service: &Service, timeout: Duration) {
         service.fsync_worker.close().await;
         service.state.checkpoints.close().await;
         // After the last commit, so that other nodes can take the runs at once.
-        if service.ledger.node().is_some()
-            && let Err(error) = service.ledger.leave().await
-        {
-            tracing::warn!(error = &error as &dyn Error, "other nodes take the runs once the heartbeat has expired");
+        if let Some(membership) = &service.state.node {
+            membership.end().await;
+            if let Err(error) = service.ledger.leave().await {
+                tracing::warn!(
+                    error = &error as &dyn Error,
+                    "other nodes take the runs once the heartbeat has expired"
+                );
+            }
         }
         service.ledger.close().await;
     };

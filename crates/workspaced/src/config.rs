@@ -17,6 +17,7 @@ mod git_credentials;
 pub(crate) mod http_limits;
 mod keys;
 mod limits;
+mod nodes;
 mod offline;
 mod operators;
 mod range;
@@ -48,6 +49,7 @@ pub use self::settings::{LogFormat, SandboxMode};
 pub(crate) use self::checkpoints::CheckpointConfig;
 pub(crate) use self::database_url::DatabaseUrl;
 use self::http_limits::HttpLimits;
+pub(crate) use self::nodes::{ClusterSecret, NodeConfig};
 use self::operators::reload::Loaded;
 use self::settings::Settings;
 pub(crate) use self::stores::{ArchiveConfig, ObjectStoreConfig, StoreTarget};
@@ -66,6 +68,8 @@ pub struct Config {
     pub(crate) otlp: Option<OtlpConfig>,
     pub(crate) data_dir: PathBuf,
     pub(crate) database_url: DatabaseUrl,
+    /// How the service shares its database with other nodes; `None` if it is the only one.
+    pub(crate) node: Option<NodeConfig>,
     pub(crate) import_roots: Vec<PathBuf>,
     /// Hosts that git sources may name although their addresses are not public.
     pub(crate) git_allow_hosts: Vec<String>,
@@ -135,6 +139,7 @@ impl Config {
             otlp: OtlpConfig::check(&settings, env)?,
             sandbox: settings.sandbox.unwrap_or(SandboxMode::Auto),
             external_paths: ExternalPaths::of(&database_url, env),
+            node: NodeConfig::check(&settings, &database_url, env)?,
             database_url,
             data_dir,
             import_roots: import_roots(settings.import_roots.unwrap_or_default())?,

@@ -1,9 +1,10 @@
-//! The data folder: one process and one database at a time use it, and startup cleans up what an earlier process left.
+//! The data folder: one process and one database at a time use it (several folders, one for each node, may use a database), and startup cleans up what an earlier process left.
 
 mod disk;
 mod instance;
 pub(crate) mod leftovers;
 mod lock;
+mod node;
 pub(crate) mod token_key;
 
 pub(crate) use self::disk::DiskProbe;

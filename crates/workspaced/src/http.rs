@@ -70,6 +70,7 @@ fn routes_without_metrics() -> OpenApiRouter<Service> {
         .routes(routes!(operators::create_operator, operators::list_operators))
         .routes(routes!(operators::get_operator, operators::revoke_operator))
         .routes(routes!(operators::rotate_operator_token))
+        .routes(routes!(health::nodes::list_nodes))
         .routes(routes!(operators::webhooks::list_webhooks))
         .routes(routes!(operators::webhooks::list_deliveries))
         .routes(routes!(operators::webhooks::redeliver))
@@ -156,11 +157,12 @@ fn around(api: Router<Service>, pages: Router<Service>, service: Service) -> Rou
         .layer(SetResponseHeaderLayer::overriding(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")))
         .layer(SetResponseHeaderLayer::if_not_present(header::CACHE_CONTROL, HeaderValue::from_static("no-store")))
         .layer(around_all.clone());
-    api.fallback(async || Problem::no_route())
-        .method_not_allowed_fallback(async || Problem::no_method())
-        .layer(around_api)
-        .merge(pages.layer(around_all))
-        .with_state(service)
+    let mut api = api.fallback(async || Problem::no_route()).method_not_allowed_fallback(async || Problem::no_method());
+    // A service that is the only one does not look up who owns a run.
+    if service.state.node.is_some() {
+        api = api.layer(from_fn_with_state(service.clone(), middleware::routing::route));
+    }
+    api.layer(around_api).merge(pages.layer(around_all)).with_state(service)
 }
 
 /// Returns the OpenAPI document of a version, indented.

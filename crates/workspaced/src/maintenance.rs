@@ -8,6 +8,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use engine::{CallError, clock, reconcile};
+use ledger::Role;
 
 use self::gauges::CheckpointLag;
 use crate::service::Service;
@@ -55,6 +56,7 @@ pub(crate) async fn run(service: Service) {
             reconcile::reconcile_dirty_runs(&service).await;
         }
         if ticks.is_multiple_of(EXPIRY_TICKS)
+            && service.holds(Role::Webhooks)
             && let Err(error) = webhooks::bounds::enforce(&service).await
         {
             tracing::warn!(error = &error as &dyn Error, "failed to bound the messages that wait for webhooks");
@@ -64,12 +66,20 @@ pub(crate) async fn run(service: Service) {
         {
             tracing::warn!(error = &error as &dyn Error, "failed to query expired runs and approvals");
         }
+        if ticks.is_multiple_of(EXPIRY_TICKS)
+            && service.state.node.is_some()
+            && let Err(error) = close_abandoned_imports(&service).await
+        {
+            tracing::warn!(error = &error as &dyn Error, "failed to close runs whose import has ended with its node");
+        }
         if ticks % ANSWER_TICKS == FIRST_ANSWER_TICK
+            && service.holds(Role::Retention)
             && let Err(error) = service.ledger.delete_expired_answers(&clock::latest()).await
         {
             tracing::warn!(error = &error as &dyn Error, "failed to delete expired answers under idempotency keys");
         }
         if ticks % ANSWER_TICKS == FIRST_ANSWER_TICK
+            && service.holds(Role::Retention)
             && let Err(error) = service.ledger.prune_deliveries(&clock::now_plus(-KEPT_SECONDS)).await
         {
             tracing::warn!(error = &error as &dyn Error, "failed to delete old deliveries of webhooks");
@@ -78,9 +88,21 @@ pub(crate) async fn run(service: Service) {
     }
 }
 
+/// Closes the runs that a node which is not alive any more was importing. Any other node may do it.
+async fn close_abandoned_imports(service: &Service) -> Result<(), CallError> {
+    let closed = service.close_interrupted_imports().await?;
+    if closed > 0 {
+        tracing::warn!(runs = closed, "closed runs whose import has ended with its node");
+    }
+    Ok(())
+}
+
 /// Records the expiry of runs and approvals. Callers see them as expired already.
 async fn close_expired(service: &Service) -> Result<(), CallError> {
     for run in service.ledger.expired_runs(&clock::latest()).await? {
+        if !service.maintains(Role::Expiry, &run).await? {
+            continue;
+        }
         // Reading an expired run closes it. An error concerns this run only.
         match service.run(&run).await {
             Ok(_) | Err(CallError::Moved(_)) => {}
@@ -88,6 +110,9 @@ async fn close_expired(service: &Service) -> Result<(), CallError> {
         }
     }
     for approval in service.ledger.expired_approvals(&clock::latest(), PAGE.into()).await? {
+        if !service.maintains(Role::Expiry, &approval.run_id).await? {
+            continue;
+        }
         match service.expire(&approval).await {
             Ok(()) | Err(CallError::Moved(_)) => {}
             Err(error) => {

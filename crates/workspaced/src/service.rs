@@ -10,6 +10,7 @@ use crate::checkpoints::Checkpoints;
 use crate::config::http_limits::HttpLimits;
 use crate::data_dir::DiskProbe;
 use crate::http::mcp::cancellations::Cancellations;
+use crate::nodes::membership::Membership;
 use crate::webhooks::Webhooks;
 
 pub(crate) use engine::engine::*;
@@ -41,6 +42,8 @@ pub(crate) struct State {
     pub(crate) webhooks: Webhooks,
     /// Requests of the Model Context Protocol that are under way.
     pub(crate) cancellations: Cancellations,
+    /// This process as a node; `None` if the service is the only one.
+    pub(crate) node: Option<Arc<Membership>>,
 }
 
 impl Deref for Service {
@@ -60,6 +63,7 @@ impl Service {
         protect_metrics: bool,
         disk: DiskProbe,
         webhooks: Webhooks,
+        node: Option<Arc<Membership>>,
     ) -> Self {
         let bytes = http_limits.max_answer_memory_bytes;
         let state = State {
@@ -71,6 +75,7 @@ impl Service {
             open_answer_memory: AnswerMemory::new(bytes / 4),
             webhooks,
             cancellations: Cancellations::default(),
+            node,
         };
         Self { engine, state: Arc::new(state) }
     }

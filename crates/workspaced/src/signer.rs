@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::clock;
-use ledger::{AdvancedHead, Ledger, LedgerError, NewCheckpoint, StoredCheckpoint};
+use ledger::{AdvancedHead, Ledger, LedgerError, NewCheckpoint, Role, StoredCheckpoint};
 use model::{Sha256, WebhookMessage};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -33,6 +33,7 @@ use crate::bootstrap::error::StartError;
 use crate::checkpoints::{CheckpointState, Checkpoints, PAGE, PublicKeys, SignedCheckpoint, load_frontier};
 use crate::config::{CheckpointConfig, ConfigError};
 use crate::data_dir::InstanceNoteFile;
+use crate::nodes::membership::Membership;
 
 pub(crate) use self::rotate::{Rotation, rotate};
 
@@ -50,6 +51,7 @@ pub(crate) async fn start(
     config: &CheckpointConfig,
     ledger: Arc<dyn Ledger>,
     instance_note: InstanceNoteFile,
+    node: Option<Arc<Membership>>,
 ) -> Result<Checkpoints, StartError> {
     let latest = ledger.latest_checkpoint().await.map_err(|error| StartError::failed("the database", &error))?;
     let statements = key_changes::load(ledger.as_ref()).await?;
@@ -59,7 +61,7 @@ pub(crate) async fn start(
     }
     let verifier_key = key.verifier_key().to_text();
     let (publisher, published) = watch::channel(CheckpointState::Empty);
-    let mut signer = Signer::new(config, key, Arc::clone(&ledger), instance_note, publisher);
+    let mut signer = Signer::new(config, key, Arc::clone(&ledger), instance_note, publisher).of_node(node);
     signer.resume().await?;
     let stop = CancellationToken::new();
     let task = tokio::spawn(signer.run(stop.clone()));
@@ -80,6 +82,8 @@ struct Signer {
     max_uncovered: i64,
     ledger: Arc<dyn Ledger>,
     publisher: watch::Sender<CheckpointState>,
+    /// The node that signs while it has the role; `None` if the service is the only one.
+    node: Option<Arc<Membership>>,
     /// `None` after a failure: the next round loads it again.
     tree: Option<Tree>,
 }
@@ -128,8 +132,20 @@ impl Signer {
             max_uncovered: config.records,
             ledger,
             publisher,
+            node: None,
             tree: None,
         }
+    }
+
+    /// Returns the signer of a node. Its file gets the checkpoints of other nodes too.
+    fn of_node(self, node: Option<Arc<Membership>>) -> Self {
+        let renews_file = self.renews_file || node.is_some();
+        Self { renews_file, node, ..self }
+    }
+
+    /// Whether another node signs.
+    fn follows(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| !node.holds(Role::Signing))
     }
 
     /// Loads the state that an earlier process left, and completes the file.
@@ -222,15 +238,26 @@ impl Signer {
     /// Signs checkpoints until every record that exists now is covered.
     async fn cover_all(&mut self) -> Result<(), SignError> {
         let mut tree = match self.tree.take() {
-            Some(tree) => tree,
-            None => self.load().await?,
+            // Another node may have signed since.
+            Some(tree) if self.node.is_none() || self.is_newest(&tree).await? => tree,
+            _ => self.load().await?,
         };
+        if self.follows() {
+            self.tree = Some(tree);
+            return Ok(());
+        }
         let newest = *self.ledger.newest_position().borrow();
         while tree.position < newest {
             tree = self.sign_next(tree, newest).await?;
         }
         self.tree = Some(tree);
         Ok(())
+    }
+
+    /// Whether no checkpoint is newer than the tree.
+    async fn is_newest(&self, tree: &Tree) -> Result<bool, SignError> {
+        let latest = self.ledger.latest_checkpoint().await?;
+        Ok(latest.map_or(0, |latest| latest.size) == tree.frontier.size())
     }
 
     /// Covers the next records, up to position `newest` at most.
@@ -250,9 +277,12 @@ impl Signer {
         let nodes = completed.map(|(node, hash)| (node.storage_index(), hash)).collect();
         let (size, root) = (tree.frontier.size(), tree.frontier.root());
         let checkpoint = StoredCheckpoint { size, position: to, note: self.key.sign(size, root) };
-        let instance_note = self.instance_note.clone();
-        let noted = tokio::task::spawn_blocking(move || instance_note.expect_checkpoint(size)).await;
-        noted.map_err(io::Error::other).flatten().map_err(SignError::InstanceNote)?;
+        // The folder of a node says nothing about the checkpoints of others.
+        if self.node.is_none() {
+            let instance_note = self.instance_note.clone();
+            let noted = tokio::task::spawn_blocking(move || instance_note.expect_checkpoint(size)).await;
+            noted.map_err(io::Error::other).flatten().map_err(SignError::InstanceNote)?;
+        }
         self.ledger.append_checkpoint(NewCheckpoint { leaves, nodes, checkpoint: checkpoint.clone() }).await?;
         failpoint::hit("checkpoint.stored");
         tree.file = append(tree.file, vec![checkpoint.note.clone()]).await?;

@@ -99,6 +99,8 @@ fn start_at_zero() {
         "workspaced_archived_runs_total",
         "workspaced_authentication_failures_total",
         "workspaced_connections_refused_total",
+        "workspaced_forwarded_requests_total",
+        "workspaced_heartbeat_failures_total",
         "workspaced_rate_limited_total",
         "workspaced_runs_broken_total",
     ] {
@@ -125,6 +127,8 @@ fn describe() {
     metrics::describe_histogram!("workspaced_record_duration_seconds", "Time to commit a record.");
     metrics::describe_gauge!("workspaced_connections", "Open connections.");
     metrics::describe_counter!("workspaced_connections_refused_total", "Connections over the limit.");
+    metrics::describe_counter!("workspaced_forwarded_requests_total", "Requests forwarded to the owner of their run.");
+    metrics::describe_counter!("workspaced_heartbeat_failures_total", "Heartbeats of the node that were not stored.");
     metrics::describe_counter!("workspaced_rate_limited_total", "Requests refused by a rate or concurrency limit.");
     metrics::describe_counter!("workspaced_authentication_failures_total", "Requests without a valid token.");
     metrics::describe_counter!("workspaced_reads_cancelled_total", "Reads cancelled before their end, by tool.");
@@ -209,6 +213,11 @@ pub(crate) fn add_connections(difference: f64) {
 /// Counts a connection over the limit.
 pub(crate) fn connection_refused() {
     metrics::counter!("workspaced_connections_refused_total").increment(1);
+}
+
+/// Counts a request that is forwarded to the owner of its run.
+pub(crate) fn request_forwarded() {
+    metrics::counter!("workspaced_forwarded_requests_total").increment(1);
 }
 
 /// Counts an attempt to deliver a message to a webhook.

@@ -151,6 +151,18 @@ impl Operators {
         Ok(())
     }
 
+    /// Reads the operators of the ledger again, whose changes by other nodes may be in flight.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the ledger fails.
+    pub(crate) async fn refresh(&self, ledger: &dyn Ledger) -> ledger::Result<()> {
+        let _changing = self.changes.lock().await;
+        let stored = by_hash(read_stored(ledger).await?);
+        *self.stored.lock() = stored;
+        Ok(())
+    }
+
     /// Returns the operator whose token has this hash, unless the token has expired.
     pub(crate) fn find(&self, hash: &Sha256) -> Option<Arc<OperatorIdentity>> {
         let is_same = |operator: &&Arc<OperatorIdentity>| -> bool {

@@ -202,6 +202,13 @@ impl Tokens {
         token_of(OPERATOR_PREFIX, self.derivation_key.bytes(OPERATOR_TOKEN, request, &token))
     }
 
+    /// Forgets the cached tokens. A lookup that has begun does not cache its token.
+    pub(crate) fn forget(&self) {
+        let mut cache = self.cache.lock();
+        cache.clear();
+        self.announce_revocation();
+    }
+
     /// Makes streams check their tokens again.
     pub(crate) fn announce_revocation(&self) {
         self.revocations.send_modify(|count| *count += 1);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::LedgerError;
+use ledger::{Appended, LedgerError};
 use model::{Code, Disk, ImportProblem, ImportReport, RunId, RunState, Source};
 use workspace::ImportedRun;
 
@@ -77,16 +77,17 @@ impl Engine {
             let opened = match self.open_imported(run, caller, imported, base).await {
                 Ok(true) => Ok(true),
                 // Closed, or opened by an earlier attempt whose outcome was uncertain.
-                Ok(false) => self
-                    .ledger
-                    .settled_run(run)
-                    .await
-                    .map(|settled| settled.is_some_and(|settled| settled.stored.run.base_commit.is_some())),
+                Ok(false) => match self.ledger.settled_run(run).await {
+                    Ok(Some(settled)) if settled.stored.run.base_commit.is_some() => {
+                        self.confirm(run, None).await;
+                        Ok(true)
+                    }
+                    settled => settled.map(|_| false),
+                },
                 Err(error) => Err(error),
             };
             match opened {
                 Ok(true) => {
-                    self.confirm(run).await;
                     importing.import.settle(Disk { bytes: imported.bytes, files: imported.files });
                     tracing::info!(run.id = %run, files = imported.files, bytes = imported.bytes, "run opened");
                     return Ok(());
@@ -120,8 +121,8 @@ impl Engine {
         }
     }
 
-    /// Closes the runs whose import an earlier process did not finish, and returns how many. Runs that wait for an archive
-    /// stay as they are. Must be called before the service accepts calls.
+    /// Closes the runs whose import ended with its process, and returns how many. Runs that wait for an archive stay as they are, and
+    /// so do those that this process or another node that is alive imports.
     ///
     /// # Errors
     ///
@@ -132,13 +133,17 @@ impl Engine {
             let page = self.ledger.runs(&RunState::Preparing.into(), after, PAGE.into()).await?;
             after = page.last().map(|(position, _)| *position);
             for (_, run) in page.iter().filter(|(_, run)| run.source != Source::Archive {}) {
+                if self.imports.get(&run.run_id).is_some() {
+                    continue;
+                }
                 let import = failed(run.import.clone(), interrupted());
                 match self.append(vec![lifecycle::import_failed(&run.run_id, &now(), import)]).await {
                     // Another node imports it.
-                    Err(LedgerError::RunMoved(_)) => continue,
+                    Err(LedgerError::RunMoved(_)) => {}
+                    Ok(Appended::Recorded(_)) => closed += 1,
+                    // It has ended meanwhile.
                     appended => drop(appended?),
                 }
-                closed += 1;
             }
             if !page.more {
                 return Ok(closed);

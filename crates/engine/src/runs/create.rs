@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ledger::{Entry, KeyedAnswer, LedgerError, StoredRun};
+use ledger::{Entry, Epoch, KeyedAnswer, LedgerError, StoredRun};
 use model::{
     Code, Disk, ImportReport, LogicalPath, Mount, PolicyOverrides, Refusal, Rules, Run, RunCounts, RunId, RunState,
     Sha256, Source, Token, Usage,
@@ -239,7 +239,7 @@ impl Engine {
             });
         }
         if has_files {
-            self.confirm(&id).await;
+            self.confirm(&id, self.ledger.node().map(|_| Epoch::FIRST)).await;
         }
         drop(base);
         slot.keep();

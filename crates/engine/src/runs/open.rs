@@ -16,6 +16,7 @@ use model::{Code, Refusal, Rules, RunId, RunState, Step};
 use tokio_util::sync::CancellationToken;
 use workspace::Tree;
 
+use self::fetch::still_fetching;
 use crate::call_error::refusals::{run_not_found, run_without_files};
 use crate::engine::Engine;
 use crate::history::touched_paths::touched_paths;
@@ -60,7 +61,7 @@ impl Engine {
         let epoch = self.take_run(run).await.map_err(|error| unreadable(run, error))?;
         // Waits until uncertain commits of an earlier process, or from before the run was last evicted, are decided.
         let settled = self.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
-        let Some(SettledRun { stored, journal: open }) = settled else {
+        let Some(SettledRun { mut stored, journal: mut open }) = settled else {
             let is_importing = self.imports.get(run).is_some();
             return Err(if is_importing { run_without_files(RunState::Preparing) } else { run_not_found() }.into());
         };
@@ -68,18 +69,19 @@ impl Engine {
         if matches!(state, RunState::Preparing | RunState::Deleted) || stored.run.base_commit.is_none() {
             return Err(run_without_files(state).into());
         }
-        let (stored, open) = if self.is_elsewhere(run).await? {
-            Box::pin(self.fetch_files(run)).await?;
+        if self.lacks_files(run, epoch).await? {
+            Box::pin(self.fetch_files(run, epoch)).await?;
             // The run may have been closed or deleted meanwhile.
             let settled = self.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
-            let SettledRun { stored, journal } = settled.ok_or_else(run_not_found)?;
+            SettledRun { stored, journal: open } = settled.ok_or_else(run_not_found)?;
             if stored.run.state == RunState::Deleted {
                 return Err(run_without_files(RunState::Deleted).into());
             }
-            (stored, journal)
-        } else {
-            (stored, open)
-        };
+            // What has ended may have begun before this node lost the run and got it back.
+            if self.lacks_files(run, epoch).await? {
+                return Err(still_fetching().into());
+            }
+        }
         let pending = open.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
         let written = Vec::from_iter(touched_paths(self.ledger.as_ref(), run).await?);
         let engine = self.clone();

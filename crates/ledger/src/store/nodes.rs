@@ -59,6 +59,8 @@ pub struct StoredNode {
     pub started_at_ms: i64,
     /// In how many milliseconds its heartbeat expires. A node whose heartbeat has expired is not alive, as far as is known.
     pub expires_in_ms: i64,
+    /// How many runs it owns.
+    pub owned_runs: u64,
 }
 
 /// The owner of a run.
@@ -140,7 +142,7 @@ pub trait NodeLog: Send + Sync {
     /// Ends the heartbeat of this process, so that other nodes may take its runs and roles at once. To be called after its last
     /// commit.
     async fn leave(&self) -> Result<()>;
-    /// Returns all nodes by name, also those that are not alive.
+    /// Returns all nodes by name, also those that are not alive. Reads the heads of all runs.
     async fn nodes(&self) -> Result<Vec<StoredNode>>;
     /// Returns the owner of a run, alive or not; `None` if it has none.
     ///
@@ -174,6 +176,11 @@ pub trait NodeLog: Send + Sync {
 impl Epoch {
     /// The epoch of a new run, which belongs to the node that creates it.
     pub const FIRST: Self = Self(1);
+
+    /// Returns its number: 0 for a run that no node has owned.
+    pub fn number(self) -> u64 {
+        self.0
+    }
 }
 
 impl fmt::Display for Epoch {
@@ -314,7 +321,8 @@ impl<B: Backend> NodeLog for Store<B> {
     async fn nodes(&self) -> Result<Vec<StoredNode>> {
         let read = |row: &dyn RowReader| {
             let node = Node { node_id: row.text(0)?, incarnation: to_count(row.int(1)?) };
-            Ok(StoredNode { node, url: row.text(2)?, started_at_ms: row.int(3)?, expires_in_ms: row.int(4)? })
+            let (url, started_at_ms, expires_in_ms) = (row.text(2)?, row.int(3)?, row.int(4)?);
+            Ok(StoredNode { node, url, started_at_ms, expires_in_ms, owned_runs: to_count(row.int(5)?) })
         };
         self.0.fetch(B::NODE_SQL.nodes, Vec::new(), read).await
     }

@@ -124,6 +124,7 @@ async fn a_node_that_restarts_takes_its_runs_at_once(#[values(Backend::Sqlite, B
     db.append(under(epoch, read("r1", "a"))).await;
     let nodes = db.ledger.nodes().await.unwrap();
     assert_eq!(nodes.iter().map(|node| node.node.clone()).collect::<Vec<_>>(), [process("a", 2)]);
+    assert_eq!(nodes[0].owned_runs, 1);
     assert!(nodes[0].expires_in_ms > 0 && nodes[0].started_at_ms > 1_700_000_000_000 && nodes[0].url == "http://a:1");
 }
 

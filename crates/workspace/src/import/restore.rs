@@ -43,6 +43,8 @@ pub struct RunRestorer {
     dir: OwnedFd,
     tree: TreeWriter,
     is_fetched: bool,
+    /// The epoch under which this node owns the run, if several nodes share the ledger.
+    epoch: Option<u64>,
     is_finished: bool,
 }
 
@@ -60,12 +62,12 @@ impl Workspaces {
         }
     }
 
-    /// Begins to make the folder of a run.
+    /// Begins to make the folder of a run. With an `epoch`, under which this node owns the run, it replaces an existing one.
     ///
     /// # Errors
     ///
     /// If the disk fails.
-    pub fn restorer(self: &Arc<Self>) -> io::Result<RunRestorer> {
+    pub fn restorer(self: &Arc<Self>, epoch: Option<u64>) -> io::Result<RunRestorer> {
         let name = self.own_name(STAGING);
         rustix::fs::mkdirat(&self.dir, &*name, Mode::RWXU)?;
         let dir = open_dir(&self.dir, &*name)?;
@@ -76,7 +78,7 @@ impl Workspaces {
         bare::make(&git_dir)?;
         std::fs::create_dir(git_dir.join("objects/pack"))?;
         let tree = TreeWriter::new(open_dir(&dir, "repo")?);
-        Ok(RunRestorer { workspaces: Arc::clone(self), name, dir, tree, is_fetched: false, is_finished: false })
+        Ok(RunRestorer { workspaces: Arc::clone(self), name, dir, tree, is_fetched: false, epoch, is_finished: false })
     }
 }
 
@@ -161,14 +163,28 @@ impl RunRestorer {
         remove_file(&self.dir, MANIFEST_NAME).map_err(io::Error::from)?;
         let mut file = create_file(&self.dir, MANIFEST_NAME).map_err(io::Error::from)?;
         io::Write::write_all(&mut file, &manifest::write(&head, rows, folders))?;
+        if let Some(epoch) = self.epoch {
+            self.workspaces.note_owner(&self.dir, epoch)?;
+        }
         fsync_tree::sync(&self.dir, entries)?;
+        failpoint::hit("restore.made");
+        self.move_into_place(run)?;
+        failpoint::hit("restore.placed");
+        Ok(restored)
+    }
+
+    fn move_into_place(&mut self, run: &RunId) -> io::Result<()> {
         let all = &self.workspaces.dir;
         match rustix::fs::renameat_with(all, &*self.name, all, run.as_str(), RenameFlags::NOREPLACE) {
             Ok(()) => self.is_finished = true,
-            Err(errno) => return Err(io::Error::from(errno).into()),
+            // The drop removes the outdated folder, which has the name of this one then.
+            Err(Errno::EXIST) if self.epoch.is_some() => {
+                rustix::fs::renameat_with(all, &*self.name, all, run.as_str(), RenameFlags::EXCHANGE)?;
+                self.workspaces.base_index.remove(run);
+            }
+            Err(errno) => return Err(errno.into()),
         }
-        rustix::fs::fsync(all).map_err(io::Error::from)?;
-        Ok(restored)
+        Ok(rustix::fs::fsync(all)?)
     }
 
     fn manifest(&self) -> io::Result<(Head, Manifest)> {

@@ -86,6 +86,7 @@ impl Workspaces {
             credentials: Vec::new(),
             base_index: super::BaseIndex::default(),
             base_lru: Arc::default(),
+            owner: None,
         })
     }
 

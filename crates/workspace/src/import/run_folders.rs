@@ -13,7 +13,7 @@ use crate::dir::{create_file, entries, fresh_name, open_dir};
 use crate::guard;
 
 /// The file that marks a run's folder until the ledger is known to have the run.
-const UNFINISHED: &str = ".unfinished";
+pub(super) const UNFINISHED: &str = ".unfinished";
 /// The folder, in the data folder, for runs that the ledger does not know.
 const LOST: &str = "lost+found";
 

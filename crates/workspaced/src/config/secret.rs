@@ -98,7 +98,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-fn hash_of_token(name: &str, token: &str) -> Result<Sha256, ConfigError> {
+/// Returns the hash of a secret that is hard to guess.
+///
+/// # Errors
+///
+/// Fails if it is not printable ASCII, or is easy to guess.
+pub(crate) fn hash_of_token(name: &str, token: &str) -> Result<Sha256, ConfigError> {
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(ConfigError(format!("{name}: expected printable ASCII without spaces")));
     }

@@ -135,6 +135,16 @@ pub(crate) struct Settings {
     /// File with the address of the database, instead of --database-url [default: none]
     #[arg(long, env = "WORKSPACED_DATABASE_URL_FILE", value_name = "FILE")]
     pub(crate) database_url_file: Option<PathBuf>,
+    /// Address at which other nodes reach this one, `http://HOST:PORT` or `https://…`. With it, the service shares its database
+    /// with other nodes, which forward requests to the owner of their run. Needs PostgreSQL [default: none, one service]
+    #[arg(long, env = "WORKSPACED_NODE_URL", value_name = "URL")]
+    pub(crate) node_url: Option<String>,
+    /// Name of this node, which no other one has [default: generated in the data folder at the first start]
+    #[arg(long, env = "WORKSPACED_NODE_ID", value_name = "NAME")]
+    pub(crate) node_id: Option<String>,
+    /// File with the secret by which nodes recognise each other's requests, the same for all [default: none]
+    #[arg(long, env = "WORKSPACED_CLUSTER_SECRET_FILE", value_name = "FILE")]
+    pub(crate) cluster_secret_file: Option<PathBuf>,
     /// Folder that sources and mounts of runs may lie in; may be repeated [default: none]
     ///
     /// [env: `WORKSPACED_IMPORT_ROOTS`, with `:` between folders]
@@ -363,7 +373,8 @@ impl Settings {
             };
         }
         or! {
-            listen metrics_listen tls_cert tls_key data_dir database_url database_url_file import_roots git_allow_hosts cors_origins profiles protect_metrics operator
+            listen metrics_listen tls_cert tls_key data_dir database_url database_url_file
+            node_url node_id cluster_secret_file import_roots git_allow_hosts cors_origins profiles protect_metrics operator
             git_credential webhook
             log_format log otlp_endpoint otlp_sample_ratio sandbox max_connections
             header_timeout_seconds body_timeout_seconds min_bytes_per_second idle_timeout_seconds

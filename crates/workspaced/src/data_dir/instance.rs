@@ -8,7 +8,10 @@ use uuid::Uuid;
 /// Size of a note in the data folder. It is constant, so that the note can be overwritten on a full disk.
 const NOTE_BYTES: usize = 192;
 
-/// One start of the service.
+/// What the name of the instance of all nodes begins with.
+const NODES_PREFIX: &str = "nodes-";
+
+/// One start of the service, or all nodes that use the database together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Instance {
     epoch: u64,
@@ -21,6 +24,11 @@ impl Instance {
         let (epoch, name) = text.trim().split_once(' ')?;
         let name_fits = name.len() == 36 && name.is_ascii();
         Some(Self { epoch: epoch.parse().ok().filter(|_| name_fits)?, name: name.to_owned() })
+    }
+
+    /// Whether it is that of nodes, which other nodes join.
+    pub(crate) fn is_of_nodes(&self) -> bool {
+        self.name.starts_with(NODES_PREFIX)
     }
 }
 
@@ -95,6 +103,24 @@ impl InstanceNote {
         (Self { current, next: Some(next.clone()), ..self.clone() }, next)
     }
 
+    /// Returns the instance that nodes join in a database that belongs to `stored`: that one if it is of nodes, otherwise a new one.
+    pub(crate) fn of_nodes(&self, stored: Option<&Instance>) -> Instance {
+        match stored {
+            Some(stored) if stored.is_of_nodes() => stored.clone(),
+            _ => {
+                let Instance { epoch, name } = self.begin(stored).1;
+                let name = name.replace('-', "").chars().rev().take(36 - NODES_PREFIX.len()).collect::<String>();
+                Instance { epoch, name: format!("{NODES_PREFIX}{name}") }
+            }
+        }
+    }
+
+    /// Returns the note of a node's folder, whose database belongs to `instance`. Other nodes sign checkpoints too, so that it has
+    /// none.
+    pub(crate) fn of_node(instance: Instance) -> Self {
+        Self { current: Some(instance), next: None, checkpoint: None }
+    }
+
     /// Returns the note once the new instance has taken over.
     pub(crate) fn end(self) -> Self {
         Self { current: self.next, next: None, ..self }
@@ -150,6 +176,18 @@ mod tests {
             assert_eq!(begun.continuity(Some(&next)), Continuity::Whole);
             assert!(next.epoch > used.current.as_ref().unwrap().epoch);
         }
+    }
+
+    #[test]
+    fn nodes_share_an_instance_that_replaces_the_one_of_a_single_service() {
+        let (begun, single) = InstanceNote::default().begin(None);
+        let nodes = begun.end().of_nodes(Some(&single));
+        assert!(nodes.is_of_nodes() && nodes.epoch > single.epoch && !single.is_of_nodes());
+        assert_eq!(Instance::parse(&nodes.to_string()), Some(nodes.clone()));
+        assert_eq!(InstanceNote::default().of_nodes(Some(&nodes)), nodes);
+        let note = InstanceNote::of_node(nodes.clone());
+        assert!(note.continuity(Some(&nodes)) == Continuity::Whole && !note.lacks_checkpoint(9));
+        assert!(!note.begin(Some(&nodes)).1.is_of_nodes());
     }
 
     #[test]

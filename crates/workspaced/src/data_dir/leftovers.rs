@@ -27,9 +27,11 @@ enum Fate {
 }
 
 impl Fate {
-    /// Decides about a folder. A database that `is_older` than the folders does not know of imports that have finished since.
-    fn of(folder: &RunFolder, owner: Owner, is_older: bool) -> Self {
+    /// Decides about a folder. A database that `is_older` than the folders does not know of imports that have finished since. On a
+    /// node, another one may have imported the run, whose files can be fetched.
+    fn of(folder: &RunFolder, owner: Owner, is_older: bool, is_node: bool) -> Self {
         match owner {
+            Owner::WithFiles if folder.is_unfinished && is_node => Self::Remove,
             Owner::WithFiles => Self::Keep,
             Owner::Deleted => Self::Remove,
             Owner::WithoutFiles if folder.is_unfinished && !is_older => Self::Remove,
@@ -87,7 +89,7 @@ pub(crate) async fn clean_up(
         } else {
             Owner::of(ledger.run(&run).await?)
         };
-        match Fate::of(&folder, owner, is_older) {
+        match Fate::of(&folder, owner, is_older, ledger.node().is_some()) {
             Fate::Keep if folder.is_unfinished => blocking(workspaces, move |all| all.confirm(&run)).await?,
             Fate::Keep => {}
             Fate::Remove => {
@@ -151,10 +153,14 @@ mod tests {
     #[test]
     fn only_deleted_and_unfinished_runs_are_removed() {
         let folder = |is_unfinished| RunFolder { run: RunId::parse("r").unwrap(), is_unfinished };
-        let fates = |owner, is_unfinished| [false, true].map(|older| Fate::of(&folder(is_unfinished), owner, older));
+        let fates =
+            |owner, is_unfinished| [false, true].map(|older| Fate::of(&folder(is_unfinished), owner, older, false));
         let of = |owner| [fates(owner, false), fates(owner, true)];
         assert_eq!(of(Owner::WithFiles), [[Fate::Keep; 2]; 2]);
         assert_eq!(of(Owner::Deleted), [[Fate::Remove; 2]; 2]);
         assert_eq!(of(Owner::WithoutFiles), [[Fate::SetAside; 2], [Fate::Remove, Fate::SetAside]]);
+        let on_node =
+            [false, true].map(|is_unfinished| Fate::of(&folder(is_unfinished), Owner::WithFiles, false, true));
+        assert_eq!(on_node, [Fate::Keep, Fate::Remove]);
     }
 }

@@ -19,7 +19,7 @@ use crate::config::ConfigError;
 use crate::data_dir::instance::{Continuity, Instance, InstanceNote};
 
 /// The database setting that names its data folder.
-const SETTING: &str = "data-folder";
+pub(super) const SETTING: &str = "data-folder";
 /// The file in the data folder with the same value.
 pub(crate) const IDENTITY: &str = "identity";
 /// The file in the data folder that names the instance that used it last.
@@ -78,7 +78,7 @@ impl InstanceNoteFile {
         self.write(&self.read()?.with_checkpoint(size))
     }
 
-    fn read(&self) -> io::Result<InstanceNote> {
+    pub(super) fn read(&self) -> io::Result<InstanceNote> {
         let mut text = String::new();
         match File::open(self.data_dir.join(NOTE)) {
             Ok(file) => drop(file.take(4096).read_to_string(&mut text)?),
@@ -89,7 +89,7 @@ impl InstanceNoteFile {
     }
 
     /// Overwrites the note in place, which works on a full disk.
-    fn write(&self, note: &InstanceNote) -> io::Result<()> {
+    pub(super) fn write(&self, note: &InstanceNote) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(false).open(self.data_dir.join(NOTE))?;
         file.write_all(note.to_text().as_bytes())?;
@@ -276,15 +276,19 @@ impl DataDirLock {
         Ok(Inspection { note, continuity, stored, checkpoint_size })
     }
 
-    fn refused(&self, why: &str) -> ConfigError {
+    pub(super) fn path(&self) -> &Path {
+        &self.data_dir
+    }
+
+    pub(super) fn refused(&self, why: &str) -> ConfigError {
         ConfigError(format!("--data-dir {}: {why}", self.data_dir.display()))
     }
 
-    fn identity(&self) -> io::Result<Option<String>> {
+    pub(super) fn identity(&self) -> io::Result<Option<String>> {
         identity(&self.data_dir)
     }
 
-    fn set_identity(&self, identity: &str) -> io::Result<()> {
+    pub(super) fn set_identity(&self, identity: &str) -> io::Result<()> {
         let mut file = File::create(self.data_dir.join(IDENTITY))?;
         writeln!(file, "{identity}")?;
         file.sync_all()?;
@@ -292,7 +296,7 @@ impl DataDirLock {
     }
 
     /// Returns whether any run has files here.
-    fn has_runs(&self) -> bool {
+    pub(super) fn has_runs(&self) -> bool {
         let entries = std::fs::read_dir(self.data_dir.join("workspaces"));
         let is_run = |name: std::ffi::OsString| !name.to_string_lossy().starts_with('.');
         entries.is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| is_run(entry.file_name()))))
@@ -310,7 +314,7 @@ fn identity(data_dir: &Path) -> io::Result<Option<String>> {
     Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
 }
 
-fn io_error(error: &io::Error) -> StartError {
+pub(super) fn io_error(error: &io::Error) -> StartError {
     StartError::failed("--data-dir", error)
 }
 

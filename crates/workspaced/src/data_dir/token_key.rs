@@ -13,9 +13,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use engine::admission::idempotency::DerivationKey;
+use hmac::Mac as _;
 use model::Sha256;
 
-use crate::config::ConfigError;
+use crate::config::{ClusterSecret, ConfigError};
 
 /// The name of the file: 64 hexadecimal digits.
 pub(crate) const KEY_FILE: &str = "token.key";
@@ -40,6 +41,11 @@ pub(crate) fn load_or_create(data_dir: &Path) -> Result<DerivationKey, ConfigErr
         Err(error) => return Err(failed(&error)),
     };
     Ok(DerivationKey::new(bytes))
+}
+
+/// Returns the key that all nodes derive from their secret, so that each of them returns the same token for a keyed request.
+pub(crate) fn of_nodes(secret: &ClusterSecret) -> DerivationKey {
+    DerivationKey::new(secret.mac("workspaced token derivation").finalize().into_bytes().into())
 }
 
 /// Writes the key atomically: a partial key would end the next start.

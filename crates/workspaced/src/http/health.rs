@@ -1,5 +1,7 @@
 //! Routes that need no token: health, metrics, and the pages of the API document.
 
+pub(crate) mod nodes;
+
 use std::sync::Arc;
 
 use axum::Router;

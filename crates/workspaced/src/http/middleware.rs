@@ -1,5 +1,8 @@
 //! What happens around every request: tracing, limits, metrics, and a problem document for every failure.
 
+mod forward;
+pub(crate) mod routing;
+
 use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

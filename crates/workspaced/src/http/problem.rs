@@ -24,6 +24,8 @@ pub(crate) struct Problem {
     status: StatusCode,
     tool_call_id: Option<ToolCallId>,
     headers: Vec<(header::HeaderName, HeaderValue)>,
+    /// Whether another node owns the run.
+    has_moved: bool,
 }
 
 /// An error response.
@@ -187,7 +189,13 @@ pub(crate) fn body_too_large(limit: u64) -> Refusal {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         // A recorded refusal is redacted already; one that is not recorded is redacted here.
-        Self { status: status(refusal.code), refusal: refusal.redacted(), tool_call_id: None, headers: Vec::new() }
+        Self {
+            status: status(refusal.code),
+            refusal: refusal.redacted(),
+            tool_call_id: None,
+            headers: Vec::new(),
+            has_moved: false,
+        }
     }
 }
 
@@ -195,7 +203,7 @@ impl From<CallError> for Problem {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Refused(refusal) => refusal.into(),
-            CallError::Moved(_) => CallError::not_routed().into(),
+            CallError::Moved(_) => Self { has_moved: true, ..CallError::not_routed().into() },
             CallError::Internal(cause) => {
                 tracing::error!(error = &*cause as &(dyn std::error::Error + 'static), "internal error");
                 Self::internal()
@@ -215,6 +223,9 @@ impl IntoResponse for Problem {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response.headers_mut().extend(self.headers);
+        if self.has_moved {
+            response.extensions_mut().insert(RunHasMoved);
+        }
         // A caller of a tool may prefer text.
         response.extensions_mut().insert(Refused(Arc::new((self.refusal, self.tool_call_id))));
         response
@@ -224,6 +235,11 @@ impl IntoResponse for Problem {
 /// The refusal and the call that a response was made from; in its extensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Refused(pub(crate) Arc<(Refusal, Option<ToolCallId>)>);
+
+/// Another node owns the run of the request, of which nothing was done; in the extensions of a response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunHasMoved;
+
 /// The request of examples.
 const EXAMPLE_ID: &str = "019ab2c4-5e7f-7a31-8c2d-4b6f8e0a1c3d";
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use content::{ObjectError, ObjectName, Objects};
 use engine::CallError;
+use ledger::Role;
 
 use crate::service::Service;
 
@@ -25,6 +26,9 @@ pub(crate) async fn run(service: Service) {
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
             () = shutdown.cancelled() => return,
+        }
+        if !service.holds(Role::Retention) {
+            continue;
         }
         tokio::select! {
             passed = pass(&service, &objects) => match passed {

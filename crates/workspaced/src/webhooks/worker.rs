@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use engine::clock;
-use ledger::{DeliveryAttempt, DueDelivery, Ledger};
+use ledger::{DeliveryAttempt, DueDelivery, Ledger, Role};
 use model::DeliveryState;
 
 use super::Webhook;
@@ -58,7 +58,7 @@ impl Webhook {
     async fn round(&self, service: &Service, unrecorded: &mut Option<Unrecorded>) -> ledger::Result<bool> {
         let ledger = service.ledger.as_ref();
         record(ledger, unrecorded).await?;
-        if self.is_gone() {
+        if self.is_gone() || !service.holds(Role::Webhooks) {
             return Ok(false);
         }
         let has_more = ledger.enqueue_refused_calls(&self.config.name).await?;

@@ -13,6 +13,7 @@ pub(crate) mod instances;
 mod ledger_size;
 mod metrics;
 mod metrics_listener;
+mod nodes;
 mod power_loss;
 mod process;
 mod readme;

@@ -631,6 +631,16 @@ export interface NearestText {
   line: number;
 }
 
+export interface NodeView {
+  incarnation: number;
+  isAlive: boolean;
+  isThis: boolean;
+  nodeId: string;
+  ownedRuns: number;
+  startedAt: string;
+  url: string;
+}
+
 export interface OneFile {
   actual?: number | null;
   content?: string | null;
@@ -689,6 +699,11 @@ export interface OwnToken {
 
 export interface Page_Approval {
   items: Array<Approval>;
+  nextCursor?: string | null;
+}
+
+export interface Page_NodeView {
+  items: Array<NodeView>;
   nextCursor?: string | null;
 }
 

@@ -184,6 +184,18 @@ impl Engine {
         }
     }
 
+    /// Reads the operators again, and forgets the tokens that are cached: other nodes may have revoked some. Streams check theirs.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails; the cached tokens are forgotten nevertheless.
+    pub async fn refresh_tokens(&self) -> ledger::Result<()> {
+        self.tokens.forget();
+        self.tokens.operators.refresh(self.ledger.as_ref()).await?;
+        self.tokens.announce_revocation();
+        Ok(())
+    }
+
     /// Revokes a token. After the answer, requests with it are refused, and so are calls that are not recorded yet.
     ///
     /// # Errors

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use content::{BaseId, ObjectError, Objects};
-use ledger::{RecordFilter, StoredRun};
+use ledger::{Epoch, RecordFilter, StoredRun};
 use model::{Code, Record, Refusal, RunId, RunState, Sha256};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tracing::Instrument as _;
-use workspace::{RecordedBase, RunRestorer, WorkspaceError};
+use workspace::{FolderState, RecordedBase, RunRestorer, WorkspaceError};
 
 use super::damaged;
 use crate::CallError;
@@ -26,7 +26,7 @@ use crate::runs::open_runs::fetches::Fetched;
 const WAIT_TENTHS: u32 = 9;
 
 impl Engine {
-    /// Whether the files of `run` have to be fetched before it can be opened.
+    /// Whether the files of `run` are not on this machine at all, and have to be fetched before it can be opened.
     ///
     /// # Errors
     ///
@@ -39,13 +39,26 @@ impl Engine {
         self.blocking(move || Ok(!workspaces.has_folder(&run)?)).await
     }
 
+    /// Whether the files of `run` have to be fetched before it can be opened: they are not on this machine, or, if several nodes share
+    /// the ledger, another node may have changed them before this one owned the run under `epoch`.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub(crate) async fn lacks_files(&self, run: &RunId, epoch: Option<Epoch>) -> Result<bool, CallError> {
+        let Some(epoch) = epoch.filter(|_| self.objects.is_some()) else { return self.is_elsewhere(run).await };
+        let (workspaces, run) = (Arc::clone(&self.workspaces), run.clone());
+        let state = self.blocking(move || Ok(workspaces.own_folder(&run, epoch.number())?)).await?;
+        Ok(state != FolderState::Current)
+    }
+
     /// Fetches the files of `run`, once for all callers. Goes on if the caller does not wait any more.
     ///
     /// # Errors
     ///
     /// `UNAVAILABLE` if the store is, or if it takes longer than a request may; `RUN_NEEDS_REPAIR` if an object is missing or altered.
-    pub(super) async fn fetch_files(&self, run: &RunId) -> Result<(), CallError> {
-        let mut outcome = self.fetch_in_background(run);
+    pub(super) async fn fetch_files(&self, run: &RunId, epoch: Option<Epoch>) -> Result<(), CallError> {
+        let mut outcome = self.fetch_in_background(run, epoch);
         let limit = self.limits.request_timeout / 10 * WAIT_TENTHS;
         let ended = match tokio::time::timeout(limit, outcome.wait_for(Option::is_some)).await {
             Ok(Ok(ended)) => ended.clone(),
@@ -64,19 +77,23 @@ impl Engine {
         }
     }
 
-    fn fetch_in_background(&self, run: &RunId) -> watch::Receiver<Option<Fetched>> {
+    fn fetch_in_background(&self, run: &RunId, epoch: Option<Epoch>) -> watch::Receiver<Option<Fetched>> {
         let (outcome, begun) = self.fetches.begin(run);
         if let Some(fetch) = begun {
             let (engine, run) = (self.clone(), run.clone());
-            let work = async move { fetch.end(engine.restore_files(&run).await.map_err(Arc::new)) };
+            let work = async move { fetch.end(engine.restore_files(&run, epoch).await.map_err(Arc::new)) };
             self.tasks.spawn(work.in_current_span());
         }
         outcome
     }
 
     /// Makes the folder of a run from its base and the newest version of each file that it has changed.
-    async fn restore_files(&self, run: &RunId) -> Result<(), CallError> {
+    async fn restore_files(&self, run: &RunId, epoch: Option<Epoch>) -> Result<(), CallError> {
         let Some(objects) = &self.objects else { return Ok(()) };
+        if !self.lacks_files(run, epoch).await? {
+            // Fetched by an earlier call, which did not wait for the end.
+            return Ok(());
+        }
         let started = Instant::now();
         let permit = self.permits.import.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
         // Waits until uncertain commits are decided: the tree must have every recorded change.
@@ -86,7 +103,7 @@ impl Engine {
         let base = base_id(&recorded)?;
         tracing::info!(run.id = %run, base = %base, "fetching the files of a run");
         let workspaces = Arc::clone(&self.workspaces);
-        let restorer = self.blocking(move || Ok(workspaces.restorer()?)).await?;
+        let restorer = self.blocking(move || Ok(workspaces.restorer(epoch.map(Epoch::number))?)).await?;
         let restorer = self.fetch_base(objects, run, &recorded, &base, restorer).await?;
         let fetched_millis = started.elapsed().as_millis();
         let base = restorer.base()?;
@@ -209,7 +226,7 @@ fn not_restored(run: &RunId, error: std::io::Error) -> CallError {
     if is_damaged { damaged(run, "a part of its files in the object store", &error) } else { error.into() }
 }
 
-fn still_fetching() -> Refusal {
+pub(super) fn still_fetching() -> Refusal {
     Refusal::new(
         Code::Unavailable,
         "the run's files are being fetched from the object store; nothing was changed",

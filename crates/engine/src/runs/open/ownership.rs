@@ -1,5 +1,6 @@
 //! Which runs this node owns, where several nodes share a ledger. A service that is the only one owns all, without epochs.
 
+use std::error::Error;
 use std::time::Duration;
 
 use ledger::{Entry, Epoch, LedgerError, Taken};
@@ -32,6 +33,28 @@ impl Engine {
         }
     }
 
+    /// As [`take_run`](Self::take_run), for a call that does not open the run. Its files stay current, if they are.
+    async fn take_run_unopened(&self, run: &RunId) -> ledger::Result<Option<Epoch>> {
+        let epoch = self.take_run(run).await?;
+        if epoch.is_some()
+            && let Err(error) = self.lacks_files(run, epoch).await
+        {
+            tracing::warn!(run.id = %run, error = &error as &dyn Error, "the files of a run will be fetched when it is opened");
+        }
+        Ok(epoch)
+    }
+
+    /// Whether this process, or an earlier one of the same node, is the last owner of a run. Always true in a service that is the only
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub async fn was_of_this_node(&self, run: &RunId) -> ledger::Result<bool> {
+        let Some(node) = self.ledger.node() else { return Ok(true) };
+        Ok(self.ledger.owner(run).await?.is_some_and(|owner| owner.node.node_id == node.node_id))
+    }
+
     /// Leaves the runs that no call uses without an owner, so that other nodes can take them. Returns how many. Later calls that reach
     /// this node take them again. To be called after [`FsyncWorker::close`](crate::transaction::fsync_worker::FsyncWorker::close)
     /// when the service ends, so that their journal is pruned.
@@ -57,7 +80,7 @@ impl Engine {
         let Some(run) = lacking else { return Ok(entries) };
         let epoch = match self.runs.get(&run) {
             Some(open_run) => open_run.epoch,
-            None => self.take_run(&run).await?,
+            None => self.take_run_unopened(&run).await?,
         };
         for entry in &mut entries {
             entry.epoch = entry.epoch.or(epoch);

@@ -69,7 +69,8 @@ macro_rules! node_sql {
             nodes: concat!(
                 "SELECT node_id, incarnation, url, started_at_ms, expires_at_ms - ",
                 $now,
-                " FROM node ORDER BY node_id"
+                ", (SELECT count(*) FROM run_head WHERE owner_node = node.node_id AND owner_incarnation = node.incarnation) \
+                 FROM node ORDER BY node_id"
             ),
             owner: concat!(
                 "SELECT h.owner_node, h.owner_incarnation, h.epoch, node.url, node.expires_at_ms - ",

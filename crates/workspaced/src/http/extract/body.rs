@@ -37,7 +37,7 @@ impl FromRequest<Service> for JsonBytes {
 }
 
 /// Reads a body of at most `limit` bytes within `timeout`.
-async fn read_body(mut body: Body, limit: u64, timeout: Duration) -> Result<Bytes, Problem> {
+pub(crate) async fn read_body(mut body: Body, limit: u64, timeout: Duration) -> Result<Bytes, Problem> {
     let read = async {
         let mut first: Option<Bytes> = None;
         let mut whole = BytesMut::new();

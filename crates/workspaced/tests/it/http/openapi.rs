@@ -48,7 +48,8 @@ const REQUIRED: [(&str, &str); 32] = [
 const OPEN: [&str; 6] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/problems"];
 
 /// The `GET` routes that an auditor may call.
-const AUDITORS: [&str; 21] = [
+const AUDITORS: [&str; 22] = [
+    "/v1/nodes",
     "/v1/runs/{run}/patch",
     "/v1/runs/{run}/files/{path}",
     "/v1/checkpoint",

@@ -276,6 +276,7 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
         "get /v1/runs/{run}/bundle",
         "get /v1/runs/{run}/drift",
         "get /v1/runs/{run}/report",
+        "get /v1/nodes",
         "get /v1/operators",
         "get /v1/webhooks",
         "get /problems",

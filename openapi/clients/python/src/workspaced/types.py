@@ -653,6 +653,16 @@ class NearestText(TypedDict):
     line: int
 
 
+class NodeView(TypedDict):
+    incarnation: int
+    isAlive: bool
+    isThis: bool
+    nodeId: str
+    ownedRuns: int
+    startedAt: str
+    url: str
+
+
 class OneFile(TypedDict):
     actual: NotRequired[int | None]
     content: NotRequired[str | None]
@@ -713,6 +723,11 @@ class OwnToken(TypedDict):
 
 class Page_Approval(TypedDict):
     items: list[Approval]
+    nextCursor: NotRequired[str | None]
+
+
+class Page_NodeView(TypedDict):
+    items: list[NodeView]
     nextCursor: NotRequired[str | None]
 
 

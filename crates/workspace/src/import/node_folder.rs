@@ -1,0 +1,150 @@
+//! The folders of runs on one of several nodes. Such a folder has the files of its run only if no other node has owned the run since:
+//! the file `.owner` in it says under which epoch this node did.
+//!
+//! The file is durable before anything under the folder may change under that epoch, and epochs grow with every owner. If the one in
+//! the file is that of now, or the one before, no other node can have changed the run in between. Otherwise the folder is made
+//! again, and replaced only then.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+
+use model::RunId;
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+
+use super::Workspaces;
+use super::run_folders::UNFINISHED;
+use crate::dir::{create_file, fresh_name, open_dir, open_file, remove_file};
+
+/// The file in the folder of a run.
+const OWNER: &str = ".owner";
+/// The maximum size of the file: an epoch, and the name of the owner.
+const MAX_BYTES: u64 = 1024;
+
+/// Whether the folder of a run on this machine has the files of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FolderState {
+    /// There is none.
+    Missing,
+    /// Another node may have changed the run since, or the folder was not [confirmed](Workspaces::confirm).
+    Outdated,
+    /// It has them, once the journal is applied.
+    Current,
+}
+
+impl Workspaces {
+    /// Sets the name of this node among those that share a database. Folders that were used under another name count as outdated.
+    #[must_use]
+    pub fn with_owner(self, owner: String) -> Self {
+        Self { owner: Some(owner), ..self }
+    }
+
+    /// Returns the state of the folder of `run`, which this node owns under `epoch`. A folder that is current stays so under this epoch,
+    /// which is noted in it.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn own_folder(&self, run: &RunId, epoch: u64) -> io::Result<FolderState> {
+        let dir = match open_dir(&self.dir, run.as_str()) {
+            Err(Errno::NOENT) => return Ok(FolderState::Missing),
+            dir => dir?,
+        };
+        let noted = read(&dir)?;
+        if noted.as_ref() == Some(&(epoch, self.owner().to_owned())) {
+            return Ok(FolderState::Current);
+        }
+        if !is_next(noted.as_ref(), self.owner(), epoch) || has_unfinished(&dir)? {
+            return Ok(FolderState::Outdated);
+        }
+        write(&dir, epoch, self.owner())?;
+        Ok(FolderState::Current)
+    }
+
+    /// Notes that the ledger has `run`, whose folder was imported and which this node has owned under `epoch` when it was stored.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails: the folder counts as outdated then.
+    pub fn confirm_owned(&self, run: &RunId, epoch: u64) -> io::Result<()> {
+        let dir = open_dir(&self.dir, run.as_str())?;
+        if read(&dir)?.is_none() {
+            write(&dir, epoch, self.owner())?;
+        }
+        self.confirm(run)
+    }
+
+    /// Notes in `dir`, which becomes the folder of a run, that this node owns the run under `epoch`.
+    pub(super) fn note_owner(&self, dir: &OwnedFd, epoch: u64) -> io::Result<()> {
+        write(dir, epoch, self.owner())
+    }
+
+    fn owner(&self) -> &str {
+        self.owner.as_deref().unwrap_or_default()
+    }
+}
+
+/// Whether a folder with this note is current under `epoch`, which is later than the noted one. One without a note was used by a service
+/// that was the only one, before any node has owned the run.
+fn is_next(noted: Option<&(u64, String)>, owner: &str, epoch: u64) -> bool {
+    match noted {
+        None => epoch == 1,
+        Some((noted, name)) => noted.checked_add(1) == Some(epoch) && name == owner,
+    }
+}
+
+fn has_unfinished(dir: &OwnedFd) -> io::Result<bool> {
+    match rustix::fs::statat(dir, UNFINISHED, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Reads the note; `None` if there is none. One that cannot be understood is of nobody.
+fn read(dir: &OwnedFd) -> io::Result<Option<(u64, String)>> {
+    let file = match open_file(dir, OWNER) {
+        Err(Errno::NOENT) => return Ok(None),
+        file => file?,
+    };
+    let mut text = String::new();
+    match file.take(MAX_BYTES).read_to_string(&mut text) {
+        Err(error) if error.kind() != ErrorKind::InvalidData => return Err(error),
+        _ => {}
+    }
+    let parsed = text.strip_suffix('\n').and_then(|text| text.split_once('\n'));
+    let parsed = parsed.and_then(|(epoch, owner)| Some((epoch.parse().ok()?, owner.to_owned())));
+    Ok(Some(parsed.unwrap_or_default()))
+}
+
+/// Writes the note, durably.
+fn write(dir: &OwnedFd, epoch: u64, owner: &str) -> io::Result<()> {
+    let name = fresh_name(".owner-");
+    let written = (|| {
+        let mut file = create_file(dir, &*name)?;
+        file.write_all(format!("{epoch}\n{owner}\n").as_bytes())?;
+        file.sync_all()?;
+        Ok(rustix::fs::renameat(dir, &*name, dir, OWNER)?)
+    })();
+    failpoint::hit("restore.noted");
+    if written.is_err() {
+        // The next attempt has another name, and a folder that is made again does not have this one.
+        let _ = remove_file(dir, &*name);
+    }
+    written.and_then(|()| Ok(rustix::fs::fsync(dir)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_current_under_the_epoch_after_its_own() {
+        let noted = |epoch| Some((epoch, "a".to_owned()));
+        let is = |noted: Option<(u64, String)>, epoch| is_next(noted.as_ref(), "a", epoch);
+        assert!(is(noted(7), 8) && is(None, 1));
+        assert!(!is(noted(7), 9) && !is(noted(7), 7) && !is(noted(7), 6) && !is(None, 2) && !is(None, 0));
+        assert!(!is(Some((7, "b".to_owned())), 8) && !is(Some((u64::MAX, "a".to_owned())), 0));
+        assert!(!is(Some((0, String::new())), 1));
+    }
+}

@@ -1,0 +1,165 @@
+//! Which node answers a request: the owner of its run, or, if the request is of no run, the one that it has reached.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequestParts as _, MatchedPath, RawPathParams, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use engine::CallError;
+use engine::admission::tokens::Identity;
+use hyper::body::Body as _;
+use ledger::LedgerError;
+use model::{ApprovalId, Refusal, RunId};
+
+use crate::http::auth::bearer::Bearer;
+use crate::http::extract::body::read_body;
+use crate::http::mcp;
+use crate::http::middleware::forward::{MOVED, NotForwarded, forward, take_hop};
+use crate::http::problem::{Problem, RunHasMoved};
+use crate::nodes::membership::Membership;
+use crate::nodes::peers::Location;
+use crate::service::Service;
+use crate::telemetry;
+
+/// Maximum size of a body that is kept until the request is answered, so that it can be sent to another node after all.
+const MAX_KEPT_BYTES: u64 = 16 * 1024;
+/// Maximum number of nodes that are asked for one request.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// How often a request that waits for another node checks that this one still owns the run.
+const OWNER_CHECK: Duration = Duration::from_secs(1);
+
+/// Answers a request here, or forwards it to the owner of its run.
+pub(crate) async fn route(State(service): State<Service>, mut request: Request, next: Next) -> Response {
+    let Some(membership) = service.state.node.clone() else { return next.run(request).await };
+    match take_hop(&membership.peers, &mut request) {
+        Ok(true) => mark_moved(next.run(request).await),
+        Ok(false) => {
+            let routed = route_by_run(&service, &membership, request, next).await;
+            routed.unwrap_or_else(Problem::into_response)
+        }
+        Err(refusal) => Problem::from(refusal).into_response(),
+    }
+}
+
+/// Marks the answer to the node that has forwarded a request: the run has moved.
+fn mark_moved(mut response: Response) -> Response {
+    if response.extensions().get::<RunHasMoved>().is_some() {
+        response.headers_mut().insert(&MOVED, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+async fn route_by_run(
+    service: &Service,
+    membership: &Membership,
+    request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let (mut parts, body) = request.into_parts();
+    let Some(run) = run_of(service, &mut parts).await? else {
+        return Ok(next.run(Request::from_parts(parts, body)).await);
+    };
+    let (mut body, kept) = keep_small(service, body).await?;
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let location = membership.peers.location_of(service.ledger.as_ref(), &run).await.map_err(CallError::from)?;
+        let (answered, is_final) = match location {
+            Location::Here => {
+                let response = next.clone().run(Request::from_parts(parts.clone(), body)).await;
+                let is_final = response.extensions().get::<RunHasMoved>().is_none();
+                (response, is_final)
+            }
+            Location::At(url) => {
+                telemetry::request_forwarded();
+                let forwarded = tokio::select! {
+                    forwarded = forward(&membership.peers, &url, &parts, body) => forwarded,
+                    () = until_lost(service, &run, &url) => Err(NotForwarded::Unanswered),
+                };
+                match forwarded {
+                    Ok(mut response) => {
+                        let is_final = response.headers_mut().remove(&MOVED).is_none();
+                        (response, is_final)
+                    }
+                    Err(error) => {
+                        membership.peers.forget(&run);
+                        // It may have left a moment ago. One that may have received the request is not asked again.
+                        let is_final = !matches!(error, NotForwarded::Unreachable)
+                            || membership
+                                .peers
+                                .location_of(service.ledger.as_ref(), &run)
+                                .await
+                                .map_err(CallError::from)?
+                                == Location::At(url);
+                        (Problem::from(Refusal::from(error)).into_response(), is_final)
+                    }
+                }
+            }
+        };
+        match &kept {
+            Some(kept) if !is_final && attempts < MAX_ATTEMPTS => body = Body::from(kept.clone()),
+            _ => return Ok(answered),
+        }
+        membership.peers.forget(&run);
+    }
+}
+
+/// Waits until the node at `url` owns the run no longer, or counts as ended.
+async fn until_lost(service: &Service, run: &RunId, url: &str) {
+    loop {
+        tokio::time::sleep(OWNER_CHECK).await;
+        match service.ledger.owner(run).await {
+            Ok(Some(owner)) if owner.is_alive() && owner.url.as_deref() == Some(url) => {}
+            Ok(_) | Err(LedgerError::NoSuchRun) => return,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Returns the body, and a copy if it is small.
+///
+/// # Errors
+///
+/// As the handler of the route, if the body does not arrive.
+async fn keep_small(service: &Service, body: Body) -> Result<(Body, Option<Bytes>), Problem> {
+    if body.size_hint().exact().is_none_or(|size| size > MAX_KEPT_BYTES) {
+        return Ok((body, None));
+    }
+    let bytes = read_body(body, MAX_KEPT_BYTES, service.state.http_limits.body_timeout).await?;
+    Ok((Body::from(bytes.clone()), Some(bytes)))
+}
+
+/// Returns the run of a request; `None` if it is of no run, or if the answer does not depend on the run.
+///
+/// # Errors
+///
+/// As the handler of the route, if the token is missing or not valid.
+async fn run_of(service: &Service, parts: &mut Parts) -> Result<Option<RunId>, Problem> {
+    let Some(route) = parts.extensions.get::<MatchedPath>().cloned() else { return Ok(None) };
+    let members = RawPathParams::from_request_parts(parts, service).await;
+    let Ok(members) = members else { return Ok(None) };
+    let member = |wanted: &str| members.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.to_owned());
+    let is_of_token =
+        [mcp::PATH, "/v1/tools"].contains(&route.as_str()) && parts.headers.contains_key(header::AUTHORIZATION);
+    let (run, approval) = (member("run"), member("approvalId"));
+    if run.is_none() && approval.is_none() && !is_of_token {
+        return Ok(None);
+    }
+    // Nobody without a token makes this node ask others.
+    let identity = Bearer::of(parts, service).await?.identity;
+    Ok(match (run, approval, identity) {
+        (Some(run), _, Identity::Run(token)) => Some(token.run_id.clone()).filter(|own| own.as_str() == run),
+        (Some(run), _, Identity::Operator(_)) => RunId::parse(&run).ok(),
+        (None, Some(approval), Identity::Operator(_)) => match ApprovalId::parse(&approval) {
+            Ok(id) => service.ledger.approval(&id).await.map_err(CallError::from)?.map(|approval| approval.run_id),
+            Err(_) => None,
+        },
+        (None, None, Identity::Run(token)) => Some(token.run_id.clone()),
+        _ => None,
+    })
+}

@@ -1,0 +1,133 @@
+//! The heartbeat of this process as a node, and the roles that it has.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ledger::{Fence, Ledger, LedgerError, Node, Role, TakenRole};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::bootstrap::error::StartError;
+use crate::config::NodeConfig;
+use crate::nodes::peers::Peers;
+
+/// How long a heartbeat is valid. Only then can another node take the runs of a node that has ended without leaving.
+pub(crate) const LEASE: Duration = Duration::from_secs(10);
+/// The time between two heartbeats, and between two attempts to take roles.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// Every role.
+const ROLES: [Role; 4] = [Role::Expiry, Role::Retention, Role::Webhooks, Role::Signing];
+
+/// This process as a node.
+pub(crate) struct Membership {
+    /// What this process is known as.
+    pub(crate) node: Node,
+    /// The other nodes.
+    pub(crate) peers: Peers,
+    /// The roles that this process has, in the order of `ROLES`.
+    roles: [AtomicBool; ROLES.len()],
+    /// Cancelled once this process must end.
+    lost: CancellationToken,
+    /// Why it must.
+    fence: OnceLock<Fence>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Membership {
+    /// Starts the heartbeat of a process that has joined as `node`, and takes the roles that nobody has.
+    ///
+    /// # Errors
+    ///
+    /// If the TLS library fails.
+    pub(crate) fn start(config: &NodeConfig, node: Node, ledger: Arc<dyn Ledger>) -> Result<Arc<Self>, StartError> {
+        let peers = Peers::new(config, node.clone())?;
+        let membership = Arc::new(Self {
+            node,
+            peers,
+            roles: Default::default(),
+            lost: CancellationToken::new(),
+            fence: OnceLock::new(),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        });
+        membership.tasks.spawn(Arc::clone(&membership).keep_alive(Arc::clone(&ledger)));
+        membership.tasks.spawn(Arc::clone(&membership).keep_roles(ledger));
+        Ok(membership)
+    }
+
+    /// Whether this process has a role. Two nodes may believe so for a moment.
+    pub(crate) fn holds(&self, role: Role) -> bool {
+        self.roles.get(role as usize).is_some_and(|held| held.load(Ordering::Acquire))
+    }
+
+    /// Waits until this process must end because it is no node any more. Returns why.
+    pub(crate) async fn lost(&self) -> LedgerError {
+        self.lost.cancelled().await;
+        LedgerError::Fenced(self.fence.get().copied().unwrap_or(Fence::Superseded))
+    }
+
+    /// Ends the heartbeat, so that [`leave`](ledger::NodeLog::leave) is its end.
+    pub(crate) async fn end(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    async fn keep_alive(self: Arc<Self>, ledger: Arc<dyn Ledger>) {
+        let mut interval = tokio::time::interval(HEARTBEAT);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = interval.tick() => {}
+                () = self.stop.cancelled() => return,
+            }
+            match ledger.heartbeat(LEASE).await {
+                Ok(true) => {}
+                Ok(false) => return self.lose(Fence::Superseded),
+                Err(LedgerError::Fenced(fence)) => return self.lose(fence),
+                Err(error) => {
+                    metrics::counter!("workspaced_heartbeat_failures_total").increment(1);
+                    let error = &error as &dyn Error;
+                    tracing::warn!(error, "no heartbeat: other nodes take over the runs of this one if that lasts");
+                }
+            }
+        }
+    }
+
+    fn lose(&self, fence: Fence) {
+        tracing::error!(node.id = self.node.node_id, "{fence}");
+        self.fence.get_or_init(|| fence);
+        self.lost.cancel();
+    }
+
+    async fn keep_roles(self: Arc<Self>, ledger: Arc<dyn Ledger>) {
+        let mut interval = tokio::time::interval(HEARTBEAT);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = interval.tick() => {}
+                () = self.stop.cancelled() => return,
+            }
+            for (role, held) in ROLES.into_iter().zip(&self.roles) {
+                let taken = match ledger.take_role(role).await {
+                    Ok(taken) => matches!(taken, TakenRole::Held(_)),
+                    Err(error) => {
+                        tracing::debug!(
+                            role = role.as_str(),
+                            error = &error as &dyn Error,
+                            "a role could not be taken"
+                        );
+                        false
+                    }
+                };
+                if held.swap(taken, Ordering::AcqRel) != taken {
+                    tracing::info!(role = role.as_str(), held = taken, "the role of this node has changed");
+                }
+            }
+        }
+    }
+}

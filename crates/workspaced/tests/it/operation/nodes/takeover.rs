@@ -1,0 +1,192 @@
+//! Nodes that are killed, paused, stopped and replaced.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::{LEASE, events, prepare, start, two, until_recorded};
+use crate::harness::assert_chain;
+
+#[tokio::test]
+async fn the_runs_of_a_killed_node_are_taken_over_after_its_lease() {
+    let [mut first, second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let away = second.reconnect(&run);
+    let mut acknowledged = Vec::new();
+    for number in 0..5 {
+        acknowledged.push(away.create(&format!("{number}.txt"), "x\n").await["seq"].clone());
+    }
+    first.kill();
+    // The owner counts as alive: nobody answers for it.
+    let refused = away.call("read_file", json!({"path": "a.txt"})).await;
+    refused.refused("UNAVAILABLE");
+    assert!(!refused.header("retry-after").is_empty());
+    let took = until_recorded(&away.operator, &away, "after", LEASE * 2).await;
+    println!("taken over {took:?} after the kill");
+    assert!(took < LEASE + Duration::from_secs(5), "{took:?}");
+
+    let records = away.audit().await;
+    assert_chain(&run.id, &records);
+    for seq in acknowledged {
+        assert!(records.iter().any(|record| record["seq"] == seq), "{seq} was lost");
+    }
+    assert_eq!(away.verify().await["intact"], true);
+    // Every acknowledged change is in the files, and the node that starts again gets the run once the other one gives it back.
+    for number in 0..5 {
+        assert_eq!(away.ok("read_file", json!({"path": format!("{number}.txt")})).await["totalLines"], 1);
+    }
+    away.create("second.txt", "x\n").await;
+    start(&mut first);
+    let back = first.reconnect(&run);
+    until_recorded(&back.operator, &back, "through", Duration::from_secs(5)).await;
+    let mut second = second;
+    assert!(second.stop().success());
+    for path in ["a.txt", "4.txt", "second.txt"] {
+        assert_eq!(back.ok("read_file", json!({"path": path})).await["totalLines"], 1);
+    }
+    back.create("last.txt", "x\n").await;
+    assert_chain(&run.id, &back.audit().await);
+}
+
+#[tokio::test]
+async fn two_nodes_that_take_over_the_same_run_at_once_agree() {
+    let [mut first, second] = two().await;
+    let mut third = prepare(Some(&first)).await;
+    start(&mut third);
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    first.kill();
+    let others = [second.reconnect(&run), third.reconnect(&run)];
+    let send = async |node: usize| {
+        for number in 0..10 {
+            let id = format!("node-{node}-{number}");
+            until_recorded(&others[node].operator, &others[node], &id, LEASE * 3).await;
+        }
+    };
+    tokio::join!(send(0), send(1));
+    let records = others[0].audit().await;
+    assert_chain(&run.id, &records);
+    for node in 0..2 {
+        for number in 0..10 {
+            let id = format!("node-{node}-{number}");
+            assert_eq!(records.iter().filter(|record| record["toolCallId"] == id).count(), 1, "{id}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_was_paused_for_longer_than_its_lease_records_nothing_of_its_own() {
+    let [first, second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    let away = second.reconnect(&run);
+    first.signal(Signal::STOP);
+    // A call that the paused node receives, and finds when it wakes.
+    let late = {
+        let run = run.clone();
+        tokio::spawn(async move {
+            let input = json!({"path": "late.txt", "content": "x\n", "mode": "CREATE_NEW", "reason": "r"});
+            run.call("write_file", input).await
+        })
+    };
+    until_recorded(&away.operator, &away, "taken", LEASE * 3).await;
+    first.signal(Signal::CONT);
+    let late = late.await.unwrap();
+    // It is answered by the new owner. The paused node has changed nothing of its own.
+    let late = late.ok();
+    assert!(!run.repo.join("late.txt").exists());
+    assert_eq!(std::fs::read_to_string(second.repo(&run.id).join("late.txt")).unwrap(), "x\n");
+    run.operator.post(&events(&run), json!({"eventId": "woken", "kind": "message", "summary": "s"})).await.is(201);
+    let records = away.audit().await;
+    assert_chain(&run.id, &records);
+    let written = records.iter().filter(|record| record["tool"] == "write_file").collect::<Vec<_>>();
+    assert_eq!((written.len(), &written[0]["seq"]), (1, &late["seq"]), "{records:#?}");
+}
+
+#[tokio::test]
+async fn the_import_of_a_killed_node_is_closed_by_another_one() {
+    let mut first = prepare(None).await;
+    first.setup = first.setup.clone().env("WORKSPACED_FAILPOINT", "base.part_put");
+    start(&mut first);
+    let mut second = prepare(Some(&first)).await;
+    start(&mut second);
+    let template = first.template(&[("a.txt", "a\n")]);
+    let body = json!({"runId": "imported", "source": {"type": "directory", "path": template}});
+    let request = first.operator().request(reqwest::Method::POST, "/v1/runs").header("prefer", "respond-async");
+    first.operator().try_send(request.json(&body)).await.expect("an answer before the kill").is(202);
+    first.wait(Duration::from_secs(10));
+    let operator = second.operator();
+    let deadline = Instant::now() + LEASE * 2 + Duration::from_secs(15);
+    let run = loop {
+        let answer = operator.get("/v1/runs/imported").await;
+        // The killed node counts as alive for a while.
+        if answer.status != 503 && answer.ok()["state"] != "preparing" {
+            break answer.json();
+        }
+        assert!(Instant::now() < deadline, "{}", answer.text());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    assert_eq!((&run["state"], &run["import"]["error"]["code"]), (&json!("closed"), &json!("UNAVAILABLE")), "{run:#}");
+    first.setup.env.pop();
+    start(&mut first);
+    assert_eq!(first.operator().get("/v1/runs/imported").await.ok()["state"], "closed");
+    assert!(!first.workspace("imported").exists());
+    let records = first.operator().get("/v1/runs/imported/audit").await.ok();
+    assert_eq!(records["items"].as_array().unwrap().len(), 2, "{records:#}");
+    assert_eq!(first.operator().get("/v1/runs/imported/audit/verify").await.ok()["intact"], true);
+}
+
+#[tokio::test]
+async fn a_node_that_stops_gives_its_runs_back_at_once() {
+    let [mut first, second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.create("b.txt", "b\n").await;
+    let away = second.reconnect(&run);
+    assert!(first.stop().success());
+    let started = Instant::now();
+    until_recorded(&away.operator, &away, "after", Duration::from_secs(5)).await;
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    assert_chain(&run.id, &away.audit().await);
+}
+
+#[tokio::test]
+async fn a_process_whose_name_another_one_takes_ends() {
+    let mut first = prepare(None).await;
+    first.setup = first.setup.clone().arg("--node-id", "same");
+    start(&mut first);
+    let mut second = prepare(Some(&first)).await;
+    second.setup = second.setup.clone().arg("--node-id", "same");
+    start(&mut second);
+    let status = first.wait(Duration::from_secs(10));
+    assert_eq!(status.code(), Some(1), "{}", first.log());
+    assert!(first.log().contains("a newer process of this node has started"), "{}", first.log());
+    second.nobody().get("/readyz").await.is(200);
+}
+
+#[tokio::test]
+async fn one_node_signs_and_another_continues() {
+    let [mut first, second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.create("b.txt", "b\n").await;
+    let covers = async |at_least: u64| {
+        let deadline = Instant::now() + LEASE * 3;
+        loop {
+            let path = format!("/v1/runs/{}/audit/verify", run.id);
+            let head = second.operator().get(&path).await.ok();
+            let covered = second.log().matches("no checkpoints are signed any more").count();
+            assert_eq!(covered, 0, "{}", second.log());
+            let checkpoint = second.auditor().get("/v1/checkpoint").await;
+            let size = checkpoint.text().lines().nth(1).and_then(|line| line.parse::<u64>().ok()).unwrap_or(0);
+            if size >= at_least {
+                return size;
+            }
+            assert!(Instant::now() < deadline, "{head:#} {}\n{}", checkpoint.text(), second.log());
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let size = covers(1).await;
+    assert!(first.stop().success());
+    let away = second.reconnect(&run);
+    until_recorded(&away.operator, &away, "more", Duration::from_secs(5)).await;
+    covers(size + 1).await;
+}

@@ -1,0 +1,139 @@
+//! The files of a run on the disks of several nodes: a folder that another node's changes have made outdated is not used.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::{LEASE, prepare, start, two, until_recorded};
+use crate::harness::{Run, Server, assert_chain, sha256};
+
+/// Reads `a.txt` by a call to any node, as soon as one answers.
+async fn read(run: &Run) -> String {
+    let deadline = std::time::Instant::now() + LEASE * 2;
+    loop {
+        let answer = run.call("read_file", json!({"path": "a.txt", "format": "raw"})).await;
+        if answer.status == 200 {
+            return answer.ok()["content"].as_str().unwrap().to_owned();
+        }
+        answer.refused("UNAVAILABLE");
+        assert!(std::time::Instant::now() < deadline, "{}", answer.text());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// How often the log of a node says that the files of a run were fetched.
+fn fetches(node: &Server) -> usize {
+    node.log().matches("the files of a run were fetched").count()
+}
+
+#[tokio::test]
+async fn a_node_that_gets_a_run_back_sees_what_another_one_has_written() {
+    let [mut first, mut second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n"), ("b.txt", "b\n")], json!({})).await;
+    run.replace("a.txt", "one\n", &sha256("a\n")).await.ok();
+    assert!(first.stop().success());
+    let away = second.reconnect(&run);
+    assert_eq!(read(&away).await, "one\n");
+    away.replace("a.txt", "two\n", &sha256("one\n")).await.ok();
+    away.create("new.txt", "n\n").await;
+    away.ok("delete_file", json!({"path": "b.txt", "expectedSha256": sha256("b\n"), "reason": "r"})).await;
+    assert!(second.stop().success());
+    start(&mut first);
+    let back = first.reconnect(&run);
+    assert_eq!(read(&back).await, "two\n");
+    assert_eq!((back.on_disk("a.txt"), back.on_disk("new.txt")), ("two\n".to_owned(), "n\n".to_owned()));
+    assert!(!back.repo.join("b.txt").exists());
+    let drift = back.agent.get(&format!("/v1/runs/{}/drift", run.id)).await.ok();
+    assert_eq!(drift["items"], json!([]), "{drift:#}");
+    back.replace("a.txt", "three\n", &sha256("two\n")).await.ok();
+    assert_chain(&run.id, &back.audit().await);
+    assert_eq!(back.verify().await["intact"], true);
+}
+
+#[tokio::test]
+async fn a_node_that_wakes_sees_what_another_one_has_written_meanwhile() {
+    let [first, mut second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.replace("a.txt", "one\n", &sha256("a\n")).await.ok();
+    let away = second.reconnect(&run);
+    first.signal(Signal::STOP);
+    until_recorded(&away.operator, &away, "taken", LEASE * 3).await;
+    away.replace("a.txt", "two\n", &sha256("one\n")).await.ok();
+    assert!(second.stop().success());
+    first.signal(Signal::CONT);
+    assert_eq!(read(&run).await, "two\n");
+    assert_eq!(run.on_disk("a.txt"), "two\n");
+    run.replace("a.txt", "three\n", &sha256("two\n")).await.ok();
+    assert_chain(&run.id, &run.audit().await);
+}
+
+#[tokio::test]
+async fn a_node_that_is_killed_while_it_replaces_outdated_files_has_either_none_of_them_or_all() {
+    let [mut first, mut second] = two().await;
+    let mut run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let mut before = "a\n".to_owned();
+    for point in ["restore.made", "restore.placed", "restore.noted"] {
+        run.replace("a.txt", &format!("before {point}\n"), &sha256(&before)).await.ok();
+        assert!(first.stop().success());
+        let away = second.reconnect(&run);
+        let now = format!("{point}\n");
+        away.replace("a.txt", &now, &sha256(format!("before {point}\n"))).await.ok();
+        assert!(second.stop().success());
+        first.setup.env.push(("WORKSPACED_FAILPOINT".to_owned(), point.to_owned()));
+        start(&mut first);
+        let agent = first.reconnect(&run).agent;
+        let call = agent.request(Method::POST, &format!("/v1/runs/{}/tools/read_file", run.id));
+        assert!(agent.try_send(call.json(&json!({"path": "a.txt"}))).await.is_err(), "{point}: the node survived");
+        first.wait(Duration::from_secs(10));
+        first.setup.env.pop();
+        start(&mut first);
+        run = first.reconnect(&run);
+        assert_eq!(read(&run).await, now, "{point}");
+        assert_eq!(run.on_disk("a.txt"), now);
+        let folders = std::fs::read_dir(first.data_dir().join("workspaces")).unwrap();
+        let left: Vec<_> = folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert!(!left.iter().any(|name| name.starts_with(".import-")), "{left:?}");
+        before = now;
+        start(&mut second);
+    }
+    assert_chain(&run.id, &run.audit().await);
+}
+
+#[tokio::test]
+async fn a_wiped_disk_is_filled_again() {
+    let mut first = prepare(None).await;
+    first.setup = first.setup.clone().arg("--node-id", "one");
+    start(&mut first);
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.replace("a.txt", "one\n", &sha256("a\n")).await.ok();
+    first.kill();
+    std::fs::remove_dir_all(first.data_dir()).unwrap();
+    std::fs::create_dir(first.data_dir()).unwrap();
+    start(&mut first);
+    let run = first.reconnect(&run);
+    assert_eq!(read(&run).await, "one\n");
+    run.replace("a.txt", "two\n", &sha256("one\n")).await.ok();
+    assert_chain(&run.id, &run.audit().await);
+}
+
+#[tokio::test]
+async fn a_node_that_starts_again_keeps_the_files_of_its_runs() {
+    let mut node = prepare(None).await;
+    start(&mut node);
+    let mut run = node.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    for (times, text) in ["one\n", "two\n", "three\n", "four\n"].into_iter().enumerate() {
+        run.replace("a.txt", text, &sha256(["a\n", "one\n", "two\n", "three\n"][times])).await.ok();
+        if times % 2 == 0 {
+            node.kill();
+        } else {
+            assert!(node.stop().success());
+        }
+        start(&mut node);
+        run = node.reconnect(&run);
+        assert_eq!(read(&run).await, text);
+        assert_eq!(fetches(&node), 0, "{}", node.log());
+    }
+    assert_chain(&run.id, &run.audit().await);
+}
