@@ -51,7 +51,7 @@ pub(crate) fn generate(folder: &Path, files: usize, bytes: u64) -> anyhow::Resul
             text.extend(["// ", RARE_LITERAL, "\n"]);
         }
         if index % files.div_ceil(COMMON_FILES) == 0 {
-            text.push_str(&format!("// {COMMON_LITERAL}({index})\n"));
+            text.extend(["// ", COMMON_LITERAL, "(", &index.to_string(), ")\n"]);
         }
         let name = format!("{}_{index}.{}", rng.word(), EXTENSIONS[rng.below(EXTENSIONS.len())]);
         fs::write(into.join(name), &text)?;
