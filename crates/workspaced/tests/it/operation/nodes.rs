@@ -47,7 +47,7 @@ fn start(node: &mut Server) {
 }
 
 /// Starts two nodes on one database.
-async fn two() -> [Server; 2] {
+pub(crate) async fn two() -> [Server; 2] {
     let mut first = prepare(None).await;
     start(&mut first);
     let mut second = prepare(Some(&first)).await;
