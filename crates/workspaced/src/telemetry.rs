@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::http::Method;
+use ledger::Role;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -112,6 +113,10 @@ fn start_at_zero() {
     for source in ["cache", "store"] {
         metrics::counter!("workspaced_base_parts_total", "source" => source).absolute(0);
     }
+    for role in Role::ALL {
+        // A node sets them when it joins.
+        metrics::gauge!("workspaced_node_role", "role" => role.as_str()).set(1.0);
+    }
     for reason in ["too_old", "too_many"] {
         metrics::counter!("workspaced_webhook_dropped_total", "reason" => reason).absolute(0);
     }
@@ -132,6 +137,7 @@ fn describe() {
     metrics::describe_counter!("workspaced_connections_refused_total", "Connections over the limit.");
     metrics::describe_counter!("workspaced_forwarded_requests_total", "Requests forwarded to the owner of their run.");
     metrics::describe_counter!("workspaced_base_parts_total", "Parts of bases read to open runs, by source.");
+    metrics::describe_gauge!("workspaced_node_role", "Whether this process has a role, by role.");
     metrics::describe_counter!("workspaced_heartbeat_failures_total", "Heartbeats of the node that were not stored.");
     metrics::describe_counter!("workspaced_rate_limited_total", "Requests refused by a rate or concurrency limit.");
     metrics::describe_counter!("workspaced_authentication_failures_total", "Requests without a valid token.");
