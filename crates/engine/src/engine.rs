@@ -289,6 +289,16 @@ impl Engine {
         Ok(())
     }
 
+    /// Reads again what all runs hold together, which other nodes change too.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub async fn refresh_totals(&self) -> ledger::Result<()> {
+        self.node.set_held(&self.ledger.storage_totals().await?);
+        Ok(())
+    }
+
     /// Updates the gauges that need no database: open runs, imports, permits, disk usage, connections to the database.
     pub fn record_gauges(&self) {
         metrics::set_gauges(self.runs.len(), self.imports.len());

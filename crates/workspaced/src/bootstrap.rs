@@ -165,7 +165,8 @@ async fn open_service(
     let workspaces = open_workspaces(config, git, owner).await?;
     let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_halted();
     leftovers::clean_up(ledger.as_ref(), &workspaces, is_older).await?;
-    let objects = config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir)).transpose();
+    let open = |store| open_objects(store, &config.data_dir, config.base_cache_bytes);
+    let objects = config.object_store.as_ref().map(open).transpose();
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     measure_unmeasured(ledger.as_ref(), &workspaces, objects.is_some()).await?;
     let totals = ledger.storage_totals().await?;

@@ -93,6 +93,8 @@ pub struct Config {
     pub(crate) archives: Option<ArchiveConfig>,
     /// Where bases and large contents are put; `None` if they stay in the data folder.
     pub(crate) object_store: Option<ObjectStoreConfig>,
+    /// The maximum size of the bases from it that are kept in the data folder.
+    pub(crate) base_cache_bytes: u64,
     pub(crate) sandbox: SandboxMode,
     pub(crate) external_paths: ExternalPaths,
     pub(crate) http_limits: HttpLimits,
@@ -128,6 +130,7 @@ impl Config {
             checkpoints: CheckpointConfig::check(&settings, &data_dir, env)?,
             archives: ArchiveConfig::check(&settings)?,
             object_store: ObjectStoreConfig::check(&settings)?,
+            base_cache_bytes: settings.base_cache_bytes.unwrap_or(4 << 30),
             listen: transport::address("listen", settings.listen.as_deref().unwrap_or("127.0.0.1:8080"))?,
             metrics_listen: settings
                 .metrics_listen

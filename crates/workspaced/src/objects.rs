@@ -1,5 +1,6 @@
 //! Stores of objects: a folder, or a bucket of S3. Archives, large contents and bases are kept in them.
 
+mod base_cache;
 mod bucket;
 mod content_store;
 

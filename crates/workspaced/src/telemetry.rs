@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::http::Method;
+use ledger::Role;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -109,6 +110,13 @@ fn start_at_zero() {
     for outcome in ["delivered", "retried", "failed", "gone"] {
         metrics::counter!("workspaced_webhook_deliveries_total", "outcome" => outcome).absolute(0);
     }
+    for source in ["cache", "store"] {
+        metrics::counter!("workspaced_base_parts_total", "source" => source).absolute(0);
+    }
+    for role in Role::ALL {
+        // A node sets them when it joins.
+        metrics::gauge!("workspaced_node_role", "role" => role.as_str()).set(1.0);
+    }
     for reason in ["too_old", "too_many"] {
         metrics::counter!("workspaced_webhook_dropped_total", "reason" => reason).absolute(0);
     }
@@ -128,6 +136,8 @@ fn describe() {
     metrics::describe_gauge!("workspaced_connections", "Open connections.");
     metrics::describe_counter!("workspaced_connections_refused_total", "Connections over the limit.");
     metrics::describe_counter!("workspaced_forwarded_requests_total", "Requests forwarded to the owner of their run.");
+    metrics::describe_counter!("workspaced_base_parts_total", "Parts of bases read to open runs, by source.");
+    metrics::describe_gauge!("workspaced_node_role", "Whether this process has a role, by role.");
     metrics::describe_counter!("workspaced_heartbeat_failures_total", "Heartbeats of the node that were not stored.");
     metrics::describe_counter!("workspaced_rate_limited_total", "Requests refused by a rate or concurrency limit.");
     metrics::describe_counter!("workspaced_authentication_failures_total", "Requests without a valid token.");
@@ -213,6 +223,11 @@ pub(crate) fn add_connections(difference: f64) {
 /// Counts a connection over the limit.
 pub(crate) fn connection_refused() {
     metrics::counter!("workspaced_connections_refused_total").increment(1);
+}
+
+/// Counts a part of a base that is read to open a run, from the `cache` or the `store`.
+pub(crate) fn base_part_read(source: &'static str) {
+    metrics::counter!("workspaced_base_parts_total", "source" => source).increment(1);
 }
 
 /// Counts a request that is forwarded to the owner of its run.

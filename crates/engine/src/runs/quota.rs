@@ -20,8 +20,12 @@ pub struct NodeQuota {
     max_runs: Option<u64>,
     max_bytes: Option<u64>,
     runs: AtomicU64,
+    /// Those of `runs` that are being created.
+    creating: AtomicU64,
     /// Includes reservations.
     bytes: AtomicU64,
+    /// Those of `bytes` that are reserved.
+    reserved_bytes: AtomicU64,
     /// Runs that are being deleted.
     deleting: Mutex<HashSet<RunId>>,
     /// Runs whose deletion has begun, and which are still counted.
@@ -68,7 +72,9 @@ impl NodeQuota {
             max_runs: limits.max_runs,
             max_bytes: limits.max_disk_bytes,
             runs: AtomicU64::new(held.runs),
+            creating: AtomicU64::new(0),
             bytes: AtomicU64::new(held.bytes),
+            reserved_bytes: AtomicU64::new(0),
             deleting: Mutex::default(),
             counted: Mutex::default(),
         })
@@ -81,13 +87,23 @@ impl NodeQuota {
     /// `QUOTA_EXCEEDED`.
     pub fn add_run(self: &Arc<Self>) -> Result<NewRunSlot, Refusal> {
         match add(&self.runs, 1, self.max_runs) {
-            Ok(()) => Ok(NewRunSlot(Some(Arc::clone(self)))),
+            Ok(()) => {
+                self.creating.fetch_add(1, Ordering::AcqRel);
+                Ok(NewRunSlot(Some(Arc::clone(self))))
+            }
             Err((limit, actual)) => {
                 let message =
                     format!("the service would have {actual} runs that are not deleted; the limit is {limit}");
                 Err(exceeded(message, "Delete runs that are no longer needed.", "maxRuns", limit, actual))
             }
         }
+    }
+
+    /// Sets what all runs hold, as the ledger has it: other nodes create, change and delete runs too. What is settled at the same time may
+    /// be counted twice, or not at all, until the next time.
+    pub fn set_held(&self, held: &StorageTotals) {
+        self.runs.store(held.runs + self.creating.load(Ordering::Acquire), Ordering::Release);
+        self.bytes.store(held.bytes + self.reserved_bytes.load(Ordering::Acquire), Ordering::Release);
     }
 
     /// Returns the bytes of all runs, with reservations.
@@ -105,7 +121,15 @@ impl NodeQuota {
         add(&self.bytes, bytes, self.max_bytes).map_err(|(limit, actual)| {
             let message = format!("the files of all runs would have {actual} bytes; the limit is {limit}");
             exceeded(message, "Wait until the operator has deleted other runs.", "maxDiskBytes", limit, actual)
-        })
+        })?;
+        self.reserved_bytes.fetch_add(bytes, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Releases bytes that were reserved.
+    fn release(&self, bytes: u64) {
+        self.reserved_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.adjust(0, bytes);
     }
 
     /// Adds `more` bytes and subtracts `less`, without a check.
@@ -118,13 +142,16 @@ impl NodeQuota {
 impl NewRunSlot {
     /// Keeps the count: the run exists until it is deleted.
     pub fn keep(mut self) {
-        self.0 = None;
+        if let Some(node) = self.0.take() {
+            node.creating.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 
 impl Drop for NewRunSlot {
     fn drop(&mut self) {
         if let Some(node) = &self.0 {
+            node.creating.fetch_sub(1, Ordering::AcqRel);
             node.runs.update(Ordering::AcqRel, Ordering::Acquire, |runs| runs.saturating_sub(1));
         }
     }
@@ -194,7 +221,7 @@ impl Reservation {
         }
         match size.bytes.checked_sub(self.size.bytes) {
             Some(more) => disk.node.take(more)?,
-            None => disk.node.adjust(size.bytes, self.size.bytes),
+            None => disk.node.release(self.size.bytes - size.bytes),
         }
         counts.reserved.bytes = counts.reserved.bytes - self.size.bytes + size.bytes;
         counts.reserved.files = counts.reserved.files - self.size.files + size.files;
@@ -226,7 +253,7 @@ impl Drop for Reservation {
         let mut counts = self.disk.counts.lock();
         counts.reserved.bytes -= self.size.bytes;
         counts.reserved.files -= self.size.files;
-        self.disk.node.adjust(0, self.size.bytes);
+        self.disk.node.release(self.size.bytes);
     }
 }
 

@@ -229,6 +229,10 @@ impl NodeLog for FailingLedger {
         self.pass(self.inner.owner(run)).await
     }
 
+    async fn epoch(&self, run: &RunId) -> Result<Epoch> {
+        self.pass(self.inner.epoch(run)).await
+    }
+
     async fn take_run(&self, run: &RunId) -> Result<Taken> {
         let other = self.other.lock().unwrap().clone();
         if let Some(other) = other

@@ -150,6 +150,12 @@ pub trait NodeLog: Send + Sync {
     ///
     /// `NoSuchRun`.
     async fn owner(&self, run: &RunId) -> Result<Option<RunOwner>>;
+    /// Returns the epoch of a run: 0 if no node has owned it. Also before [`join`](Self::join).
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchRun`.
+    async fn epoch(&self, run: &RunId) -> Result<Epoch>;
     /// Makes this process the owner of a run, unless it is, or another node is and is alive. The owner's earlier commits, in doubt or
     /// not, are decided and visible when this returns `Owned` with a new epoch; those that have not locked the head of the run fail
     /// with [`RunMoved`](crate::LedgerError::RunMoved). Several transactions; only reads if the owner does not change.
@@ -196,6 +202,9 @@ impl fmt::Display for Node {
 }
 
 impl Role {
+    /// Every role.
+    pub const ALL: [Self; 4] = [Self::Expiry, Self::Retention, Self::Webhooks, Self::Signing];
+
     /// Returns its name.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -329,6 +338,10 @@ impl<B: Backend> NodeLog for Store<B> {
 
     async fn owner(&self, run: &RunId) -> Result<Option<RunOwner>> {
         Ok(self.ownership(run).await?.owner())
+    }
+
+    async fn epoch(&self, run: &RunId) -> Result<Epoch> {
+        Ok(self.ownership(run).await?.epoch)
     }
 
     async fn take_run(&self, run: &RunId) -> Result<Taken> {

@@ -137,6 +137,7 @@ async fn runs_that_are_given_back_have_no_owner(#[values(Backend::Sqlite, Backen
     db.append(under(Epoch::FIRST, read("r1", "a"))).await;
     db.ledger.give_back(&[(r1.clone(), Epoch::FIRST)]).await.unwrap();
     assert_eq!((db.owner(&r1).await, db.owner(&r2).await.unwrap().epoch), (None, Epoch::FIRST));
+    assert_eq!(db.ledger.epoch(&r1).await.unwrap(), Epoch::FIRST, "a run without an owner keeps its epoch");
     assert_moved(&db.try_append(under(Epoch::FIRST, read("r1", "a"))).await, "r1");
     let epoch = owned(db.take(&r1).await);
     // An earlier call that gives it back has no effect.

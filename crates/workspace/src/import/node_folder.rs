@@ -61,6 +61,18 @@ impl Workspaces {
         Ok(FolderState::Current)
     }
 
+    /// Returns the epoch in the folder of `run`, if a node has used it. For a service that is the only one.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn noted_epoch(&self, run: &RunId) -> io::Result<Option<u64>> {
+        match open_dir(&self.dir, run.as_str()) {
+            Err(Errno::NOENT) => Ok(None),
+            dir => Ok(read(&dir?)?.map(|(epoch, _)| epoch)),
+        }
+    }
+
     /// Notes that the ledger has `run`, whose folder was imported and which this node has owned under `epoch` when it was stored.
     ///
     /// # Errors

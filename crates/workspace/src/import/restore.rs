@@ -62,7 +62,8 @@ impl Workspaces {
         }
     }
 
-    /// Begins to make the folder of a run. With an `epoch`, under which this node owns the run, it replaces an existing one.
+    /// Begins to make the folder of a run, which replaces an outdated one. If several nodes share the ledger, `epoch` is that under which
+    /// this node owns the run.
     ///
     /// # Errors
     ///
@@ -178,7 +179,7 @@ impl RunRestorer {
         match rustix::fs::renameat_with(all, &*self.name, all, run.as_str(), RenameFlags::NOREPLACE) {
             Ok(()) => self.is_finished = true,
             // The drop removes the outdated folder, which has the name of this one then.
-            Err(Errno::EXIST) if self.epoch.is_some() => {
+            Err(Errno::EXIST) => {
                 rustix::fs::renameat_with(all, &*self.name, all, run.as_str(), RenameFlags::EXCHANGE)?;
                 self.workspaces.base_index.remove(run);
             }

@@ -29,7 +29,7 @@ use crate::objects::open_objects;
 /// If the run's data or the folder cannot be used.
 pub async fn replay(config: ReplayConfig) -> Result<bool, StartError> {
     check_target(&config)?;
-    let objects = config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir)).transpose();
+    let objects = config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir, 0)).transpose();
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     let mut run = OfflineRun::open(&config.data_dir, &config.database_url, &config.run).await?;
     run.objects = objects;

@@ -286,6 +286,9 @@ pub(crate) struct Settings {
     /// Minimum age of an object that no run refers to before it is deleted, such as `1d` or `12h` [default: 1d]
     #[arg(long, env = "WORKSPACED_OBJECT_STORE_GRACE", value_name = "DURATION")]
     pub(crate) object_store_grace: Option<String>,
+    /// Maximum size of the bases that were fetched from the object store and are kept in the data folder; 0 keeps none [default: 4294967296]
+    #[arg(long, env = "WORKSPACED_BASE_CACHE_BYTES", value_name = "BYTES")]
+    pub(crate) base_cache_bytes: Option<u64>,
     /// Maximum time to drain requests at shutdown [default: 20]
     #[arg(long, env = "WORKSPACED_DRAIN_SECONDS", value_name = "SECONDS")]
     pub(crate) drain_seconds: Option<u64>,
@@ -381,7 +384,7 @@ impl Settings {
             request_timeout_seconds max_body_bytes max_body_memory_bytes max_answer_memory_bytes max_archive_bytes
             rate_limit_per_second rate_limit_burst auth_failures_per_minute token_concurrency read_concurrency
             search_concurrency export_concurrency write_concurrency import_concurrency max_live_runs max_runs
-            max_disk_bytes disk_reserve_bytes archive_after archive_to object_store_url object_store_grace drain_seconds checkpoint_seconds checkpoint_records checkpoint_file checkpoint_key_file
+            max_disk_bytes disk_reserve_bytes archive_after archive_to object_store_url object_store_grace base_cache_bytes drain_seconds checkpoint_seconds checkpoint_records checkpoint_file checkpoint_key_file
             checkpoint_origin
             renew_checkpoint_file
         }

@@ -8,7 +8,7 @@ use engine::CallError;
 use crate::service::Service;
 use crate::telemetry;
 
-/// Updates the gauges of the disk, of runs, of approvals and of webhooks.
+/// Updates the gauges of the disk, of runs, of approvals and of webhooks, and on a node the totals that other nodes change too.
 ///
 /// # Errors
 ///
@@ -17,6 +17,9 @@ pub(crate) async fn record(service: &Service) -> Result<(), CallError> {
     let disk = Arc::clone(&service.state.disk);
     let space = service.blocking(move || disk.measure().map_err(|error| CallError::Internal(error.into()))).await?;
     telemetry::set_disk(space.total, space.free, service.state.disk.reserve());
+    if service.state.node.is_some() {
+        service.refresh_totals().await?;
+    }
     let pending = service.ledger.pending_deliveries().await?;
     telemetry::set_webhook_pending(pending.iter().map(|(_, count)| count).sum());
     Ok(service.record_ledger_gauges().await?)

@@ -18,8 +18,6 @@ use crate::nodes::peers::Peers;
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 /// The time between two heartbeats, and between two attempts to take roles.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// Every role.
-const ROLES: [Role; 4] = [Role::Expiry, Role::Retention, Role::Webhooks, Role::Signing];
 
 /// This process as a node.
 pub(crate) struct Membership {
@@ -27,8 +25,8 @@ pub(crate) struct Membership {
     pub(crate) node: Node,
     /// The other nodes.
     pub(crate) peers: Peers,
-    /// The roles that this process has, in the order of `ROLES`.
-    roles: [AtomicBool; ROLES.len()],
+    /// The roles that this process has, in the order of [`Role::ALL`].
+    roles: [AtomicBool; Role::ALL.len()],
     /// Cancelled once this process must end.
     lost: CancellationToken,
     /// Why it must.
@@ -45,6 +43,9 @@ impl Membership {
     /// If the TLS library fails.
     pub(crate) fn start(config: &NodeConfig, node: Node, ledger: Arc<dyn Ledger>) -> Result<Arc<Self>, StartError> {
         let peers = Peers::new(config, node.clone())?;
+        for role in Role::ALL {
+            show(role, false);
+        }
         let membership = Arc::new(Self {
             node,
             peers,
@@ -112,7 +113,7 @@ impl Membership {
                 _ = interval.tick() => {}
                 () = self.stop.cancelled() => return,
             }
-            for (role, held) in ROLES.into_iter().zip(&self.roles) {
+            for (role, held) in Role::ALL.into_iter().zip(&self.roles) {
                 let taken = match ledger.take_role(role).await {
                     Ok(taken) => matches!(taken, TakenRole::Held(_)),
                     Err(error) => {
@@ -125,9 +126,15 @@ impl Membership {
                     }
                 };
                 if held.swap(taken, Ordering::AcqRel) != taken {
+                    show(role, taken);
                     tracing::info!(role = role.as_str(), held = taken, "the role of this node has changed");
                 }
             }
         }
     }
+}
+
+/// Sets the metric that says whether this process has a role.
+fn show(role: Role, is_held: bool) {
+    metrics::gauge!("workspaced_node_role", "role" => role.as_str()).set(if is_held { 1.0 } else { 0.0 });
 }

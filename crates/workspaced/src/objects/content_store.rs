@@ -1,27 +1,39 @@
 //! The store of large contents and bases.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::error::Error;
+use std::io::{self, Read, Seek as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use content::{ContentStore, ObjectError, ObjectName, ObjectStat, Objects, StoredObject};
+use content::{BaseId, ContentStore, ObjectError, ObjectName, ObjectStat, Objects, StoredObject};
 use engine::clock;
 use futures_util::StreamExt as _;
 use model::Sha256;
 use object_store::ObjectMeta;
 
+use super::base_cache::BaseCache;
 use super::bucket::{Bucket, StoreError};
 use crate::config::ObjectStoreConfig;
+use crate::telemetry;
 
-/// Opens the object store of `config`. Copies of objects are temporary files without names in `temp_dir`.
+/// Opens the object store of `config`. Copies of objects are temporary files without names in `data_dir`, which also has a cache of
+/// bases, of at most `base_cache_bytes` bytes.
 ///
 /// # Errors
 ///
-/// If the store cannot be used.
-pub(crate) fn open_objects(config: &ObjectStoreConfig, temp_dir: &Path) -> Result<Objects, StoreError> {
-    let store = BucketStore { bucket: Bucket::open(&config.to)?, temp_dir: temp_dir.into() };
+/// If the store or the folder cannot be used.
+pub(crate) fn open_objects(
+    config: &ObjectStoreConfig,
+    data_dir: &Path,
+    base_cache_bytes: u64,
+) -> Result<Objects, StoreError> {
+    let cache = match base_cache_bytes {
+        0 => None,
+        max_bytes => Some(Arc::new(BaseCache::open(data_dir, max_bytes)?)),
+    };
+    let store = BucketStore { bucket: Bucket::open(&config.to)?, temp_dir: data_dir.into(), cache };
     let grace_seconds = i64::try_from(config.grace.as_secs()).unwrap_or(i64::MAX);
     Ok(Objects::new(Arc::new(store), grace_seconds, clock::now_seconds))
 }
@@ -29,6 +41,60 @@ pub(crate) fn open_objects(config: &ObjectStoreConfig, temp_dir: &Path) -> Resul
 struct BucketStore {
     bucket: Bucket,
     temp_dir: Box<Path>,
+    cache: Option<Arc<BaseCache>>,
+}
+
+impl BucketStore {
+    /// Copies an object to this machine, and verifies it.
+    async fn fetch(
+        &self,
+        name: &ObjectName,
+        max_bytes: u64,
+        expected: Option<Sha256>,
+    ) -> Result<Box<dyn StoredObject>, ObjectError> {
+        let (text, dir) = (name.to_string(), self.temp_dir.clone());
+        let created = tokio::task::spawn_blocking(move || tempfile::tempfile_in(dir)).await;
+        let file = created.map_err(io::Error::other)??;
+        let (file, sha256) = self.bucket.copy_to(&text, max_bytes, file).await.map_err(error_of)?;
+        if expected.is_some_and(|expected| expected != sha256) {
+            return Err(ObjectError::Differs(text));
+        }
+        Ok(Box::new(file))
+    }
+
+    /// Returns a part of a base from the cache, or fetches it and keeps it there.
+    async fn get_cached(
+        &self,
+        cache: &Arc<BaseCache>,
+        (base, part): (&BaseId, &str),
+        max_bytes: u64,
+        expected: Sha256,
+    ) -> Result<Box<dyn StoredObject>, ObjectError> {
+        let name = ObjectName::BasePart(base.clone(), part.to_owned());
+        let (base, part) = (base.to_string(), part.to_owned());
+        let (found_in, names) = (Arc::clone(cache), (base.clone(), part.clone()));
+        let find = move || found_in.find(&names.0, &names.1, expected);
+        let found = tokio::task::spawn_blocking(find).await.map_err(io::Error::other)?;
+        match found {
+            Ok(Some(file)) => {
+                telemetry::base_part_read("cache");
+                return Ok(Box::new(file));
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!(error = &error as &dyn Error, "the cache of bases cannot be read"),
+        }
+        telemetry::base_part_read("store");
+        let mut object = self.fetch(&name, max_bytes, Some(expected)).await?;
+        let cache = Arc::clone(cache);
+        let add = move || {
+            if let Err(error) = cache.add(&base, &part, &mut *object) {
+                tracing::warn!(error = &error as &dyn Error, "a base cannot be cached");
+            }
+            object.rewind()?;
+            Ok(object)
+        };
+        tokio::task::spawn_blocking(add).await.map_err(io::Error::other)?
+    }
 }
 
 #[async_trait]
@@ -51,16 +117,14 @@ impl ContentStore for BucketStore {
     ) -> Result<Box<dyn StoredObject>, ObjectError> {
         let expected = match name {
             ObjectName::Content(sha256) => Some(*sha256),
-            ObjectName::BasePart(..) => expected,
+            ObjectName::BasePart(base, part) => {
+                if let (Some(expected), Some(cache)) = (expected, &self.cache) {
+                    return self.get_cached(cache, (base, part), max_bytes, expected).await;
+                }
+                expected
+            }
         };
-        let (text, dir) = (name.to_string(), self.temp_dir.clone());
-        let created = tokio::task::spawn_blocking(move || tempfile::tempfile_in(dir)).await;
-        let file = created.map_err(std::io::Error::other)??;
-        let (file, sha256) = self.bucket.copy_to(&text, max_bytes, file).await.map_err(error_of)?;
-        if expected.is_some_and(|expected| expected != sha256) {
-            return Err(ObjectError::Differs(text));
-        }
-        Ok(Box::new(file))
+        self.fetch(name, max_bytes, expected).await
     }
 
     async fn stat(&self, name: &ObjectName) -> Result<Option<ObjectStat>, ObjectError> {

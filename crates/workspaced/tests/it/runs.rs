@@ -2,6 +2,7 @@
 
 mod archive_sources;
 mod async_creation;
+mod base_cache;
 mod exports;
 mod git_remotes;
 mod history;

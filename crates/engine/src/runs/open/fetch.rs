@@ -46,10 +46,21 @@ impl Engine {
     ///
     /// If the disk fails.
     pub(crate) async fn lacks_files(&self, run: &RunId, epoch: Option<Epoch>) -> Result<bool, CallError> {
-        let Some(epoch) = epoch.filter(|_| self.objects.is_some()) else { return self.is_elsewhere(run).await };
-        let (workspaces, run) = (Arc::clone(&self.workspaces), run.clone());
-        let state = self.blocking(move || Ok(workspaces.own_folder(&run, epoch.number())?)).await?;
-        Ok(state != FolderState::Current)
+        if self.objects.is_none() {
+            return Ok(false);
+        }
+        let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
+        if let Some(epoch) = epoch {
+            let state = self.blocking(move || Ok(workspaces.own_folder(&id, epoch.number())?)).await?;
+            return Ok(state != FolderState::Current);
+        }
+        let (is_here, noted) =
+            self.blocking(move || Ok((workspaces.has_folder(&id)?, workspaces.noted_epoch(&id)?))).await?;
+        Ok(match noted {
+            // Nodes have used the database before, and another one may have been the last.
+            Some(noted) => self.ledger.epoch(run).await?.number() != noted,
+            None => !is_here,
+        })
     }
 
     /// Fetches the files of `run`, once for all callers. Goes on if the caller does not wait any more.

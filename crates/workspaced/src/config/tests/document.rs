@@ -55,6 +55,18 @@ fn variable(argument: &clap::Arg) -> String {
 }
 
 #[test]
+fn the_guide_of_nodes_names_settings_that_exist() {
+    let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nodes.md")).unwrap();
+    let flags: BTreeSet<_> = rows().into_iter().filter_map(|row| row.flag).collect();
+    let named: BTreeSet<_> = guide.split('`').filter(|code| code.starts_with("--")).collect();
+    let named: BTreeSet<_> = named.into_iter().map(|code| code.split(' ').next().unwrap()).collect();
+    assert!(named.len() >= 5 && named.is_subset(&flags), "{named:?}");
+    let example = guide.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let settings: Settings = toml::from_str(example).unwrap();
+    assert!(settings.node_url.is_some() && settings.object_store_url.is_some());
+}
+
+#[test]
 fn the_document_lists_every_setting_and_no_other() {
     let of_program: BTreeSet<(String, String)> = arguments()
         .iter()

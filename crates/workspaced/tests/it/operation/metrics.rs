@@ -79,6 +79,8 @@ async fn dashboard_alerts_and_guide_name_metrics_that_the_service_prints(
     }
     let rows: String = deployed("operations.md").lines().filter(|line| line.starts_with("| `workspaced_")).collect();
     let documented = names(&rows);
+    let of_nodes = names(&deployed("nodes.md"));
+    assert!(of_nodes.len() >= 5 && of_nodes.is_subset(&documented), "{of_nodes:?}");
     // Only some failures create the first.
     let rare = ["workspaced_reads_cancelled_total", WITH_TLS].map(str::to_owned);
     let missing: Vec<_> = printed.difference(&documented).collect();

@@ -1,5 +1,6 @@
 //! Several nodes on one PostgreSQL database.
 
+mod faults;
 mod routing;
 mod takeover;
 mod trees;
@@ -38,9 +39,14 @@ async fn prepare(first: Option<&Server>) -> Server {
 
 /// Starts a prepared node on a free port.
 fn start(node: &mut Server) {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    start_at(node, &address, &format!("http://{address}"));
+}
+
+/// Starts a prepared node on an address, which others reach at `url`.
+fn start_at(node: &mut Server, address: &str, url: &str) {
     let mut command = node.command("serve");
-    command.args(["--listen", &address.to_string(), "--node-url", &format!("http://{address}")]);
+    command.args(["--listen", address, "--node-url", url]);
     command.arg("--cluster-secret-file").arg(node.home.join("secret"));
     command.args(&node.setup.args);
     node.start_as(command);

@@ -17,7 +17,7 @@ use crate::operation::replay_and_repair::{assert_ends, put};
 const MIB: usize = 1 << 20;
 
 /// A server with a folder as its object store, and that folder.
-async fn storing(setup: Setup) -> (Server, PathBuf) {
+pub(super) async fn storing(setup: Setup) -> (Server, PathBuf) {
     let mut server = Server::prepare(setup).await;
     let folder = server.home.join("objects");
     std::fs::create_dir(&folder).unwrap();
@@ -27,7 +27,7 @@ async fn storing(setup: Setup) -> (Server, PathBuf) {
 }
 
 /// Stops the server, removes the files of `run`, and starts the server again.
-fn lose_files(server: &mut Server, run: &Run) -> Run {
+pub(super) fn lose_files(server: &mut Server, run: &Run) -> Run {
     assert!(server.stop().success());
     std::fs::remove_dir_all(server.workspace(&run.id)).unwrap();
     server.restart();
@@ -136,7 +136,7 @@ async fn seen(run: &Run, seqs: &[u64]) -> Seen {
 }
 
 /// Reads `a.txt` by a call, and then from the disk.
-async fn read(run: &Run) -> String {
+pub(super) async fn read(run: &Run) -> String {
     let content = run.ok("read_file", json!({"path": "a.txt"})).await["content"].as_str().unwrap().to_owned();
     let on_disk = run.on_disk("a.txt");
     assert!(content.ends_with(&on_disk), "{content}");
@@ -214,7 +214,7 @@ fn free_port() -> u16 {
 }
 
 /// Returns the objects under `folder`.
-fn objects(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn objects(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -293,7 +293,8 @@ async fn a_run_that_is_elsewhere_is_closed_and_deleted(#[values(Backend::Sqlite,
 #[rstest]
 #[tokio::test]
 async fn an_altered_object_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let (mut server, folder) = storing(Setup::new(backend)).await;
+    // A base that is cached would be used.
+    let (mut server, folder) = storing(Setup::new(backend).arg("--base-cache-bytes", 0)).await;
     let template = server.template(&[("a.txt", "a\n"), (".gitignore", "*.log\n"), ("x.log", "ignored\n")]);
     let run = server.run(json!({"source": {"type": "directory", "path": template}})).await;
     put(&run, "large.bin", None, &incompressible(2 * MIB)).await;

@@ -169,6 +169,43 @@ async fn operators_see_the_nodes_and_how_many_runs_each_owns() {
 }
 
 #[tokio::test]
+async fn the_limits_of_runs_and_bytes_are_those_of_all_nodes_together() {
+    let mut first = prepare(None).await;
+    first.setup = first.setup.clone().arg("--max-runs", 2).arg("--max-disk-bytes", 100_000);
+    start(&mut first);
+    let mut second = prepare(Some(&first)).await;
+    second.setup = second.setup.clone().arg("--max-runs", 2).arg("--max-disk-bytes", 100_000);
+    start(&mut second);
+    let one = first.run(json!({})).await;
+    let two = first.run_with_files(&[("a.txt", &"x".repeat(60_000))], json!({})).await;
+    let until = async |status: u16| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let answer = second.operator().post("/v1/runs", json!({"source": {"type": "empty"}})).await;
+            if answer.status == status {
+                return answer;
+            }
+            // A run too many, which the node has accepted before it has read the totals.
+            if answer.status == 201 {
+                let id = answer.json()["run"]["runId"].as_str().unwrap().to_owned();
+                second.operator().delete(&format!("/v1/runs/{id}")).await.ok();
+            }
+            assert!(Instant::now() < deadline, "{}", answer.text());
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    assert_eq!(until(507).await.refused("QUOTA_EXCEEDED")["limit"], 2);
+    first.operator().delete(&format!("/v1/runs/{}", one.id)).await.ok();
+    until(201).await;
+    // Bytes too, also when the run itself has moved.
+    assert!(first.stop().success());
+    let away = second.reconnect(&two);
+    let large = json!({"path": "b.txt", "content": "y".repeat(60_000), "mode": "CREATE_NEW", "reason": "r"});
+    let refused = away.call("write_file", large).await.refused("QUOTA_EXCEEDED");
+    assert_eq!((&refused["limit"], &refused["reasons"]), (&json!(100_000), &json!(["maxDiskBytes"])), "{refused:#}");
+}
+
+#[tokio::test]
 async fn a_single_service_does_not_start_beside_nodes() {
     let mut first = prepare(None).await;
     start(&mut first);

@@ -102,6 +102,30 @@ async fn a_node_that_is_killed_while_it_replaces_outdated_files_has_either_none_
 }
 
 #[tokio::test]
+async fn a_single_service_after_nodes_does_not_use_outdated_files() {
+    let [mut first, mut second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.replace("a.txt", "one\n", &sha256("a\n")).await.ok();
+    assert!(first.stop().success());
+    second.reconnect(&run).replace("a.txt", "two\n", &sha256("one\n")).await.ok();
+    assert!(second.stop().success());
+    first.restart();
+    let run = first.reconnect(&run);
+    assert_eq!(read(&run).await, "two\n");
+    run.replace("a.txt", "three\n", &sha256("two\n")).await.ok();
+    first.kill();
+    first.restart();
+    let run = first.reconnect(&run);
+    assert_eq!(read(&run).await, "three\n");
+    assert!(first.stop().success());
+    // And nodes again.
+    start(&mut second);
+    let away = second.reconnect(&run);
+    assert_eq!(read(&away).await, "three\n");
+    assert_chain(&run.id, &away.audit().await);
+}
+
+#[tokio::test]
 async fn a_wiped_disk_is_filled_again() {
     let mut first = prepare(None).await;
     first.setup = first.setup.clone().arg("--node-id", "one");
