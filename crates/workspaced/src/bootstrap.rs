@@ -256,7 +256,7 @@ async fn take_over_or_join(
         Some(node_id) => node_id.clone(),
         None => lock.node_id()?,
     };
-    let identity = NodeIdentity { node_id, url: node.url.as_str().trim_end_matches('/').to_owned() };
+    let identity = NodeIdentity { node_id, url: node.address().to_owned() };
     let (joined, continuity) = lock.join(ledger.as_ref(), &identity, LEASE).await?;
     tracing::info!(node.id = joined.node_id, node.incarnation = joined.incarnation, "joined as a node");
     Ok((continuity, Some(Membership::start(node, joined, Arc::clone(ledger))?)))

@@ -1,6 +1,6 @@
 //! What happens around every request: tracing, limits, metrics, and a problem document for every failure.
 
-mod forward;
+pub(crate) mod forward;
 pub(crate) mod routing;
 
 use std::any::Any;

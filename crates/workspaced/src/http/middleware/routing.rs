@@ -22,6 +22,7 @@ use crate::http::middleware::forward::{MOVED, NotForwarded, forward, take_hop};
 use crate::http::problem::{Problem, RunHasMoved};
 use crate::nodes::membership::Membership;
 use crate::nodes::peers::Location;
+use crate::nodes::proofs::Peer;
 use crate::service::Service;
 use crate::telemetry;
 
@@ -42,7 +43,7 @@ pub(crate) async fn route(State(service): State<Service>, mut request: Request, 
             let routed = route_by_run(&service, &membership, request, next).await;
             routed.unwrap_or_else(Problem::into_response)
         }
-        Err(refusal) => Problem::from(refusal).into_response(),
+        Err(response) => *response,
     }
 }
 
@@ -75,11 +76,11 @@ async fn route_by_run(
                 let is_final = response.extensions().get::<RunHasMoved>().is_none();
                 (response, is_final)
             }
-            Location::At(url) => {
+            Location::At(peer) => {
                 telemetry::request_forwarded();
                 let forwarded = tokio::select! {
-                    forwarded = forward(&membership.peers, &url, &parts, body) => forwarded,
-                    () = until_lost(service, &run, &url) => Err(NotForwarded::Unanswered),
+                    forwarded = forward(&membership.peers, &peer, &parts, body) => forwarded,
+                    () = until_lost(service, &run, &peer) => Err(NotForwarded::Unanswered),
                 };
                 match forwarded {
                     Ok(mut response) => {
@@ -95,7 +96,7 @@ async fn route_by_run(
                                 .location_of(service.ledger.as_ref(), &run)
                                 .await
                                 .map_err(CallError::from)?
-                                == Location::At(url);
+                                == Location::At(peer);
                         (Problem::from(Refusal::from(error)).into_response(), is_final)
                     }
                 }
@@ -109,12 +110,12 @@ async fn route_by_run(
     }
 }
 
-/// Waits until the node at `url` owns the run no longer, or counts as ended.
-async fn until_lost(service: &Service, run: &RunId, url: &str) {
+/// Waits until `owner` owns the run no longer, or counts as ended.
+async fn until_lost(service: &Service, run: &RunId, owner: &Peer) {
     loop {
         tokio::time::sleep(OWNER_CHECK).await;
         match service.ledger.owner(run).await {
-            Ok(Some(owner)) if owner.is_alive() && owner.url.as_deref() == Some(url) => {}
+            Ok(Some(found)) if found.is_alive() && found.node == owner.node => {}
             Ok(_) | Err(LedgerError::NoSuchRun) => return,
             Err(_) => {}
         }

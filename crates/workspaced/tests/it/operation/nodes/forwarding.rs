@@ -1,14 +1,47 @@
 //! What a node forwards, to whom, and for how long.
 
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::{two, until_recorded};
 use crate::harness::{Answer, Run, Server, assert_chain, sha256};
+
+/// Forwards connections to `to`. Returns its address, and everything that it is sent.
+async fn eavesdrop(to: String) -> (String, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&received);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (to, all) = (to.clone(), Arc::clone(&all));
+            tokio::spawn(async move {
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = TcpStream::connect(to).await.unwrap().into_split();
+                let back = tokio::io::copy(&mut from_server, &mut to_client);
+                let there = async {
+                    let mut buffer = vec![0; 64 * 1024];
+                    while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
+                        all.lock().unwrap().extend(&buffer[..length]);
+                        to_server.write_all(&buffer[..length]).await.unwrap();
+                    }
+                };
+                tokio::select! {
+                    _ = back => {}
+                    () = there => {}
+                }
+            });
+        }
+    });
+    (address, received)
+}
 
 /// Makes the node with the address `url` the owner of a run.
 async fn move_to(server: &Server, run: &Run, url: &str) {
@@ -19,6 +52,105 @@ async fn move_to(server: &Server, run: &Run, url: &str) {
         run.id
     );
     assert_eq!(server.database.tamper(&sql).await, Ok(1));
+}
+
+/// Sends a request as it is written, and returns the status and the body of the answer.
+async fn send_raw(server: &Server, head: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(server.base.trim_start_matches("http://")).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+/// Returns an answer without what is different for each call.
+fn without_call((status, body): (String, String)) -> (String, String) {
+    let Ok(mut json) = serde_json::from_str::<serde_json::Value>(&body) else { return (status, body) };
+    for member in ["toolCallId", "seq", "headHash"] {
+        json.as_object_mut().unwrap().remove(member);
+    }
+    (status, json.to_string())
+}
+
+#[tokio::test]
+async fn tokens_are_sent_to_nodes_alone() {
+    let [first, second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let away = second.reconnect(&run);
+    // It can pass on what it is asked, so that a node answers.
+    let (address, received) = eavesdrop(first.base.trim_start_matches("http://").to_owned()).await;
+    let url = format!("http://{address}");
+    let ask = async || {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(3) {
+            let answer = away.call("read_file", json!({"path": "a.txt"})).await;
+            answer.refused("UNAVAILABLE");
+            assert!(!answer.header("retry-after").is_empty(), "{}", answer.text());
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        let received = String::from_utf8_lossy(&received.lock().unwrap()).to_lowercase();
+        assert!(!received.is_empty(), "nothing was sent");
+        assert!(
+            !received.contains("authorization") && !received.contains(&run.agent.token.clone().unwrap().to_lowercase()),
+            "{received}"
+        );
+    };
+    // The address of a node that is another one's.
+    let sql = format!("UPDATE node SET url = '{url}' WHERE url = '{}'", first.base);
+    assert_eq!(second.database.tamper(&sql).await, Ok(1));
+    ask().await;
+    let sql = format!("UPDATE node SET url = '{}' WHERE url = '{url}'", first.base);
+    assert_eq!(second.database.tamper(&sql).await, Ok(1));
+    // A node that has never joined.
+    let sql = format!(
+        "INSERT INTO node (node_id, incarnation, url, started_at_ms, expires_at_ms) \
+         SELECT 'other', 1, '{url}', started_at_ms, expires_at_ms + 3600000 FROM node WHERE url = '{}'",
+        first.base
+    );
+    assert_eq!(second.database.tamper(&sql).await, Ok(1));
+    move_to(&second, &run, &url).await;
+    received.lock().unwrap().clear();
+    ask().await;
+}
+
+#[tokio::test]
+async fn a_forwarded_request_has_the_headers_and_the_path_of_the_caller() {
+    let [first, second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n"), ("b c.txt", "b\n")], json!({})).await;
+    let get = async |server: &Server, path: &str, more: &str| {
+        let token = run.operator.token.as_deref().unwrap();
+        let head = format!(
+            "GET /v1/runs/{}/files/{path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {token}\r\n\
+             X-Request-Id: same\r\n{more}\r\n",
+            run.id
+        );
+        send_raw(server, &head).await
+    };
+    for path in [
+        "a.txt",
+        "./a.txt",
+        "x/../a.txt",
+        "%2e/a.txt",
+        "x/%2E%2e/a.txt",
+        "../../none/files/a.txt",
+        "../a.txt",
+        "/a.txt",
+        "b%20c.txt",
+        "a.txt?reason=..%2F",
+        "a.txt?none=1",
+        "a|b.txt",
+        "a'b.txt",
+        "%zz",
+        ".",
+        "",
+    ] {
+        let direct = get(&first, path, "Connection: close\r\n").await;
+        let forwarded = get(&second, path, "Connection: close\r\n").await;
+        assert_eq!(without_call(forwarded), without_call(direct), "{path}");
+    }
+    let answer = get(&second, "a.txt", "Connection: close, authorization\r\n").await;
+    assert_eq!(answer, ("HTTP/1.1 200 OK".to_owned(), "a\n".to_owned()));
 }
 
 #[tokio::test]
