@@ -1,5 +1,6 @@
 //! What happens around every request: tracing, limits, metrics, and a problem document for every failure.
 
+mod ended_body;
 pub(crate) mod forward;
 pub(crate) mod routing;
 

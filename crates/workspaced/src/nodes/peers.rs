@@ -37,11 +37,18 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const CHALLENGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection to a node is kept without a request: less than the shortest idle time that a node closes it after.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long a connection to a node may be silent until the kernel asks whether the other end still has it.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(10);
+/// How long what was sent to a node may stay unacknowledged by its kernel.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Where the requests of a run are answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// By this node: it owns the run, or nobody who is alive does.
+    /// By this node: it owns the run, or the owner is not alive.
     Here,
+    /// By this node: nobody owns the run. The last owner may still answer what it was asked before.
+    Unowned,
     /// By another node.
     At(Peer),
 }
@@ -51,8 +58,10 @@ pub(crate) enum Location {
 pub(crate) enum Found {
     /// The process that is known as that node.
     Node,
-    /// Something else, or nothing.
+    /// Nobody or somebody else, or that process takes no connection more. What it was asked before it may still answer.
     Other,
+    /// Something that does not answer.
+    Silence,
 }
 
 /// What was found at an address, and until when that is taken as known.
@@ -83,6 +92,8 @@ impl Peers {
             .redirect(Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+            .tcp_keepalive(TCP_KEEPALIVE)
+            .tcp_user_timeout(TCP_USER_TIMEOUT)
             .tcp_nodelay(true);
         if config.url.scheme() == "http" {
             // A machine without trusted certificates can be a node without TLS.
@@ -113,7 +124,8 @@ impl Peers {
                 let location = owner.url.map_or(Location::Here, |url| Location::At(Peer { node, url }));
                 (location, left.min(CACHE_TIME))
             }
-            Ok(_) => (Location::Here, CACHE_TIME),
+            Ok(None) => (Location::Unowned, CACHE_TIME),
+            Ok(Some(_)) => (Location::Here, CACHE_TIME),
             // It is answered here that there is no such run, which may be created meanwhile.
             Err(LedgerError::NoSuchRun) => return Ok(Location::Here),
             Err(error) => return Err(error),
@@ -153,7 +165,7 @@ impl Peers {
             Err(error) => {
                 let error = error.without_url();
                 tracing::warn!(node.id = node_id, error = &error as &dyn Error, "a node does not respond");
-                return Found::Other;
+                return if error.is_timeout() { Found::Silence } else { Found::Other };
             }
         };
         let proof = answer.headers().get(&HOP_PROOF).and_then(|proof| proof.to_str().ok()).unwrap_or_default();

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{two, until_recorded};
+use super::{LEASE, two, until_recorded};
 use crate::harness::{Answer, Run, Server, assert_chain, sha256};
 
 /// Forwards connections to `to`. Returns its address, and everything that it is sent.
@@ -179,6 +179,39 @@ async fn a_node_that_stops_gives_back_the_runs_that_it_does_not_use_at_once() {
     upload.await.unwrap().is(201);
     assert!(first.wait(Duration::from_secs(20)).success());
     assert_chain(&idle.id, &away.audit().await);
+}
+
+#[tokio::test]
+async fn a_stream_through_another_node_ends_when_the_run_has_moved() {
+    let [first, second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let away = second.reconnect(&run);
+    let path = format!("/v1/runs/{}/changes", run.id);
+    let stream = away.operator.stream(&path, None).await;
+    let mut chunks = stream.bytes_stream();
+    run.create("b.txt", "b\n").await;
+    let read = tokio::time::timeout(Duration::from_secs(10), chunks.next()).await;
+    read.expect("the change").unwrap().unwrap();
+    move_to(&second, &run, &second.base).await;
+    let ended = async { while let Some(Ok(_)) = chunks.next().await {} };
+    tokio::time::timeout(Duration::from_secs(5), ended).await.expect("the end of the stream");
+    // The caller continues with the new owner.
+    let mut chunks = away.operator.stream(&path, None).await.bytes_stream();
+    away.create("c.txt", "c\n").await;
+    tokio::time::timeout(Duration::from_secs(10), chunks.next()).await.expect("a change").unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_through_another_node_ends_with_its_owner() {
+    let [first, second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let path = format!("/v1/runs/{}/changes", run.id);
+    let mut chunks = second.reconnect(&run).operator.stream(&path, None).await.bytes_stream();
+    first.signal(Signal::STOP);
+    let ended = async { while let Some(Ok(_)) = chunks.next().await {} };
+    let ended = tokio::time::timeout(LEASE + Duration::from_secs(5), ended).await;
+    first.signal(Signal::CONT);
+    ended.expect("the end of the stream");
 }
 
 #[tokio::test]
