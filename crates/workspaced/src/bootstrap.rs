@@ -26,7 +26,7 @@ use crate::config::{Config, ConfigError, TlsFiles};
 use crate::data_dir::{Continuity, DataDirLock, DiskProbe, leftovers, token_key};
 use crate::http::MetricsRoute;
 use crate::http::serve::tls::Certificate;
-use crate::nodes::membership::{LEASE, Membership};
+use crate::nodes::membership::{LEASE, Membership, until_address_is_free};
 use crate::objects::open_objects;
 use crate::sandbox::Confinement;
 use crate::service::Service;
@@ -257,6 +257,7 @@ async fn take_over_or_join(
         None => lock.node_id()?,
     };
     let identity = NodeIdentity { node_id, url: node.address().to_owned() };
+    until_address_is_free(ledger.as_ref(), &identity).await?;
     let (joined, continuity) = lock.join(ledger.as_ref(), &identity, LEASE).await?;
     tracing::info!(node.id = joined.node_id, node.incarnation = joined.incarnation, "joined as a node");
     Ok((continuity, Some(Membership::start(node, joined, Arc::clone(ledger))?)))

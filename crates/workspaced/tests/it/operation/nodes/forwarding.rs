@@ -10,8 +10,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{LEASE, two, until_recorded};
+use super::{LEASE, prepare, start, start_at, two, until_recorded};
 use crate::harness::{Answer, Run, Server, assert_chain, sha256};
+use crate::operation::replay_and_repair::assert_ends;
 
 /// Forwards connections to `to`. Returns its address, and everything that it is sent.
 async fn eavesdrop(to: String) -> (String, Arc<Mutex<Vec<u8>>>) {
@@ -232,4 +233,22 @@ async fn a_call_of_the_protocol_for_models_follows_its_run() {
     let answer = ask("resources/read", json!({"uri": "workspace:///a.txt"})).await.is(200);
     assert_eq!(answer["result"]["contents"][0]["text"], "a\n", "{answer:#}");
     assert_chain(&run.id, &run.audit().await);
+}
+
+#[tokio::test]
+async fn a_node_does_not_start_at_the_address_of_another_one() {
+    let mut first = prepare(None).await;
+    start(&mut first);
+    let second = prepare(Some(&first)).await;
+    let mut command = second.command("serve");
+    command.args(["--listen", "127.0.0.1:0", "--node-url", &first.base]);
+    command.arg("--cluster-secret-file").arg(second.home.join("secret")).args(&second.setup.args);
+    let refused = command.output().unwrap();
+    assert_ends(&refused, 2, &["--node-url", "is the address of another node, which is alive"]);
+    // A node that has lost its data folder, and its name with it, starts once the heartbeat of its last process has expired.
+    first.kill();
+    let mut again = prepare(Some(&first)).await;
+    let address = first.base.trim_start_matches("http://").to_owned();
+    start_at(&mut again, &address, &first.base);
+    again.nobody().get("/readyz").await.is(200);
 }
