@@ -86,20 +86,23 @@ impl Peers {
     /// If the TLS library fails.
     pub(crate) fn new(config: &NodeConfig, node: Node) -> Result<Self, StartError> {
         install_tls();
-        let mut client = Client::builder()
-            .http1_only()
-            .no_proxy()
-            .redirect(Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .tcp_keepalive(TCP_KEEPALIVE)
-            .tcp_user_timeout(TCP_USER_TIMEOUT)
-            .tcp_nodelay(true);
-        if config.url.scheme() == "http" {
+        let client = || {
+            Client::builder()
+                .http1_only()
+                .no_proxy()
+                .redirect(Policy::none())
+                .connect_timeout(CONNECT_TIMEOUT)
+                .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+                .tcp_keepalive(TCP_KEEPALIVE)
+                .tcp_user_timeout(TCP_USER_TIMEOUT)
+                .tcp_nodelay(true)
+        };
+        let http = match client().build() {
             // A machine without trusted certificates can be a node without TLS.
-            client = client.tls_certs_only([]);
-        }
-        let http = client.build().map_err(|error| StartError::failed("--node-url", &error.without_url()))?;
+            Err(_) if config.url.scheme() == "http" => client().tls_certs_only([]).build(),
+            built => built,
+        };
+        let http = http.map_err(|error| StartError::failed("--node-url", &error.without_url()))?;
         let own = Peer { node: node.clone(), url: config.address().to_owned() };
         let proofs = Proofs::new(own, config.secret.clone());
         let owners = Mutex::new(LruCache::new(CACHED));
