@@ -7,6 +7,9 @@ use crate::text::{Rng, line};
 
 /// A literal that occurs in three files of a tree.
 pub(crate) const RARE_LITERAL: &str = "quill_of_the_northern_heron";
+/// A literal that occurs once in each of about [`COMMON_FILES`] files of a tree, followed by a number in parentheses.
+pub(crate) const COMMON_LITERAL: &str = "reed_of_the_southern_marsh";
+const COMMON_FILES: usize = 300;
 
 /// The size of a generated tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +49,9 @@ pub(crate) fn generate(folder: &Path, files: usize, bytes: u64) -> anyhow::Resul
         let mut text = compose(&pool, &mut rng, size);
         if [files / 5, files / 2, files - 1].contains(&index) {
             text.extend(["// ", RARE_LITERAL, "\n"]);
+        }
+        if index % files.div_ceil(COMMON_FILES) == 0 {
+            text.extend(["// ", COMMON_LITERAL, "(", &index.to_string(), ")\n"]);
         }
         let name = format!("{}_{index}.{}", rng.word(), EXTENSIONS[rng.below(EXTENSIONS.len())]);
         fs::write(into.join(name), &text)?;

@@ -44,6 +44,7 @@ pub use store::copy::{
     CopiedRun, DatabaseCopy, RestoreTarget, copy_database, database_address, restore_database, restore_target,
 };
 pub use store::nodes::{Epoch, Node, NodeIdentity, NodeLog, Role, RunOwner, StoredNode, Taken, TakenRole};
+pub use store::transfer::{CopiedTable, ObjectReference, TRANSFER, end_transfer, object_references, transfer_database};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
     ApprovalFilter, ClosedRun, ConnectionCounts, JournalEntry, RecordData, RecordFilter, RunFilter, SettledRun,

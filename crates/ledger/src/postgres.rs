@@ -12,6 +12,7 @@ mod fence;
 mod open;
 mod positions;
 mod settled_position;
+pub(crate) mod transfer;
 mod writer;
 
 use std::sync::Arc;

@@ -9,6 +9,7 @@ mod convert;
 pub(crate) mod copy;
 mod open;
 mod read_pool;
+pub(crate) mod transfer;
 mod wal_checkpointer;
 mod writer;
 

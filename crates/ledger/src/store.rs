@@ -6,6 +6,7 @@ mod list;
 pub(crate) mod nodes;
 mod record_search;
 pub(crate) mod sql;
+pub(crate) mod transfer;
 pub(crate) mod webhooks;
 
 use async_trait::async_trait;

@@ -49,8 +49,8 @@ pub use policy::{
 };
 pub use record::{
     ARCHIVE_TOOL, ChainBreak, ChainCheck, ChainReport, CheckpointLeaf, DeliveryState, Draft, EventKind, Evidence,
-    MAX_EVENT_DATA_BYTES, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, MAX_SUMMARY_CHARS, MAX_UPLOAD_BYTES, Outcome, Record,
-    RecordFile, Verdict, WebhookDelivery, WebhookEvent, WebhookMessage, redact_members, verify_chain,
+    MAX_EVENT_DATA_BYTES, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, MAX_SUMMARY_CHARS, MAX_UPLOAD_BYTES, MIGRATE_TOOL,
+    Outcome, Record, RecordFile, Verdict, WebhookDelivery, WebhookEvent, WebhookMessage, redact_members, verify_chain,
 };
 pub use refusal::{Code, Conflict, ConflictRegion, Guide, NearestText, ProblemDetails, Refusal, Result};
 pub use run::*;

@@ -21,6 +21,10 @@ pub use notification::{DeliveryState, WebhookDelivery, WebhookEvent, WebhookMess
 /// The tool in the record of a run's archive, the first one after the archived records.
 pub const ARCHIVE_TOOL: &str = "run.archive";
 
+/// The tool of the record of a run whose files were moved to an object store. It names what the run started from, with the files that git
+/// ignores.
+pub const MIGRATE_TOOL: &str = "run.migrate";
+
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -4,6 +4,7 @@ mod archive;
 mod bare;
 mod base_parts;
 mod directory;
+mod existing_base;
 mod fill;
 mod fsync_tree;
 mod git;

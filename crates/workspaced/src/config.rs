@@ -37,7 +37,7 @@ use model::Profiles;
 use workspace::GitCredential;
 
 pub use self::archive_command::{ArchiveAction, ArchiveArgs, ArchiveCommandConfig};
-pub use self::backup::{BackupArgs, BackupConfig, RestoreArgs, RestoreConfig};
+pub use self::backup::{BackupArgs, BackupConfig, MigrateStoreArgs, MigrateStoreConfig, RestoreArgs, RestoreConfig};
 pub use self::cli::{Args, Command, OpenApiArgs, OpenApiVersion, ServeArgs};
 pub use self::error::ConfigError;
 pub use self::keys::{KeyArgs, KeyConfig};

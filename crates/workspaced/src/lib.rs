@@ -23,7 +23,7 @@ mod webhooks;
 
 use engine::CallError;
 
-pub use admin::{ArchivesFound, archive, backup, key, operator, repair, replay, restore, verify};
+pub use admin::{ArchivesFound, archive, backup, key, migrate_store, operator, repair, replay, restore, verify};
 pub use bootstrap::error::StartError;
 pub use bootstrap::serve;
 pub use cli::run as run_client;

@@ -57,6 +57,7 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
         Command::Repair(args) => Ok(success_if(block_on(workspaced::repair(args.check()?))??)),
         Command::Backup(args) => Ok(success_if(block_on(workspaced::backup(args.check()?))??)),
         Command::Restore(args) => Ok(success_if(block_on(workspaced::restore(args.check()?))??)),
+        Command::MigrateStore(args) => Ok(success_if(block_on(workspaced::migrate_store(args.check()?))??)),
         // Exit code 1 means an invalid archive; 2, that the archives could not be verified; 3, that no checkpoint was.
         Command::Archive(args) => Ok(match block_on(workspaced::archive(args.check()?))? {
             Ok(ArchivesFound::Valid) => ExitCode::SUCCESS,

@@ -12,7 +12,7 @@ use crate::load::Script;
 use crate::measures::{import, plan};
 use crate::report::{Report, Target};
 use crate::testbed::Testbed;
-use crate::tree::RARE_LITERAL;
+use crate::tree::{COMMON_LITERAL, RARE_LITERAL};
 
 /// A query with alternative texts: not every tree contains the first one.
 struct Query {
@@ -33,18 +33,13 @@ const QUERIES: [Query; 3] = [
     Query {
         name: "common literal",
         mode: "literal",
-        texts: &["PhantomData<fn", "catch_unwind", "lantern_copper = granite", "poll_shutdown", "meadow.willow"],
+        texts: &[COMMON_LITERAL, "PhantomData<fn", "catch_unwind", "poll_shutdown"],
         matches: 100..=999,
     },
     Query {
         name: "regex",
         mode: "regex",
-        texts: &[
-            r"fn\s+poll_\w+\s*\(",
-            r"impl.*Future\s+for\s+\w+",
-            r"let lantern_\w+ = granite\.ember\(\d{3}\);",
-            r"let lantern_\w+ = granite\.\w+\(",
-        ],
+        texts: &[r"fn\s+poll_\w+\s*\(", r"impl.*Future\s+for\s+\w+", r"reed_of_\w+_marsh\(\d+\)"],
         matches: 30..=999,
     },
 ];

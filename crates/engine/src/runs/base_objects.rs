@@ -7,12 +7,14 @@ use std::io::{Cursor, Read as _};
 use std::sync::Arc;
 
 use content::{BaseId, Held, ObjectError, ObjectName, Objects, StoredObject};
-use model::{RunId, Sha256};
+use ledger::Ledger;
+use model::{Run, RunId, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{BasePart, ImportedRun, RecordedBase};
 
 use crate::CallError;
 use crate::engine::Engine;
+use crate::runs::open::recorded_base;
 
 /// The version of the format of the parts.
 const FORMAT: u32 = 1;
@@ -84,6 +86,55 @@ impl Engine {
             put_index(objects, base, &index).await?;
         }
         Ok(())
+    }
+}
+
+/// Puts the base of a run that was imported without an object store. Returns what the run refers to.
+///
+/// # Errors
+///
+/// `UNAVAILABLE` if the store is; the errors of the disk.
+pub async fn store_existing_base(
+    objects: &Objects,
+    recorded: &RecordedBase,
+    parts: Vec<BasePart>,
+) -> Result<String, CallError> {
+    let base = base_id(recorded)?;
+    let _held = objects.hold(&base.prefix()).await;
+    if !objects.is_fresh(&part(&base, BaseId::INDEX)?).await? {
+        put_parts(objects, &base, parts).await?;
+    }
+    Ok(base.prefix())
+}
+
+/// Whether the ledger refers to the base that the records of `run` name.
+///
+/// # Errors
+///
+/// If the ledger fails.
+pub async fn is_base_referenced(ledger: &dyn Ledger, run: &Run) -> Result<bool, CallError> {
+    match recorded_base(ledger, run).await? {
+        Some(recorded) => Ok(ledger.is_object_referenced(&base_id(&recorded)?.prefix()).await?),
+        None => Ok(false),
+    }
+}
+
+/// Reads the objects that the ledger refers to by `reference`: a content, or the parts of a base.
+///
+/// # Errors
+///
+/// If one is missing or altered, or the store fails.
+pub async fn check_object(objects: &Objects, reference: &str) -> Result<(), ObjectError> {
+    let index = format!("{reference}/{}", BaseId::INDEX);
+    match ObjectName::parse(reference).or_else(|| ObjectName::parse(&index)) {
+        Some(name @ ObjectName::Content(sha256)) => objects.store().get(&name, u64::MAX, Some(sha256)).await.map(drop),
+        Some(ObjectName::BasePart(base, _)) => {
+            for indexed in &read_index(objects, &base).await?.parts {
+                read_part(objects, &base, indexed).await?;
+            }
+            Ok(())
+        }
+        None => Err(ObjectError::Missing(reference.to_owned())),
     }
 }
 

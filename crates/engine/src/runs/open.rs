@@ -2,6 +2,7 @@
 
 pub(crate) mod fetch;
 mod ownership;
+mod recorded_base;
 
 use std::error::Error;
 use std::io;
@@ -15,6 +16,8 @@ use ledger::{Epoch, LedgerError, SettledRun, StoredRun};
 use model::{Code, Refusal, Rules, RunId, RunState, Step};
 use tokio_util::sync::CancellationToken;
 use workspace::Tree;
+
+pub use recorded_base::recorded_base;
 
 use self::fetch::still_fetching;
 use crate::call_error::refusals::{run_not_found, run_without_files};

@@ -30,7 +30,9 @@ static DECODER_1: LazyLock<DecoderDictionary<'static>> = LazyLock::new(|| Decode
 static ENCODER_2: LazyLock<EncoderDictionary<'static>> = LazyLock::new(|| EncoderDictionary::copy(RECORDS_2, LEVEL));
 static DECODER_2: LazyLock<DecoderDictionary<'static>> = LazyLock::new(|| DecoderDictionary::copy(RECORDS_2));
 
-/// Maximum bytes of a plain value that the encoder of the thread compresses, because that keeps its memory.
+/// What loads as more than bytes, if a dictionary begins with it.
+const DICTIONARY_START: [u8; 4] = zstd_safe::zstd_sys::ZSTD_MAGIC_DICTIONARY.to_le_bytes();
+/// Maximum bytes of a value, with its diff, that the encoder of the thread compresses, because that keeps its memory.
 const MAX_KEPT_ENCODER_BYTES: usize = 64 << 10;
 
 thread_local! {
@@ -108,17 +110,24 @@ impl Dictionary<'_> {
 
 fn compress(frame: &mut Vec<u8>, value: &[u8], dictionary: Dictionary<'_>) -> SafeResult {
     match dictionary {
-        Dictionary::Records => ENCODER.with_borrow_mut(|encoder| {
-            encoder.reset(ResetDirective::SessionAndParameters)?;
+        Dictionary::Records => with_kept_encoder(|encoder| {
             encoder.ref_cdict(ENCODER_2.as_cdict())?;
             encoder.compress2(frame, value)
         }),
-        Dictionary::None if value.len() <= MAX_KEPT_ENCODER_BYTES => ENCODER.with_borrow_mut(|encoder| {
-            encoder.reset(ResetDirective::SessionAndParameters)?;
+        Dictionary::None if value.len() <= MAX_KEPT_ENCODER_BYTES => with_kept_encoder(|encoder| {
             encoder.set_parameter(CParameter::CompressionLevel(LEVEL))?;
             encoder.compress2(frame, value)
         }),
-        // A diff does not live as long as the encoder of the thread.
+        Dictionary::Diff(diff)
+            if value.len() + diff.len() <= MAX_KEPT_ENCODER_BYTES && !diff.starts_with(&DICTIONARY_START) =>
+        {
+            with_kept_encoder(|encoder| {
+                encoder.set_parameter(CParameter::CompressionLevel(LEVEL))?;
+                // A copy: the diff does not live as long as the encoder.
+                encoder.load_dictionary(diff)?;
+                encoder.compress2(frame, value)
+            })
+        }
         Dictionary::None | Dictionary::Diff(_) => {
             let mut encoder = CCtx::create();
             encoder.set_parameter(CParameter::CompressionLevel(LEVEL))?;
@@ -128,6 +137,14 @@ fn compress(frame: &mut Vec<u8>, value: &[u8], dictionary: Dictionary<'_>) -> Sa
             encoder.compress2(frame, value)
         }
     }
+}
+
+/// Compresses with the encoder of the thread, which has no parameters and no dictionary.
+fn with_kept_encoder(compress: impl FnOnce(&mut CCtx<'static>) -> SafeResult) -> SafeResult {
+    ENCODER.with_borrow_mut(|encoder| {
+        encoder.reset(ResetDirective::SessionAndParameters)?;
+        compress(encoder)
+    })
 }
 
 /// Returns the value whose compressed form is `packed`. `None` if that is damaged, if the value has another size than `size`, or

@@ -82,9 +82,15 @@ pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<()> {
     let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
     // Migrating a large table may take long.
     sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *tx).await.map_err(failed)?;
+    apply_migrations(&mut tx).await?;
+    tx.commit().await.map_err(failed)
+}
+
+/// Applies the missing migrations in the transaction `tx`, while no other process does.
+pub(crate) async fn apply_migrations(tx: &mut PgConnection) -> Result<()> {
     sqlx::raw_sql(MIGRATE_LOCK).execute(&mut *tx).await.map_err(failed)?;
     sqlx::raw_sql(migrate::CREATE_TABLE).execute(&mut *tx).await.map_err(failed)?;
-    let applied = applied(&mut tx).await?;
+    let applied = applied(tx).await?;
     for migration in migrate::missing(migrate::POSTGRES, &applied)? {
         sqlx::raw_sql(migration.sql).execute(&mut *tx).await.map_err(failed)?;
         sqlx::query(migrate::INSERT)
@@ -95,7 +101,7 @@ pub(crate) async fn migrate(connection: &mut PgConnection) -> Result<()> {
             .await
             .map_err(failed)?;
     }
-    tx.commit().await.map_err(failed)
+    Ok(())
 }
 
 /// Fails if the database has another schema than this program. Only reads.

@@ -125,7 +125,7 @@ impl Base {
     }
 
     /// Returns the rows of the ignored files that were added since the import.
-    pub(super) fn ignored_files(&self) -> io::Result<Vec<Row>> {
+    pub(crate) fn ignored_files(&self) -> io::Result<Vec<Row>> {
         let bytes = match std::fs::read(self.folder()?.join(LIST_NAME)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             read => read?,

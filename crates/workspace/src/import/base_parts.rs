@@ -72,14 +72,19 @@ impl Workspaces {
     /// If the disk or git fails.
     pub fn base_parts(&self, run: &RunId, untracked: &Untracked) -> io::Result<Vec<BasePart>> {
         let dir = open_dir(&self.dir, run.as_str())?;
+        let untracked = (!untracked.0.is_empty()).then(|| write_untracked(&dir, &untracked.0)).transpose()?;
+        self.parts_in(run, &dir, untracked)
+    }
+
+    /// Returns the parts of the base of `run`, whose folder is `dir`, with the part `untracked`.
+    pub(super) fn parts_in(&self, run: &RunId, dir: &OwnedFd, untracked: Option<File>) -> io::Result<Vec<BasePart>> {
         let git = Git::new(self.path.join(run.as_str()).join(GIT_NAME), &self.home);
         pack_loose_objects(&git)?;
-        let manifest = list_of_files(&dir)?;
-        let mut parts = vec![part_of_bytes(MANIFEST_PART, manifest)];
-        if !untracked.0.is_empty() {
-            parts.push(part_of_file(UNTRACKED_PART, write_untracked(&dir, &untracked.0)?)?);
+        let mut parts = vec![part_of_bytes(MANIFEST_PART, list_of_files(dir)?)];
+        if let Some(untracked) = untracked {
+            parts.push(part_of_file(UNTRACKED_PART, untracked)?);
         }
-        let git_dir = open_dir(&dir, GIT_NAME)?;
+        let git_dir = open_dir(dir, GIT_NAME)?;
         match open_file(&git_dir, "shallow") {
             Ok(file) => parts.push(part_of_file(SHALLOW_PART, file)?),
             Err(Errno::NOENT) => {}
@@ -112,7 +117,7 @@ fn pack_loose_objects(git: &Git) -> io::Result<()> {
 }
 
 /// Returns the manifest of the run in `dir` without the stamps of its files, which are those of this machine.
-fn list_of_files(dir: &OwnedFd) -> io::Result<Vec<u8>> {
+pub(super) fn list_of_files(dir: &OwnedFd) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_file(dir, MANIFEST_NAME)?.take(reuse::MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
     let (head, manifest) = manifest::read(&bytes, 0)?;
@@ -142,14 +147,10 @@ fn part_of_file(name: &str, file: File) -> io::Result<BasePart> {
 /// Writes the untracked files of the run in `dir` to a file without a name: for each its mode, its size and its path up to a NUL,
 /// then its bytes; of a link, its target.
 fn write_untracked(dir: &OwnedFd, rows: &[Row]) -> io::Result<File> {
-    let tmp = open_dir(dir, "tmp")?;
-    let file = rustix::fs::openat(&tmp, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, rustix::fs::Mode::RUSR)?;
     let root = open_dir(dir, "repo")?;
-    let mut to = BufWriter::with_capacity(1 << 20, File::from(file));
+    let mut to = BufWriter::with_capacity(1 << 20, unnamed_file(dir)?);
     for Row { path, mode, stamp, .. } in rows {
-        write!(to, "{mode:o} {} ", stamp.size)?;
-        to.write_all(path)?;
-        to.write_all(b"\0")?;
+        write_header(&mut to, path, *mode, stamp.size)?;
         let copied = if *mode == MODE_LINK {
             let target = rustix::fs::readlinkat(&root, &path[..], Vec::new())?.into_bytes();
             io::copy(&mut &target[..], &mut to)?
@@ -164,6 +165,20 @@ fn write_untracked(dir: &OwnedFd, rows: &[Row]) -> io::Result<File> {
     let mut file = to.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.rewind()?;
     Ok(file)
+}
+
+/// Creates a file without a name in the folder `dir` of a run.
+pub(super) fn unnamed_file(dir: &OwnedFd) -> io::Result<File> {
+    let tmp = open_dir(dir, "tmp")?;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::openat(&tmp, ".", flags, rustix::fs::Mode::RUSR)?))
+}
+
+/// Writes what precedes the bytes of an untracked file.
+pub(super) fn write_header(to: &mut dyn Write, path: &[u8], mode: u32, size: u64) -> io::Result<()> {
+    write!(to, "{mode:o} {size} ")?;
+    to.write_all(path)?;
+    to.write_all(b"\0")
 }
 
 /// Calls `take` with each file of an [`UNTRACKED_PART`] and a reader of its bytes.

@@ -21,6 +21,9 @@ const OWNER: &str = ".owner";
 /// The maximum size of the file: an epoch, and the name of the owner.
 const MAX_BYTES: u64 = 1024;
 
+/// The note of a folder that is not current under any epoch.
+const NOBODY: (u64, String) = (0, String::new());
+
 /// Whether the folder of a run on this machine has the files of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FolderState {
@@ -86,6 +89,22 @@ impl Workspaces {
         self.confirm(run)
     }
 
+    /// Notes in every folder that nobody knows what is in it, so that all are made again: the epochs of a database that was restored
+    /// from an older state are used a second time.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn disown_all(&self) -> io::Result<()> {
+        for folder in self.folders()? {
+            let dir = open_dir(&self.dir, folder.run.as_str())?;
+            if read(&dir)? != Some(NOBODY) {
+                write(&dir, NOBODY.0, &NOBODY.1)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Notes in `dir`, which becomes the folder of a run, that this node owns the run under `epoch`.
     pub(super) fn note_owner(&self, dir: &OwnedFd, epoch: u64) -> io::Result<()> {
         write(dir, epoch, self.owner())
@@ -126,7 +145,7 @@ fn read(dir: &OwnedFd) -> io::Result<Option<(u64, String)>> {
     }
     let parsed = text.strip_suffix('\n').and_then(|text| text.split_once('\n'));
     let parsed = parsed.and_then(|(epoch, owner)| Some((epoch.parse().ok()?, owner.to_owned())));
-    Ok(Some(parsed.unwrap_or_default()))
+    Ok(Some(parsed.unwrap_or(NOBODY)))
 }
 
 /// Writes the note, durably.

@@ -4,11 +4,12 @@ import { useEffect, useState } from "preact/hooks";
 import { get, hasToken, setToken, whenSignedOut } from "./lib/api.ts";
 import { useKeys, useLoad } from "./lib/hooks.ts";
 import { navigate, useRoute } from "./lib/route.ts";
-import type { Approval, Operator, Page, Scope } from "./lib/types.ts";
+import type { Approval, Node, Operator, Page, Scope } from "./lib/types.ts";
 import { Dialog, Empty, Failed, Loading } from "./ui/parts.tsx";
 import { About } from "./pages/about.tsx";
 import { Approvals } from "./pages/approvals.tsx";
 import { Audit } from "./pages/audit.tsx";
+import { Nodes } from "./pages/nodes.tsx";
 import { Overview } from "./pages/overview.tsx";
 import { RunPage } from "./pages/run.tsx";
 import { Runs } from "./pages/runs.tsx";
@@ -60,6 +61,7 @@ function PageOf({ path, rights }: { path: string[]; rights: Rights }) {
   if (page === "runs" && (!part || (part === "calls" && /^\d+$/.test(seq ?? "")))) return <RunPage key={run} run={run} seq={part ? Number(seq) : undefined} rights={rights} />;
   if (page === "approvals" && !run) return <Approvals rights={rights} />;
   if (page === "audit" && !run && rights.audit) return <Audit />;
+  if (page === "nodes" && !run && rights.audit) return <Nodes />;
   if (page === "about" && !run) return <About rights={rights} />;
   return <Empty><p>No such page, or your scopes do not include it.</p><p><a href="/">Overview</a></p></Empty>;
 }
@@ -69,6 +71,8 @@ interface HeaderProps { operator: Operator; rights: Rights; signOut: () => void;
 function Header({ operator, rights, signOut, page }: HeaderProps) {
   const [isHelpOpen, setHelpOpen] = useState(false);
   const pending = useLoad(rights.review ? "pending" : "", (signal) => get<Page<Approval>>("/v1/approvals?state=pending&limit=20", signal), 10000);
+  // One service alone has no nodes, and so no page of them.
+  const nodes = useLoad(rights.audit ? "nodes" : "", (signal) => get<Page<Node>>("/v1/nodes", signal));
   useKeys({
     "?": () => setHelpOpen(true),
     "/": () => document.querySelector<HTMLInputElement>("[data-search]")?.focus(),
@@ -82,7 +86,7 @@ function Header({ operator, rights, signOut, page }: HeaderProps) {
     <header class="top">
       <a class="brand" href="/" tabIndex={-1} aria-hidden="true">workspaced</a>
       {rights.review && <nav aria-label="Pages">
-        {link("/", "Overview")}{link("/runs", "Runs")}{link("/approvals", "Approvals", waiting)}{rights.audit && link("/audit", "Audit")}{link("/about", "About")}
+        {link("/", "Overview")}{link("/runs", "Runs")}{link("/approvals", "Approvals", waiting)}{rights.audit && link("/audit", "Audit")}{nodes.data && nodes.data.items.length > 0 && link("/nodes", "Nodes")}{link("/about", "About")}
       </nav>}
       <span class="who"><button type="button" class="plain" onClick={() => setHelpOpen(true)} aria-label="Keyboard shortcuts">?</button> <bdi title={`Scopes: ${operator.scopes.join(", ")}`}>{operator.name}</bdi> <button type="button" onClick={signOut}>Sign out</button></span>
       {isHelpOpen && <Help onClose={() => setHelpOpen(false)} />}

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::cli::ClientCommand;
 use crate::config::Config;
 use crate::config::archive_command::ArchiveArgs;
-use crate::config::backup::{BackupArgs, RestoreArgs};
+use crate::config::backup::{BackupArgs, MigrateStoreArgs, RestoreArgs};
 use crate::config::error::ConfigError;
 use crate::config::keys::KeyArgs;
 use crate::config::offline::{RepairArgs, ReplayArgs, VerifyArgs};
@@ -51,6 +51,10 @@ pub enum Command {
     /// Restore a backup into an empty data folder and an empty database, or check it. Exit code 1 if a file of the backup was
     /// changed, or if not all of a run could be restored.
     Restore(RestoreArgs),
+    /// Move the data of a service on SQLite to an empty PostgreSQL database and an object store, which several nodes can share. The
+    /// service must not run on the same data. Exit code 1 if a run could not be moved, or if the
+    /// command has not finished: repeat it then.
+    MigrateStore(MigrateStoreArgs),
     /// List, verify or unpack the archives of runs.
     Archive(ArchiveArgs),
     /// Create, list or revoke operators. The service must not run on the same data; while it runs, use `/v1/operators`.

@@ -28,6 +28,7 @@ fn check_with(arguments: &[&str], env: &dyn Fn(&str) -> Option<String>) -> Resul
         | Command::Repair(_)
         | Command::Backup(_)
         | Command::Restore(_)
+        | Command::MigrateStore(_)
         | Command::Archive(_)
         | Command::Key(_)
         | Command::Operator(_)

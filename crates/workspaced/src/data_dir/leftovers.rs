@@ -63,7 +63,7 @@ impl Owner {
 }
 
 /// Cleans up what earlier processes left. If the database `is_older` than the folders, removes only what it records as
-/// deleted.
+/// deleted; a node makes the files of every run again.
 ///
 /// # Errors
 ///
@@ -73,11 +73,15 @@ pub(crate) async fn clean_up(
     workspaces: &Arc<Workspaces>,
     is_older: bool,
 ) -> Result<(), StartError> {
+    let is_node = ledger.node().is_some();
     if is_older {
         tracing::warn!(
             "the database is older than the data folder: restore its newest state if you have it; \
              folders of runs that it does not know are moved to lost+found"
         );
+    }
+    if is_older && is_node {
+        blocking(workspaces, Workspaces::disown_all).await?;
     }
     let mut removed = blocking(workspaces, Workspaces::sweep).await?;
     let with_files = runs_with_files(ledger).await?;
@@ -89,7 +93,7 @@ pub(crate) async fn clean_up(
         } else {
             Owner::of(ledger.run(&run).await?)
         };
-        match Fate::of(&folder, owner, is_older, ledger.node().is_some()) {
+        match Fate::of(&folder, owner, is_older, is_node) {
             Fate::Keep if folder.is_unfinished => blocking(workspaces, move |all| all.confirm(&run)).await?,
             Fate::Keep => {}
             Fate::Remove => {

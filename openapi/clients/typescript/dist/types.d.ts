@@ -554,6 +554,15 @@ export interface NearestText {
     difference: string;
     line: number;
 }
+export interface NodeView {
+    incarnation: number;
+    isAlive: boolean;
+    isThis: boolean;
+    nodeId: string;
+    ownedRuns: number;
+    startedAt: string;
+    url: string;
+}
 export interface OneFile {
     actual?: number | null;
     content?: string | null;
@@ -605,6 +614,10 @@ export interface OwnToken {
 }
 export interface Page_Approval {
     items: Array<Approval>;
+    nextCursor?: string | null;
+}
+export interface Page_NodeView {
+    items: Array<NodeView>;
     nextCursor?: string | null;
 }
 export interface Page_Operator {

@@ -5,18 +5,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use content::{BaseId, ObjectError, Objects};
-use ledger::{Epoch, RecordFilter, StoredRun};
-use model::{Code, Record, Refusal, RunId, RunState, Sha256};
-use serde_json::{Map, Value};
+use ledger::Epoch;
+use model::{Code, Refusal, RunId, RunState};
 use tokio::sync::watch;
 use tracing::Instrument as _;
 use workspace::{FolderState, RecordedBase, RunRestorer, WorkspaceError};
 
 use super::damaged;
+use super::recorded_base::recorded_base;
 use crate::CallError;
 use crate::call_error::refusals::run_not_found;
 use crate::engine::Engine;
-use crate::history::content_history;
 use crate::history::snapshot::{self, LedgerContents};
 use crate::history::touched_paths::touched_paths;
 use crate::runs::base_objects::{base_id, read_index, read_part};
@@ -110,7 +109,9 @@ impl Engine {
         // Waits until uncertain commits are decided: the tree must have every recorded change.
         let settled = self.ledger.settled_run(run).await?.ok_or_else(run_not_found)?;
         let head_seq = settled.stored.run.head_seq;
-        let recorded = self.recorded_base(&settled.stored).await?;
+        let recorded = recorded_base(self.ledger.as_ref(), &settled.stored.run).await?;
+        let unknown = || damaged(run, "the record of its base", &std::io::Error::from(ErrorKind::NotFound));
+        let recorded = recorded.ok_or_else(unknown)?;
         let base = base_id(&recorded)?;
         tracing::info!(run.id = %run, base = %base, "fetching the files of a run");
         let workspaces = Arc::clone(&self.workspaces);
@@ -180,40 +181,6 @@ impl Engine {
         })
         .await
     }
-
-    /// Returns what a run started from, by the record of its creation or of its import.
-    async fn recorded_base(&self, stored: &StoredRun) -> Result<RecordedBase, CallError> {
-        let run = &stored.run;
-        let unknown = || damaged(&run.run_id, "the record of its base", &std::io::Error::from(ErrorKind::NotFound));
-        let commit = run.base_commit.clone().ok_or_else(unknown)?;
-        let created = self.ledger.record(&run.run_id, 1).await?.ok_or_else(unknown)?;
-        if let Some(base) = base_of(content_history::parse(&created.text)?, &commit) {
-            return Ok(base);
-        }
-        let imported = RecordFilter {
-            run: Some(run.run_id.clone()),
-            tool: Some("run.import".to_owned()),
-            outcome: Some("ok".to_owned()),
-            ..RecordFilter::default()
-        };
-        let page = self.ledger.records(&imported, None, 100.into()).await?;
-        for stored in page.iter() {
-            if let Some(base) = base_of(content_history::parse(&stored.text)?, &commit) {
-                return Ok(base);
-            }
-        }
-        Err(unknown())
-    }
-}
-
-/// Returns the base that a record names, if it is the one of `commit`.
-fn base_of(record: Record, commit: &str) -> Option<RecordedBase> {
-    let input = record.input?;
-    let hash = |input: &Map<String, Value>, name: &str| Sha256::parse(input.get(name)?.as_str()?).ok();
-    let is_base = input.get("baseCommit").and_then(Value::as_str) == Some(commit);
-    let manifest_sha256 = hash(&input, "manifestSha256").filter(|_| is_base)?;
-    let untracked_sha256 = hash(&input, "untrackedSha256");
-    Some(RecordedBase { commit: commit.to_owned(), manifest_sha256, untracked_sha256 })
 }
 
 /// Returns the error of an object that could not be fetched. One that is missing or altered concerns this run alone.

@@ -2,6 +2,7 @@
 
 export type Scope = "orchestrate" | "approve" | "audit" | "metrics";
 export interface Operator { name: string; scopes: Scope[] }
+export interface Node { nodeId: string; incarnation: number; url: string; startedAt: string; isAlive: boolean; isThis: boolean; ownedRuns: number }
 export interface Page<T> { items: T[]; nextCursor?: string }
 
 export type RunState = "preparing" | "open" | "awaiting_approval" | "closed" | "deleted";

@@ -19,6 +19,8 @@ const SYMBOLS: Record<string, [symbol: string, tone: string, text: string]> = {
   preparing: ["◌", "quiet", "preparing"],
   closed: ["■", "quiet", "closed"],
   deleted: ["✕", "quiet", "deleted"],
+  alive: ["●", "good", "alive"],
+  ended: ["■", "quiet", "ended"],
 };
 
 /** A state with its own shape as well as its own colour. */

@@ -1,31 +1,8 @@
 // How every page looks: at two sizes, dark and light, without a serious finding of axe, and without sideways scrolling.
 
 import assert from "node:assert/strict";
-import { readFile } from "node:fs/promises";
-import { createRequire } from "node:module";
 import { startRun, work } from "./agent.mjs";
-
-const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-
-async function findings(page) {
-  const result = await page.evaluate(`${axe}; axe.run(document, { resultTypes: ["violations"] })`);
-  return result.violations.filter(({ impact }) => impact === "serious" || impact === "critical")
-    .map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(({ target, failureSummary }) => `${target} ${failureSummary}`).join(" | ")}`);
-}
-
-const LOOKS = [[1440, 900], [390, 844]].flatMap(([width, height]) => ["light", "dark"].map((colorScheme) => ({
-  options: { viewport: { width, height }, colorScheme }, label: `${width}-${colorScheme}`,
-})));
-
-/** Takes a picture of a page, and returns what is wrong with it. */
-async function look(page, name, label, screenshots) {
-  await page.screenshot({ path: `${screenshots}/${name}-${label}.png` });
-  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  const problems = (await findings(page)).map((finding) => `${name} ${label}: ${finding}`);
-  const tables = await page.evaluate(() => [...document.querySelectorAll("main .scroll")].filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.ariaLabel));
-  for (const table of tables) problems.push(`${name} ${label}: the table "${table}" is cut`);
-  return overflow > 0 ? [...problems, `${name} ${label}: scrolls sideways by ${overflow} pixels`] : problems;
-}
+import { look, LOOKS } from "./appearance.mjs";
 
 export async function every_page_is_accessible_at_every_size({ base, operator, open, screenshots }) {
   const call = await startRun(operator, "fix-login-42");
@@ -33,7 +10,7 @@ export async function every_page_is_accessible_at_every_size({ base, operator, o
   const pages = {
     overview: "/", runs: "/runs", run: "/runs/fix-login-42", call: "/runs/fix-login-42/calls/5", split: "/runs/fix-login-42/calls/5?diff=split",
     changes: "/runs/fix-login-42?tab=changes", files: "/runs/fix-login-42?tab=files&path=src/main.rs", report: "/runs/fix-login-42?tab=report",
-    approvals: "/approvals?state=all", approval: `/approvals?id=${id}`, audit: "/audit", about: "/about", none: "/runs/none", empty: "/runs?label=nothing:like-this", quiet: "/audit?tool=nothing",
+    approvals: "/approvals?state=all", approval: `/approvals?id=${id}`, audit: "/audit", nodes: "/nodes", about: "/about", none: "/runs/none", empty: "/runs?label=nothing:like-this", quiet: "/audit?tool=nothing",
   };
   const problems = [];
   for (const { options, label } of LOOKS) {

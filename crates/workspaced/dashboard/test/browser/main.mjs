@@ -3,7 +3,7 @@
 // Environment: WORKSPACED_URL, WORKSPACED_OPERATOR_TOKEN, WORKSPACED_AUDIT_TOKEN, WORKSPACED_APPROVER_TOKEN (an operator with
 // the scope approve), WORKSPACED_SCREENSHOTS (a folder), WORKSPACED_KEYS (the verifier keys of the log, in turn, if they were
 // replaced: then only what concerns them is tested), WORKSPACED_HUGE (not empty if the service has the run `huge`: then only that
-// is tested). DASHBOARD_TESTS names the tests to run, by default all.
+// is tested), WORKSPACED_NODES (not empty if the service is one of two nodes, whose page alone is tested then). DASHBOARD_TESTS names the tests to run, by default all.
 
 import { chromium } from "playwright-core";
 import { Client } from "./agent.mjs";
@@ -12,6 +12,7 @@ import * as huge from "./huge.mjs";
 import * as keys from "./keys.mjs";
 import * as lists from "./lists.mjs";
 import * as looks from "./looks.mjs";
+import * as nodes from "./nodes.mjs";
 import * as reading from "./reading.mjs";
 import * as stress from "./stress.mjs";
 
@@ -45,7 +46,7 @@ async function open(token, options = {}, address = base) {
 }
 
 const ofKeys = (process.env.WORKSPACED_KEYS ?? "").split(" ").filter(Boolean);
-const chosen = process.env.WORKSPACED_HUGE ? huge : ofKeys.length ? keys : undefined;
+const chosen = process.env.WORKSPACED_HUGE ? huge : process.env.WORKSPACED_NODES ? nodes : ofKeys.length ? keys : undefined;
 const tests = Object.entries(chosen ?? { ...reading, ...lists, ...decisions, ...looks, ...stress }).filter(([name]) => name !== "longestTask");
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;

@@ -64,6 +64,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "putUploadedArtifact" => (Orchestrators::SCOPES, true),
         "approveCall" | "denyCall" => (Deciders::SCOPES, false),
         "listAudit"
+        | "listNodes"
         | "streamAudit"
         | "getCheckpoint"
         | "getCheckpointKey"

@@ -12,9 +12,10 @@ use serde_json::json;
 use crate::audit::checkpoints::signing_at_shutdown;
 use crate::audit::key_changes::{public, secret_of, sign_another};
 use crate::harness::{Backend, Server, Setup};
+use crate::operation::nodes;
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
-const PAGES: [&str; 7] = ["/", "/runs", "/runs/r1", "/runs/r1/calls/3", "/approvals", "/audit", "/about"];
+const PAGES: [&str; 8] = ["/", "/runs", "/runs/r1", "/runs/r1/calls/3", "/approvals", "/audit", "/nodes", "/about"];
 
 #[tokio::test]
 async fn its_pages_need_no_token_and_load_only_files_of_the_service() {
@@ -97,14 +98,17 @@ enum Subject {
     Keys(String),
     /// A run of 100,000 calls.
     LongRun,
+    /// Two nodes.
+    Nodes,
 }
 
 /// Runs the tests in a browser.
 fn in_browser(server: &Server, approver: &str, subject: &Subject) -> Output {
-    let (keys, huge) = match subject {
-        Subject::Pages => ("", ""),
-        Subject::Keys(keys) => (&**keys, ""),
-        Subject::LongRun => ("", "yes"),
+    let (keys, huge, nodes) = match subject {
+        Subject::Pages => ("", "", ""),
+        Subject::Keys(keys) => (&**keys, "", ""),
+        Subject::LongRun => ("", "yes", ""),
+        Subject::Nodes => ("", "", "yes"),
     };
     // Kept after the test, in the build folder.
     let screenshots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
@@ -112,6 +116,7 @@ fn in_browser(server: &Server, approver: &str, subject: &Subject) -> Output {
     node("test/browser/main.mjs")
         .env("WORKSPACED_KEYS", keys)
         .env("WORKSPACED_HUGE", huge)
+        .env("WORKSPACED_NODES", nodes)
         .env("WORKSPACED_URL", &server.base)
         .env("WORKSPACED_OPERATOR_TOKEN", &server.operator_token)
         .env("WORKSPACED_AUDIT_TOKEN", &server.audit_token)
@@ -175,6 +180,19 @@ async fn a_browser_follows_replaced_keys_and_refuses_missing_and_forged_statemen
     server.restart();
     let approver = server.audit_token.clone();
     assert_browser_is_done(server, approver, Subject::Keys(keys.join(" "))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_nodes_are_shown_in_a_browser() {
+    if !has_browser() {
+        return;
+    }
+    let [first, mut second] = nodes::two().await;
+    first.run(json!({})).await;
+    second.run(json!({})).await;
+    assert!(second.stop().success());
+    let approver = first.audit_token.clone();
+    assert_browser_is_done(first, approver, Subject::Nodes).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

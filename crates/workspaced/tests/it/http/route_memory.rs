@@ -32,11 +32,11 @@ const HISTORIES: &str = "reading_all_records_of_a_run_needs_memory_for_one_page"
 /// A webhook that nobody answers.
 const WEBHOOK: &str = "[[webhook]]\nname = \"hook\"\nurl = \"http://127.0.0.1:9/\"\nsecret_env = \"SECRET\"\n";
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-/// More deliveries than a page has.
+/// More deliveries than a page has, which do not become old during a long test.
 const DELIVERIES: &str = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
     INSERT INTO webhook_delivery (webhook, message_id, event_type, run_id, body, state, attempts, last_error, \
     next_attempt_at, created_at) SELECT 'hook', 'msg_' || i, 'run.closed', 'r', '{}', 'delivered', 1, 'an error', \
-    '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z' FROM n";
+    '2026-01-01T00:00:00.000000Z', '2099-01-01T00:00:00.000000Z' FROM n";
 
 /// Number of files that every search and listing visits.
 const FILES: usize = 3_000;

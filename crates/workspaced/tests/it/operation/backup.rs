@@ -3,7 +3,7 @@
 mod keys;
 mod losses;
 mod refusals;
-mod steps;
+pub(super) mod steps;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;

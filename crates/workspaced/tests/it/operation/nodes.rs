@@ -17,7 +17,7 @@ use crate::operation::replay_and_repair::assert_ends;
 
 /// How long a heartbeat is valid.
 const LEASE: Duration = Duration::from_secs(10);
-const SECRET: &str = "0f3c9a7be2d84156a9c07d1e5b62f38490adce715b3f2846";
+pub(super) const SECRET: &str = "0f3c9a7be2d84156a9c07d1e5b62f38490adce715b3f2846";
 
 /// Prepares a node on the database and the object store of `first`, or on new ones.
 async fn prepare(first: Option<&Server>) -> Server {
@@ -39,7 +39,7 @@ async fn prepare(first: Option<&Server>) -> Server {
 }
 
 /// Starts a prepared node on a free port.
-fn start(node: &mut Server) {
+pub(super) fn start(node: &mut Server) {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     start_at(node, &address, &format!("http://{address}"));
 }
@@ -54,7 +54,7 @@ fn start_at(node: &mut Server, address: &str, url: &str) {
 }
 
 /// Starts two nodes on one database.
-async fn two() -> [Server; 2] {
+pub(crate) async fn two() -> [Server; 2] {
     let mut first = prepare(None).await;
     start(&mut first);
     let mut second = prepare(Some(&first)).await;

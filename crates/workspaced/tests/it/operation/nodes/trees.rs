@@ -126,6 +126,45 @@ async fn a_single_service_after_nodes_does_not_use_outdated_files() {
 }
 
 #[tokio::test]
+async fn a_restored_database_is_not_answered_from_newer_files() {
+    let mut first = prepare(None).await;
+    start(&mut first);
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.replace("a.txt", "one\n", &sha256("a\n")).await.ok();
+    assert!(first.stop().success());
+    let backup = first.database.copy().await;
+    start(&mut first);
+    let run = first.reconnect(&run);
+    run.replace("a.txt", "two\n", &sha256("one\n")).await.ok();
+    run.create("new.txt", "n\n").await;
+    // Signs a checkpoint, which the older database does not have.
+    assert!(first.stop().success());
+    first.database.replace_by(backup).await;
+    start(&mut first);
+    let run = first.reconnect(&run);
+    assert_eq!(read(&run).await, "one\n");
+    assert!(!run.repo.join("new.txt").exists());
+}
+
+#[tokio::test]
+async fn the_files_of_a_run_that_another_node_has_deleted_are_removed() {
+    let [mut first, second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    assert!(first.stop().success());
+    let away = second.reconnect(&run);
+    assert_eq!(read(&away).await, "a\n");
+    let folder = first.workspace(&run.id);
+    start(&mut first);
+    away.operator.delete(&format!("/v1/runs/{}", run.id)).await.is(200);
+    assert!(folder.exists());
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while folder.exists() {
+        assert!(std::time::Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
 async fn a_wiped_disk_is_filled_again() {
     let mut first = prepare(None).await;
     first.setup = first.setup.clone().arg("--node-id", "one");
