@@ -3,6 +3,7 @@
 pub(crate) mod error;
 mod reload;
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,7 +26,7 @@ use crate::config::{Config, ConfigError, TlsFiles};
 use crate::data_dir::{Continuity, DataDirLock, DiskProbe, leftovers, token_key};
 use crate::http::MetricsRoute;
 use crate::http::serve::tls::Certificate;
-use crate::nodes::membership::{LEASE, Membership};
+use crate::nodes::membership::{LEASE, Membership, until_address_is_free};
 use crate::objects::open_objects;
 use crate::sandbox::Confinement;
 use crate::service::Service;
@@ -34,6 +35,8 @@ use crate::{http, maintenance, signer, telemetry};
 
 /// Minimum time that background work gets to finish at shutdown, even if draining requests used up the drain timeout.
 const MIN_WORK_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time between two attempts to give back runs at shutdown.
+const GIVE_BACK_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum concurrent connections to the listener for metrics. Scrapers and probes are few.
 const MAX_METRICS_CONNECTIONS: usize = 32;
 /// Maximum time for the final file sync and for closing the ledger.
@@ -88,7 +91,10 @@ pub async fn serve(
             tracing::info!("shutting down: waiting for requests in progress");
             shutting_down.cancel();
             drain_until = Instant::now() + config.http_limits.drain;
-            serving.await;
+            tokio::select! {
+                ((), ()) = &mut serving => {}
+                never = give_back_runs(&service) => match never {},
+            }
         }
         cause = membership_lost(&service) => {
             // It can commit nothing any more, so that nobody gets an answer from it.
@@ -109,6 +115,22 @@ async fn membership_lost(service: &Service) -> LedgerError {
     match &service.state.node {
         Some(membership) => membership.lost().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Gives back the runs that this node does not use, and the others as they become idle, while requests in progress are drained: other
+/// nodes reach this one no more.
+async fn give_back_runs(service: &Service) -> Infallible {
+    if service.state.node.is_none() {
+        return std::future::pending().await;
+    }
+    let mut given_back = service.give_back_unused_runs().await;
+    loop {
+        if let Err(error) = given_back {
+            tracing::warn!(error = &error as &dyn Error, "runs could not be given back yet");
+        }
+        tokio::time::sleep(GIVE_BACK_INTERVAL).await;
+        given_back = service.give_back_runs().await.map(drop);
     }
 }
 
@@ -234,7 +256,8 @@ async fn take_over_or_join(
         Some(node_id) => node_id.clone(),
         None => lock.node_id()?,
     };
-    let identity = NodeIdentity { node_id, url: node.url.as_str().trim_end_matches('/').to_owned() };
+    let identity = NodeIdentity { node_id, url: node.address().to_owned() };
+    until_address_is_free(ledger.as_ref(), &identity).await?;
     let (joined, continuity) = lock.join(ledger.as_ref(), &identity, LEASE).await?;
     tracing::info!(node.id = joined.node_id, node.incarnation = joined.incarnation, "joined as a node");
     Ok((continuity, Some(Membership::start(node, joined, Arc::clone(ledger))?)))

@@ -2,6 +2,7 @@
 
 pub(crate) mod membership;
 pub(crate) mod peers;
+pub(crate) mod proofs;
 
 use std::error::Error;
 use std::time::Duration;

@@ -126,6 +126,11 @@ impl OpenRuns {
         idle
     }
 
+    /// Returns the runs that are open or being opened.
+    pub fn ids(&self) -> Vec<RunId> {
+        self.cells.lock().iter().map(|(run, _)| run.clone()).collect()
+    }
+
     /// Removes an entry that could not be filled, unless another caller waits for it.
     pub fn remove_unfilled(&self, run: &RunId, cell: &OpenRunCell) {
         let mut cells = self.cells.lock();

@@ -247,6 +247,10 @@ impl NodeLog for FailingLedger {
         self.pass(self.inner.give_back(runs)).await
     }
 
+    async fn give_back_except(&self, kept: &[RunId]) -> Result<()> {
+        self.pass(self.inner.give_back_except(kept)).await
+    }
+
     async fn take_role(&self, role: Role) -> Result<TakenRole> {
         self.pass(self.inner.take_role(role)).await
     }

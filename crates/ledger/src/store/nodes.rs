@@ -168,6 +168,8 @@ pub trait NodeLog: Send + Sync {
     /// Leaves runs without an owner, if this process still owns them under these epochs. Its later commits to them fail. One
     /// transaction for each run.
     async fn give_back(&self, runs: &[(RunId, Epoch)]) -> Result<()>;
+    /// Leaves all runs of this process without an owner, except `kept`. Its later commits to them fail.
+    async fn give_back_except(&self, kept: &[RunId]) -> Result<()>;
     /// Gives a role to this process, unless it has it, or another node has it and is alive. Roles only save work: what is done under
     /// one is safe if two nodes do it. Several transactions; only reads if the holder does not change.
     ///
@@ -370,6 +372,13 @@ impl<B: Backend> NodeLog for Store<B> {
             self.0.transact(Some(run.clone()), vec![give_back]).await?;
         }
         Ok(())
+    }
+
+    async fn give_back_except(&self, kept: &[RunId]) -> Result<()> {
+        let node = self.joined()?;
+        let kept = serde_json::to_string(kept).map_err(|error| LedgerError::Internal(error.into()))?;
+        let params = [node.node_id.as_str().into(), node.incarnation.into(), Param::from(kept.as_str())];
+        self.0.transact(None, vec![Statement::new(B::NODE_SQL.give_back_except, params)]).await.map(drop)
     }
 
     async fn take_role(&self, role: Role) -> Result<TakenRole> {

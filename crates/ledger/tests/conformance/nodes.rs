@@ -152,6 +152,25 @@ async fn runs_that_are_given_back_have_no_owner(#[values(Backend::Sqlite, Backen
 
 #[rstest]
 #[tokio::test]
+async fn all_runs_but_some_are_given_back_at_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut db = backend.open().await;
+    db.start_node("a").await;
+    let (r1, r2, r3) = (db.run("r1").await, db.run("r2").await, db.run("r3").await);
+    db.ledger.give_back_except(std::slice::from_ref(&r2)).await.unwrap();
+    assert_eq!((db.owner(&r1).await, db.owner(&r3).await), (None, None));
+    db.append(under(Epoch::FIRST, read("r2", "a"))).await;
+    assert_moved(&db.try_append(under(Epoch::FIRST, read("r1", "a"))).await, "r1");
+    db.ledger.give_back_except(&[]).await.unwrap();
+    assert_eq!(db.owner(&r2).await, None);
+    // Those of other processes stay theirs.
+    let epoch = owned(db.take(&r1).await);
+    db.execute("UPDATE run_head SET owner_incarnation = 2").await.unwrap();
+    db.ledger.give_back_except(&[]).await.unwrap();
+    assert_eq!(db.owner(&r1).await.map(|owner| owner.epoch), Some(epoch));
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_newer_process_of_a_node_ends_the_heartbeat_of_the_one_before(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {

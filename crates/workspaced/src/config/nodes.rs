@@ -81,9 +81,19 @@ impl NodeConfig {
         let secret = ClusterSecret(secret::hash_of_token("--cluster-secret-file", &text)?);
         Ok(Some(Self { url, node_id, secret }))
     }
+
+    /// Returns the address as other nodes know it: without a slash at its end.
+    pub(crate) fn address(&self) -> &str {
+        self.url.as_str().trim_end_matches('/')
+    }
 }
 
 impl ClusterSecret {
+    #[cfg(test)]
+    pub(crate) fn of_tests() -> Self {
+        Self(Sha256::of(b"a secret of tests"))
+    }
+
     /// Returns a message authentication code under the secret, for `purpose`.
     pub(crate) fn mac(&self, purpose: &str) -> Hmac<sha2::Sha256> {
         let Ok(mut mac) = Hmac::<sha2::Sha256>::new_from_slice(self.0.as_bytes()) else {

@@ -8,11 +8,13 @@ mod resources;
 mod server;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Body;
 use axum::extract::{FromRequest as _, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
+use engine::CallError;
 use model::{Refusal, json};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
@@ -20,7 +22,7 @@ use tower::ServiceExt as _;
 
 use crate::http::auth::RunTokenCaller;
 use crate::http::extract::{JsonBytes, Query};
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, RunHasMoved};
 use crate::http::tools::text_view;
 use crate::service::Service;
 
@@ -31,7 +33,21 @@ pub(crate) const PATH: &str = "/mcp";
 
 /// The caller of a request, as the protocol's handlers are given it.
 #[derive(Clone, Debug)]
-struct Caller(Arc<RunTokenCaller>);
+struct Caller(Arc<RunTokenCaller>, HasMoved);
+
+/// Whether another node owns the run of the request, of which nothing was done.
+#[derive(Clone, Debug, Default)]
+struct HasMoved(Arc<AtomicBool>);
+
+impl HasMoved {
+    /// Returns the problem of a call, and notes whether its run has moved.
+    fn problem_of(&self, error: CallError) -> Problem {
+        if matches!(error, CallError::Moved(_)) {
+            self.0.store(true, Ordering::Release);
+        }
+        error.into()
+    }
+}
 
 /// Answers one request of the protocol. The body is bounded as that of a tool call: in bytes, memory, depth and values.
 pub(crate) async fn handle(
@@ -53,7 +69,8 @@ pub(crate) async fn handle(
         // The answer is JSON, or a stream if its client asked for progress.
         parts.headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     }
-    parts.extensions.insert(Caller(Arc::new(caller)));
+    let has_moved = HasMoved::default();
+    parts.extensions.insert(Caller(Arc::new(caller), has_moved.clone()));
     let request = Request::from_parts(parts, Body::from(text));
     let max_body_bytes = usize::try_from(service.state.http_limits.max_body_bytes).unwrap_or(usize::MAX);
     let config = StreamableHttpServerConfig::default()
@@ -67,7 +84,14 @@ pub(crate) async fn handle(
     let answered =
         StreamableHttpService::new(handler, Arc::new(NeverSessionManager::default()), config).oneshot(request);
     match answered.await {
-        Ok(response) => Ok(response.map(Body::new)),
+        Ok(response) => {
+            let mut response = response.map(Body::new);
+            // A stream has begun already: its caller retries.
+            if has_moved.0.load(Ordering::Acquire) {
+                response.extensions_mut().insert(RunHasMoved);
+            }
+            Ok(response)
+        }
         Err(never) => match never {},
     }
 }

@@ -1,6 +1,7 @@
 //! What happens around every request: tracing, limits, metrics, and a problem document for every failure.
 
-mod forward;
+mod ended_body;
+pub(crate) mod forward;
 pub(crate) mod routing;
 
 use std::any::Any;

@@ -3,21 +3,42 @@
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ledger::{Fence, Ledger, LedgerError, Node, Role, TakenRole};
+use ledger::{Fence, Ledger, LedgerError, Node, NodeIdentity, Role, StoredNode, TakenRole};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::bootstrap::error::StartError;
-use crate::config::NodeConfig;
+use crate::config::{ConfigError, NodeConfig};
 use crate::nodes::peers::Peers;
 
 /// How long a heartbeat is valid. Only then can another node take the runs of a node that has ended without leaving.
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 /// The time between two heartbeats, and between two attempts to take roles.
 const HEARTBEAT: Duration = Duration::from_secs(2);
+
+/// Waits until no other node has the address of `own`. One that has ended without leaving has it until its heartbeat expires.
+///
+/// # Errors
+///
+/// If another node that is alive has it: each of both would be asked what only the other one answers.
+pub(crate) async fn until_address_is_free(ledger: &dyn Ledger, own: &NodeIdentity) -> Result<(), StartError> {
+    let until = Instant::now() + LEASE + HEARTBEAT;
+    loop {
+        let nodes = ledger.nodes().await?;
+        let has_address = |node: &&StoredNode| node.url == own.url && node.node.node_id != own.node_id;
+        let Some(other) = nodes.iter().filter(has_address).find(|node| node.expires_in_ms > 0) else { return Ok(()) };
+        let node_id = &other.node.node_id;
+        if Instant::now() > until {
+            let message = format!("--node-url: {} is the address of another node, which is alive: {node_id}", own.url);
+            return Err(ConfigError(message).into());
+        }
+        tracing::warn!(node.id = node_id, "waiting for another node with the address of this one to end");
+        tokio::time::sleep(HEARTBEAT).await;
+    }
+}
 
 /// This process as a node.
 pub(crate) struct Membership {

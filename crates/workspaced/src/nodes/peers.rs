@@ -1,47 +1,81 @@
-//! The other nodes, as this one sends requests to them: who owns a run, and how nodes recognise each other.
+//! The other nodes, as this one sends requests to them: who owns a run, and whether it answers.
 
+use std::error::Error;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, Method};
-use hmac::Mac as _;
+use axum::http::HeaderName;
 use ledger::{Ledger, LedgerError, Node};
 use lru::LruCache;
-use model::{RunId, Sha256};
+use model::RunId;
 use parking_lot::Mutex;
 use reqwest::Client;
 use reqwest::redirect::Policy;
 
 use crate::bootstrap::error::StartError;
-use crate::config::{ClusterSecret, NodeConfig};
+use crate::config::NodeConfig;
 use crate::http_client::install_tls;
+use crate::nodes::proofs::{Peer, Proofs};
 
-/// How long a node that was found to own a run counts as its owner.
+/// Asks a node to show that it is one. A request with it is answered by nothing else.
+pub(crate) static CHALLENGE: HeaderName = HeaderName::from_static("workspaced-hop-challenge");
+/// Shows that a request, or an answer to [`CHALLENGE`], comes from a node.
+pub(crate) static HOP_PROOF: HeaderName = HeaderName::from_static("workspaced-hop-proof");
+
+/// How long a node that was found to own a run counts as its owner, and how long one that has answered counts as reachable.
 const CACHE_TIME: Duration = Duration::from_secs(1);
+/// How long a node that has not answered is not asked again.
+const FAILURE_TIME: Duration = Duration::from_millis(200);
 /// Maximum number of runs whose owner is known.
 const CACHED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+/// Maximum number of nodes that are known to answer.
+const CACHED_PEERS: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 /// The time within which a node accepts a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time within which a node shows that it is one.
+const CHALLENGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection to a node is kept without a request: less than the shortest idle time that a node closes it after.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long a connection to a node may be silent until the kernel asks whether the other end still has it.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(10);
+/// How long what was sent to a node may stay unacknowledged by its kernel.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where the requests of a run are answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// By this node: it owns the run, or nobody who is alive does.
+    /// By this node: it owns the run, or the owner is not alive.
     Here,
-    /// By the node with this address.
-    At(String),
+    /// By this node: nobody owns the run. The last owner may still answer what it was asked before.
+    Unowned,
+    /// By another node.
+    At(Peer),
 }
+
+/// What is at the address of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The process that is known as that node.
+    Node,
+    /// Nobody or somebody else, or that process takes no connection more. What it was asked before it may still answer.
+    Other,
+    /// Something that does not answer.
+    Silence,
+}
+
+/// What was found at an address, and until when that is taken as known.
+type FoundUntil = Arc<tokio::sync::Mutex<Option<(Found, Instant)>>>;
 
 /// The other nodes.
 pub(crate) struct Peers {
     node: Node,
     /// Sends requests to other nodes.
     pub(crate) http: Client,
-    secret: ClusterSecret,
+    /// How they recognise this one, and it them.
+    pub(crate) proofs: Proofs,
     owners: Mutex<LruCache<RunId, (Location, Instant)>>,
+    found: Mutex<LruCache<Peer, FoundUntil>>,
 }
 
 impl Peers {
@@ -52,20 +86,27 @@ impl Peers {
     /// If the TLS library fails.
     pub(crate) fn new(config: &NodeConfig, node: Node) -> Result<Self, StartError> {
         install_tls();
-        let mut client = Client::builder()
-            .http1_only()
-            .no_proxy()
-            .redirect(Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .tcp_nodelay(true);
-        if config.url.scheme() == "http" {
+        let client = || {
+            Client::builder()
+                .http1_only()
+                .no_proxy()
+                .redirect(Policy::none())
+                .connect_timeout(CONNECT_TIMEOUT)
+                .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+                .tcp_keepalive(TCP_KEEPALIVE)
+                .tcp_user_timeout(TCP_USER_TIMEOUT)
+                .tcp_nodelay(true)
+        };
+        let http = match client().build() {
             // A machine without trusted certificates can be a node without TLS.
-            client = client.tls_certs_only([]);
-        }
-        let http = client.build().map_err(|error| StartError::failed("--node-url", &error.without_url()))?;
+            Err(_) if config.url.scheme() == "http" => client().tls_certs_only([]).build(),
+            built => built,
+        };
+        let http = http.map_err(|error| StartError::failed("--node-url", &error.without_url()))?;
+        let own = Peer { node: node.clone(), url: config.address().to_owned() };
+        let proofs = Proofs::new(own, config.secret.clone());
         let owners = Mutex::new(LruCache::new(CACHED));
-        Ok(Self { node, http, secret: config.secret.clone(), owners })
+        Ok(Self { node, http, proofs, owners, found: Mutex::new(LruCache::new(CACHED_PEERS)) })
     }
 
     /// Returns where the requests of a run are answered, as it was at most a second ago.
@@ -82,9 +123,12 @@ impl Peers {
         let (location, valid) = match ledger.owner(run).await {
             Ok(Some(owner)) if owner.node != self.node && owner.is_alive() => {
                 let left = Duration::from_millis(u64::try_from(owner.expires_in_ms).unwrap_or(0));
-                (owner.url.map_or(Location::Here, Location::At), left.min(CACHE_TIME))
+                let node = owner.node;
+                let location = owner.url.map_or(Location::Here, |url| Location::At(Peer { node, url }));
+                (location, left.min(CACHE_TIME))
             }
-            Ok(_) => (Location::Here, CACHE_TIME),
+            Ok(None) => (Location::Unowned, CACHE_TIME),
+            Ok(Some(_)) => (Location::Here, CACHE_TIME),
             // It is answered here that there is no such run, which may be created meanwhile.
             Err(LedgerError::NoSuchRun) => return Ok(Location::Here),
             Err(error) => return Err(error),
@@ -98,25 +142,40 @@ impl Peers {
         self.owners.lock().pop(run);
     }
 
-    /// Returns what shows another node that this request comes from a node. It is valid for this method, address and token alone.
-    pub(crate) fn proof(&self, method: &Method, path_and_query: &str, headers: &HeaderMap) -> String {
-        Sha256::from_bytes(self.mac(method, path_and_query, headers).finalize().into_bytes().into()).to_string()
-    }
-
-    /// Whether `proof` shows that a request comes from a node. Takes the same time for every wrong one.
-    pub(crate) fn is_proven(&self, proof: &str, method: &Method, path_and_query: &str, headers: &HeaderMap) -> bool {
-        let Ok(proof) = Sha256::parse(proof) else { return false };
-        self.mac(method, path_and_query, headers).verify_slice(proof.as_bytes()).is_ok()
-    }
-
-    fn mac(&self, method: &Method, path_and_query: &str, headers: &HeaderMap) -> hmac::Hmac<sha2::Sha256> {
-        let mut mac = self.secret.mac("workspaced hop");
-        let token = headers.get(AUTHORIZATION).map_or(&b""[..], |token| token.as_bytes());
-        // None of them has a line break.
-        for part in [method.as_str().as_bytes(), path_and_query.as_bytes(), token] {
-            mac.update(part);
-            mac.update(b"\n");
+    /// Returns what is at the address of `peer`, as it was at most a second ago. Unless it is [`Found::Node`], nothing of a request is
+    /// sent there: the address comes from the database, and may be that of an ended process which another one has now.
+    pub(crate) async fn find(&self, peer: &Peer) -> Found {
+        let found = Arc::clone(self.found.lock().get_or_insert(peer.clone(), FoundUntil::default));
+        // Requests that come meanwhile wait for the same answer.
+        let mut found = found.lock().await;
+        if let Some((found, until)) = *found
+            && Instant::now() < until
+        {
+            return found;
         }
-        mac
+        let now = self.challenge(peer).await;
+        let valid = if now == Found::Node { CACHE_TIME } else { FAILURE_TIME };
+        *found = Some((now, Instant::now() + valid));
+        now
+    }
+
+    async fn challenge(&self, peer: &Peer) -> Found {
+        let challenge = format!("{:032x}", rand::random::<u128>());
+        let request = self.http.get(format!("{}/healthz", peer.url)).header(&CHALLENGE, &challenge);
+        let node_id = &peer.node.node_id;
+        let answer = match request.timeout(CHALLENGE_TIMEOUT).send().await {
+            Ok(answer) => answer,
+            Err(error) => {
+                let error = error.without_url();
+                tracing::warn!(node.id = node_id, error = &error as &dyn Error, "a node does not respond");
+                return if error.is_timeout() { Found::Silence } else { Found::Other };
+            }
+        };
+        let proof = answer.headers().get(&HOP_PROOF).and_then(|proof| proof.to_str().ok()).unwrap_or_default();
+        if !self.proofs.is_of(peer, challenge.as_bytes(), proof) {
+            tracing::warn!(node.id = node_id, "another process has the address of a node, or another cluster secret");
+            return Found::Other;
+        }
+        Found::Node
     }
 }

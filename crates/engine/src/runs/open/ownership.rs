@@ -55,9 +55,8 @@ impl Engine {
         Ok(self.ledger.owner(run).await?.is_some_and(|owner| owner.node.node_id == node.node_id))
     }
 
-    /// Leaves the runs that no call uses without an owner, so that other nodes can take them. Returns how many. Later calls that reach
-    /// this node take them again. To be called after [`FsyncWorker::close`](crate::transaction::fsync_worker::FsyncWorker::close)
-    /// when the service ends, so that their journal is pruned.
+    /// Leaves the open runs that no call uses without an owner, so that other nodes can take them. Returns how many. Later calls that
+    /// reach this node take them again. Changes that are not synced yet stay in the journal: the next owner repeats them.
     ///
     /// # Errors
     ///
@@ -68,6 +67,16 @@ impl Engine {
             self.ledger.give_back(&idle).await?;
         }
         Ok(idle.len())
+    }
+
+    /// As [`give_back_runs`](Self::give_back_runs), also for the runs of this node that are not open.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub async fn give_back_unused_runs(&self) -> ledger::Result<()> {
+        self.runs.remove_idle();
+        self.ledger.give_back_except(&self.runs.ids()).await
     }
 
     /// Returns `entries`, all of one run, each with an epoch. Those of calls that have opened the run have one: what they say is true

@@ -14,6 +14,8 @@ pub(crate) struct NodeSql {
     pub(crate) owner: &'static str,
     /// Makes the process `$3` of the node `$2` the owner of the run `$1`, if its epoch is `$4`.
     pub(crate) take_run: &'static str,
+    /// Leaves all runs of the process `$2` of the node `$1` without an owner, except those that the JSON list `$3` names.
+    pub(crate) give_back_except: &'static str,
     pub(crate) role: &'static str,
     /// As [`take_run`](Self::take_run), for the role `$1`, whose epoch is 0 if it has never been taken.
     pub(crate) take_role: &'static str,
@@ -41,9 +43,9 @@ macro_rules! is_newest {
     };
 }
 
-/// The statements, with the expression for the current time in milliseconds since 1970.
+/// The statements, with the expression for the current time in milliseconds since 1970, and the query of the JSON list `$3`.
 macro_rules! node_sql {
-    ($now:literal) => {
+    ($now:literal, $listed:literal) => {
         NodeSql {
             take_over: concat!(
                 "INSERT INTO setting (name, value) SELECT $1, $2 \
@@ -85,6 +87,13 @@ macro_rules! node_sql {
                 " AND ",
                 is_newest!()
             ),
+            give_back_except: concat!(
+                "UPDATE run_head SET owner_node = NULL, owner_incarnation = NULL \
+                 WHERE owner_node = $1 AND owner_incarnation = $2 \
+                 AND run_no NOT IN (SELECT run_no FROM run WHERE run_id IN (",
+                $listed,
+                "))"
+            ),
             role: concat!(
                 "SELECT r.owner_node, r.owner_incarnation, r.epoch, node.url, node.expires_at_ms - ",
                 $now,
@@ -103,8 +112,12 @@ macro_rules! node_sql {
     };
 }
 
-pub(crate) const SQLITE: NodeSql = node_sql!("CAST(unixepoch('subsec') * 1000 AS INTEGER)");
-pub(crate) const POSTGRES: NodeSql = node_sql!("CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)");
+pub(crate) const SQLITE: NodeSql =
+    node_sql!("CAST(unixepoch('subsec') * 1000 AS INTEGER)", "SELECT value FROM json_each($3)");
+pub(crate) const POSTGRES: NodeSql = node_sql!(
+    "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
+    "SELECT jsonb_array_elements_text(CAST($3 AS jsonb))"
+);
 
 pub(crate) const INCARNATION: &str = "SELECT incarnation FROM node WHERE node_id = $1";
 pub(crate) const GIVE_BACK: &str = "UPDATE run_head SET owner_node = NULL, owner_incarnation = NULL \

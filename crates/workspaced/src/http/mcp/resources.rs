@@ -6,9 +6,8 @@ use rmcp::ErrorData;
 use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 use serde_json::{Map, Value, json};
 
+use super::Caller;
 use super::server::{RunServer, protocol_error};
-use crate::http::auth::RunTokenCaller;
-use crate::http::problem::Problem;
 
 const SCHEME: &str = "workspace:///";
 /// Resources of a page.
@@ -23,7 +22,7 @@ const ESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_'
 /// The refusal of the call.
 pub(super) async fn list(
     server: &RunServer,
-    caller: &RunTokenCaller,
+    caller: &Caller,
     cursor: Option<String>,
 ) -> Result<ListResourcesResult, ErrorData> {
     let mut input = members(json!({ "glob": ["**"], "maxResults": PAGE }));
@@ -61,11 +60,7 @@ pub(super) fn template() -> ResourceTemplate {
 /// # Errors
 ///
 /// The refusal of the call, or of the file.
-pub(super) async fn read(
-    server: &RunServer,
-    caller: &RunTokenCaller,
-    uri: &str,
-) -> Result<ReadResourceResult, ErrorData> {
+pub(super) async fn read(server: &RunServer, caller: &Caller, uri: &str) -> Result<ReadResourceResult, ErrorData> {
     let path = uri.strip_prefix(SCHEME).and_then(|path| percent_decode_str(path).decode_utf8().ok());
     let Some(path) = path else {
         let message = format!("the URI of a file is {SCHEME}PATH, not `{}`", model::excerpt(uri, 200));
@@ -87,13 +82,15 @@ pub(super) async fn read(
 
 async fn call(
     server: &RunServer,
-    caller: &RunTokenCaller,
+    caller: &Caller,
     name: &'static str,
     input: &Map<String, Value>,
 ) -> Result<Map<String, Value>, ErrorData> {
     let tool = tools::find(name).ok_or_else(|| ErrorData::internal_error("the tool is missing", None))?;
+    let Caller(caller, moved) = caller;
     let answer = server.call(caller, tool, input).await;
-    let answer = answer.map_err(|failed| protocol_error(&Problem::from(failed.error).of_call(failed.tool_call_id)))?;
+    let answer =
+        answer.map_err(|failed| protocol_error(&moved.problem_of(failed.error).of_call(failed.tool_call_id)))?;
     serde_json::from_str(&answer.json).map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 

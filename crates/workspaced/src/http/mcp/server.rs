@@ -18,7 +18,7 @@ use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ErrorData, RoleServer};
 use serde_json::{Map, Value};
 
-use super::{Caller, resources};
+use super::{Caller, HasMoved, resources};
 use crate::http::auth::RunTokenCaller;
 use crate::http::problem::Problem;
 use crate::service::Service;
@@ -57,8 +57,8 @@ impl RunServer {
         self.service.call_tool_as_text(&caller.run, caller.caller.clone(), tool, body).await
     }
 
-    async fn tools(&self, caller: &RunTokenCaller) -> Result<Vec<rmcp::model::Tool>, ErrorData> {
-        let run = self.service.run(&caller.run).await.map_err(|error| protocol_error(&Problem::from(error)))?;
+    async fn tools(&self, Caller(caller, moved): &Caller) -> Result<Vec<rmcp::model::Tool>, ErrorData> {
+        let run = self.service.run(&caller.run).await.map_err(|error| protocol_error(&moved.problem_of(error)))?;
         let view = CatalogueView {
             format: CatalogueFormat::Mcp,
             audience: Audience::Model,
@@ -85,8 +85,8 @@ pub(super) fn protocol_error(problem: &Problem) -> ErrorData {
 }
 
 /// A refusal as the result of its call, so that the model reads it.
-fn refused(failed: Failed) -> CallToolResult {
-    let problem = Problem::from(failed.error).of_call(failed.tool_call_id);
+fn refused(failed: Failed, moved: &HasMoved) -> CallToolResult {
+    let problem = moved.problem_of(failed.error).of_call(failed.tool_call_id);
     let mut result = CallToolResult::error(vec![ContentBlock::text(refusal_text(problem.refusal()))]);
     result.structured_content = Some(problem.document());
     result
@@ -112,7 +112,7 @@ impl ServerHandler for RunServer {
         _request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let Caller(caller) = caller_of(context.extensions.get())?;
+        let caller = caller_of(context.extensions.get())?;
         Ok(ListToolsResult::with_all_items(self.tools(&caller).await?))
     }
 
@@ -121,7 +121,7 @@ impl ServerHandler for RunServer {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Caller(caller) = caller_of(context.extensions.get())?;
+        let Caller(caller, moved) = caller_of(context.extensions.get())?;
         let Some(tool) = tools::find(&request.name) else {
             let message = format!("there is no tool `{}`: tools/list names all", model::excerpt(&request.name, 100));
             return Err(ErrorData::invalid_params(message, None));
@@ -139,7 +139,7 @@ impl ServerHandler for RunServer {
         loop {
             tokio::select! {
                 done = &mut call => {
-                    return done.map_or_else(|failed| Ok(refused(failed)), answered).map(CallToolResponse::from);
+                    return done.map_or_else(|failed| Ok(refused(failed, &moved)), answered).map(CallToolResponse::from);
                 }
                 // Dropping the call ends a read. A change goes on to its end, and is recorded.
                 () = registration.cancelled() => return Err(cancelled()),
@@ -161,7 +161,7 @@ impl ServerHandler for RunServer {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let Caller(caller) = caller_of(context.extensions.get())?;
+        let caller = caller_of(context.extensions.get())?;
         resources::list(self, &caller, request.and_then(|request| request.cursor)).await
     }
 
@@ -178,7 +178,7 @@ impl ServerHandler for RunServer {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let Caller(caller) = caller_of(context.extensions.get())?;
+        let caller = caller_of(context.extensions.get())?;
         resources::read(self, &caller, &request.uri).await.map(ReadResourceResponse::from)
     }
 
@@ -197,7 +197,7 @@ impl ServerHandler for RunServer {
     }
 
     async fn on_cancelled(&self, notification: CancelledNotificationParam, context: NotificationContext<RoleServer>) {
-        if let (Ok(Caller(caller)), Some(id)) = (caller_of(context.extensions.get()), notification.request_id) {
+        if let (Ok(Caller(caller, _)), Some(id)) = (caller_of(context.extensions.get()), notification.request_id) {
             self.service.state.cancellations.cancel(&caller.caller.actor, id);
         }
     }

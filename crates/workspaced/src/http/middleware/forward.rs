@@ -4,23 +4,25 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{self, HeaderName};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue};
-use axum::response::Response;
+use axum::http::uri::PathAndQuery;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
 use model::{Code, Refusal};
-use percent_encoding::percent_decode_str;
-use reqwest::Url;
 
 use crate::http::conventions::request_ids::{self, REQUEST_ID};
-use crate::nodes::peers::Peers;
+use crate::http::problem::Problem;
+use crate::nodes::peers::{CHALLENGE, Found, HOP_PROOF, Peers};
+use crate::nodes::proofs::Peer;
 
-/// Marks a request that comes from another node, which is not forwarded again.
-pub(crate) static HOP: HeaderName = HeaderName::from_static("workspaced-hop");
-/// Shows that it does.
-pub(crate) static HOP_PROOF: HeaderName = HeaderName::from_static("workspaced-hop-proof");
+/// The path and the query of a request that comes from another node, which is not forwarded again. They are not in the address,
+/// in which a client of HTTP would resolve what the caller has written.
+static HOP: HeaderName = HeaderName::from_static("workspaced-hop");
+/// Marks an answer to another node whose proof was refused.
+static HOP_REFUSED: HeaderName = HeaderName::from_static("workspaced-hop-refused");
 /// Marks an answer to another node: the run has moved, and nothing was done.
 pub(crate) static MOVED: HeaderName = HeaderName::from_static("workspaced-moved");
 
-/// Headers that concern one connection alone.
+/// Headers that concern one connection alone. What `Connection` names besides is passed on: nodes answer as one server.
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     header::PROXY_AUTHENTICATE,
@@ -39,38 +41,33 @@ const RETRY_SECONDS: u64 = 2;
 /// Why the owner of a run has not answered.
 #[derive(Debug)]
 pub(crate) enum NotForwarded {
-    /// It accepts no connection, so that nothing was sent.
+    /// It does not answer as a node, so that nothing was done.
     Unreachable,
     /// It may have received the request.
     Unanswered,
-    /// The request cannot be forwarded.
-    Refused(Refusal),
 }
 
-/// Sends a request to the node at `base`, and returns its answer.
+/// Sends a request to another node, and returns its answer.
 ///
 /// # Errors
 ///
-/// If the node does not answer, or if the address of the request has more than one meaning.
-pub(crate) async fn forward(peers: &Peers, base: &str, parts: &Parts, body: Body) -> Result<Response, NotForwarded> {
-    let original = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let url = Url::parse(&format!("{base}{original}")).map_err(|_| ambiguous())?;
-    let path_and_query = url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
-    // Dot segments would be resolved on the way.
-    if !percent_decode_str(&path_and_query).eq(percent_decode_str(original)) {
-        return Err(ambiguous());
+/// If the node does not answer, or does not show that it is one.
+pub(crate) async fn forward(peers: &Peers, to: &Peer, parts: &Parts, body: Body) -> Result<Response, NotForwarded> {
+    if peers.find(to).await != Found::Node {
+        return Err(NotForwarded::Unreachable);
     }
+    let target = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut headers = end_to_end(&parts.headers);
     headers.remove(header::HOST);
-    headers.insert(&HOP, HeaderValue::from_static("1"));
-    let proof = peers.proof(&parts.method, &path_and_query, &parts.headers);
-    // Hexadecimal digits, and visible ASCII, are always valid.
-    headers.extend(HeaderValue::from_str(&proof).ok().map(|proof| (HOP_PROOF.clone(), proof)));
+    let proof = peers.proofs.of_request(to, &parts.method, target, &headers);
     let ids = request_ids::of(&parts.extensions);
-    if let Ok(id) = HeaderValue::from_str(&ids.request_id) {
-        headers.insert(&REQUEST_ID, id);
+    for (name, value) in [(&HOP, target), (&HOP_PROOF, &proof), (&REQUEST_ID, &ids.request_id)] {
+        // The bytes of a target and of an ID are valid.
+        if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+            headers.insert(name, value);
+        }
     }
-    let request = peers.http.request(parts.method.clone(), url).headers(headers);
+    let request = peers.http.request(parts.method.clone(), &to.url).headers(headers);
     let is_empty = hyper::body::Body::is_end_stream(&body);
     let request = if is_empty { request } else { request.body(reqwest::Body::wrap_stream(body.into_data_stream())) };
     let answered = request.send().await.map_err(|error| {
@@ -78,6 +75,10 @@ pub(crate) async fn forward(peers: &Peers, base: &str, parts: &Parts, body: Body
         tracing::warn!(error = &error as &dyn std::error::Error, "the node that owns the run does not respond");
         if is_connect { NotForwarded::Unreachable } else { NotForwarded::Unanswered }
     })?;
+    if answered.headers().contains_key(&HOP_REFUSED) {
+        tracing::warn!(node.id = to.node.node_id, "a node refuses the proof of this one: compare their clocks");
+        return Err(NotForwarded::Unreachable);
+    }
     let (mut answer, body) = axum::http::Response::<reqwest::Body>::from(answered).into_parts();
     answer.headers = end_to_end(&answer.headers);
     Ok(Response::from_parts(answer, Body::new(body)))
@@ -86,47 +87,52 @@ pub(crate) async fn forward(peers: &Peers, base: &str, parts: &Parts, body: Body
 /// Returns the headers that are not of one connection alone.
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let mut kept = headers.clone();
-    let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    for name in named.flat_map(|value| value.split(',')).map(str::trim) {
-        kept.remove(name);
-    }
     for name in &HOP_BY_HOP {
         kept.remove(name);
     }
     kept
 }
 
-/// Returns the parts of a request of this node alone, without what only another node may say.
+/// Gives a request that comes from another node its path and query, before a route is found for them. [`take_hop`] checks the proof.
+pub(crate) async fn restore_target(mut request: Request) -> Request {
+    let target = request.headers().get(&HOP).map(HeaderValue::as_bytes).filter(|target| target.starts_with(b"/"));
+    if let Some(target) = target.and_then(|target| PathAndQuery::try_from(target).ok()) {
+        *request.uri_mut() = Uri::from(target);
+    }
+    request
+}
+
+/// Whether a request comes from another node. Removes what only another node may say.
 ///
 /// # Errors
 ///
-/// `FORBIDDEN` for a request that pretends to come from another node.
-pub(crate) fn take_hop(peers: &Peers, request: &mut Request) -> Result<bool, Refusal> {
+/// The answer to a request that pretends to come from another node, `FORBIDDEN`, and to one that asks whether this is a node.
+pub(crate) fn take_hop(peers: &Peers, request: &mut Request) -> Result<bool, Box<Response>> {
+    if let Some(challenge) = request.headers().get(&CHALLENGE) {
+        let proof = peers.proofs.of_this_node(challenge.as_bytes());
+        return Err(Box::new((StatusCode::NO_CONTENT, [(HOP_PROOF.clone(), proof)]).into_response()));
+    }
     if !request.headers().contains_key(&HOP) && !request.headers().contains_key(&HOP_PROOF) {
         return Ok(false);
     }
-    let path_and_query = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    let target = request.uri().path_and_query().map_or("/", |path| path.as_str());
     let proof = request.headers().get(&HOP_PROOF).and_then(|proof| proof.to_str().ok()).unwrap_or_default();
-    if !peers.is_proven(proof, request.method(), path_and_query, request.headers()) {
-        tracing::warn!("refused a request of another node with another cluster secret");
+    if !peers.proofs.is_of_request(proof, request.method(), target, request.headers()) {
+        tracing::warn!("refused a request that pretends to come from another node");
         let message = "the request pretends to come from another node";
         let hint = "Send it without the headers Workspaced-Hop and Workspaced-Hop-Proof.";
-        return Err(Refusal::new(Code::Forbidden, message, hint));
+        let mut response = Problem::from(Refusal::new(Code::Forbidden, message, hint)).into_response();
+        response.headers_mut().insert(&HOP_REFUSED, HeaderValue::from_static("1"));
+        return Err(Box::new(response));
     }
     request.headers_mut().remove(&HOP);
     request.headers_mut().remove(&HOP_PROOF);
     Ok(true)
 }
 
-fn ambiguous() -> NotForwarded {
-    let hint = "Give the path of the resource itself.";
-    NotForwarded::Refused(Refusal::invalid("the path has segments such as `..`", hint))
-}
-
 impl From<NotForwarded> for Refusal {
     fn from(error: NotForwarded) -> Self {
         let message = match error {
-            NotForwarded::Refused(refusal) => return refusal,
             NotForwarded::Unreachable => "the node that owns the run does not respond; nothing was changed",
             NotForwarded::Unanswered => {
                 "the node that owns the run has not answered; the request may have been carried out"

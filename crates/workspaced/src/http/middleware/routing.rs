@@ -1,5 +1,6 @@
 //! Which node answers a request: the owner of its run, or, if the request is of no run, the one that it has reached.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,17 +12,19 @@ use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use engine::CallError;
 use engine::admission::tokens::Identity;
+use futures_util::future::BoxFuture;
 use hyper::body::Body as _;
-use ledger::LedgerError;
 use model::{ApprovalId, Refusal, RunId};
 
 use crate::http::auth::bearer::Bearer;
 use crate::http::extract::body::read_body;
 use crate::http::mcp;
+use crate::http::middleware::ended_body::EndedBody;
 use crate::http::middleware::forward::{MOVED, NotForwarded, forward, take_hop};
 use crate::http::problem::{Problem, RunHasMoved};
 use crate::nodes::membership::Membership;
-use crate::nodes::peers::Location;
+use crate::nodes::peers::{Found, Location};
+use crate::nodes::proofs::Peer;
 use crate::service::Service;
 use crate::telemetry;
 
@@ -30,7 +33,7 @@ const MAX_KEPT_BYTES: u64 = 16 * 1024;
 /// Maximum number of nodes that are asked for one request.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// How often a request that waits for another node checks that this one still owns the run.
+/// How often a request that another node answers checks that it can still do so.
 const OWNER_CHECK: Duration = Duration::from_secs(1);
 
 /// Answers a request here, or forwards it to the owner of its run.
@@ -42,7 +45,7 @@ pub(crate) async fn route(State(service): State<Service>, mut request: Request, 
             let routed = route_by_run(&service, &membership, request, next).await;
             routed.unwrap_or_else(Problem::into_response)
         }
-        Err(refusal) => Problem::from(refusal).into_response(),
+        Err(response) => *response,
     }
 }
 
@@ -56,7 +59,7 @@ fn mark_moved(mut response: Response) -> Response {
 
 async fn route_by_run(
     service: &Service,
-    membership: &Membership,
+    membership: &Arc<Membership>,
     request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
@@ -70,18 +73,14 @@ async fn route_by_run(
         attempts += 1;
         let location = membership.peers.location_of(service.ledger.as_ref(), &run).await.map_err(CallError::from)?;
         let (answered, is_final) = match location {
-            Location::Here => {
+            Location::Here | Location::Unowned => {
                 let response = next.clone().run(Request::from_parts(parts.clone(), body)).await;
                 let is_final = response.extensions().get::<RunHasMoved>().is_none();
                 (response, is_final)
             }
-            Location::At(url) => {
+            Location::At(peer) => {
                 telemetry::request_forwarded();
-                let forwarded = tokio::select! {
-                    forwarded = forward(&membership.peers, &url, &parts, body) => forwarded,
-                    () = until_lost(service, &run, &url) => Err(NotForwarded::Unanswered),
-                };
-                match forwarded {
+                match forward_to_owner(service, membership, &run, &peer, &parts, body).await {
                     Ok(mut response) => {
                         let is_final = response.headers_mut().remove(&MOVED).is_none();
                         (response, is_final)
@@ -95,7 +94,7 @@ async fn route_by_run(
                                 .location_of(service.ledger.as_ref(), &run)
                                 .await
                                 .map_err(CallError::from)?
-                                == Location::At(url);
+                                == Location::At(peer);
                         (Problem::from(Refusal::from(error)).into_response(), is_final)
                     }
                 }
@@ -109,14 +108,43 @@ async fn route_by_run(
     }
 }
 
-/// Waits until the node at `url` owns the run no longer, or counts as ended.
-async fn until_lost(service: &Service, run: &RunId, url: &str) {
+/// Sends a request to the owner of its run, and returns its answer, which ends once that node does not own the run any more.
+///
+/// # Errors
+///
+/// If the owner does not answer, or is lost before it does.
+async fn forward_to_owner(
+    service: &Service,
+    membership: &Arc<Membership>,
+    run: &RunId,
+    owner: &Peer,
+    parts: &Parts,
+    body: Body,
+) -> Result<Response, NotForwarded> {
+    let mut lost: BoxFuture<'static, ()> =
+        Box::pin(until_lost(service.clone(), Arc::clone(membership), run.clone(), owner.clone()));
+    let response = tokio::select! {
+        forwarded = forward(&membership.peers, owner, parts, body) => forwarded?,
+        () = &mut lost => return Err(NotForwarded::Unanswered),
+    };
+    Ok(response.map(|body| Body::new(EndedBody::new(body, lost))))
+}
+
+/// Waits until `owner` is silent, or another node may own the run. A run that its owner has given back belongs to
+/// nobody: what the owner was asked before, it answers.
+async fn until_lost(service: Service, membership: Arc<Membership>, run: RunId, owner: Peer) {
+    let peers = &membership.peers;
     loop {
         tokio::time::sleep(OWNER_CHECK).await;
-        match service.ledger.owner(run).await {
-            Ok(Some(owner)) if owner.is_alive() && owner.url.as_deref() == Some(url) => {}
-            Ok(_) | Err(LedgerError::NoSuchRun) => return,
-            Err(_) => {}
+        match peers.location_of(service.ledger.as_ref(), &run).await {
+            Ok(Location::At(peer)) if peer == owner => {}
+            // While the database is away, nobody can take the run.
+            Ok(Location::Unowned) | Err(_) => {}
+            Ok(Location::At(_) | Location::Here) => return,
+        }
+        // One that accepts no connection ends those that it has, or completes them before it ends.
+        if peers.find(&owner).await == Found::Silence {
+            return;
         }
     }
 }

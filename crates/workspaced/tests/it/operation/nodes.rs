@@ -1,6 +1,7 @@
 //! Several nodes on one PostgreSQL database.
 
 mod faults;
+mod forwarding;
 mod routing;
 mod takeover;
 mod trees;

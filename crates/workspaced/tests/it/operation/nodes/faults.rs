@@ -12,10 +12,19 @@ use tokio::sync::watch;
 use super::{LEASE, prepare, start, start_at, two};
 use crate::harness::{Answer, Client, Run, Server, assert_chain, items, sha256};
 
+/// What happens on the way to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Open,
+    /// Connections stay open, and nothing is forwarded on them again.
+    Silent,
+    Cut,
+}
+
 /// The way to a node, which the test can cut.
 struct Link {
     address: String,
-    is_open: watch::Sender<bool>,
+    way: watch::Sender<Way>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -24,27 +33,31 @@ impl Link {
     async fn start(to: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (is_open, watched) = watch::channel(true);
+        let (way, watched) = watch::channel(Way::Open);
         let task = tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
-                let (to, mut open) = (to.clone(), watched.clone());
-                if !*open.borrow() {
+                let (to, mut way) = (to.clone(), watched.clone());
+                if *way.borrow() == Way::Cut {
                     continue;
                 }
                 tokio::spawn(async move {
                     let Ok(mut server) = TcpStream::connect(to).await else { return };
-                    tokio::select! {
-                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
-                        _ = open.wait_for(|open| !open) => {}
+                    let is_silent = tokio::select! {
+                        biased;
+                        way = way.wait_for(|way| *way != Way::Open) => way.is_ok_and(|way| *way == Way::Silent),
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => false,
+                    };
+                    if is_silent {
+                        let _ = way.wait_for(|way| *way == Way::Cut).await;
                     }
                 });
             }
         });
-        Self { address, is_open, task }
+        Self { address, way, task }
     }
 
-    fn set_open(&self, is_open: bool) {
-        self.is_open.send(is_open).unwrap();
+    fn set(&self, way: Way) {
+        self.way.send(way).unwrap();
     }
 }
 
@@ -71,7 +84,7 @@ async fn a_node_that_does_not_reach_the_owner_answers_for_nobody() {
     let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let away = second.reconnect(&run);
     away.ok("read_file", json!({"path": "a.txt"})).await;
-    link.set_open(false);
+    link.set(Way::Cut);
     // Longer than a lease: the owner is alive, so that nobody takes the run.
     let until = Instant::now() + LEASE + Duration::from_secs(2);
     while Instant::now() < until {
@@ -81,10 +94,39 @@ async fn a_node_that_does_not_reach_the_owner_answers_for_nobody() {
         run.ok("read_file", json!({"path": "a.txt"})).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    link.set_open(true);
+    link.set(Way::Open);
     away.create("b.txt", "b\n").await;
     assert_eq!(run.on_disk("b.txt"), "b\n");
     assert_chain(&run.id, &run.audit().await);
+}
+
+#[tokio::test]
+async fn a_caller_does_not_wait_for_an_owner_that_is_alive_and_does_not_answer() {
+    let ([first, second], link) = two_with_link().await;
+    let run = first.run_with_files(&[("Cargo.lock", "old\n")], json!({})).await;
+    let away = second.reconnect(&run);
+    let input = json!({"path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": "r"});
+    let asked = away.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    // One request is with the owner already, which waits for an approval: that may take longer than an answer.
+    let call = asked["toolCallId"].as_str().unwrap();
+    let path = format!("/v1/runs/{}/tool-calls/{call}?waitSeconds=20", run.id);
+    let waiting = away.operator.get(&path);
+    let after = async {
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        link.set(Way::Silent);
+        let started = Instant::now();
+        let refused = away.call("read_file", json!({"path": "Cargo.lock"})).await;
+        refused.refused("UNAVAILABLE");
+        assert!(!refused.header("retry-after").is_empty());
+        assert!(started.elapsed() < LEASE, "{:?}", started.elapsed());
+    };
+    let started = Instant::now();
+    let (waited, ()) = tokio::join!(waiting, after);
+    waited.refused("UNAVAILABLE");
+    assert!(started.elapsed() > Duration::from_secs(8) && started.elapsed() < Duration::from_secs(19));
+    link.set(Way::Cut);
+    link.set(Way::Open);
+    until_answered(|| async { Some(away.call("read_file", json!({"path": "Cargo.lock"})).await) }).await.ok();
 }
 
 #[tokio::test]
@@ -97,9 +139,9 @@ async fn calls_over_a_way_that_is_cut_again_and_again_run_once() {
         tokio::spawn(async move {
             for cut in 0..60_u64 {
                 tokio::time::sleep(Duration::from_millis(20 + cut * 7 % 60)).await;
-                link.set_open(cut % 2 == 1);
+                link.set(if cut % 2 == 1 { Way::Open } else { Way::Cut });
             }
-            link.set_open(true);
+            link.set(Way::Open);
         })
     };
     let away = second.reconnect(&run);
