@@ -2,11 +2,11 @@
 
 pub mod accounting;
 pub mod archive;
-mod background_import;
 pub(crate) mod base_objects;
 pub mod changed_paths;
 mod create;
 pub mod exports;
+mod import;
 pub mod import_registry;
 pub mod in_flight_calls;
 mod keyed_requests;
@@ -22,22 +22,20 @@ pub mod seen_versions;
 pub mod update;
 
 use std::io::Read;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ledger::{Appended, Entry, Epoch, LedgerError};
-use model::{Code, Disk, ImportReport, Refusal, Rules, Run, RunId, RunState, Source};
-use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
-use workspace::{ImportError, ImportObserver as _, ImportSource, ImportedRun};
+use model::{Code, Disk, ImportReport, Refusal, Run, RunId, RunState, Source};
+use workspace::{ImportObserver as _, ImportedRun};
 
-use crate::admission::bulkhead::no_permit;
 use crate::admission::operators::OperatorIdentity;
-use crate::call_error::refusals::{refusal_of, run_not_found, run_not_open, run_without_files, shutting_down};
+use crate::call_error::refusals::{refusal_of, run_not_found, run_not_open, run_without_files};
 use crate::clock::now;
 use crate::engine::{Caller, Engine};
 use crate::runs::base_objects::ImportedBase;
-use crate::runs::import_registry::{CancelOnDrop, ImportGuard};
+use crate::runs::import::Origin;
+use crate::runs::import_registry::CancelOnDrop;
 use crate::runs::open::unreadable;
 use crate::runs::open_run::{OpenRun, has_expired};
 use crate::runs::quota::{RunDeletion, RunDisk};
@@ -289,75 +287,6 @@ impl Engine {
         self.detached(work).await
     }
 
-    /// Imports a run's files, and puts their base into the object store, if there is one. Waits for a permit at most for `patience`.
-    /// No files remain if it fails.
-    async fn import(
-        &self,
-        run: &RunId,
-        importing: &ImportGuard,
-        origin: Origin,
-        creator: Option<&OperatorIdentity>,
-        patience: Option<Duration>,
-    ) -> Result<(ImportedRun, ImportedBase), CallError> {
-        let imported = self.import_files(run, importing, origin, creator, patience).await?;
-        match self.store_base(run, &imported).await {
-            Ok(base) => Ok((imported, base)),
-            Err(error) => {
-                self.remove_files(run).await;
-                Err(error)
-            }
-        }
-    }
-
-    async fn import_files(
-        &self,
-        run: &RunId,
-        importing: &ImportGuard,
-        origin: Origin,
-        creator: Option<&OperatorIdentity>,
-        patience: Option<Duration>,
-    ) -> Result<ImportedRun, CallError> {
-        let pools = &self.permits;
-        let (turns, pool) = match origin {
-            // Takes as long as a small mutation.
-            Origin::Empty => (None, &pools.write),
-            // The client may send slowly. Other imports must not wait for that.
-            Origin::Archive(_) => (None, &pools.upload),
-            Origin::GitRemote { .. } | Origin::GitLocal { .. } | Origin::Directory(_) => {
-                (patience.is_none().then_some(&pools.background_import), &pools.import)
-            }
-        };
-        // Held by this future, not by the thread: dropping it releases the permit, and the thread sees the cancellation.
-        let permit = async {
-            tokio::select! {
-                permit = permit_in_turn(turns, pool) => Ok(permit),
-                () = importing.import.until_cancelled() => Err(CallError::from(ImportError::Cancelled)),
-                () = self.shutdown.cancelled(), if patience.is_none() => Err(shutting_down().into()),
-            }
-        };
-        let permit = match patience {
-            None => permit.await?,
-            Some(patience) => {
-                tokio::time::timeout(patience, permit).await.map_err(|_| no_permit("the import", patience))??
-            }
-        };
-        let _permit = permit.map_err(|error| CallError::Internal(Box::new(error)))?;
-        if let Some(creator) = creator {
-            // The import may have waited for long.
-            self.tokens.operators.check(creator)?;
-        }
-        let (workspaces, import, run) = (Arc::clone(&self.workspaces), Arc::clone(&importing.import), run.clone());
-        let mut origin = origin;
-        self.blocking(move || {
-            if import.cancelled() {
-                return Err(ImportError::Cancelled.into());
-            }
-            let rules = Rules::compile(import.policy().clone())?;
-            Ok(workspaces.import(&run, origin.source(), &rules, &*import)?)
-        })
-        .await
-    }
-
     /// Opens an imported run in the ledger, and marks its files as those of a stored run; false if the run is not preparing any more.
     /// If the outcome is uncertain, tries once more, which waits for the first attempt.
     async fn open_imported(
@@ -434,45 +363,6 @@ impl Engine {
             tracing::error!(run.id = %run, error = &error as &dyn std::error::Error, "imported files could not be removed");
         }
     }
-}
-
-/// The source of a run's files, owned, so that it can be sent to another thread.
-enum Origin {
-    Empty,
-    GitRemote { url: String, reference: Option<String>, credential: Option<String> },
-    GitLocal { path: Box<Path>, reference: Option<String> },
-    Directory(Box<Path>),
-    Archive(Box<dyn Read + Send>),
-}
-
-impl Origin {
-    fn source(&mut self) -> ImportSource<'_> {
-        match self {
-            Self::Empty => ImportSource::Empty,
-            Self::GitRemote { url, reference, credential } => ImportSource::GitRemote {
-                url: url.clone(),
-                reference: reference.clone(),
-                credential: credential.clone(),
-            },
-            Self::GitLocal { path, reference } => {
-                ImportSource::GitLocal { path: path.to_path_buf(), reference: reference.clone() }
-            }
-            Self::Directory(path) => ImportSource::Directory(path.to_path_buf()),
-            Self::Archive(archive) => ImportSource::Archive(archive.as_mut()),
-        }
-    }
-}
-
-/// Waits for a permit of `pool`, and before that for one of `turns`, if there are any.
-async fn permit_in_turn<'p>(
-    turns: Option<&'p Semaphore>,
-    pool: &'p Semaphore,
-) -> Result<(Option<SemaphorePermit<'p>>, SemaphorePermit<'p>), AcquireError> {
-    let turn = match turns {
-        Some(turns) => Some(turns.acquire().await?),
-        None => None,
-    };
-    Ok((turn, pool.acquire().await?))
 }
 
 fn report_of(imported: &ImportedRun) -> ImportReport {

@@ -20,7 +20,8 @@ pub(crate) use self::check::{check_labels, redacted_labels};
 use self::check::{
     check_mount, check_no_credentials, check_reference, check_remote, check_ttl, no_credential, too_many,
 };
-use super::{Origin, lifecycle, report_of};
+use super::import::Origin;
+use super::{lifecycle, report_of};
 use crate::CallError;
 use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::OperatorIdentity;

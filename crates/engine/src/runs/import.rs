@@ -1,16 +1,21 @@
-//! Imports of runs whose creation was answered at once. The run is stored as `preparing`, and each way in which the import
-//! can end changes that: it opens the run, or closes it with the reason in `import.error`.
+//! Imports of runs' files. A run whose creation was answered at once is stored as `preparing`, and each way in which its import can
+//! end changes that: it opens the run, or closes it with the reason in `import.error`.
 
+use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ledger::{Appended, LedgerError};
-use model::{Code, Disk, ImportProblem, ImportReport, RunId, RunState, Source};
-use workspace::ImportedRun;
+use model::{Code, Disk, ImportProblem, ImportReport, Rules, RunId, RunState, Source};
+use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
+use workspace::{ImportError, ImportObserver as _, ImportSource, ImportedRun};
 
-use super::{Origin, lifecycle};
+use super::lifecycle;
 use crate::CallError;
+use crate::admission::bulkhead::no_permit;
 use crate::admission::operators::OperatorIdentity;
+use crate::call_error::refusals::shutting_down;
 use crate::clock::now;
 use crate::engine::{Caller, Engine};
 use crate::runs::base_objects::ImportedBase;
@@ -21,7 +26,103 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Runs per query.
 const PAGE: u32 = 1000;
 
+/// The source of a run's files, owned, so that it can be sent to another thread.
+pub(super) enum Origin {
+    Empty,
+    GitRemote { url: String, reference: Option<String>, credential: Option<String> },
+    GitLocal { path: Box<Path>, reference: Option<String> },
+    Directory(Box<Path>),
+    Archive(Box<dyn Read + Send>),
+}
+
+impl Origin {
+    fn source(&mut self) -> ImportSource<'_> {
+        match self {
+            Self::Empty => ImportSource::Empty,
+            Self::GitRemote { url, reference, credential } => ImportSource::GitRemote {
+                url: url.clone(),
+                reference: reference.clone(),
+                credential: credential.clone(),
+            },
+            Self::GitLocal { path, reference } => {
+                ImportSource::GitLocal { path: path.to_path_buf(), reference: reference.clone() }
+            }
+            Self::Directory(path) => ImportSource::Directory(path.to_path_buf()),
+            Self::Archive(archive) => ImportSource::Archive(archive.as_mut()),
+        }
+    }
+}
+
 impl Engine {
+    /// Imports a run's files, and puts their base into the object store, if there is one. Waits for a permit at most for `patience`.
+    /// No files remain if it fails.
+    pub(super) async fn import(
+        &self,
+        run: &RunId,
+        importing: &ImportGuard,
+        origin: Origin,
+        creator: Option<&OperatorIdentity>,
+        patience: Option<Duration>,
+    ) -> Result<(ImportedRun, ImportedBase), CallError> {
+        let imported = self.import_files(run, importing, origin, creator, patience).await?;
+        match self.store_base(run, &imported).await {
+            Ok(base) => Ok((imported, base)),
+            Err(error) => {
+                self.remove_files(run).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn import_files(
+        &self,
+        run: &RunId,
+        importing: &ImportGuard,
+        origin: Origin,
+        creator: Option<&OperatorIdentity>,
+        patience: Option<Duration>,
+    ) -> Result<ImportedRun, CallError> {
+        let pools = &self.permits;
+        let (turns, pool) = match origin {
+            // Takes as long as a small mutation.
+            Origin::Empty => (None, &pools.write),
+            // The client may send slowly. Other imports must not wait for that.
+            Origin::Archive(_) => (None, &pools.upload),
+            Origin::GitRemote { .. } | Origin::GitLocal { .. } | Origin::Directory(_) => {
+                (patience.is_none().then_some(&pools.background_import), &pools.import)
+            }
+        };
+        // Held by this future, not by the thread: dropping it releases the permit, and the thread sees the cancellation.
+        let permit = async {
+            tokio::select! {
+                permit = permit_in_turn(turns, pool) => Ok(permit),
+                () = importing.import.until_cancelled() => Err(CallError::from(ImportError::Cancelled)),
+                () = self.shutdown.cancelled(), if patience.is_none() => Err(shutting_down().into()),
+            }
+        };
+        let permit = match patience {
+            None => permit.await?,
+            Some(patience) => {
+                tokio::time::timeout(patience, permit).await.map_err(|_| no_permit("the import", patience))??
+            }
+        };
+        let _permit = permit.map_err(|error| CallError::Internal(Box::new(error)))?;
+        if let Some(creator) = creator {
+            // The import may have waited for long.
+            self.tokens.operators.check(creator)?;
+        }
+        let (workspaces, import, run) = (Arc::clone(&self.workspaces), Arc::clone(&importing.import), run.clone());
+        let mut origin = origin;
+        self.blocking(move || {
+            if import.cancelled() {
+                return Err(ImportError::Cancelled.into());
+            }
+            let rules = Rules::compile(import.policy().clone())?;
+            Ok(workspaces.import(&run, origin.source(), &rules, &*import)?)
+        })
+        .await
+    }
+
     /// Imports the files of a run that is stored as `preparing`, and opens it, or closes it if the import fails. Waits for a
     /// permit as long as it takes.
     pub(super) async fn import_stored(
@@ -153,6 +254,18 @@ impl Engine {
 }
 
 /// Whether another attempt may succeed.
+/// Waits for a permit of `pool`, and before that for one of `turns`, if there are any.
+async fn permit_in_turn<'p>(
+    turns: Option<&'p Semaphore>,
+    pool: &'p Semaphore,
+) -> Result<(Option<SemaphorePermit<'p>>, SemaphorePermit<'p>), AcquireError> {
+    let turn = match turns {
+        Some(turns) => Some(turns.acquire().await?),
+        None => None,
+    };
+    Ok((turn, pool.acquire().await?))
+}
+
 fn is_temporary(error: &LedgerError) -> bool {
     matches!(error, LedgerError::Unavailable(_) | LedgerError::InDoubt(_))
 }

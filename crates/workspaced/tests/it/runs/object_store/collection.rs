@@ -1,0 +1,99 @@
+//! The deletion of objects that no run refers to.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::{MIB, lose_files, objects, storing};
+use crate::harness::{Backend, Server, Setup, incompressible, sha256};
+use crate::operation::replay_and_repair::put;
+
+/// Waits until exactly these objects are left.
+async fn until_left(server: &Server, folder: &Path, is_left: impl Fn(&Path) -> bool) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !objects(folder).iter().all(|object| is_left(object)) {
+        assert!(Instant::now() < deadline, "{:?}\n{}", objects(folder), server.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_deleted_when_no_run_refers_to_them(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, folder) = storing(Setup::new(backend).arg("--object-store-grace", "2s")).await;
+    let kept = server.run_with_files(&[("kept.txt", "kept\n")], json!({"runId": "kept"})).await;
+    let (old, new, shared) = (incompressible(2 * MIB), incompressible(2 * MIB + 8), incompressible(2 * MIB + 16));
+    put(&kept, "large.bin", None, &old).await;
+    // An earlier version is still a part of the history.
+    put(&kept, "large.bin", Some(&old), &new).await;
+    put(&kept, "shared.bin", None, &shared).await;
+    let gone = server.run_with_files(&[("gone.txt", "gone\n")], json!({"runId": "gone"})).await;
+    put(&gone, "shared.bin", None, &shared).await;
+    put(&gone, "own.bin", None, &incompressible(2 * MIB + 24)).await;
+    std::fs::write(folder.join("notes.txt"), "not an object").unwrap();
+    server.operator().delete("/v1/runs/gone").await.is(200);
+    let kept_base = format!("bases/{}-", kept.get().await["baseCommit"].as_str().unwrap());
+    let contents = [&old, &new, &shared].map(sha256);
+    let is_left = |object: &Path| {
+        let name = object.display().to_string();
+        name.contains(&kept_base) || name.ends_with("notes.txt") || contents.iter().any(|hash| name.ends_with(hash))
+    };
+    until_left(&server, &folder, is_left).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(objects(&folder).iter().filter(|object| object.parent().unwrap().ends_with("cas")).count(), 3);
+    let tree = kept.snapshot();
+    server.until_journal_is_empty().await;
+    let kept = lose_files(&mut server, &kept);
+    kept.ok("read_file", json!({"path": "kept.txt"})).await;
+    assert_eq!(kept.snapshot(), tree);
+}
+
+/// Uploads of the same few contents, runs that come and go with the same base, and a collection every second.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_a_run_names_is_deleted_under_load(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, folder) = storing(Setup::new(backend).arg("--object-store-grace", "2s")).await;
+    let template = server.template(&[("a.txt", "a\n"), (".gitignore", "*.log\n"), ("x.log", "ignored\n")]);
+    let end = Instant::now() + Duration::from_secs(12);
+    let work = |worker: usize| {
+        let (server, template) = (&server, template.clone());
+        async move {
+            let mut last = None;
+            for round in 0.. {
+                let id = format!("w{worker}-{round}");
+                let body = json!({"runId": id, "source": {"type": "directory", "path": template}});
+                let run = server.run(body).await;
+                let bytes = incompressible(MIB + 8 * (1 + (worker + round) % 3));
+                put(&run, "large.bin", None, &bytes).await;
+                // So that objects become old and are needed again.
+                tokio::time::sleep(Duration::from_millis(700 * (worker as u64 + 1))).await;
+                if Instant::now() > end {
+                    last = Some((run, bytes));
+                    break;
+                }
+                server.operator().delete(&format!("/v1/runs/{id}")).await.is(200);
+            }
+            last.unwrap()
+        }
+    };
+    let left = futures_util::future::join_all((0..4).map(work)).await;
+    assert!(server.log().contains("deleted objects that no run refers to"), "{}", server.log());
+    server.until_journal_is_empty().await;
+    assert!(server.stop().success());
+    for (run, _) in &left {
+        std::fs::remove_dir_all(server.workspace(&run.id)).unwrap();
+    }
+    server.restart();
+    for (run, bytes) in &left {
+        let run = server.reconnect(run);
+        run.ok("read_file", json!({"path": "a.txt"})).await;
+        assert_eq!(&std::fs::read(run.repo.join("large.bin")).unwrap(), bytes);
+    }
+    assert!(objects(&folder).len() < 20, "{:?}", objects(&folder));
+}
