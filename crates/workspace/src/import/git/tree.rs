@@ -1,12 +1,12 @@
 //! The tree of a fetched commit: listed, checked entry by entry, and written by [`ImportWriter`].
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::thread;
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::time::Duration;
 
 use super::{fetch_error, no_repository};
+use crate::base::Blobs;
 use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
-use crate::git::{Bounds, Git, hex, parse_oid};
+use crate::git::{Bounds, Git, GitError, parse_oid};
 use crate::import::quota::{EntryQuota, too_large};
 use crate::import::writer::{ImportWriter, WriteError, is_git_internal};
 use crate::import::{ImportError, ImportLimits, ImportObserver};
@@ -138,7 +138,7 @@ fn keep(listed: Listed, last_skipped: &mut Vec<u8>, writer: &mut ImportWriter<'_
     Some(TreeEntry { mode, oid: oid?, path })
 }
 
-/// Writes the files' bytes, which one `cat-file` prints in the order of `entries`.
+/// Writes the files' bytes.
 pub(super) fn write(
     git: &Git,
     entries: &[TreeEntry],
@@ -147,55 +147,50 @@ pub(super) fn write(
 ) -> Result<(), ImportError> {
     let bounds = Bounds { time: READ_TIME, stop: &|| watch.cancelled(), too_much: &|| false };
     let mut failed = None;
-    let written = git.run(&["cat-file", "--batch", "--buffer"], &bounds, |mut stdin, stdout| {
-        thread::scope(|scope| {
-            // Requests are sent by another thread, since git stops reading while nobody takes its output.
-            scope.spawn(move || entries.iter().try_for_each(|entry| writeln!(stdin, "{}", hex(&entry.oid))));
-            let mut from = BufReader::with_capacity(256 * 1024, stdout);
-            for entry in entries {
-                if let Err(error) = write_entry(entry, &mut from, writer) {
-                    failed = Some(error);
-                    return Err(io::ErrorKind::Interrupted.into());
-                }
-            }
-            Ok(())
-        })
-    });
+    let written = Blobs::new(git).each(
+        &bounds,
+        entries,
+        |entry| &entry.oid,
+        |entry, bytes, size| {
+            write_entry(entry, bytes, size, writer).map_err(|error| {
+                failed = Some(error);
+                io::ErrorKind::Interrupted.into()
+            })
+        },
+    );
     match (failed, written) {
         (Some(error), _) => Err(error),
         (None, Ok(())) => Ok(()),
+        // The source lacks an object of its tree.
+        (None, Err(GitError::Io(error))) if error.kind() == io::ErrorKind::InvalidData => Err(no_repository()),
         (None, Err(error)) => Err(fetch_error(error)),
     }
 }
 
-fn write_entry(entry: &TreeEntry, from: &mut impl BufRead, writer: &mut ImportWriter<'_>) -> Result<(), ImportError> {
-    let mut line = String::new();
-    from.by_ref().take(256).read_line(&mut line)?;
-    let size = line.trim_end().rsplit(' ').next().and_then(|size| size.parse::<u64>().ok());
-    let (true, Some(size)) = (line.contains(" blob "), size) else {
-        tracing::warn!(line = %line.trim_end(), "a git source lacks an object of its tree");
-        return Err(no_repository());
-    };
-    let mut bytes = from.by_ref().take(size);
+fn write_entry(
+    entry: &TreeEntry,
+    bytes: &mut dyn Read,
+    size: u64,
+    writer: &mut ImportWriter<'_>,
+) -> Result<(), ImportError> {
     let written = if entry.mode == MODE_LINK {
         let mut target = Vec::new();
-        bytes.by_ref().take(MAX_LINK_BYTES + 1).read_to_end(&mut target)?;
+        bytes.take(MAX_LINK_BYTES + 1).read_to_end(&mut target)?;
         if size > MAX_LINK_BYTES {
             Err(WriteError::Unsupported("a symbolic link whose target is too long"))
         } else {
             writer.link(&entry.path, &target)
         }
     } else {
-        writer.file(&entry.path, entry.mode == MODE_EXECUTABLE, size, Some(entry.oid), &mut bytes)
+        writer.file(&entry.path, entry.mode == MODE_EXECUTABLE, size, Some(entry.oid), bytes)
     };
     match written {
-        Ok(()) => {}
-        Err(WriteError::Unsupported(reason)) => writer.skip(&entry.path, reason),
-        Err(WriteError::Source(error)) => return Err(ImportError::Io(error)),
-        Err(WriteError::Fatal(error)) => return Err(error),
+        Ok(()) => Ok(()),
+        Err(WriteError::Unsupported(reason)) => {
+            writer.skip(&entry.path, reason);
+            Ok(())
+        }
+        Err(WriteError::Source(error)) => Err(ImportError::Io(error)),
+        Err(WriteError::Fatal(error)) => Err(error),
     }
-    // The bytes that were not taken, and the newline.
-    io::copy(&mut bytes, &mut io::sink())?;
-    let mut newline = [0];
-    Ok(from.read_exact(&mut newline)?)
 }

@@ -3,13 +3,13 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicBool;
 
 use model::{LogicalPath, Refusal, Sha256};
 
 use crate::WorkspaceError;
 use crate::base::Base;
 use crate::base::manifest::{self, MODE_EXECUTABLE, MODE_LINK, Row, split};
+use crate::git::{Bounds, GitError};
 use crate::import::base_parts::{UntrackedFile, damaged, read_untracked};
 use crate::import::writer::{ImportWriter, WriteError};
 use crate::import::{ImportError, ImportLimits, ImportObserver};
@@ -18,6 +18,8 @@ use crate::stamp::FileStamp;
 
 /// How many files are written per git process.
 const BATCH: usize = 2000;
+/// The time limit of one git process.
+const BATCH_SECONDS: u64 = 120;
 /// The largest link that is written. The kernel's limit is 4 KiB.
 const MAX_TARGET_BYTES: u64 = 64 << 10;
 
@@ -108,17 +110,18 @@ impl TreeWriter {
         };
         let unchanged: Vec<_> = rows.iter().filter(is_unchanged).collect();
         for batch in unchanged.chunks(BATCH) {
-            let written = base.blobs().with(&AtomicBool::new(false), |blobs| {
-                for row in batch {
-                    blobs.read(&row.oid, &mut |bytes, size| {
-                        let written = self.write(&row.path, row.mode, size, Some(row.oid), bytes)?;
-                        same_hash(Sha256::from_bytes(row.sha256), &written)
-                    })?;
-                }
-                Ok(())
-            });
+            let bounds = Bounds::seconds(BATCH_SECONDS);
+            let written = base.blobs().each(
+                &bounds,
+                batch,
+                |row| &row.oid,
+                |row, bytes, size| {
+                    let written = self.write(&row.path, row.mode, size, Some(row.oid), bytes)?;
+                    same_hash(Sha256::from_bytes(row.sha256), &written)
+                },
+            );
             written.map_err(|error| match error {
-                crate::git::GitError::Io(error) => error,
+                GitError::Io(error) => error,
                 error => io::Error::new(io::ErrorKind::InvalidData, error),
             })?;
         }
