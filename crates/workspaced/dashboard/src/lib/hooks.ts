@@ -1,6 +1,6 @@
 /** Hooks that pages share: loading, repeated loading, the time, and keys. */
 
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export interface Loaded<T> { data?: T; error?: Error; isLoading: boolean; reload: () => void }
 
@@ -45,7 +45,8 @@ type Keys = Record<string, (event: KeyboardEvent) => void>;
 export function useKeys(keys: Keys): void {
   const handlers = useRef(keys);
   handlers.current = keys;
-  useEffect(() => {
+  // Before the page is painted: a person may press a key as soon as it is seen.
+  useLayoutEffect(() => {
     const listener = (event: KeyboardEvent) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const target = event.target as HTMLElement;
