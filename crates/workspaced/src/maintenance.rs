@@ -27,7 +27,7 @@ const GAUGE_TICKS: u32 = 15;
 const ANSWER_TICKS: u32 = 3600;
 /// The tick of the first such deletion: not at the start, when runs are opened and callers wait.
 const FIRST_ANSWER_TICK: u32 = 60;
-/// The tick of the first removal of folders whose runs other nodes have deleted; the next ones are [`ANSWER_TICKS`] apart.
+/// The tick of the first removal of folders whose runs other nodes own or have deleted; the next ones are [`ANSWER_TICKS`] apart.
 const FIRST_FOLDER_TICK: u32 = 20;
 /// How long deliveries that have ended are kept, in seconds.
 const KEPT_SECONDS: i64 = 7 * 24 * 3600;
@@ -76,9 +76,9 @@ pub(crate) async fn run(service: Service) {
         }
         if ticks % ANSWER_TICKS == FIRST_FOLDER_TICK
             && service.state.node.is_some()
-            && let Err(error) = service.remove_folders_of_deleted_runs().await
+            && let Err(error) = service.remove_unneeded_folders().await
         {
-            tracing::warn!(error = &error as &dyn Error, "failed to remove folders of deleted runs");
+            tracing::warn!(error = &error as &dyn Error, "failed to remove folders of runs that are not on this node");
         }
         if ticks % ANSWER_TICKS == FIRST_ANSWER_TICK
             && service.holds(Role::Retention)

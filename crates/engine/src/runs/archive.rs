@@ -108,26 +108,6 @@ impl Engine {
         Ok(is_archived && stored.is_some_and(|stored| stored.run.archive_uri.as_deref() == Some(&archive.uri)))
     }
 
-    /// Removes the folders of runs that other nodes have deleted. Returns how many there were.
-    ///
-    /// # Errors
-    ///
-    /// If the ledger or the disk fails.
-    pub async fn remove_folders_of_deleted_runs(&self) -> Result<usize, CallError> {
-        let workspaces = Arc::clone(&self.workspaces);
-        let folders = self.blocking(move || Ok(workspaces.folders()?)).await?;
-        let mut removed = 0;
-        for run in folders.into_iter().map(|folder| folder.run) {
-            let stored = self.ledger.run(&run).await?;
-            if stored.is_some_and(|stored| stored.run.state == RunState::Deleted) {
-                let workspaces = Arc::clone(&self.workspaces);
-                self.blocking(move || Ok(workspaces.remove(&run)?)).await?;
-                removed += 1;
-            }
-        }
-        Ok(removed)
-    }
-
     /// Completes the deletion of deleted and archived runs that was interrupted. A run whose data are damaged is left out.
     ///
     /// # Errors

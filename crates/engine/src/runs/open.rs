@@ -3,6 +3,7 @@
 pub(crate) mod fetch;
 mod ownership;
 mod recorded_base;
+mod unneeded_folders;
 
 use std::error::Error;
 use std::io;

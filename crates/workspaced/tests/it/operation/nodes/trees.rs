@@ -157,9 +157,34 @@ async fn the_files_of_a_run_that_another_node_has_deleted_are_removed() {
     start(&mut first);
     away.operator.delete(&format!("/v1/runs/{}", run.id)).await.is(200);
     assert!(folder.exists());
+    until_removed(&folder).await;
+}
+
+#[tokio::test]
+async fn the_files_of_a_run_that_another_node_owns_are_removed_and_fetched_when_it_comes_back() {
+    let [mut first, mut second] = two().await;
+    let moved = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    assert!(first.stop().success());
+    let away = second.reconnect(&moved);
+    assert_eq!(read(&away).await, "a\n");
+    start(&mut first);
+    let kept = first.run_with_files(&[("b.txt", "b\n")], json!({})).await;
+    let (folder, kept_folder) = (first.workspace(&moved.id), first.workspace(&kept.id));
+    assert!(folder.exists() && kept_folder.exists());
+    until_removed(&folder).await;
+    assert!(kept_folder.exists(), "the folder of an own run was removed");
+    away.replace("a.txt", "two\n", &sha256("a\n")).await.ok();
+    assert!(second.stop().success());
+    let back = first.reconnect(&moved);
+    assert_eq!(read(&back).await, "two\n");
+    assert_chain(&back.id, &back.audit().await);
+}
+
+/// Waits until maintenance has removed `folder`: its first removal is 20 seconds after the start.
+async fn until_removed(folder: &std::path::Path) {
     let deadline = std::time::Instant::now() + Duration::from_mins(1);
     while folder.exists() {
-        assert!(std::time::Instant::now() < deadline);
+        assert!(std::time::Instant::now() < deadline, "{} is still there", folder.display());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
