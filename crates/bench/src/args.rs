@@ -48,6 +48,8 @@ pub(crate) enum Command {
     },
     /// The first call of a run whose files are in an object store only
     Fetch,
+    /// Four nodes on one `PostgreSQL` database: calls by the number of nodes, and forwarded calls beside direct ones
+    Nodes,
     /// Memory per open run, and the start with many of them
     OpenRuns {
         /// Number of runs

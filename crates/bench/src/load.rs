@@ -33,27 +33,23 @@ impl Script {
 /// The time before calls are counted.
 const WARM_UP: Duration = Duration::from_millis(200);
 
+/// The address of a server and its process ID, if known.
+pub(crate) type Target = (SocketAddr, Option<u32>);
+
 /// Calls over HTTP. Each script has its own connection.
 pub(crate) struct Http<'a> {
     name: String,
     runtime: &'a Runtime,
-    address: SocketAddr,
-    process: Option<u32>,
+    targets: Vec<Target>,
     scripts: Vec<Script>,
     /// Scripts of background connections, whose calls are not counted.
     background: Vec<Script>,
 }
 
 impl<'a> Http<'a> {
-    /// Creates calls to the server at `address`; `process` is its process ID, if known.
-    pub(crate) fn new(
-        name: String,
-        runtime: &'a Runtime,
-        address: SocketAddr,
-        process: Option<u32>,
-        scripts: Vec<Script>,
-    ) -> Self {
-        Self { name, runtime, address, process, scripts, background: Vec::new() }
+    /// Creates calls to `targets`, over which the scripts are distributed in turn.
+    pub(crate) fn new(name: String, runtime: &'a Runtime, targets: Vec<Target>, scripts: Vec<Script>) -> Self {
+        Self { name, runtime, targets, scripts, background: Vec::new() }
     }
 
     /// Adds background connections that run `scripts` at the same time.
@@ -65,10 +61,12 @@ impl<'a> Http<'a> {
         anyhow::ensure!(connections <= self.scripts.len(), "no scripts for {connections} connections");
         let rest = self.scripts.split_off(connections);
         let mut workers = Vec::new();
-        for script in self.scripts.drain(..).chain(self.background.drain(..)) {
-            workers.push((script, Connection::open(self.address).await?));
+        let scripts = self.scripts.drain(..).chain(self.background.drain(..));
+        for (script, (address, _)) in scripts.zip(self.targets.iter().cycle()) {
+            workers.push((script, Connection::open(*address).await?));
         }
-        let cpu_time = || self.process.and_then(cpu_time_of);
+        let cpu_time =
+            || self.targets.iter().map(|(_, process)| process.and_then(cpu_time_of)).sum::<Option<Duration>>();
         let (workers, _) = run_for(workers, connections, WARM_UP.min(time)).await?;
         let (used, started) = (cpu_time(), Instant::now());
         let (workers, latencies) = run_for(workers, connections, time).await?;

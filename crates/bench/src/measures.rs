@@ -7,6 +7,7 @@ mod import;
 mod list;
 mod memory;
 mod mixed_load;
+mod nodes;
 mod open_runs;
 mod patch;
 mod reads;
@@ -67,6 +68,7 @@ fn measure(command: &Command, options: &Options, report: &mut Report) -> anyhow:
     match command {
         Command::Soak { minutes } => soak::measure(&Testbed::start(options)?, *minutes, report),
         Command::Fetch => fetch::measure(&Scratch::new(options)?, options, report),
+        Command::Nodes => nodes::measure(&Scratch::new(options)?, options, report),
         Command::OpenRuns { runs } => open_runs::measure(&Scratch::new(options)?, options, *runs, report),
         _ => Ok(()),
     }

@@ -83,6 +83,11 @@ impl Scratch {
 
     /// Starts the service on a free port with its data in `data`.
     pub(crate) fn start(&self, options: &Options, data: &Path) -> anyhow::Result<Server> {
+        self.start_at(options, data, "127.0.0.1:0")
+    }
+
+    /// As [`start`](Self::start), on the address `listen`.
+    pub(crate) fn start_at(&self, options: &Options, data: &Path, listen: &str) -> anyhow::Result<Server> {
         let binary = match &options.server {
             Some(binary) => binary.clone(),
             None => std::env::current_exe()?.with_file_name("workspaced"),
@@ -97,7 +102,7 @@ impl Scratch {
             command.env_remove(name);
         }
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+            .args(["serve", "--listen", listen, "--data-dir"])
             .arg(data)
             .env("WORKSPACED_OPERATOR_TOKEN", &self.token);
         command.arg("--import-root").arg(self.sources());
@@ -120,7 +125,7 @@ impl Scratch {
     /// Starts dufs on a free port, with its own folder.
     fn start_dufs(&self, binary: &Path) -> anyhow::Result<Server> {
         // dufs does not print the port that it was assigned, so a free one is chosen first.
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+        let port = free_address()?.rsplit(':').next().unwrap_or_default().to_owned();
         let mut command = Command::new(binary);
         command
             .args(["--allow-all", "--log-format=", "--bind=127.0.0.1", "--port", &port])
@@ -175,7 +180,7 @@ impl Testbed {
 
     /// Returns calls of the service, with one script per connection.
     pub(crate) fn service(&self, name: impl Into<String>, scripts: Vec<Script>) -> Http<'_> {
-        Http::new(name.into(), &self.runtime, self.api.address, self.server_id(), scripts)
+        Http::new(name.into(), &self.runtime, vec![(self.api.address, self.server_id())], scripts)
     }
 
     /// Returns calls of the plain server: the same request over every connection.
@@ -183,7 +188,7 @@ impl Testbed {
         let plain = self.plain.as_ref().context("no plain server")?;
         let script = || Ok(Script::new(vec![prepare(Method::POST, path, "", input.to_string())?]));
         let scripts = (0..self.max_connections()).map(|_| script()).collect::<anyhow::Result<_>>()?;
-        Ok(Http::new(name.to_owned(), &self.runtime, plain.address, Some(plain.id()), scripts))
+        Ok(Http::new(name.to_owned(), &self.runtime, vec![(plain.address, Some(plain.id()))], scripts))
     }
 
     /// Returns uploads of `content` to dufs, one file per connection, if dufs was given.
@@ -193,7 +198,7 @@ impl Testbed {
             Ok(Script::new(vec![prepare(Method::PUT, &format!("/harbor_{worker:02}.rs"), "", content.to_owned())?]))
         };
         let scripts = (0..self.max_connections()).map(script).collect::<anyhow::Result<_>>()?;
-        Ok(Some(Http::new(name.to_owned(), &self.runtime, dufs.address, Some(dufs.id()), scripts)))
+        Ok(Some(Http::new(name.to_owned(), &self.runtime, vec![(dufs.address, Some(dufs.id()))], scripts)))
     }
 
     /// Sends one request to the plain server.
@@ -247,6 +252,11 @@ impl Testbed {
     pub(crate) fn tree_on_disk(&self, run: &RunHandle) -> Option<PathBuf> {
         self.server.as_ref().map(|_| self.scratch.data().join("workspaces").join(&run.id).join("repo"))
     }
+}
+
+/// Returns an address on loopback with a port that is free now.
+pub(crate) fn free_address() -> std::io::Result<String> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
 
 /// Returns a single-threaded runtime, so that the client uses little processor time.

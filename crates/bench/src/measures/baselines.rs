@@ -23,7 +23,7 @@ pub(super) fn measure(scratch: &Scratch, options: &Options, report: &mut Report)
     let plain = |name: &str, path: &str, input: serde_json::Value| {
         let script = |_| Ok(Script::new(vec![prepare(Method::POST, path, "", input.to_string())?]));
         let scripts = (0..max_connections).map(script).collect::<anyhow::Result<_>>()?;
-        anyhow::Ok(Http::new(name.to_owned(), &runtime, server.address, Some(server.id()), scripts))
+        anyhow::Ok(Http::new(name.to_owned(), &runtime, vec![(server.address, Some(server.id()))], scripts))
     };
     let content = lines_of(0, 64, 64).concat();
     let mut reads = plain("plain axum: reads", "/read", json!({ "path": "harbor.rs" }))?;

@@ -206,7 +206,7 @@ async fn the_number_of_connections_is_limited_and_open_ones_continue(#[values(Ba
 #[rstest]
 #[tokio::test]
 async fn the_rate_limit_of_one_token_does_not_affect_another(#[values(Backend::Sqlite)] backend: Backend) {
-    let setup = Setup::new(backend).arg("--rate-limit-per-second", 20).arg("--rate-limit-burst", 20);
+    let setup = Setup::new(backend).arg("--rate-limit-per-second", 1).arg("--rate-limit-burst", 20);
     let server = Server::start_with(setup).await;
     let (run, other) = (server.run(json!({})).await, server.run(json!({})).await);
     let mut refused = None;
@@ -217,7 +217,7 @@ async fn the_rate_limit_of_one_token_does_not_affect_another(#[values(Backend::S
             refused = Some(answer);
         }
     }
-    let refused = refused.expect("sixty calls exceed the limit of twenty per second");
+    let refused = refused.expect("sixty calls within forty seconds exceed the limit");
     other.ok("list_dir", json!({})).await;
     // A missing permission is reported first.
     run.agent.post(&format!("/v1/runs/{}/tools/list_dir", other.id), json!({})).await.refused("FORBIDDEN");
