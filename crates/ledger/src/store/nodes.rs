@@ -136,8 +136,9 @@ pub trait NodeLog: Send + Sync {
     ) -> Result<Option<Node>>;
     /// Returns the node that this process is, if it has joined. No transaction.
     fn node(&self) -> Option<&Node>;
-    /// Makes this process count as alive for `lease` from now on. Not delayed by other methods, however many wait. Returns false, and changes nothing, if a newer process has joined
-    /// under the name of this node: this one must stop.
+    /// Makes this process count as alive for `lease` from now on, and if its heartbeat had expired, also the nodes whose heartbeat
+    /// expired with it: the database was away for them too. Not delayed by other methods, however many wait. Returns false, and
+    /// changes nothing, if a newer process has joined under the name of this node: this one must stop.
     async fn heartbeat(&self, lease: Duration) -> Result<bool>;
     /// Ends the heartbeat of this process, so that other nodes may take its runs and roles at once. To be called after its last
     /// commit.
@@ -163,7 +164,7 @@ pub trait NodeLog: Send + Sync {
     /// # Errors
     ///
     /// `NoSuchRun`; `Fenced` if a newer process has joined under the name of this node; `Unavailable` while a commit of the run is in
-    /// flight.
+    /// flight, or the heartbeat of this process has expired.
     async fn take_run(&self, run: &RunId) -> Result<Taken>;
     /// Leaves runs without an owner, if this process still owns them under these epochs. Its later commits to them fail. One
     /// transaction for each run.
@@ -415,5 +416,6 @@ fn millis(lease: Duration) -> i64 {
 }
 
 fn contended(what: &str) -> LedgerError {
-    LedgerError::Unavailable(format!("{what} is being taken by several nodes at the same time").into())
+    let problem = "several nodes try at the same time, or the heartbeat of this one has expired";
+    LedgerError::Unavailable(format!("{what} cannot be taken now: {problem}").into())
 }

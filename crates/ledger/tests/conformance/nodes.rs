@@ -169,6 +169,39 @@ async fn all_runs_but_some_are_given_back_at_once(#[values(Backend::Sqlite, Back
     assert_eq!(db.owner(&r1).await.map(|owner| owner.epoch), Some(epoch));
 }
 
+/// After an outage of the database every heartbeat has expired, and whoever comes first must not take what the others own.
+#[rstest]
+#[tokio::test]
+async fn after_an_outage_of_the_database_runs_stay_where_they_are(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut db = backend.open().await;
+    db.start_node("a").await;
+    let run = db.run("r1").await;
+    db.start_node("dead").await;
+    let lost = db.run("r2").await;
+    db.start_node("b").await;
+    db.expire("dead").await;
+    // The outage began after the last heartbeats of `a` and `b`, which were 2 seconds apart.
+    let past = db.ledger.nodes().await.unwrap()[0].started_at_ms - 60_000;
+    for (name, expired) in [("a", past), ("b", past + 2_000)] {
+        db.execute(&format!("UPDATE node SET expires_at_ms = {expired} WHERE node_id = '{name}'")).await.unwrap();
+    }
+    for run in [&run, &lost] {
+        let taken = db.ledger.take_run(run).await;
+        assert!(matches!(taken, Err(LedgerError::Unavailable(_))), "{taken:?}");
+    }
+    assert!(db.ledger.heartbeat(LEASE).await.unwrap());
+    let alive: Vec<_> = db.ledger.nodes().await.unwrap().iter().map(|node| node.expires_in_ms > 0).collect();
+    assert_eq!(alive, [true, true, false], "a, b and dead");
+    assert!(matches!(db.take(&run).await, Taken::OwnedBy(owner) if owner.node == process("a", 1)));
+    assert!(matches!(db.take(&lost).await, Taken::Owned(_)));
+    // While it is alive itself, it revives nobody.
+    db.expire("a").await;
+    assert!(db.ledger.heartbeat(LEASE).await.unwrap());
+    assert!(matches!(db.take(&run).await, Taken::Owned(_)));
+}
+
 #[rstest]
 #[tokio::test]
 async fn a_newer_process_of_a_node_ends_the_heartbeat_of_the_one_before(

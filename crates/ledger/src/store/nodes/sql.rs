@@ -8,6 +8,8 @@ pub(crate) struct NodeSql {
     /// Stores the process `$2` of the node `$1`, if `$4` is the newest one. `$3` is its address, `$5` the validity of its heartbeat in
     /// milliseconds.
     pub(crate) register: &'static str,
+    /// Makes the heartbeat of the process `$2` of the node `$1` valid for `$3` milliseconds. If it had expired, the database was probably
+    /// away, also for others: those that expired at about the same time are valid as long, so that their runs stay where they are.
     pub(crate) heartbeat: &'static str,
     pub(crate) leave: &'static str,
     pub(crate) nodes: &'static str,
@@ -36,10 +38,15 @@ macro_rules! is_alive {
     };
 }
 
-/// Whether `$3` is the newest process of the node `$2`.
-macro_rules! is_newest {
-    () => {
-        "EXISTS (SELECT 1 FROM node AS own WHERE own.node_id = $2 AND own.incarnation = $3)"
+/// Whether `$3` is the newest process of the node `$2`, and alive at `$now`. After an outage of the database nobody is, until the first
+/// [heartbeat](NodeSql::heartbeat), which gives all who were alive before the time for theirs.
+macro_rules! may_take {
+    ($now:literal) => {
+        concat!(
+            "EXISTS (SELECT 1 FROM node AS own WHERE own.node_id = $2 AND own.incarnation = $3 AND own.expires_at_ms > ",
+            $now,
+            ")"
+        )
     };
 }
 
@@ -65,7 +72,11 @@ macro_rules! node_sql {
             heartbeat: concat!(
                 "UPDATE node SET expires_at_ms = ",
                 $now,
-                " + $3 WHERE node_id = $1 AND incarnation = $2"
+                " + $3 WHERE (node_id = $1 AND incarnation = $2) OR (expires_at_ms <= ",
+                $now,
+                " AND EXISTS (SELECT 1 FROM node AS own WHERE own.node_id = $1 AND own.incarnation = $2 AND own.expires_at_ms <= ",
+                $now,
+                " AND node.expires_at_ms >= own.expires_at_ms - $3))"
             ),
             leave: concat!("UPDATE node SET expires_at_ms = ", $now, " WHERE node_id = $1 AND incarnation = $2"),
             nodes: concat!(
@@ -85,7 +96,7 @@ macro_rules! node_sql {
                  WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND epoch = $4 AND NOT ",
                 is_alive!("run_head", $now),
                 " AND ",
-                is_newest!()
+                may_take!($now)
             ),
             give_back_except: concat!(
                 "UPDATE run_head SET owner_node = NULL, owner_incarnation = NULL \
@@ -102,7 +113,7 @@ macro_rules! node_sql {
             ),
             take_role: concat!(
                 "INSERT INTO node_role (role, owner_node, owner_incarnation, epoch) SELECT $1, $2, $3, 1 WHERE ",
-                is_newest!(),
+                may_take!($now),
                 " ON CONFLICT (role) DO UPDATE SET owner_node = excluded.owner_node, \
                  owner_incarnation = excluded.owner_incarnation, epoch = node_role.epoch + 1 \
                  WHERE node_role.epoch = $4 AND NOT ",
