@@ -72,12 +72,17 @@ fn start(scratch: &Scratch, options: &Options) -> anyhow::Result<Vec<Server>> {
     let folder = scratch.sources().join("nodes");
     std::fs::create_dir_all(folder.join("src"))?;
     std::fs::write(folder.join(PATH), content(0))?;
+    // A service that is the only one makes a key of checkpoints at its first start.
+    let single = scratch.data().join("single");
+    scratch.start(&Options { backend: "sqlite".to_owned(), ..options.clone() }, &single)?.stop()?;
+    let key = single.join("checkpoint.key");
     let node = |number: usize| {
         let address = free_address()?;
         let mut options = options.clone();
         options.server_arg.extend([
             format!("--object-store-url=file://{}", store.display()),
             format!("--cluster-secret-file={}", secret.display()),
+            format!("--checkpoint-key-file={}", key.display()),
             format!("--node-url=http://{address}"),
         ]);
         scratch.start_at(&options, &scratch.data().join(format!("node-{number}")), &address)
