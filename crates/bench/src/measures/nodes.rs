@@ -74,7 +74,9 @@ fn start(scratch: &Scratch, options: &Options) -> anyhow::Result<Vec<Server>> {
     std::fs::write(folder.join(PATH), content(0))?;
     // A service that is the only one makes a key of checkpoints at its first start.
     let single = scratch.data().join("single");
-    scratch.start(&Options { backend: "sqlite".to_owned(), ..options.clone() }, &single)?.stop()?;
+    let mut alone = options.clone();
+    "sqlite".clone_into(&mut alone.backend);
+    scratch.start(&alone, &single)?.stop()?;
     let key = single.join("checkpoint.key");
     let node = |number: usize| {
         let address = free_address()?;
