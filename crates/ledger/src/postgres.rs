@@ -67,6 +67,7 @@ impl Postgres {
         let mut connection = address.connect().await?;
         open::migrate(&mut connection).await?;
         open::complete_sequence(&mut connection).await?;
+        positions::check_marks(&mut connection).await?;
         let position = positions::settled_at_open(&mut connection).await?;
         positions::prepare(&mut connection).await?;
         let (queue, jobs) = CommitQueue::new();

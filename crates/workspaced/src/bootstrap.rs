@@ -118,12 +118,13 @@ async fn membership_lost(service: &Service) -> LedgerError {
     }
 }
 
-/// Gives back the runs that this node does not use, and the others as they become idle, while requests in progress are drained: other
-/// nodes reach this one no more.
+/// Gives back the roles and the runs that this node does not use, and the others as they become idle, while requests in progress are
+/// drained: other nodes reach this one no more.
 async fn give_back_runs(service: &Service) -> Infallible {
-    if service.state.node.is_none() {
+    let Some(membership) = &service.state.node else {
         return std::future::pending().await;
-    }
+    };
+    membership.give_back_roles();
     let mut given_back = service.give_back_unused_runs().await;
     loop {
         if let Err(error) = given_back {

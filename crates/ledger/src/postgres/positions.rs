@@ -17,13 +17,13 @@
 //! the mark is lower than it could be, and so is the result of the query, for a moment. What was settled remains settled.
 
 use model::RunId;
-use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 
 use super::convert::failed;
-use super::fence::FencedTx;
-use crate::Result;
+use super::fence::{BEGIN, FencedTx};
 use crate::chain::LAST_POSITION;
 use crate::filter::ZONE_POSITIONS;
+use crate::{LedgerError, Result};
 
 /// The high 16 bits of the keys of marks; the others are the position. They depend on the sequence, because schemas of one database
 /// share advisory locks. The keys are below those of the other locks of this program.
@@ -70,6 +70,11 @@ const SETTLED: &str = select_settled!();
 const PREPARE: &str = concat!("PREPARE settled_position AS ", select_settled!());
 /// Commits, and selects the settled position in one message, on a connection that [`prepare`] was called for.
 pub(crate) const COMMIT: &str = "COMMIT; EXECUTE settled_position";
+/// Acquires a mark above every position, which holds back nobody.
+const MARK_HIGHEST: &str =
+    concat!("SELECT pg_advisory_xact_lock_shared((", mark_tag!(), " << 48) | (", no_position!(), " - 1))");
+const NO_MARKS: &str = "it does not show advisory locks in pg_locks as they are acquired, which the order of records depends on: use \
+                        PostgreSQL. \"Other databases\" in deploy/scaling.md says which databases lack what";
 /// Locks the heads of the runs `$1`, in the order of their numbers, and then takes `$2` positions. Each `WITH` clause needs the
 /// result of the one before.
 const LOCK_AND_TAKE: &str = concat!(
@@ -99,6 +104,16 @@ pub(crate) async fn lock_and_take(fenced: &mut FencedTx<'_>, runs: &[&RunId], co
     let mut positions: Vec<i64> = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<_>>().map_err(failed)?;
     positions.sort_unstable();
     Ok(positions)
+}
+
+/// Fails unless the server shows the marks of transactions in flight: without them, readers would skip records that commit late.
+pub(crate) async fn check_marks(connection: &mut PgConnection) -> Result<()> {
+    let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
+    sqlx::query(MARK_HIGHEST).execute(&mut *tx).await.map_err(failed)?;
+    let is_shown = sqlx::query(concat!("SELECT ", lowest_mark!(), " IS NOT NULL")).fetch_one(&mut *tx).await;
+    let is_shown: bool = is_shown.and_then(|row| row.try_get(0)).map_err(failed)?;
+    tx.rollback().await.map_err(failed)?;
+    if is_shown { Ok(()) } else { Err(LedgerError::Internal(NO_MARKS.into())) }
 }
 
 /// Prepares a connection for [`COMMIT`].

@@ -26,6 +26,10 @@ use crate::{Fence, INSTANCE, LedgerError, Result, rows};
 /// Maximum number of attempts to take something whose owner changes meanwhile.
 const MAX_ATTEMPTS: usize = 5;
 
+/// How long a node is listed after its heartbeat has expired, in milliseconds. Its row stays: a process that has been paused for longer
+/// must find that a newer one has its name, by the number of processes that have had it.
+const LISTED_MS: i64 = 24 * 60 * 60 * 1000;
+
 /// How many times the owner of a run has changed. It never decreases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub(crate) u64);
@@ -143,7 +147,8 @@ pub trait NodeLog: Send + Sync {
     /// Ends the heartbeat of this process, so that other nodes may take its runs and roles at once. To be called after its last
     /// commit.
     async fn leave(&self) -> Result<()>;
-    /// Returns all nodes by name, also those that are not alive. Reads the heads of all runs.
+    /// Returns the nodes by name, also those that are not alive, until a day after their end if they own no run. Reads the heads of
+    /// all runs.
     async fn nodes(&self) -> Result<Vec<StoredNode>>;
     /// Returns the owner of a run, alive or not; `None` if it has none.
     ///
@@ -336,7 +341,7 @@ impl<B: Backend> NodeLog for Store<B> {
             let (url, started_at_ms, expires_in_ms) = (row.text(2)?, row.int(3)?, row.int(4)?);
             Ok(StoredNode { node, url, started_at_ms, expires_in_ms, owned_runs: to_count(row.int(5)?) })
         };
-        self.0.fetch(B::NODE_SQL.nodes, Vec::new(), read).await
+        self.0.fetch(B::NODE_SQL.nodes, vec![Param::Int(-LISTED_MS)], read).await
     }
 
     async fn owner(&self, run: &RunId) -> Result<Option<RunOwner>> {

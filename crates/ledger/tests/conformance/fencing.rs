@@ -139,3 +139,18 @@ async fn a_settled_read_waits_for_a_commit_in_doubt() {
     assert_eq!((settled.stored.usage.files_touched, settled.journal.len()), (77, 0));
     assert!(db.ledger.settled_run(&run_id("none")).await.unwrap().is_none());
 }
+
+/// A database that speaks PostgreSQL's protocol, and has a `pg_locks` without rows.
+#[tokio::test]
+async fn a_database_that_does_not_show_advisory_locks_is_refused() {
+    let mut db = Backend::Postgres.open().await;
+    db.run("r1").await;
+    db.execute("CREATE VIEW pg_locks AS SELECT * FROM pg_catalog.pg_locks WHERE false").await.unwrap();
+    db.ledger.close().await;
+    let hidden = format!("{}&options=-c%20search_path%3Dpublic%2Cpg_catalog", db.url());
+    let Err(refused) = ledger::open(&hidden).await.map(drop) else { panic!("it was opened") };
+    let text = format!("{refused:?}");
+    assert!(text.contains("does not show advisory locks in pg_locks"), "{text}");
+    db.reopen().await;
+    assert!(db.ledger.verify(&run_id("r1")).await.unwrap().intact);
+}

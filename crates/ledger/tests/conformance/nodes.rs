@@ -329,6 +329,33 @@ async fn a_role_has_one_holder_at_a_time(#[values(Backend::Sqlite, Backend::Post
 
 #[rstest]
 #[tokio::test]
+async fn a_node_that_has_ended_is_listed_for_a_day_and_while_it_owns_runs(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut db = backend.open().await;
+    db.start_node("a").await;
+    let run = db.run("r1").await;
+    db.start_node("b").await;
+    db.start_node("c").await;
+    let listed = async |db: &TestDatabase| -> Vec<String> {
+        db.ledger.nodes().await.unwrap().into_iter().map(|stored| stored.node.to_string()).collect()
+    };
+    db.ledger.leave().await.unwrap();
+    assert_eq!(listed(&db).await, ["a/1", "b/1", "c/1"]);
+    db.start_node("d").await;
+    for name in ["a", "c"] {
+        db.expire(name).await;
+    }
+    assert_eq!(listed(&db).await, ["a/1", "b/1", "d/1"]);
+    owned(db.take(&run).await);
+    assert_eq!(listed(&db).await, ["b/1", "d/1"]);
+    // It is remembered which processes had its name.
+    db.start_node("c").await;
+    assert_eq!(listed(&db).await, ["b/1", "c/2", "d/1"]);
+}
+
+#[rstest]
+#[tokio::test]
 async fn entries_of_a_run_that_has_moved_do_not_disturb_others(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {

@@ -2,12 +2,13 @@
 
 #![expect(clippy::disallowed_methods, reason = "the name of the node is beside the runs' folders, not in them")]
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use engine::clock::new_secret;
 use ledger::{Ledger, Node, NodeIdentity};
 
+use super::durable_file::write_durably;
 use super::instance::{Continuity, Instance, InstanceNote};
 use super::lock::{DataDirLock, SETTING, io_error, refuse_unfinished};
 use crate::bootstrap::error::StartError;
@@ -34,11 +35,7 @@ impl DataDirLock {
             return Ok(stored);
         }
         let fresh = format!("node-{:08x}", rand::random::<u32>());
-        let write = || {
-            std::fs::write(&path, format!("{fresh}\n"))?;
-            io::Result::Ok(())
-        };
-        write().map_err(|error| io_error(&error))?;
+        write_durably(self.path(), NODE_ID, &fresh).map_err(|error| io_error(&error))?;
         Ok(fresh)
     }
 

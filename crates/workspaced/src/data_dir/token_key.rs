@@ -1,15 +1,9 @@
 //! The secret in the data folder from which the tokens of keyed requests are derived. It is not in the database, so that a
 //! copy of the database contains no token.
 
-#![expect(
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    reason = "the key is beside the runs' folders, not in them"
-)]
+#![expect(clippy::disallowed_methods, reason = "the key is beside the runs' folders, not in them")]
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use engine::admission::idempotency::DerivationKey;
@@ -17,10 +11,10 @@ use hmac::Mac as _;
 use model::Sha256;
 
 use crate::config::{ClusterSecret, ConfigError};
+use crate::data_dir::durable_file::write_durably;
 
 /// The name of the file: 64 hexadecimal digits.
 pub(crate) const KEY_FILE: &str = "token.key";
-const NEW_KEY_FILE: &str = "token.key.new";
 
 /// Reads the key of the data folder. Creates it if there is none.
 ///
@@ -35,7 +29,9 @@ pub(crate) fn load_or_create(data_dir: &Path) -> Result<DerivationKey, ConfigErr
         Ok(text) => *Sha256::parse(text.trim()).map_err(|error| failed(&error))?.as_bytes(),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let bytes: [u8; 32] = rand::random();
-            write(data_dir, &bytes).map_err(|error| failed(&error))?;
+            // A partial key would end the next start.
+            write_durably(data_dir, KEY_FILE, &Sha256::from_bytes(bytes).to_string())
+                .map_err(|error| failed(&error))?;
             bytes
         }
         Err(error) => return Err(failed(&error)),
@@ -46,14 +42,4 @@ pub(crate) fn load_or_create(data_dir: &Path) -> Result<DerivationKey, ConfigErr
 /// Returns the key that all nodes derive from their secret, so that each of them returns the same token for a keyed request.
 pub(crate) fn of_nodes(secret: &ClusterSecret) -> DerivationKey {
     DerivationKey::new(secret.mac("workspaced token derivation").finalize().into_bytes().into())
-}
-
-/// Writes the key atomically: a partial key would end the next start.
-fn write(data_dir: &Path, bytes: &[u8; 32]) -> io::Result<()> {
-    let new = data_dir.join(NEW_KEY_FILE);
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    writeln!(file, "{}", Sha256::from_bytes(*bytes))?;
-    file.sync_all()?;
-    std::fs::rename(new, data_dir.join(KEY_FILE))?;
-    File::open(data_dir)?.sync_all()
 }

@@ -53,6 +53,8 @@ pub(crate) struct Membership {
     /// Why it must.
     fence: OnceLock<Fence>,
     stop: CancellationToken,
+    /// A child of `stop`: cancelled once this process takes no more roles.
+    stop_roles: CancellationToken,
     tasks: TaskTracker,
 }
 
@@ -67,13 +69,15 @@ impl Membership {
         for role in Role::ALL {
             show(role, false);
         }
+        let stop = CancellationToken::new();
         let membership = Arc::new(Self {
             node,
             peers,
             roles: Default::default(),
             lost: CancellationToken::new(),
             fence: OnceLock::new(),
-            stop: CancellationToken::new(),
+            stop_roles: stop.child_token(),
+            stop,
             tasks: TaskTracker::new(),
         });
         membership.tasks.spawn(Arc::clone(&membership).keep_alive(Arc::clone(&ledger)));
@@ -90,6 +94,11 @@ impl Membership {
     pub(crate) async fn lost(&self) -> LedgerError {
         self.lost.cancelled().await;
         LedgerError::Fenced(self.fence.get().copied().unwrap_or(Fence::Superseded))
+    }
+
+    /// Begins to give back the roles of this process, which takes no more of them: its work under them has ended, or soon will.
+    pub(crate) fn give_back_roles(&self) {
+        self.stop_roles.cancel();
     }
 
     /// Ends the heartbeat, so that [`leave`](ledger::NodeLog::leave) is its end.
@@ -129,28 +138,44 @@ impl Membership {
     async fn keep_roles(self: Arc<Self>, ledger: Arc<dyn Ledger>) {
         let mut interval = tokio::time::interval(HEARTBEAT);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut epochs = [None; Role::ALL.len()];
         loop {
             tokio::select! {
                 _ = interval.tick() => {}
-                () = self.stop.cancelled() => return,
+                () = self.stop_roles.cancelled() => break,
             }
-            for (role, held) in Role::ALL.into_iter().zip(&self.roles) {
-                let taken = match ledger.take_role(role).await {
-                    Ok(taken) => matches!(taken, TakenRole::Held(_)),
+            for (role, epoch) in Role::ALL.into_iter().zip(&mut epochs) {
+                *epoch = match ledger.take_role(role).await {
+                    Ok(TakenRole::Held(epoch)) => Some(epoch),
+                    Ok(TakenRole::HeldBy(_)) => None,
                     Err(error) => {
                         tracing::debug!(
                             role = role.as_str(),
                             error = &error as &dyn Error,
                             "a role could not be taken"
                         );
-                        false
+                        None
                     }
                 };
-                if held.swap(taken, Ordering::AcqRel) != taken {
-                    show(role, taken);
-                    tracing::info!(role = role.as_str(), held = taken, "the role of this node has changed");
-                }
+                self.note(role, epoch.is_some());
             }
+        }
+        for (role, epoch) in Role::ALL.into_iter().zip(epochs) {
+            self.note(role, false);
+            let Some(epoch) = epoch else { continue };
+            if let Err(error) = ledger.give_back_role(role, epoch).await {
+                // Others take it when this process has left.
+                tracing::debug!(role = role.as_str(), error = &error as &dyn Error, "a role could not be given back");
+            }
+        }
+    }
+
+    /// Notes whether this process has a role.
+    fn note(&self, role: Role, is_held: bool) {
+        let held = self.roles.get(role as usize);
+        if held.is_some_and(|held| held.swap(is_held, Ordering::AcqRel) != is_held) {
+            show(role, is_held);
+            tracing::info!(role = role.as_str(), held = is_held, "the role of this node has changed");
         }
     }
 }

@@ -14,7 +14,7 @@ use model::Sha256;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, RetryConfig, WriteMultipart};
+use object_store::{ClientConfigKey, ObjectMeta, ObjectStore, ObjectStoreExt as _, RetryConfig, WriteMultipart};
 use sha2::Digest as _;
 
 use crate::config::StoreTarget;
@@ -67,8 +67,7 @@ struct Source {
 }
 
 impl Bucket {
-    /// Opens the store. For a bucket the environment variables of AWS have the keys, the region and the endpoint, which may be
-    /// `http` only on this machine.
+    /// Opens the store. For a bucket the environment variables of AWS have the keys, the region and the endpoint.
     ///
     /// # Errors
     ///
@@ -85,11 +84,9 @@ impl Bucket {
             StoreTarget::Bucket { bucket, prefix } => {
                 http_client::install_tls();
                 let builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
-                let endpoints = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint];
-                let is_local =
-                    endpoints.iter().filter_map(|key| builder.get_config_value(key)).any(|url| is_loopback(&url));
+                let allows_http = allows_http(&builder);
                 let retry = RetryConfig { max_retries: RETRIES.0, retry_timeout: RETRIES.1, ..RetryConfig::default() };
-                let store = builder.with_allow_http(is_local).with_retry(retry).build()?;
+                let store = builder.with_allow_http(allows_http).with_retry(retry).build()?;
                 let slash = if prefix.is_empty() { "" } else { "/" };
                 Ok(Self {
                     store: Arc::new(store),
@@ -289,10 +286,36 @@ impl Source {
     }
 }
 
+/// Whether the endpoint may be one without TLS: on this machine, and elsewhere if `AWS_ALLOW_HTTP` says so.
+fn allows_http(builder: &AmazonS3Builder) -> bool {
+    let value = |key| builder.get_config_value(&key);
+    let is_local = |key| value(key).is_some_and(|url| is_loopback(&url));
+    is_local(AmazonS3ConfigKey::Endpoint)
+        || is_local(AmazonS3ConfigKey::S3Endpoint)
+        || value(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp)).is_some_and(|value| value == "true")
+}
+
 /// Whether a URL is one of HTTP on this machine.
 fn is_loopback(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return false };
     let host = rest.split(['/', '?']).next().unwrap_or_default();
     let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
     matches!(host, "localhost" | "127.0.0.1" | "[::1]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_without_tls_is_on_this_machine_unless_that_is_allowed_explicitly() {
+        let at = |url: &str| AmazonS3Builder::new().with_endpoint(url);
+        assert!(allows_http(&at("http://127.0.0.1:9000")));
+        assert!(!allows_http(&at("http://objects:3900")));
+        assert!(!allows_http(&at("http://127.0.0.1.example.org")));
+        let key = AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp);
+        let allowing = |value: &str| at("http://objects:3900").with_config(key, value);
+        assert!(allows_http(&allowing("true")));
+        assert!(!allows_http(&allowing("false")));
+    }
 }

@@ -12,6 +12,7 @@ pub(crate) struct NodeSql {
     /// away, also for others: those that expired at about the same time are valid as long, so that their runs stay where they are.
     pub(crate) heartbeat: &'static str,
     pub(crate) leave: &'static str,
+    /// Selects the nodes that own runs, or whose heartbeat expires in more than `$1` milliseconds, which may be negative.
     pub(crate) nodes: &'static str,
     pub(crate) owner: &'static str,
     /// Makes the process `$3` of the node `$2` the owner of the run `$1`, if its epoch is `$4`.
@@ -80,10 +81,11 @@ macro_rules! node_sql {
             ),
             leave: concat!("UPDATE node SET expires_at_ms = ", $now, " WHERE node_id = $1 AND incarnation = $2"),
             nodes: concat!(
-                "SELECT node_id, incarnation, url, started_at_ms, expires_at_ms - ",
+                "SELECT * FROM (SELECT node_id, incarnation, url, started_at_ms, expires_at_ms - ",
                 $now,
-                ", (SELECT count(*) FROM run_head WHERE owner_node = node.node_id AND owner_incarnation = node.incarnation) \
-                 FROM node ORDER BY node_id"
+                " AS expires_in_ms, (SELECT count(*) FROM run_head WHERE owner_node = node.node_id \
+                 AND owner_incarnation = node.incarnation) AS owned_runs FROM node) AS listed \
+                 WHERE expires_in_ms > $1 OR owned_runs > 0 ORDER BY node_id"
             ),
             owner: concat!(
                 "SELECT h.owner_node, h.owner_incarnation, h.epoch, node.url, node.expires_at_ms - ",

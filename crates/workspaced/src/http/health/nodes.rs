@@ -36,8 +36,8 @@ pub(crate) struct NodeView {
 
 /// List the nodes
 ///
-/// The services that share the database, by name, also those that have ended. A service that is the only one has none. The list has
-/// one page.
+/// The services that share the database, by name, also those that have ended: until a day after if they own no run. A service that is the
+/// only one has none. The list has one page.
 #[utoipa::path(
     get, path = "/v1/nodes", tag = "operators", operation_id = "listNodes",
     responses((status = 200, description = "The nodes.", body = Page<NodeView>)),

@@ -1,5 +1,7 @@
 //! Deployment files: every path in them exists, every setting is valid, and the tools that read them accept them.
 
+mod nodes;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,13 +61,23 @@ fn every_deployed_setting_exists() {
     let help = String::from_utf8(help.stdout).unwrap();
     let others = ["WORKSPACED_OPERATOR_TOKEN_FILE", "WORKSPACED_AUDIT_TOKEN_FILE"];
     let mut count = 0;
-    for file in ["deploy/Dockerfile", "docker-compose.yml", "deploy/kubernetes.yaml", "deploy/workspaced.service"] {
+    let of_proxy = read(nodes::CADDYFILE);
+    for file in [
+        "deploy/Dockerfile",
+        "docker-compose.yml",
+        nodes::COMPOSE,
+        "deploy/kubernetes.yaml",
+        nodes::MANIFESTS,
+        "deploy/workspaced.service",
+    ] {
         for word in read(file)
             .split(|c: char| !c.is_ascii_uppercase() && c != '_')
             // `WORKSPACED_…` is any setting.
             .filter(|word| word.starts_with("WORKSPACED_") && *word != "WORKSPACED_")
         {
-            let is_setting = help.contains(&format!("[env: {word}=")) || others.contains(&word);
+            let is_setting = help.contains(&format!("[env: {word}="))
+                || others.contains(&word)
+                || file == nodes::COMPOSE && of_proxy.contains(&format!("{{${word}:"));
             assert!(is_setting, "{file}: {word} is not a setting");
             count += 1;
         }
@@ -128,13 +140,20 @@ fn the_secrets_of_the_compose_file_are_those_that_the_script_generates() {
     };
     let generated = generate();
     assert_eq!(generate(), generated, "secrets that exist are kept");
-    let composition = read("docker-compose.yml");
-    let named: std::collections::BTreeSet<&str> =
-        composition.lines().filter_map(|line| line.trim().strip_prefix("file: ./secrets/")).collect();
-    assert_eq!(named, generated.iter().map(|(name, _)| name.as_str()).collect());
+    let compositions = [read("docker-compose.yml"), read(nodes::COMPOSE)];
+    let secret_of = |line: &str| {
+        let path = line.trim().strip_prefix("file: ").or_else(|| line.trim().strip_prefix("env_file: "))?;
+        path.trim_start_matches("../..").trim_start_matches('.').strip_prefix("/secrets/").map(str::to_owned)
+    };
+    let named: std::collections::BTreeSet<String> =
+        compositions.iter().flat_map(|composition| composition.lines().filter_map(secret_of)).collect();
+    assert_eq!(named, generated.iter().map(|(name, _)| name.clone()).collect());
     let of = |name: &str| generated.iter().find(|(other, _)| other == name).unwrap().1.trim().to_owned();
     assert!(of("service-url").contains(&format!("://workspaced:{}@", of("service-password"))));
     assert!(of("owner-url").contains(&format!("://workspaced_owner:{}@", of("owner-password"))));
+    let variables =
+        |name: &str| of(name).lines().map(|line| line.split_once('=').unwrap().1.to_owned()).collect::<Vec<_>>();
+    assert_eq!(variables("bucket.env"), variables("object-store.env")[..2], "the store has the key of the nodes");
 }
 
 #[rstest]

@@ -17,6 +17,8 @@ use crate::operation::replay_and_repair::assert_ends;
 
 /// How long a heartbeat is valid.
 const LEASE: Duration = Duration::from_secs(10);
+/// What one node does for all.
+const ROLES: [&str; 4] = ["expiry", "retention", "webhooks", "signing"];
 pub(super) const SECRET: &str = "0f3c9a7be2d84156a9c07d1e5b62f38490adce715b3f2846";
 
 /// Prepares a node on the database and the object store of `first`, or on new ones.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::{LEASE, prepare, start, start_at, two};
+use super::{LEASE, ROLES, prepare, start, start_at, two};
 use crate::harness::{Answer, Client, Run, Server, assert_chain, items, sha256};
 
 /// What happens on the way to a node.
@@ -322,7 +322,7 @@ async fn the_roles_of_a_killed_node_move() {
         tokio::time::sleep(Duration::from_millis(500)).await;
     };
     assert_eq!(closed.len(), 1, "{closed:#?}");
-    for role in ["expiry", "retention", "webhooks", "signing"] {
+    for role in ROLES {
         assert!(second.log().contains(&format!("role=\"{role}\" held=true")), "{role}\n{}", second.log());
     }
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{LEASE, prepare, start, start_at, two, until_recorded};
+use super::{LEASE, ROLES, prepare, start, start_at, two, until_recorded};
 use crate::harness::{Answer, Run, Server, assert_chain, sha256};
 use crate::operation::replay_and_repair::assert_ends;
 
@@ -177,6 +177,14 @@ async fn a_node_that_stops_gives_back_the_runs_that_it_does_not_use_at_once() {
     let took = until_recorded(&away.operator, &away, "after", Duration::from_secs(5)).await;
     println!("another node has recorded {took:?} after the signal");
     assert!(!upload.is_finished() && took < Duration::from_secs(4), "{took:?}");
+    // So does its work for all, which it has ended: the other node has every role while this one still drains.
+    let has_roles = || ROLES.iter().all(|role| second.log().contains(&format!("role=\"{role}\" held=true")));
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !has_roles() {
+        assert!(Instant::now() < deadline, "{}", second.log());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(!upload.is_finished(), "the roles were given back at the end only");
     upload.await.unwrap().is(201);
     assert!(first.wait(Duration::from_secs(20)).success());
     assert_chain(&idle.id, &away.audit().await);

@@ -1,0 +1,232 @@
+"""Programs of this machine, started on loopback for a moment, in temporary folders."""
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+TOKEN = "5c1e8d0b7f" * 6
+
+
+class NotPossible(Exception):
+    """The machine lacks what the attempt needs."""
+
+
+def run(*command, **options):
+    """Runs a command and returns its output; fails with the output if the command fails."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{command[0]}: exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-2000:]}")
+    return done.stdout
+
+
+def need(program, *folders):
+    """Returns the path of a program."""
+    found = shutil.which(program) or next((str(path) for folder in folders for path in ROOT.glob(folder + "/" + program)), None)
+    if not found:
+        raise NotPossible(f"{program} is not installed")
+    return found
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def until(is_done, what, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not is_done():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {seconds} s")
+        time.sleep(0.1)
+
+
+class Server:
+    """The service in a folder, with its key and its checkpoint log in folders of their own, as in the image."""
+
+    def __init__(self, folder, environment, wrapper=()):
+        self.folder, self.port = pathlib.Path(folder), free_port()
+        for name in ("data", "key", "log"):
+            (self.folder / name).mkdir(exist_ok=True)
+        token = self.folder / "operator-token"
+        token.write_text(TOKEN + "\n")
+        self.environment = {
+            "PATH": os.environ["PATH"], "WORKSPACED_DATA_DIR": str(self.folder / "data"),
+            "WORKSPACED_CHECKPOINT_KEY_FILE": str(self.folder / "key/checkpoint.key"),
+            "WORKSPACED_CHECKPOINT_FILE": str(self.folder / "log/checkpoints.log"),
+            "WORKSPACED_LISTEN": f"127.0.0.1:{self.port}", "WORKSPACED_OPERATOR_TOKEN_FILE": str(token), **environment,
+        }
+        self.wrapper = list(wrapper)
+
+    def __enter__(self):
+        with open(self.folder / "service.log", "a") as log:
+            self.process = subprocess.Popen([*self.wrapper, PROGRAM, "serve"], env=self.environment, stdout=log, stderr=log)
+        until(self.is_ready, f"the service is not ready: {(self.folder / 'service.log').read_text()[-500:]}", 60)
+        return self
+
+    def __exit__(self, *_):
+        if self.wrapper:
+            children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+            os.kill(int(children[0]), 15)
+        else:
+            self.process.terminate()
+        if self.process.wait(60) != 0:
+            raise AssertionError("the service did not end with 0")
+
+    def is_ready(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"the service ended: {(self.folder / 'service.log').read_text()[-500:]}")
+        try:
+            return self.request("GET", "/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def request(self, method, path, body=None, connection=None):
+        connection = connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        headers = {"Authorization": "Bearer " + TOKEN, "Content-Type": "application/json"}
+        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    def ok(self, method, path, body=None, connection=None):
+        status, text = self.request(method, path, body, connection)
+        if status not in (200, 201):
+            raise AssertionError(f"{method} {path}: {status} {text[:300]}")
+        return text
+
+    def work(self):
+        """A run, a write, a read, a search, an export."""
+        self.ok("POST", "/v1/runs", {"runId": "r", "source": {"type": "empty"}})
+        write = {"path": "a.txt", "content": "a\n", "reason": "a trial", "mode": "CREATE_NEW"}
+        self.ok("POST", "/v1/runs/r/tools/write_file", write)
+        self.ok("POST", "/v1/runs/r/tools/read_file", {"path": "a.txt"})
+        self.ok("POST", "/v1/runs/r/tools/search_text", {"query": "a"})
+        self.ok("GET", "/v1/runs/r/archive")
+
+
+def program():
+    if len(sys.argv) > 1:
+        return str(pathlib.Path(sys.argv[1]).resolve())
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    built = [path for path in (target / "release/workspaced", target / "debug/workspaced") if path.exists()]
+    if not built:
+        sys.exit("no workspaced in target: build it with `cargo build --release --locked -p workspaced`, or name a program")
+    return str(max(built, key=lambda path: path.stat().st_mtime))
+
+
+PROGRAM = program()
+
+
+class Cluster:
+    """A PostgreSQL cluster with passwords, on loopback."""
+
+    def __init__(self, folder, password_file):
+        bins = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+        self.bin = pathlib.Path(bins[-1] if bins else need("initdb")).parent
+        self.data, self.port = pathlib.Path(folder) / "cluster", free_port()
+        # initdb refuses to run as root.
+        self.user = {"user": "nobody", "cwd": "/"} if os.getuid() == 0 else {}
+        if self.user:
+            os.chmod(folder, 0o755)
+            self.data.mkdir()
+            shutil.chown(self.data, "nobody")
+        self.run("initdb", "-D", self.data, "-U", "postgres", "-A", "scram-sha-256", "--pwfile", password_file, "--no-sync")
+
+    def run(self, name, *arguments):
+        done = subprocess.run([self.bin / name, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              timeout=120, **self.user)
+        if done.returncode != 0:
+            raise AssertionError(f"{name}: {done.stderr.decode()[-500:]}")
+
+    def __enter__(self):
+        options = f"-c listen_addresses=127.0.0.1 -c port={self.port} -c unix_socket_directories='' -c fsync=off"
+        self.run("pg_ctl", "-D", self.data, "-w", "-l", self.data / "log", "-o", options, "start")
+        return self
+
+    def __exit__(self, *_):
+        self.run("pg_ctl", "-D", self.data, "-w", "-m", "immediate", "stop")
+
+
+class ComposeDatabase:
+    """PostgreSQL as the compose files set it up, with their secrets."""
+
+    def __init__(self, folder):
+        self.secrets = pathlib.Path(folder) / "secrets"
+        run(ROOT / "deploy/secrets", self.secrets)
+        # The user of the cluster reads the password's file, as the container does.
+        os.chmod(self.secrets, 0o755)
+        self.cluster = Cluster(folder, self.secrets / "superuser-password")
+        self.superuser = {**os.environ, "PGHOST": "127.0.0.1", "PGPORT": str(self.cluster.port),
+                          "PGPASSWORD": self.secret("superuser-password")}
+
+    def __enter__(self):
+        for name in ("owner-url", "service-url"):
+            url = self.secret(name).replace("@postgres:5432", f"@127.0.0.1:{self.cluster.port}")
+            (self.secrets / name).write_text(url + "\n")
+        self.cluster.__enter__()
+        run(ROOT / "deploy/postgres/owner.sh", env={**self.superuser, "OWNER_PASSWORD_FILE": str(self.secrets / "owner-password")})
+        return self
+
+    def __exit__(self, *_):
+        self.cluster.__exit__()
+
+    def secret(self, name):
+        return (self.secrets / name).read_text().strip()
+
+    def create_role(self):
+        """Creates the role of the service, after the tables."""
+        run(ROOT / "deploy/postgres/service.sh", ROOT / "deploy/roles.sql", env={
+            **os.environ, "OWNER_URL_FILE": str(self.secrets / "owner-url"),
+            "SERVICE_PASSWORD_FILE": str(self.secrets / "service-password")})
+
+
+class Caddy:
+    """Caddy on loopback, with a Caddyfile of this folder and a certificate of its own."""
+
+    def __init__(self, folder, file, **variables):
+        self.caddy, self.folder, self.https_port = need("caddy"), str(folder), free_port()
+        self.command = ["--adapter", "caddyfile", "--config", str(file)]
+        self.environment = {
+            "PATH": os.environ["PATH"], "HOME": self.folder, "XDG_DATA_HOME": self.folder + "/caddy",
+            "XDG_CONFIG_HOME": self.folder + "/caddy", "WORKSPACED_HTTP_PORT": str(free_port()),
+            "WORKSPACED_HTTPS_PORT": str(self.https_port), **variables,
+        }
+
+    def __enter__(self):
+        run(self.caddy, "validate", *self.command, env=self.environment)
+        with open(self.folder + "/caddy.log", "w") as log:
+            self.process = subprocess.Popen([self.caddy, "run", *self.command], env=self.environment, stdout=log, stderr=log)
+        authority = pathlib.Path(self.folder) / "caddy/caddy/pki/authorities/local/root.crt"
+        try:
+            until(authority.exists, "Caddy's certificate")
+            self.context = ssl.create_default_context(cafile=str(authority))
+            until(self.answers, "Caddy does not answer")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+    def tls(self):
+        return http.client.HTTPSConnection("localhost", self.https_port, timeout=30, context=self.context)
+
+    def answers(self):
+        try:
+            connection = self.tls()
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
