@@ -345,6 +345,40 @@ async fn a_rare_tool_is_found_among_thousands_of_records(
     }
 }
 
+/// After five executions of a statement on a connection, PostgreSQL may choose one plan for every value.
+#[tokio::test]
+async fn a_page_of_an_unused_tool_does_not_read_the_whole_audit() {
+    const RECORDS: i64 = 20_000;
+    let mut db = Backend::Postgres.open().await;
+    db.run("r1").await;
+    let page = async |db: &TestDatabase, tool: &str| {
+        let filter = RecordFilter { tool: Some(tool.into()), ..RecordFilter::default() };
+        db.ledger.records(&filter, None, 100.into()).await.unwrap().len()
+    };
+    for _ in 0..RECORDS / 1000 {
+        let entries = (0..1000).map(|index| {
+            let mut entry = read("r1", "a");
+            entry.draft.tool = if index % 5 == 0 { "rarer" } else { "common" }.into();
+            entry
+        });
+        db.ledger.append(entries.collect()).await.unwrap();
+    }
+    db.execute("VACUUM ANALYZE audit_record").await.unwrap();
+    // The server counts what a connection has read when the connection ends.
+    db.reopen().await;
+    let entries_read = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'audit_record_pkey'";
+    let before = db.count(entries_read).await;
+    for _ in 0..12 {
+        assert_eq!(page(&db, "rarer").await, 100);
+    }
+    for _ in 0..4 {
+        assert_eq!(page(&db, "unused").await, 0);
+    }
+    db.ledger.close().await;
+    let entries_read = db.count(entries_read).await - before;
+    assert!(entries_read < RECORDS, "{entries_read} entries of the index by position were read");
+}
+
 /// More records than are collected and sorted, in two ranges far apart.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
