@@ -41,6 +41,8 @@ pub(crate) use self::rotate::{Rotation, rotate};
 const MAX_RECORDS: i64 = 2000;
 /// How often uncovered records are counted.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a node waits to see the records that another one has signed.
+const SETTLING: Duration = Duration::from_secs(5);
 
 /// Starts the signing task where an earlier process ended. Returns what it publishes.
 ///
@@ -315,14 +317,21 @@ impl Signer {
         }
         let file = self.complete_file(frontier.size(), &keys, &statements).await?;
         let position = latest.as_ref().map_or(0, |latest| latest.position);
-        let newest = *self.ledger.newest_position().borrow();
-        if newest < position {
+        if !self.has_records_until(position).await {
             return Err(SignError::Contradiction("records that a checkpoint covers are missing".to_owned()));
         }
         if let Some(latest) = latest {
             self.publish(latest, frontier.root());
         }
         Ok(Tree { frontier, position, file })
+    }
+
+    /// Whether every record up to a position exists. Another node may have signed ones that this process has not seen yet.
+    async fn has_records_until(&self, position: i64) -> bool {
+        let patience = if self.node.is_some() { SETTLING } else { Duration::ZERO };
+        let mut newest = self.ledger.newest_position();
+        let seen = newest.wait_for(|newest| *newest >= position);
+        tokio::time::timeout(patience, seen).await.is_ok_and(|seen| seen.is_ok())
     }
 
     /// Loads the frontier of the tree that was signed last. Computes it from the leaves if nodes are missing or changed.

@@ -59,7 +59,13 @@ fn bind_columns<'q>(mut query: Query<'q, Postgres, PgArguments>, rows: &Rows<'_>
 /// Converts an error of PostgreSQL, or of the connection to it.
 pub(crate) fn failed(error: Error) -> LedgerError {
     let unavailable = match &error {
-        Error::Io(_) | Error::Tls(_) | Error::PoolTimedOut | Error::PoolClosed | Error::WorkerCrashed => true,
+        // An end without an answer is an error of the protocol: a proxy closes connections to a server that is away.
+        Error::Io(_)
+        | Error::Tls(_)
+        | Error::Protocol(_)
+        | Error::PoolTimedOut
+        | Error::PoolClosed
+        | Error::WorkerCrashed => true,
         Error::Database(database) if database.is_unique_violation() => return LedgerError::AlreadyExists,
         Error::Database(database) => database.code().is_some_and(|code| is_transient(&code)),
         _ => false,
@@ -76,7 +82,26 @@ pub(crate) fn is_conflict(error: &LedgerError) -> bool {
 }
 
 /// Returns whether a retry may succeed, by the class of the SQLSTATE: connection, a password that is being changed, resources, locks and timeouts, operator
-/// intervention, disk, rollback, a read-only server.
+/// intervention, disk, rollback; or a read-only server, or a transaction whose process was paused for too long.
 fn is_transient(sqlstate: &str) -> bool {
-    ["08", "28", "53", "55", "57", "58", "40"].iter().any(|class| sqlstate.starts_with(class)) || sqlstate == "25006"
+    let classes = ["08", "28", "53", "55", "57", "58", "40"];
+    classes.iter().any(|class| sqlstate.starts_with(class)) || ["25006", "25P03", "25P04"].contains(&sqlstate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_that_was_ended_because_its_process_was_paused_says_nothing_about_the_data() {
+        // idle_in_transaction_session_timeout, transaction_timeout, read_only_sql_transaction, not_null_violation.
+        let found = ["25P03", "25P04", "25006", "23502"].map(is_transient);
+        assert_eq!(found, [true, true, true, false]);
+    }
+
+    #[test]
+    fn a_connection_that_is_closed_before_it_answers_is_unavailable() {
+        let error = failed(Error::Protocol("unexpected response from SSLRequest: 0x00".to_owned()));
+        assert!(matches!(error, LedgerError::Unavailable(_)), "{error:?}");
+    }
 }

@@ -2,7 +2,7 @@
 
 mod answer;
 mod chain;
-mod cleanup;
+pub(crate) mod cleanup;
 mod client;
 mod compressed;
 mod concurrent_writers;
@@ -22,7 +22,7 @@ mod server;
 mod strace;
 
 pub(crate) use answer::{Answer, without_instances};
-pub(crate) use chain::{assert_chain, canonical, sha256};
+pub(crate) use chain::{assert_chain, canonical, check_chain, sha256};
 pub(crate) use client::Client;
 pub(crate) use concurrent_writers::{
     ConcurrentWriters, WRITER_REASON, WRITERS, WriterResult, newest_version_in, writer_path, writer_text,

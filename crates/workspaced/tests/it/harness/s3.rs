@@ -4,7 +4,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use reqwest::Method;
+
+use super::Client;
+
 /// A server of S3 on this machine, which keeps objects in memory.
+#[derive(Debug)]
 pub(crate) struct S3 {
     process: Child,
     /// Its address.
@@ -20,12 +25,12 @@ impl S3 {
         let mut command = Command::new(clients.join("python/bin/moto_server"));
         command.args(["-H", "127.0.0.1", "-p", &port.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
         let s3 = Self { process: command.spawn().unwrap(), url: format!("http://127.0.0.1:{port}") };
+        let client = Client::new(&s3.url, None);
         let deadline = Instant::now() + Duration::from_mins(1);
-        while !reqwest::Client::new()
-            .put(format!("{}/archives", s3.url))
-            .send()
+        while !client
+            .try_send(client.request(Method::PUT, "/archives"))
             .await
-            .is_ok_and(|put| put.status().is_success())
+            .is_ok_and(|put| (200..300).contains(&put.status))
         {
             assert!(Instant::now() < deadline, "the S3 server does not start");
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -54,9 +54,10 @@ pub(crate) struct Server {
     process: Option<Child>,
 }
 
-/// Returns a command for the program with an empty environment.
+/// Returns a command for the program with an empty environment. `WORKSPACED_TEST_PROGRAM` names another build of it.
 pub(crate) fn workspaced() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_workspaced"));
+    let built = env!("CARGO_BIN_EXE_workspaced");
+    let mut command = Command::new(std::env::var_os("WORKSPACED_TEST_PROGRAM").unwrap_or_else(|| built.into()));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command
 }
@@ -122,14 +123,25 @@ impl Server {
     }
 
     /// Starts `command` as the process of this server.
-    pub(crate) fn start_as(&mut self, mut command: Command) {
+    pub(crate) fn start_as(&mut self, command: Command) {
+        self.try_start_as(command).unwrap_or_else(|why| panic!("{why}"));
+    }
+
+    /// Starts `command` as the process of this server. Returns what it printed if it does not start.
+    pub(crate) fn try_start_as(&mut self, mut command: Command) -> Result<(), String> {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         cleanup::register_process(process.id());
         let stdout = process.stdout.take().unwrap();
         self.process = Some(process);
-        self.base =
-            listening(stdout).unwrap_or_else(|printed| panic!("the server did not start: {printed}\n{}", self.log()));
+        match listening(stdout) {
+            Ok(base) => self.base = base,
+            Err(printed) => {
+                self.kill();
+                return Err(format!("the server did not start: {printed}\n{}", self.log()));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the command `name` of the program with this server's data, database and secrets.
@@ -225,18 +237,22 @@ impl Server {
         }
     }
 
+    /// Returns how the process has ended, if it has.
+    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+        let process = self.process.as_mut()?;
+        let status = process.try_wait().unwrap()?;
+        cleanup::unregister_process(process.id());
+        self.process = None;
+        Some(status)
+    }
+
     /// Returns whether SIGKILL has ended the process.
     pub(crate) fn was_killed(&mut self) -> bool {
-        let process = self.process.as_mut().expect("a running server");
-        match process.try_wait().unwrap() {
-            Some(status) => {
-                cleanup::unregister_process(process.id());
-                self.process = None;
-                assert_eq!(status.signal(), Some(9), "{status}\n{}", self.log());
-                true
-            }
-            None => false,
+        let status = self.has_ended();
+        if let Some(status) = status {
+            assert_eq!(status.signal(), Some(9), "{status}\n{}", self.log());
         }
+        status.is_some()
     }
 
     /// Restarts the server with a failpoint after the journal commit, and sends a call to `run`, which kills the server: its

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{LEASE, events, prepare, start, two, until_recorded};
+use super::{LEASE, events, prepare, start, start_at, two, until_recorded};
 use crate::harness::assert_chain;
 
 #[tokio::test]
@@ -189,4 +189,28 @@ async fn one_node_signs_and_another_continues() {
     let away = second.reconnect(&run);
     until_recorded(&away.operator, &away, "more", Duration::from_secs(5)).await;
     covers(size + 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_starts_while_another_one_signs_can_sign_too() {
+    let [first, mut second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    // With another name, it waits until the address of the killed process is free. The other node goes on meanwhile.
+    let base = second.base.clone();
+    second.kill();
+    std::fs::remove_dir_all(second.data_dir()).unwrap();
+    std::fs::create_dir(second.data_dir()).unwrap();
+    let writer = {
+        let run = run.clone();
+        tokio::spawn(async move {
+            for number in 0.. {
+                run.create(&format!("{number}.txt"), "x\n").await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+    };
+    tokio::task::block_in_place(|| start_at(&mut second, base.trim_start_matches("http://"), &base));
+    assert!(second.log().contains("waiting for another node with the address of this one"), "{}", second.log());
+    assert!(!second.log().contains("no checkpoints are signed any more"), "{}", second.log());
+    writer.abort();
 }
