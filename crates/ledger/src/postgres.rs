@@ -10,6 +10,7 @@ mod convert;
 pub(crate) mod copy;
 mod fence;
 mod open;
+mod pooled_connection;
 mod positions;
 mod settled_position;
 pub(crate) mod transfer;
@@ -21,7 +22,7 @@ use futures_util::TryStreamExt as _;
 use model::RunId;
 use parking_lot::Mutex;
 use sqlx::postgres::PgPool;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, Transaction};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -102,21 +103,21 @@ impl Postgres {
     async fn run_transaction(&self, statements: &[Statement], mode: EnterMode) -> Result<u64> {
         let mut connection = self.address.acquire(&self.pool).await?;
         for _ in 1..writer::MAX_ATTEMPTS {
-            match self.try_transaction(&mut connection, statements, mode).await {
+            match self.complete(connection.begin(BEGIN).await?, statements, mode).await {
                 Err(error) if is_conflict(&error) => {}
                 done => return done,
             }
         }
-        self.try_transaction(&mut connection, statements, mode).await
+        self.complete(connection.begin(BEGIN).await?, statements, mode).await
     }
 
-    async fn try_transaction(
+    /// Executes `statements` in a transaction that has begun, and commits it.
+    async fn complete(
         &self,
-        connection: &mut PgConnection,
+        mut tx: Transaction<'_, sqlx::Postgres>,
         statements: &[Statement],
         mode: EnterMode,
     ) -> Result<u64> {
-        let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
         let mut fenced = self.fence.enter(&mut tx, mode).await?;
         if matches!(mode, EnterMode::Exclusive) {
             positions::advance(fenced.connection()).await?;
@@ -229,7 +230,10 @@ impl Backend for Postgres {
             Some(connection) => connection,
             None => self.address.connect().await?,
         };
-        let transaction = self.try_transaction(&mut connection, std::slice::from_ref(&statement), EnterMode::Shared);
+        let transaction = async {
+            let tx = connection.begin_with(BEGIN).await.map_err(failed)?;
+            self.complete(tx, std::slice::from_ref(&statement), EnterMode::Shared).await
+        };
         let done = tokio::time::timeout(writer::TIMEOUT, transaction).await;
         let done = done.unwrap_or_else(|_| Err(LedgerError::InDoubt("the database does not respond".into())));
         if done.is_ok() {
@@ -241,7 +245,7 @@ impl Backend for Postgres {
     async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
         with_timeout(async {
             let mut connection = self.address.acquire(&self.pool).await?;
-            let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
+            let mut tx = connection.begin(BEGIN).await?;
             let mut fenced = self.fence.enter(&mut tx, EnterMode::Shared).await?;
             for rows in rows.iter().filter(|rows| !rows.is_empty()) {
                 convert::write_rows(fenced.connection(), &[rows]).await.map_err(failed)?;
@@ -255,7 +259,7 @@ impl Backend for Postgres {
         let (runs, seqs): (Vec<&str>, Vec<i64>) = done.iter().map(|(run, seq)| (run.as_str(), to_int(*seq))).unzip();
         with_timeout(async {
             let mut connection = self.address.acquire(&self.pool).await?;
-            let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
+            let mut tx = connection.begin(BEGIN).await?;
             let mut fenced = self.fence.enter(&mut tx, EnterMode::Shared).await?;
             let query =
                 sqlx::query(PRUNE_OWNED).bind(runs).bind(seqs).bind(&node.node_id).bind(to_int(node.incarnation));
@@ -266,7 +270,7 @@ impl Backend for Postgres {
     }
 
     async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>> {
-        with_timeout(async { fence::settled_run(&mut *self.address.acquire(&self.pool).await?, run).await }).await?
+        with_timeout(async { fence::settled_run(&mut self.address.acquire(&self.pool).await?, run).await }).await?
     }
 
     fn fence(&self, instance: &str) {

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use parking_lot::RwLock;
 use percent_encoding::percent_decode_str;
 use sqlx::postgres::{PgConnectOptions, PgPool};
-use sqlx::{ConnectOptions as _, Error, PgConnection, Postgres};
+use sqlx::{ConnectOptions as _, Error, PgConnection};
 use tokio::sync::Mutex;
 
 use super::convert::failed;
 use super::open;
+use super::pooled_connection::PooledConnection;
 use crate::{AddressReader, LedgerError, Result};
 
 /// The server refuses the role or its password.
@@ -52,15 +53,16 @@ impl Address {
     }
 
     /// Returns a connection of `pool`. If the server refuses the password of a new one, reads it again.
-    pub(crate) async fn acquire(&self, pool: &PgPool) -> Result<sqlx::pool::PoolConnection<Postgres>> {
+    pub(crate) async fn acquire(&self, pool: &PgPool) -> Result<PooledConnection> {
         let options = pool.connect_options();
-        match pool.acquire().await {
+        let acquired = match pool.acquire().await {
             Err(error) if has_refused(&error) && self.has_other_than(&options).await? => {
                 pool.set_connect_options(self.options());
-                pool.acquire().await.map_err(failed)
+                pool.acquire().await
             }
-            acquired => acquired.map_err(failed),
-        }
+            acquired => acquired,
+        };
+        acquired.map(PooledConnection::from).map_err(failed)
     }
 
     /// Returns whether there is another role or password than those that the server has `refused`. Reads the address for this, but

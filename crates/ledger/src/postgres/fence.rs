@@ -7,9 +7,10 @@ use std::sync::OnceLock;
 use model::{RunId, Sha256};
 use parking_lot::Mutex;
 use sqlx::postgres::PgRow;
-use sqlx::{Connection as _, PgConnection, Row as _};
+use sqlx::{PgConnection, Row as _};
 
 use super::convert::failed;
+use super::pooled_connection::PooledConnection;
 use crate::chain::RunHead;
 use crate::error::Fence as Reason;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
@@ -182,8 +183,8 @@ impl Fence {
 
 /// See [`Ledger::settled_run`](crate::Ledger::settled_run). Every commit of a run locks one of the two rows before it can be in
 /// doubt, and until its outcome is visible.
-pub(crate) async fn settled_run(connection: &mut PgConnection, run: &RunId) -> Result<Option<SettledRun>> {
-    let mut tx = connection.begin_with(BEGIN_SETTLED).await.map_err(failed)?;
+pub(crate) async fn settled_run(connection: &mut PooledConnection, run: &RunId) -> Result<Option<SettledRun>> {
+    let mut tx = connection.begin(BEGIN_SETTLED).await?;
     for lock in LOCK_ROWS {
         sqlx::query(lock).bind(run.as_str()).execute(&mut *tx).await.map_err(failed)?;
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use sqlx::Connection as _;
 use sqlx::postgres::PgPool;
 use tokio::sync::{Notify, watch};
 
@@ -82,7 +81,7 @@ impl SettledPosition {
         let settled = positions::settled(&mut connection).await?;
         let has_grown = self.publish(settled);
         if *sealed < positions::first_unsealed(settled) {
-            let mut tx = connection.begin_with(BEGIN).await.map_err(failed)?;
+            let mut tx = connection.begin(BEGIN).await?;
             let mut fenced = fence.enter(&mut tx, EnterMode::Shared).await?;
             positions::seal_zones(&mut fenced, settled).await?;
             tx.commit().await.map_err(failed)?;

@@ -107,3 +107,21 @@ async fn the_write_ahead_log_is_checkpointed_under_load() {
     assert!(log < written / 4 * 3, "the log has {log} bytes after writing {written}");
     assert_intact(&db, 50).await;
 }
+
+/// Whoever gets the connection next would be in the transaction, and lose what it writes.
+#[tokio::test]
+async fn a_caller_that_stops_waiting_leaves_no_transaction_open() {
+    const OPEN: &str = "SELECT count(*) FROM pg_stat_activity \
+        WHERE datname = current_database() AND state LIKE 'idle in transaction%'";
+    let db = Backend::Postgres.open().await;
+    db.run("r1").await;
+    let run = run_id("r1");
+    for tens_of_micros in 0..150 {
+        // `settled_run` begins a transaction, and takes about a millisecond.
+        let limit = Duration::from_micros(tens_of_micros * 10);
+        drop(tokio::time::timeout(limit, db.ledger.settled_run(&run)).await);
+        // What the pool does with the connection has no end that can be waited for.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert_eq!(db.count(OPEN).await, 0, "after {limit:?}");
+    }
+}
