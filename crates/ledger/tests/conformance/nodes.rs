@@ -169,7 +169,7 @@ async fn all_runs_but_some_are_given_back_at_once(#[values(Backend::Sqlite, Back
     assert_eq!(db.owner(&r1).await.map(|owner| owner.epoch), Some(epoch));
 }
 
-/// After an outage of the database every heartbeat has expired, and whoever comes first must not take what the others own.
+/// After an outage of the database every heartbeat has expired, and the node that comes first must not take what the others own.
 #[rstest]
 #[tokio::test]
 async fn after_an_outage_of_the_database_runs_stay_where_they_are(

@@ -108,7 +108,7 @@ async fn the_write_ahead_log_is_checkpointed_under_load() {
     assert_intact(&db, 50).await;
 }
 
-/// Whoever gets the connection next would be in the transaction, and lose what it writes.
+/// The next user of the connection would be in the transaction, and lose what it writes.
 #[tokio::test]
 async fn a_caller_that_stops_waiting_leaves_no_transaction_open() {
     const OPEN: &str = "SELECT count(*) FROM pg_stat_activity \

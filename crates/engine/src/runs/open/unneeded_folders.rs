@@ -33,7 +33,7 @@ impl Engine {
         Ok(removed)
     }
 
-    /// Removes the folder of `run` if another node owns the run and the store has its base. Returns whether it did.
+    /// Removes the folder of `run` if another node owns the run and the store has its base. Returns whether it was removed.
     async fn remove_if_moved(&self, run: &Run) -> Result<bool, CallError> {
         let Some(objects) = &self.objects else { return Ok(false) };
         if !self.has_moved(&run.run_id).await? {
@@ -45,7 +45,7 @@ impl Engine {
             tracing::warn!(run.id = %run.run_id, %error, "the folder of a run that has moved stays: its base is not in the store");
             return Ok(false);
         }
-        // Whoever opens the run meanwhile needs other files than those in the folder, and waits.
+        // A caller that opens the run meanwhile needs other files than those in the folder, and waits.
         let (_, Some(fetch)) = self.fetches.begin(&run.run_id) else { return Ok(false) };
         let removed = match self.has_moved(&run.run_id).await {
             Ok(true) => self.remove_folder(run.run_id.clone()).await.map(|()| true),
