@@ -41,6 +41,9 @@ fn every_test_file_is_declared_as_a_module() {
                 folders.push((path.clone(), path.with_extension("rs")));
                 continue;
             }
+            if path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
             let module = path.file_stem().unwrap().to_str().unwrap();
             let is_declared = declared.lines().any(|line| line.ends_with(&format!("mod {module};")));
             assert!(is_declared || path == parent, "{} is declared by no module", path.display());
