@@ -96,7 +96,8 @@ impl Membership {
         LedgerError::Fenced(self.fence.get().copied().unwrap_or(Fence::Superseded))
     }
 
-    /// Begins to give back the roles of this process, which takes no more of them: its work under them has ended, or soon will.
+    /// Begins to give back the roles of this process, which takes no more of them: its work under them has ended, or soon will. It signs
+    /// until it leaves.
     pub(crate) fn give_back_roles(&self) {
         self.stop_roles.cancel();
     }
@@ -160,7 +161,9 @@ impl Membership {
                 self.note(role, epoch.is_some());
             }
         }
-        for (role, epoch) in Role::ALL.into_iter().zip(epochs) {
+        // The last records of this process are signed before it leaves, so that an older database is noticed at the next start.
+        let ended = Role::ALL.into_iter().zip(epochs).filter(|(role, _)| *role != Role::Signing);
+        for (role, epoch) in ended {
             self.note(role, false);
             let Some(epoch) = epoch else { continue };
             if let Err(error) = ledger.give_back_role(role, epoch).await {
