@@ -20,7 +20,7 @@ const NODES: usize = 4;
 const COMPARED: [usize; 2] = [2, NODES];
 /// How much longer a call may take that another node forwards.
 const FORWARDING_MILLIS: f64 = 1.0;
-const SECRET: &str = "a secret of the nodes of this measurement only";
+const SECRET: &str = "secret-of-the-nodes-of-this-measurement-only";
 const PATH: &str = "src/harbor.rs";
 /// Lines of the file, of 64 bytes each.
 const LINES: usize = 64;
@@ -105,7 +105,7 @@ fn subject<'a>(
         script(&run)
     });
     let targets = servers.iter().take(nodes).map(|server| (server.address, Some(server.id()))).collect();
-    Ok(Http::new(format!("{name}, {nodes} nodes"), runtime, targets, scripts.collect::<anyhow::Result<_>>()?))
+    Ok(Http::new(format!("{name}, {}", if nodes == 1 { "one node".into() } else { format!("{nodes} nodes") }), runtime, targets, scripts.collect::<anyhow::Result<_>>()?))
 }
 
 /// Creates a run that the node of `api` owns.
@@ -118,7 +118,7 @@ fn content(version: u64) -> String {
 }
 
 fn reads(run: &RunHandle) -> anyhow::Result<Script> {
-    Ok(Script::new(vec![run.prepare("read_file", &json!({ "path": PATH, "reason": "bench" }))?]))
+    Ok(Script::new(vec![run.prepare("read_file", &json!({ "path": PATH }))?]))
 }
 
 /// Replaces one version by the other and back.
