@@ -105,7 +105,8 @@ fn subject<'a>(
         script(&run)
     });
     let targets = servers.iter().take(nodes).map(|server| (server.address, Some(server.id()))).collect();
-    Ok(Http::new(format!("{name}, {}", if nodes == 1 { "one node".into() } else { format!("{nodes} nodes") }), runtime, targets, scripts.collect::<anyhow::Result<_>>()?))
+    let label = if nodes == 1 { format!("{name}, one node") } else { format!("{name}, {nodes} nodes") };
+    Ok(Http::new(label, runtime, targets, scripts.collect::<anyhow::Result<_>>()?))
 }
 
 /// Creates a run that the node of `api` owns.
