@@ -44,7 +44,7 @@ pub(crate) const TOOL: Tool = Tool {
 pub(crate) struct DeleteFileInput {
     /// The file.
     path: String,
-    /// The version that the file must have.
+    /// The version that the file must have. Required, except in the text view, where `seen` is the default.
     #[serde(default)]
     expected_sha256: Option<ExpectedVersion>,
 }

@@ -38,7 +38,7 @@ pub(crate) struct MoveFileInput {
     from: String,
     /// The new path. Missing folders are created.
     to: String,
-    /// The version that the file must have.
+    /// The version that the file must have. Required, except in the text view, where `seen` is the default.
     #[serde(default)]
     expected_sha256: Option<ExpectedVersion>,
 }

@@ -1,5 +1,6 @@
 //! An HTTP answer, and the checks that apply to every answer.
 
+use memchr::memmem;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
@@ -128,7 +129,7 @@ impl Answer {
 
     /// Returns whether the body or a header contains `needle`.
     pub(crate) fn contains(&self, needle: &str) -> bool {
-        let in_body = self.body.windows(needle.len().max(1)).any(|window| window == needle.as_bytes());
+        let in_body = memmem::find(&self.body, needle.as_bytes()).is_some();
         in_body || self.headers.values().any(|value| String::from_utf8_lossy(value.as_bytes()).contains(needle))
     }
 }

@@ -80,7 +80,8 @@ impl Database {
 impl Database {
     /// Returns whether a value of any table contains `needle`, as it is stored or compressed. No server may have the database open.
     pub(crate) async fn contains(&self, needle: &str) -> bool {
-        let has_needle = |bytes: &[u8]| bytes.windows(needle.len()).any(|window| window == needle.as_bytes());
+        let finder = memchr::memmem::Finder::new(needle);
+        let has_needle = |bytes: &[u8]| finder.find(bytes).is_some();
         if self.compressed_values().await.iter().any(|value| has_needle(value)) {
             return true;
         }

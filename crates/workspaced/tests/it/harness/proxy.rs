@@ -133,7 +133,7 @@ async fn join(
 const COMMITS: [&[u8]; 2] = [b"COMMIT\0", b"COMMIT; EXECUTE settled_position\0"];
 
 fn is_commit(bytes: &[u8]) -> bool {
-    COMMITS.iter().any(|commit| bytes.windows(commit.len()).any(|part| part == *commit))
+    COMMITS.iter().any(|commit| memchr::memmem::find(bytes, commit).is_some())
 }
 
 /// Copies from the client. Drops the client at a commit under [`ProxyMode::HoldCommit`].
