@@ -9,5 +9,5 @@ mod node;
 pub(crate) mod token_key;
 
 pub(crate) use self::disk::DiskProbe;
-pub(crate) use self::instance::Continuity;
+pub(crate) use self::instance::{Continuity, Instance};
 pub(crate) use self::lock::{DataDirLock, IDENTITY, InstanceNoteFile, check_identity};

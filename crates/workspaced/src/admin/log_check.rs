@@ -23,7 +23,10 @@ pub(super) struct LogCheck<'a> {
     /// The statements of the database that the file was not found to have yet.
     statements: VecDeque<String>,
     path: &'a Path,
-    file: CheckpointReader<BufReader<File>>,
+    /// `None` if there is no file.
+    file: Option<CheckpointReader<BufReader<File>>>,
+    /// Whether nodes use the database. A node's file lacks what others have signed since its last start.
+    is_of_nodes: bool,
     /// The tree of the leaves so far.
     tree: Frontier,
     /// Leaves and checkpoints of the database that were read ahead.
@@ -119,8 +122,8 @@ impl<'a> LogCheck<'a> {
         ledger: &'a dyn Ledger,
         keys: KeyHistory,
         statements: Vec<String>,
-        path: &'a Path,
-        file: CheckpointReader<BufReader<File>>,
+        (path, file): (&'a Path, Option<CheckpointReader<BufReader<File>>>),
+        is_of_nodes: bool,
     ) -> Self {
         Self {
             ledger,
@@ -128,6 +131,7 @@ impl<'a> LogCheck<'a> {
             statements: statements.into(),
             path,
             file,
+            is_of_nodes,
             tree: Frontier::default(),
             leaves: VecDeque::new(),
             checkpoints: VecDeque::new(),
@@ -164,7 +168,8 @@ impl<'a> LogCheck<'a> {
     /// Checks until the first problem. Returns a remark on what the next start repairs.
     async fn check_all(&mut self) -> Result<Option<String>, Stop> {
         let ends_partially = loop {
-            let next = self.file.next_entry();
+            let Some(file) = &mut self.file else { break false };
+            let next = file.next_entry();
             match next.map_err(|error| Stop::Tampered(format!("{}: {error}", self.path.display())))? {
                 LogEntry::Note(note) => self.check_entry(&note).await?,
                 LogEntry::Partial => break true,
@@ -173,35 +178,50 @@ impl<'a> LogCheck<'a> {
         };
         let mut remark =
             ends_partially.then(|| "the file ends within an entry, which the next start cuts off".to_owned());
-        if let Some(what) = self.check_missing_entry().await? {
-            remark = Some(format!("the file lacks the newest {what}, which the next start adds"));
-        }
+        remark = self.check_missing_entries().await?.or(remark);
         match self.next_leaf().await? {
             None => Ok(remark),
             Some(leaf) => Err(Stop::Tampered(format!("leaf {} is not in a checkpoint", leaf.index))),
         }
     }
 
-    /// Checks the entry that the database has and the file lacks. Returns what it is.
-    async fn check_missing_entry(&mut self) -> Result<Option<&'static str>, Stop> {
-        let (checkpoint, statement) = (self.next_checkpoint().await?, self.statements.pop_front());
-        let has_more = self.next_checkpoint().await?.is_some() || !self.statements.is_empty();
-        // A process that is killed may have stored one entry without writing it.
-        match (checkpoint, statement) {
-            (None, None) => Ok(None),
-            (Some(checkpoint), None) if !has_more => {
+    /// Checks the entries that the database has and the file lacks. Returns a remark on them.
+    async fn check_missing_entries(&mut self) -> Result<Option<String>, Stop> {
+        let (size, mut missing, mut last) = (self.tree.size(), 0_u64, "");
+        loop {
+            let checkpoint = if self.is_change_next()? { None } else { self.next_checkpoint().await? };
+            last = if let Some(checkpoint) = checkpoint {
                 self.verify(&checkpoint.note).await?;
-                Ok(Some("checkpoint"))
-            }
-            (None, Some(statement)) if !has_more => {
+                "checkpoint"
+            } else if let Some(statement) = self.statements.pop_front() {
                 self.check_change(&statement)?;
-                Ok(Some("change of the key"))
+                "change of the key"
+            } else {
+                break;
+            };
+            missing += 1;
+            // A process that is killed may have stored one entry without writing it.
+            if missing > 1 && !self.is_of_nodes {
+                return Err(Stop::Tampered(format!(
+                    "the file ends at {size} leaves and lacks checkpoints or changes of the key that the database has"
+                )));
             }
-            _ => Err(Stop::Tampered(format!(
-                "the file ends at {} leaves and lacks checkpoints or changes of the key that the database has",
-                self.tree.size()
-            ))),
         }
+        Ok(match missing {
+            0 => None,
+            1 => Some(format!("the file lacks the newest {last}, which the next start adds")),
+            _ => Some(format!(
+                "the file ends at {size} leaves and lacks {missing} entries of other nodes, which the next start adds"
+            )),
+        })
+    }
+
+    /// Returns whether the next entry is a change of the key.
+    fn is_change_next(&self) -> Result<bool, Stop> {
+        let Some(statement) = self.statements.front() else { return Ok(false) };
+        let change = KeyChange::verify(statement);
+        let change = change.map_err(|error| Stop::Tampered(format!("a change of the key: {error}")))?;
+        Ok(change.checkpoint.size <= self.tree.size())
     }
 
     /// Checks the file's next statement, which has to be the database's next one.

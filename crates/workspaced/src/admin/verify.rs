@@ -12,6 +12,7 @@ use crate::admin::offline_run::{check_database, database};
 use crate::admin::output::{print, print_chain};
 use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, VerifyConfig};
+use crate::data_dir::Instance;
 use crate::signer::{file, key, key_changes};
 
 /// Checks the chain of one run or of all, and the checkpoints over them. Prints the results on standard output. Returns
@@ -75,15 +76,19 @@ async fn check_log(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<LogRepo
     };
     let origin = key.as_ref().map(|key| key.name().to_owned()).unwrap_or_default();
     let statements = key_changes::load(ledger).await.map_err(database)?;
-    let Some(file) = file::read(path, &origin).map_err(unreadable)? else {
-        let is_missing = stored.is_some() || !statements.is_empty();
-        return Ok(if is_missing { LogReport::file_missing(path) } else { LogReport::default() });
-    };
+    let file = file::read(path, &origin).map_err(unreadable)?;
+    let instance = ledger.setting(ledger::INSTANCE).await.map_err(database)?;
+    let is_of_nodes = instance.as_deref().and_then(Instance::parse).is_some_and(|instance| instance.is_of_nodes());
+    match &file {
+        None if stored.is_none() && statements.is_empty() => return Ok(LogReport::default()),
+        None if !is_of_nodes => return Ok(LogReport::file_missing(path)),
+        _ => {}
+    }
     let message = "--checkpoint-verifier-key is missing: the checkpoints cannot be verified without it; GET \
                    /v1/checkpoint/key returns it";
     let key = key.ok_or_else(|| ConfigError(message.to_owned()))?;
     match KeyHistory::follow(key, statements.iter().map(String::as_str)) {
-        Ok(keys) => LogCheck::new(ledger, keys, statements, path, file).run().await.map_err(database),
+        Ok(keys) => LogCheck::new(ledger, keys, statements, (path, file), is_of_nodes).run().await.map_err(database),
         Err(error) => Ok(LogReport::keys_refused(&error)),
     }
 }

@@ -22,10 +22,14 @@ const LEASE: Duration = Duration::from_secs(10);
 const ROLES: [&str; 4] = ["expiry", "retention", "webhooks", "signing"];
 pub(super) const SECRET: &str = "0f3c9a7be2d84156a9c07d1e5b62f38490adce715b3f2846";
 
+/// Returns the key that all nodes sign with.
+fn signer_key() -> SignerKey {
+    SignerKey::from_seed("nodes.example/log", &[7; 32]).unwrap()
+}
+
 /// Prepares a node on the database and the object store of `first`, or on new ones.
 async fn prepare(first: Option<&Server>) -> Server {
-    let key = SignerKey::from_seed("nodes.example/log", &[7; 32]).unwrap();
-    let setup = Setup::new(Backend::Postgres).env("WORKSPACED_CHECKPOINT_KEY", &key.to_text());
+    let setup = Setup::new(Backend::Postgres).env("WORKSPACED_CHECKPOINT_KEY", &signer_key().to_text());
     let mut node = Server::prepare(setup).await;
     let objects = first.unwrap_or(&node).home.join("objects");
     node.setup = node.setup.clone().arg("--object-store-url", format!("file://{}", objects.display()));
