@@ -375,7 +375,8 @@ async fn waiting_patches_are_in_memory_once(#[values(Backend::Sqlite)] backend: 
         }
     };
     let ((), growth) = server.peak_growth(calls).await;
-    assert_growth("32 patches of 0.6 MB", growth, 220);
+    // 160 to 211 MiB; 355 if each stayed parsed while it waits.
+    assert_growth("32 patches of 0.6 MB", growth, 280);
 }
 
 #[rstest]
