@@ -190,9 +190,12 @@ impl Engine {
         let bounded = |entry: Entry| Entry { draft: entry.draft.bounded(), ..entry };
         failpoint::hit("record.begin");
         let span = tracing::trace_span!(target: SPANS, "commit", records = calls.len());
-        let entries = self.under_epoch(entries.into_iter().map(bounded).collect()).await?;
+        let (entries, unopened) = self.under_epoch(entries.into_iter().map(bounded).collect()).await?;
         let epoch = entries.first().and_then(|entry| entry.epoch);
         let appended = self.ledger.append(entries).instrument(span).await;
+        if let Some((run, epoch)) = unopened {
+            self.give_back_without_files(&run, epoch).await;
+        }
         if let (Err(LedgerError::RunMoved(run)), Some(epoch)) = (&appended, epoch) {
             self.runs.lose(run, epoch);
         }

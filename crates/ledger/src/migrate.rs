@@ -65,6 +65,7 @@ migrations! {
     18 "0018_second_dictionary";
     19 "0019_node";
     20 "0020_object_reference";
+    21 "0021_unopened";
 }
 
 impl AppliedMigration {

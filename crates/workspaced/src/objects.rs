@@ -3,6 +3,7 @@
 mod base_cache;
 mod bucket;
 mod content_store;
+mod folder_identity;
 
 pub(crate) use bucket::{Bucket, StoreError};
 pub(crate) use content_store::open_objects;

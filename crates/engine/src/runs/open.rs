@@ -74,7 +74,12 @@ impl Engine {
             return Err(run_without_files(state).into());
         }
         if self.lacks_files(run, epoch).await? {
-            Box::pin(self.fetch_files(run, epoch)).await?;
+            if let Err(error) = Box::pin(self.fetch_files(run, epoch)).await {
+                if let Some(epoch) = epoch.filter(|_| error.is(Code::RunNeedsRepair)) {
+                    self.give_back_without_files(run, epoch).await;
+                }
+                return Err(error);
+            }
             // The run may have been closed or deleted meanwhile.
             let settled = self.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
             SettledRun { stored, journal: open } = settled.ok_or_else(run_not_found)?;

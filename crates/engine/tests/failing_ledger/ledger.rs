@@ -233,6 +233,14 @@ impl NodeLog for FailingLedger {
         self.pass(self.inner.epoch(run)).await
     }
 
+    async fn unopened_since(&self, run: &RunId) -> Result<Option<Epoch>> {
+        self.pass(self.inner.unopened_since(run)).await
+    }
+
+    async fn open_files(&self, run: &RunId, epoch: Epoch) -> Result<()> {
+        self.pass(self.inner.open_files(run, epoch)).await
+    }
+
     async fn take_run(&self, run: &RunId) -> Result<Taken> {
         let other = self.other.lock().unwrap().clone();
         if let Some(other) = other

@@ -18,7 +18,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use model::RunId;
 
-use self::sql::{GIVE_BACK, GIVE_BACK_ROLE, INCARNATION};
+use self::sql::{GIVE_BACK, GIVE_BACK_ROLE, INCARNATION, OPEN_FILES, UNOPENED_SINCE};
 use super::Store;
 use crate::backend::{Backend, Param, RowReader, Statement, to_count, to_int};
 use crate::{Fence, INSTANCE, LedgerError, Result, rows};
@@ -171,6 +171,16 @@ pub trait NodeLog: Send + Sync {
     /// `NoSuchRun`; `Fenced` if a newer process has joined under the name of this node; `Unavailable` while a commit of the run is in
     /// flight, or the heartbeat of this process has expired.
     async fn take_run(&self, run: &RunId) -> Result<Taken>;
+    /// Returns the epoch since which no node has opened the files of a run, so that a folder which was current then still is; `None` if
+    /// the present owner, or the last one, may have opened them. No transaction. Also before [`join`](Self::join).
+    async fn unopened_since(&self, run: &RunId) -> Result<Option<Epoch>>;
+    /// Notes that this process opens the files of a run, and may change them from now on. They are noted as not opened when a run is
+    /// [taken](Self::take_run), but not when it is created.
+    ///
+    /// # Errors
+    ///
+    /// `RunMoved` if this process does not own the run under `epoch` any more.
+    async fn open_files(&self, run: &RunId, epoch: Epoch) -> Result<()>;
     /// Leaves runs without an owner, if this process still owns them under these epochs. Its later commits to them fail. One
     /// transaction for each run.
     async fn give_back(&self, runs: &[(RunId, Epoch)]) -> Result<()>;
@@ -369,6 +379,19 @@ impl<B: Backend> NodeLog for Store<B> {
             }
         }
         Err(contended("the run"))
+    }
+
+    async fn unopened_since(&self, run: &RunId) -> Result<Option<Epoch>> {
+        let since = self.one(UNOPENED_SINCE, vec![run.as_str().into()], |row| row.maybe_int(0)).await?;
+        Ok(since.flatten().map(|epoch| Epoch(to_count(epoch))))
+    }
+
+    async fn open_files(&self, run: &RunId, epoch: Epoch) -> Result<()> {
+        let open = Statement::new(OPEN_FILES, taking(run.as_str(), self.joined()?, epoch));
+        match self.0.transact(Some(run.clone()), vec![open]).await? {
+            0 => Err(LedgerError::RunMoved(run.clone())),
+            _ => Ok(()),
+        }
     }
 
     async fn give_back(&self, runs: &[(RunId, Epoch)]) -> Result<()> {

@@ -1,9 +1,9 @@
 //! The folders of runs on one of several nodes. Such a folder has the files of its run only if no other node has owned the run since:
 //! the file `.owner` in it says under which epoch this node did.
 //!
-//! The file is durable before anything under the folder may change under that epoch, and epochs grow with every owner. If the one in
-//! the file is that of now, or the one before, no other node can have changed the run in between. Otherwise the folder is made
-//! again, and replaced only then.
+//! The file is durable before anything under the folder may change under that epoch, and epochs grow with every owner. The ledger knows
+//! since which epoch no owner has opened the run's files. If the one in the file is that of now, or is not before that one, no other
+//! node can have changed the run in between. Otherwise the folder is made again, and replaced only then.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -42,13 +42,13 @@ impl Workspaces {
         Self { owner: Some(owner), ..self }
     }
 
-    /// Returns the state of the folder of `run`, which this node owns under `epoch`. A folder that is current stays so under this epoch,
-    /// which is noted in it.
+    /// Returns the state of the folder of `run`, which this node owns under `epoch`, and whose files no node has opened since the epoch
+    /// `unopened_since`, if that is known. A folder that is current stays so under this epoch, which is noted in it.
     ///
     /// # Errors
     ///
     /// If the disk fails.
-    pub fn own_folder(&self, run: &RunId, epoch: u64) -> io::Result<FolderState> {
+    pub fn own_folder(&self, run: &RunId, epoch: u64, unopened_since: Option<u64>) -> io::Result<FolderState> {
         let dir = match open_dir(&self.dir, run.as_str()) {
             Err(Errno::NOENT) => return Ok(FolderState::Missing),
             dir => dir?,
@@ -57,7 +57,8 @@ impl Workspaces {
         if noted.as_ref() == Some(&(epoch, self.owner().to_owned())) {
             return Ok(FolderState::Current);
         }
-        if !is_next(noted.as_ref(), self.owner(), epoch) || has_unfinished(&dir)? {
+        if !unopened_since.is_some_and(|since| is_current(noted.as_ref(), self.owner(), since)) || has_unfinished(&dir)?
+        {
             return Ok(FolderState::Outdated);
         }
         write(&dir, epoch, self.owner())?;
@@ -73,6 +74,18 @@ impl Workspaces {
         match open_dir(&self.dir, run.as_str()) {
             Err(Errno::NOENT) => Ok(None),
             dir => Ok(read(&dir?)?.map(|(epoch, _)| epoch)),
+        }
+    }
+
+    /// Whether the folder of `run` has its files, if no node has opened them since the epoch `unopened_since`.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn has_files_of(&self, run: &RunId, unopened_since: u64) -> io::Result<bool> {
+        match open_dir(&self.dir, run.as_str()) {
+            Err(Errno::NOENT) => Ok(false),
+            dir => Ok(is_current(read(&dir?)?.as_ref(), self.owner(), unopened_since)),
         }
     }
 
@@ -115,12 +128,12 @@ impl Workspaces {
     }
 }
 
-/// Whether a folder with this note is current under `epoch`, which is later than the noted one. One without a note was used by a service
-/// that was the only one, before any node has owned the run.
-fn is_next(noted: Option<&(u64, String)>, owner: &str, epoch: u64) -> bool {
+/// Whether a folder with this note has the files of a run that no node has opened since the epoch `since`. One without a note was used by a
+/// service that was the only one, before any node has owned the run.
+fn is_current(noted: Option<&(u64, String)>, owner: &str, since: u64) -> bool {
     match noted {
-        None => epoch == 1,
-        Some((noted, name)) => noted.checked_add(1) == Some(epoch) && name == owner,
+        None => since == 0,
+        Some((noted, name)) => *noted >= since && name == owner,
     }
 }
 
@@ -170,12 +183,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_current_under_the_epoch_after_its_own() {
+    fn a_folder_is_current_if_no_node_has_opened_the_files_since() {
         let noted = |epoch| Some((epoch, "a".to_owned()));
-        let is = |noted: Option<(u64, String)>, epoch| is_next(noted.as_ref(), "a", epoch);
-        assert!(is(noted(7), 8) && is(None, 1));
-        assert!(!is(noted(7), 9) && !is(noted(7), 7) && !is(noted(7), 6) && !is(None, 2) && !is(None, 0));
-        assert!(!is(Some((7, "b".to_owned())), 8) && !is(Some((u64::MAX, "a".to_owned())), 0));
-        assert!(!is(Some((0, String::new())), 1));
+        let is = |noted: Option<(u64, String)>, since| is_current(noted.as_ref(), "a", since);
+        assert!(is(noted(7), 7) && is(noted(8), 7) && is(None, 0));
+        assert!(!is(noted(6), 7) && !is(None, 1));
+        assert!(!is(Some((7, "b".to_owned())), 7) && !is(Some((0, String::new())), 0));
     }
 }

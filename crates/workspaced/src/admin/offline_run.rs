@@ -27,6 +27,8 @@ pub(super) struct OfflineRun {
     pub(super) base: io::Result<Arc<Base>>,
     /// The workspace, or why it cannot be opened.
     pub(super) workspace: io::Result<Arc<Workspace>>,
+    /// Whether the newest files are not in this data folder, but on another node, or in the object store alone.
+    pub(super) is_elsewhere: bool,
     /// The store of large contents.
     pub(super) objects: Option<Objects>,
     lock: DataDirLock,
@@ -51,7 +53,9 @@ impl OfflineRun {
             open_run(ledger.as_ref(), data_dir, run).await
         };
         match opened.await {
-            Ok((stored, (base, workspace))) => Ok(Self { ledger, stored, base, workspace, objects: None, lock }),
+            Ok((stored, is_elsewhere, (base, workspace))) => {
+                Ok(Self { ledger, stored, base, workspace, is_elsewhere, objects: None, lock })
+            }
             Err(error) => {
                 ledger.close().await;
                 Err(error)
@@ -126,15 +130,48 @@ pub(super) fn check_database(database_url: &DatabaseUrl) -> Result<(), ConfigErr
     }
 }
 
-async fn open_run(ledger: &dyn Ledger, data_dir: &Path, run: &RunId) -> Result<(StoredRun, RunFolder), StartError> {
+async fn open_run(
+    ledger: &dyn Ledger,
+    data_dir: &Path,
+    run: &RunId,
+) -> Result<(StoredRun, bool, RunFolder), StartError> {
     let Some(stored) = ledger.run(run).await.map_err(database)? else {
         return Err(ConfigError(format!("--run {run}: there is no such run")).into());
     };
     if !has_files(&stored.run) {
         return Err(ConfigError(format!("--run {run}: it is {} and has no files", stored.run.state.as_str())).into());
     }
-    let folder = open_folder(&open_workspaces(data_dir).await?, run).await?;
-    Ok((stored, folder))
+    let workspaces = open_workspaces(data_dir).await?;
+    let is_elsewhere = is_elsewhere(ledger, &workspaces, &stored.run).await?;
+    let folder = open_folder(&workspaces, run).await?;
+    Ok((stored, is_elsewhere, folder))
+}
+
+/// Whether the newest files of `run` are not in this data folder, but on another node, or in the object store alone. Nothing is wrong with
+/// the run then.
+///
+/// # Errors
+///
+/// If the ledger or the disk fails.
+pub(super) async fn is_elsewhere(
+    ledger: &dyn Ledger,
+    workspaces: &Arc<Workspaces>,
+    run: &Run,
+) -> Result<bool, StartError> {
+    let (workspaces, id) = (Arc::clone(workspaces), run.run_id.clone());
+    let read = move || Ok((workspaces.has_folder(&id)?, workspaces.noted_epoch(&id)?));
+    let (is_here, noted) = tokio::task::spawn_blocking(read)
+        .await
+        .map_err(io::Error::other)
+        .flatten()
+        .map_err(|error: io::Error| StartError::data_dir(&error))?;
+    let Some(noted) = noted else {
+        let is_stored = engine::runs::is_base_referenced(ledger, run).await;
+        return Ok(!is_here && is_stored.map_err(|error| StartError::failed("the database", &error))?);
+    };
+    let epoch = ledger.epoch(&run.run_id).await.map_err(database)?;
+    let since = ledger.unopened_since(&run.run_id).await.map_err(database)?;
+    Ok(epoch.number() != noted && since.is_none_or(|since| noted < since.number()))
 }
 
 /// Returns whether the run has a folder.

@@ -33,6 +33,13 @@ pub async fn repair(config: RepairConfig) -> Result<bool, StartError> {
 
 async fn repair_run(run: &OfflineRun, config: &RepairConfig) -> Result<bool, StartError> {
     let id = run.id();
+    if run.is_elsewhere {
+        print(&format!(
+            "{id}: its newest files are not in this data folder, but on another node or in the object store"
+        ));
+        print("if it needs repair, repair it with the data folder of the node that had it last");
+        return Ok(!run.stored.needs_repair);
+    }
     let journal = openable::journal(run.ledger.as_ref(), &run.stored, &run.base, &run.workspace).await?;
     let Some(journal) = journal else { return Ok(false) };
     if !run.stored.needs_repair {

@@ -44,6 +44,13 @@ async fn replay_run(run: &OfflineRun, to: &Path) -> Result<bool, StartError> {
     if !is_intact {
         print(&format!("{id}: the following comes from a broken ledger and proves nothing"));
     }
+    if run.is_elsewhere {
+        print(&format!(
+            "{id}: its newest files are not in this data folder, but on another node or in the object store:"
+        ));
+        print("run this with the data folder of the node that had it last");
+        return Ok(false);
+    }
     if let Err(error) = &run.base {
         print(&format!("{id}: the base is MISSING, and nothing can be rebuilt without it: {error}"));
         return Ok(false);

@@ -20,6 +20,7 @@ use tracing::field::Empty;
 use crate::http::conventions::compression::Verbatim;
 use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::conventions::request_ids::{self, NamedByCaller};
+use crate::http::middleware::forward::Forwarded;
 use crate::http::problem::{PROBLEM_JSON, Problem};
 use crate::http::token_body::{VerifiedToken, end_with_token};
 use crate::http::tools::{self, text_view};
@@ -174,11 +175,13 @@ fn content_encoding(headers: &HeaderMap) -> Option<String> {
     Some(other.iter().take(40).map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' }).collect())
 }
 
-/// Turns an error response that a library made into a problem document.
+/// Turns an error response that a library made into a problem document. One of another node is complete.
 fn into_problem(response: Response) -> Response {
     let status = response.status();
     let media_type = response.headers().get(header::CONTENT_TYPE);
-    if status.as_u16() < 400 || media_type.is_some_and(|media_type| media_type == PROBLEM_JSON) {
+    let is_complete = response.extensions().get::<Forwarded>().is_some()
+        || media_type.is_some_and(|media_type| media_type == PROBLEM_JSON);
+    if status.as_u16() < 400 || is_complete {
         return response;
     }
     match status {

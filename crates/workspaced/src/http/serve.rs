@@ -51,6 +51,9 @@ const BACKLOG: u32 = 4096;
 const MAX_REFUSALS: usize = 64;
 /// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 64;
+/// Headers and bytes that a node adds to a request that it forwards.
+const HOP_HEADERS: usize = 8;
+const HOP_BYTES: usize = 4 * 1024;
 
 /// A connection, plain or encrypted. The encrypted one is on the heap, so that plain ones stay small.
 type Stream = Either<TcpStream, Box<TlsStream>>;
@@ -92,7 +95,8 @@ pub(crate) async fn serve(
     let mut http = http1::Builder::new();
     // `TimeoutStream` enforces the timeouts. This one is longer, and only makes hyper poll the stream after a response.
     http.timer(TokioTimer::new()).header_read_timeout(timeouts.longest_read());
-    http.max_buf_size(MAX_BUFFER_BYTES).max_headers(MAX_HEADERS);
+    // What one node accepts, the one that it forwards it to accepts as well.
+    http.max_buf_size(MAX_BUFFER_BYTES + HOP_BYTES).max_headers(MAX_HEADERS + HOP_HEADERS);
     // Half of the connections: the other half stays for those that have completed their handshake.
     let max_handshakes = limits.max_connections.div_ceil(2);
     let tls = certificate

@@ -19,6 +19,7 @@ use sha2::Digest as _;
 
 use crate::config::StoreTarget;
 use crate::http_client;
+use crate::objects::folder_identity::FolderIdentity;
 
 /// What is sent at a time. Smaller objects are sent at once.
 const CHUNK_BYTES: usize = 8 << 20;
@@ -39,6 +40,8 @@ pub(crate) struct Bucket {
     base_uri: String,
     /// Whether objects are listed by name.
     pub(super) is_sorted: bool,
+    /// The folder, if it is one.
+    folder: Option<FolderIdentity>,
 }
 
 /// What went wrong with a store.
@@ -50,6 +53,9 @@ pub(crate) enum StoreError {
     /// A local file failed.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The folder is not there.
+    #[error("the folder of the store is not there, or is another one than at the start: is its disk mounted?")]
+    Away,
     /// What was read is not what was written.
     #[error("the stored {0} has other bytes than were written")]
     Differs(String),
@@ -80,6 +86,7 @@ impl Bucket {
                 prefix: ObjectPath::default(),
                 base_uri: "file:".to_owned(),
                 is_sorted: false,
+                folder: Some(FolderIdentity::of(folder)?),
             }),
             StoreTarget::Bucket { bucket, prefix } => {
                 http_client::install_tls();
@@ -93,8 +100,17 @@ impl Bucket {
                     prefix: ObjectPath::from(prefix.as_str()),
                     base_uri: format!("s3://{bucket}/{prefix}{slash}"),
                     is_sorted: true,
+                    folder: None,
                 })
             }
+        }
+    }
+
+    /// Checks that the store is there.
+    async fn check(&self) -> Result<(), StoreError> {
+        match &self.folder {
+            Some(folder) => folder.check().await,
+            None => Ok(()),
         }
     }
 
@@ -122,6 +138,20 @@ impl Bucket {
     ///
     /// `Differs`, and nothing is written, if `content` has another size or not the hash `expected`; if the store or `content` fails.
     pub(crate) async fn put(
+        &self,
+        name: &str,
+        bytes: u64,
+        content: Box<dyn Read + Send>,
+        expected: Option<Sha256>,
+    ) -> Result<Sha256, StoreError> {
+        // Writing makes the folders that are missing.
+        self.check().await?;
+        let sha256 = self.put_unchecked(name, bytes, content, expected).await?;
+        self.check().await?;
+        Ok(sha256)
+    }
+
+    async fn put_unchecked(
         &self,
         name: &str,
         bytes: u64,
@@ -208,6 +238,7 @@ impl Bucket {
     }
 
     async fn chunks(&self, name: &str) -> Result<BoxStream<'static, object_store::Result<Bytes>>, StoreError> {
+        self.check().await?;
         Ok(self.store.get(&self.path(name)).await?.into_stream())
     }
 
@@ -217,6 +248,7 @@ impl Bucket {
     ///
     /// If the store fails.
     pub(crate) async fn stat(&self, name: &str) -> Result<Option<ObjectMeta>, StoreError> {
+        self.check().await?;
         match self.store.head(&self.path(name)).await {
             Ok(meta) => Ok(Some(meta)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -230,6 +262,7 @@ impl Bucket {
     ///
     /// If the store fails, or it does not exist.
     pub(crate) async fn delete(&self, name: &str) -> Result<(), StoreError> {
+        self.check().await?;
         Ok(self.store.delete(&self.path(name)).await?)
     }
 

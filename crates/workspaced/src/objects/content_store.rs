@@ -175,6 +175,7 @@ fn error_of(error: StoreError) -> ObjectError {
     match error {
         StoreError::Store(object_store::Error::NotFound { path, .. }) => ObjectError::Missing(path),
         StoreError::Store(error) => ObjectError::Store(Box::new(error)),
+        StoreError::Away => ObjectError::Store(Box::new(StoreError::Away)),
         StoreError::Io(error) => ObjectError::Io(error),
         StoreError::Differs(name) => ObjectError::Differs(name),
         StoreError::TooLarge(name) => ObjectError::TooLarge(name),

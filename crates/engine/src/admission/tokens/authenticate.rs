@@ -72,7 +72,14 @@ impl Engine {
         let found = match TokenForm::of(token) {
             _ if cached.is_some() => cached,
             TokenForm::Checked | TokenForm::Unchecked if is_known() => self.look_up(hash).await?,
-            TokenForm::Foreign | TokenForm::Unchecked => None,
+            TokenForm::Operator if self.ledger.node().is_some() => {
+                tokens.fail(peer)?;
+                let _permit = tokens.unknown.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
+                // Another node may have issued it a moment ago.
+                tokens.operators.refresh(self.ledger.as_ref()).await?;
+                return Ok(tokens.operators.find(hash).map(Identity::Operator));
+            }
+            TokenForm::Foreign | TokenForm::Unchecked | TokenForm::Operator => None,
             TokenForm::Checked => {
                 // Counted before the query. A token that turns out to be valid has counted as one failure.
                 tokens.fail(peer)?;

@@ -22,25 +22,29 @@ pub(crate) enum TokenForm {
     Checked,
     /// A run token of an earlier version, without a checksum.
     Unchecked,
-    /// Not a run token. Operator tokens may have any format.
+    /// An operator token that the service has generated, with a valid checksum.
+    Operator,
+    /// Neither of them. Operator tokens of the configuration may have any format.
     Foreign,
 }
 
 impl TokenForm {
     /// Returns the format of `token`.
     pub(crate) fn of(token: &str) -> Self {
-        let Some(rest) = token.strip_prefix(RUN_PREFIX).and_then(|rest| rest.strip_prefix('_')) else {
-            return Self::Foreign;
+        let (checked, rest) = match token.split_once('_') {
+            Some((RUN_PREFIX, rest)) => (Self::Checked, rest),
+            Some((OPERATOR_PREFIX, rest)) => (Self::Operator, rest),
+            _ => return Self::Foreign,
         };
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        if rest.len() == UNCHECKED_CHARS && rest.bytes().all(is_hex) {
+        if checked == Self::Checked && rest.len() == UNCHECKED_CHARS && rest.bytes().all(is_hex) {
             return Self::Unchecked;
         }
         if rest.len() != SECRET_CHARS + CHECK_CHARS || !rest.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Self::Foreign;
         }
         let (secret, check) = token.split_at(token.len() - CHECK_CHARS);
-        if checksum(secret) == check { Self::Checked } else { Self::Foreign }
+        if checksum(secret) == check { checked } else { Self::Foreign }
     }
 }
 

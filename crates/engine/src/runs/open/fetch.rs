@@ -39,7 +39,8 @@ impl Engine {
     }
 
     /// Whether the files of `run` have to be fetched before it can be opened: they are not on this machine, or, if several nodes share
-    /// the ledger, another node may have changed them before this one owned the run under `epoch`.
+    /// the ledger, another node may have changed them before this one owned the run under `epoch`. If not, the ledger knows from now on
+    /// that this node may change them.
     ///
     /// # Errors
     ///
@@ -50,14 +51,23 @@ impl Engine {
         }
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
         if let Some(epoch) = epoch {
-            let state = self.blocking(move || Ok(workspaces.own_folder(&id, epoch.number())?)).await?;
-            return Ok(state != FolderState::Current);
+            let since = self.ledger.unopened_since(run).await?.map(Epoch::number);
+            let state = self.blocking(move || Ok(workspaces.own_folder(&id, epoch.number(), since)?)).await?;
+            let is_current = state == FolderState::Current;
+            if is_current && since.is_some() {
+                // After the note in the folder, and before anything in it changes.
+                self.ledger.open_files(run, epoch).await?;
+            }
+            return Ok(!is_current);
         }
         let (is_here, noted) =
             self.blocking(move || Ok((workspaces.has_folder(&id)?, workspaces.noted_epoch(&id)?))).await?;
         Ok(match noted {
             // Nodes have used the database before, and another one may have been the last.
-            Some(noted) => self.ledger.epoch(run).await?.number() != noted,
+            Some(noted) => {
+                let since = self.ledger.unopened_since(run).await?;
+                self.ledger.epoch(run).await?.number() != noted && since.is_none_or(|since| noted < since.number())
+            }
             None => !is_here,
         })
     }

@@ -1,11 +1,13 @@
 //! Which runs this node owns, where several nodes share a ledger. A service that is the only one owns all, without epochs.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ledger::{Entry, Epoch, LedgerError, Taken};
 use model::RunId;
 
+use crate::CallError;
 use crate::engine::Engine;
 
 /// The maximum time that a run waits for the calls that used it when it was lost to another node.
@@ -31,17 +33,6 @@ impl Engine {
                 Err(LedgerError::RunMoved(run.clone()))
             }
         }
-    }
-
-    /// As [`take_run`](Self::take_run), for a call that does not open the run. Its files stay current, if they are.
-    async fn take_run_unopened(&self, run: &RunId) -> ledger::Result<Option<Epoch>> {
-        let epoch = self.take_run(run).await?;
-        if epoch.is_some()
-            && let Err(error) = self.lacks_files(run, epoch).await
-        {
-            tracing::warn!(run.id = %run, error = &error as &dyn Error, "the files of a run will be fetched when it is opened");
-        }
-        Ok(epoch)
     }
 
     /// Whether this process, or an earlier one of the same node, is the last owner of a run. Always true in a service that is the only
@@ -80,20 +71,44 @@ impl Engine {
     }
 
     /// Returns `entries`, all of one run, each with an epoch. Those of calls that have opened the run have one: what they say is true
-    /// only under that epoch. The others depend on what the ledger checks when it appends them.
-    pub(crate) async fn under_epoch(&self, mut entries: Vec<Entry>) -> ledger::Result<Vec<Entry>> {
+    /// only under that epoch. The others depend on what the ledger checks when it appends them: if the run is not open here, returns
+    /// it with its epoch.
+    pub(crate) async fn under_epoch(
+        &self,
+        mut entries: Vec<Entry>,
+    ) -> ledger::Result<(Vec<Entry>, Option<(RunId, Epoch)>)> {
         if self.ledger.node().is_none() {
-            return Ok(entries);
+            return Ok((entries, None));
         }
         let lacking = entries.iter().find(|entry| entry.epoch.is_none()).map(|entry| entry.draft.run_id.clone());
-        let Some(run) = lacking else { return Ok(entries) };
-        let epoch = match self.runs.get(&run) {
-            Some(open_run) => open_run.epoch,
-            None => self.take_run_unopened(&run).await?,
+        let Some(run) = lacking else { return Ok((entries, None)) };
+        let (epoch, is_open) = match self.runs.get(&run) {
+            Some(open_run) => (open_run.epoch, true),
+            None => (self.take_run(&run).await?, false),
         };
         for entry in &mut entries {
             entry.epoch = entry.epoch.or(epoch);
         }
-        Ok(entries)
+        Ok((entries, epoch.filter(|_| !is_open).map(|epoch| (run, epoch))))
+    }
+
+    /// Leaves a run without an owner that this node has taken to record something, and whose files it does not have: another node may.
+    pub(crate) async fn give_back_without_files(&self, run: &RunId, epoch: Epoch) {
+        let given_back = async {
+            if self.fetches.is_fetching(run) || self.has_current_files(run).await? {
+                return Ok(());
+            }
+            Ok::<_, CallError>(self.ledger.give_back(&[(run.clone(), epoch)]).await?)
+        };
+        if let Err(error) = given_back.await {
+            tracing::warn!(run.id = %run, error = &error as &dyn Error, "a run without files stays with this node");
+        }
+    }
+
+    /// Whether the folder here has the files of the run, or would have them if this node opened it.
+    pub(super) async fn has_current_files(&self, run: &RunId) -> Result<bool, CallError> {
+        let Some(since) = self.ledger.unopened_since(run).await? else { return Ok(true) };
+        let (workspaces, run) = (Arc::clone(&self.workspaces), run.clone());
+        self.blocking(move || Ok(workspaces.has_files_of(&run, since.number())?)).await
     }
 }

@@ -33,7 +33,7 @@ impl Engine {
         Ok(removed)
     }
 
-    /// Removes the folder of `run` if another node owns the run and the store has its base. Returns whether it was removed.
+    /// Removes the folder of `run` if another node owns the run and has opened its files, and the store has its base. Returns whether it was removed.
     async fn remove_if_moved(&self, run: &Run) -> Result<bool, CallError> {
         let Some(objects) = &self.objects else { return Ok(false) };
         if !self.has_moved(&run.run_id).await? {
@@ -55,12 +55,15 @@ impl Engine {
         removed
     }
 
-    /// Whether another node owns `run`, and this one does not have it open from before.
+    /// Whether another node owns `run` and has opened files newer than those here, and this node does not have it open from before.
     async fn has_moved(&self, run: &RunId) -> Result<bool, CallError> {
         let Some(node) = self.ledger.node() else { return Ok(false) };
         let owner = self.ledger.owner(run).await?;
-        let is_open = self.runs.ids().contains(run);
-        Ok(!is_open && owner.is_some_and(|owner| owner.node.node_id != node.node_id))
+        if self.runs.ids().contains(run) || owner.is_none_or(|owner| owner.node.node_id == node.node_id) {
+            return Ok(false);
+        }
+        let is_opened = self.ledger.unopened_since(run).await?.is_none();
+        Ok(is_opened || !self.has_current_files(run).await?)
     }
 
     async fn remove_folder(&self, run: RunId) -> Result<(), CallError> {

@@ -36,6 +36,11 @@ impl RunFetches {
         all.insert(run.clone(), receiver.clone());
         (receiver, Some(Fetch { run: run.clone(), all: Arc::clone(&self.0), outcome }))
     }
+
+    /// Whether the files of `run` are being fetched.
+    pub(crate) fn is_fetching(&self, run: &RunId) -> bool {
+        self.0.lock().contains_key(run)
+    }
 }
 
 impl Fetch {

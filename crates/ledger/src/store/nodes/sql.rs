@@ -15,7 +15,7 @@ pub(crate) struct NodeSql {
     /// Selects the nodes that own runs, or whose heartbeat expires in more than `$1` milliseconds, which may be negative.
     pub(crate) nodes: &'static str,
     pub(crate) owner: &'static str,
-    /// Makes the process `$3` of the node `$2` the owner of the run `$1`, if its epoch is `$4`.
+    /// Makes the process `$3` of the node `$2` the owner of the run `$1`, if its epoch is `$4`. It has not opened the run's files yet.
     pub(crate) take_run: &'static str,
     /// Leaves all runs of the process `$2` of the node `$1` without an owner, except those that the JSON list `$3` names.
     pub(crate) give_back_except: &'static str,
@@ -94,7 +94,8 @@ macro_rules! node_sql {
                  AND node.incarnation = h.owner_incarnation WHERE run.run_id = $1"
             ),
             take_run: concat!(
-                "UPDATE run_head SET owner_node = $2, owner_incarnation = $3, epoch = epoch + 1 \
+                "UPDATE run_head SET owner_node = $2, owner_incarnation = $3, epoch = epoch + 1, \
+                 files_epoch = CASE WHEN unopened_epoch = epoch THEN files_epoch ELSE epoch END, unopened_epoch = epoch + 1 \
                  WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND epoch = $4 AND NOT ",
                 is_alive!("run_head", $now),
                 " AND ",
@@ -137,6 +138,11 @@ pub(crate) const GIVE_BACK: &str = "UPDATE run_head SET owner_node = NULL, owner
     WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND owner_node = $2 AND owner_incarnation = $3 AND epoch = $4";
 pub(crate) const GIVE_BACK_ROLE: &str = "UPDATE node_role SET owner_node = NULL, owner_incarnation = NULL \
     WHERE role = $1 AND owner_node = $2 AND owner_incarnation = $3 AND epoch = $4";
+/// Notes that the process `$3` of the node `$2` opens the files of the run `$1`, which it owns under the epoch `$4`.
+pub(crate) const OPEN_FILES: &str = "UPDATE run_head SET files_epoch = NULL, unopened_epoch = NULL \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND owner_node = $2 AND owner_incarnation = $3 AND epoch = $4";
+pub(crate) const UNOPENED_SINCE: &str = "SELECT files_epoch FROM run_head \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND unopened_epoch = epoch";
 /// Changes nothing. Locks the head of the run `$1`, if the process `$3` of the node `$2` owns it.
 pub(crate) const LOCK_OWNED: &str = "UPDATE run_head SET epoch = epoch \
     WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND owner_node = $2 AND owner_incarnation = $3";

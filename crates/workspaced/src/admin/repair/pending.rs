@@ -8,7 +8,7 @@ use model::RunId;
 use workspace::Workspaces;
 
 use super::openable;
-use crate::admin::offline_run::{check_database, database, has_files, open_folder, open_workspaces};
+use crate::admin::offline_run::{check_database, database, has_files, is_elsewhere, open_folder, open_workspaces};
 use crate::admin::output::print;
 use crate::bootstrap::error::StartError;
 use crate::config::RepairConfig;
@@ -66,6 +66,9 @@ async fn needs_operator(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>, run: 
         }
         Err(error) => return Err(database(error)),
     };
+    if is_elsewhere(ledger, workspaces, &stored.run).await? {
+        return Ok(false);
+    }
     let (base, workspace) = open_folder(workspaces, run).await?;
     if openable::journal(ledger, &stored, &base, &workspace).await?.is_none() {
         return Ok(true);

@@ -9,6 +9,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use engine::clock::new_request_id;
 
+use crate::http::middleware::forward::HOP;
 use crate::service::RequestIds;
 
 /// The header of the ID, of requests and of responses.
@@ -29,7 +30,8 @@ pub(crate) struct NamedByCaller;
 /// Gives a request its IDs: those of its headers, or a new request ID.
 pub(crate) fn identify(mut request: Request) -> Request {
     let given = given_id(request.headers());
-    if given.is_some() {
+    // The node that has forwarded a request logs it.
+    if given.is_some() && !request.headers().contains_key(&HOP) {
         request.extensions_mut().insert(NamedByCaller);
     }
     let ids = RequestIds { request_id: given.unwrap_or_else(new_request_id), trace_id: trace_id(request.headers()) };

@@ -112,7 +112,8 @@ impl BodyReader {
     }
 }
 
-fn disconnected() -> Problem {
+/// Refuses a body that has ended early.
+pub(crate) fn disconnected() -> Problem {
     closing(Refusal::invalid("the body ended early", "Send the whole request again."))
 }
 

@@ -1,22 +1,29 @@
 //! Forwards a request to another node as it is, and its answer back, streaming both.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{self, HeaderName};
 use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
 use model::{Code, Refusal};
 
 use crate::http::conventions::request_ids::{self, REQUEST_ID};
+use crate::http::extract::body::disconnected;
 use crate::http::problem::Problem;
 use crate::nodes::peers::{CHALLENGE, Found, HOP_PROOF, Peers};
 use crate::nodes::proofs::Peer;
 
 /// The path and the query of a request that comes from another node, which is not forwarded again. They are not in the address,
 /// in which a client of HTTP would resolve what the caller has written.
-static HOP: HeaderName = HeaderName::from_static("workspaced-hop");
+pub(crate) static HOP: HeaderName = HeaderName::from_static("workspaced-hop");
 /// Marks an answer to another node whose proof was refused.
 static HOP_REFUSED: HeaderName = HeaderName::from_static("workspaced-hop-refused");
 /// Marks an answer to another node: the run has moved, and nothing was done.
@@ -35,6 +42,10 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     HeaderName::from_static("keep-alive"),
 ];
 
+/// Marks an answer of another node, which is passed on as it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forwarded;
+
 /// The seconds after which a request to a node that does not respond is to be repeated.
 const RETRY_SECONDS: u64 = 2;
 
@@ -45,6 +56,8 @@ pub(crate) enum NotForwarded {
     Unreachable,
     /// It may have received the request.
     Unanswered,
+    /// The body of the request has ended early.
+    BodyEnded,
 }
 
 /// Sends a request to another node, and returns its answer.
@@ -69,8 +82,12 @@ pub(crate) async fn forward(peers: &Peers, to: &Peer, parts: &Parts, body: Body)
     }
     let request = peers.http.request(parts.method.clone(), &to.url).headers(headers);
     let is_empty = hyper::body::Body::is_end_stream(&body);
-    let request = if is_empty { request } else { request.body(reqwest::Body::wrap_stream(body.into_data_stream())) };
+    let has_failed = Arc::new(AtomicBool::new(false));
+    let request = if is_empty { request } else { request.body(noting_failure(body, &has_failed)) };
     let answered = request.send().await.map_err(|error| {
+        if has_failed.load(Ordering::Relaxed) {
+            return NotForwarded::BodyEnded;
+        }
         let (is_connect, error) = (error.is_connect(), error.without_url());
         tracing::warn!(error = &error as &dyn std::error::Error, "the node that owns the run does not respond");
         if is_connect { NotForwarded::Unreachable } else { NotForwarded::Unanswered }
@@ -81,7 +98,34 @@ pub(crate) async fn forward(peers: &Peers, to: &Peer, parts: &Parts, body: Body)
     }
     let (mut answer, body) = axum::http::Response::<reqwest::Body>::from(answered).into_parts();
     answer.headers = end_to_end(&answer.headers);
-    Ok(Response::from_parts(answer, Body::new(body)))
+    remove_vary_by_origin(&mut answer.headers);
+    // The length of what was not sent is not known, unless the header says it.
+    let has_length = parts.method != Method::HEAD || answer.headers.contains_key(header::CONTENT_LENGTH);
+    let body = if has_length {
+        Body::new(body)
+    } else {
+        Body::from_stream(futures_util::stream::empty::<Result<Bytes, Infallible>>())
+    };
+    let mut response = Response::from_parts(answer, body);
+    response.extensions_mut().insert(Forwarded);
+    Ok(response)
+}
+
+/// Returns a body that sets `has_failed` if `body` fails.
+fn noting_failure(body: Body, has_failed: &Arc<AtomicBool>) -> reqwest::Body {
+    let has_failed = Arc::clone(has_failed);
+    let noted = body.into_data_stream().inspect_err(move |_| has_failed.store(true, Ordering::Relaxed));
+    reqwest::Body::wrap_stream(noted)
+}
+
+/// Removes what this node adds itself, if scripts on web pages may call it.
+fn remove_vary_by_origin(headers: &mut HeaderMap) {
+    let is_of_origin = |value: &HeaderValue| value.as_bytes().to_ascii_lowercase().starts_with(b"origin");
+    let kept: Vec<_> = headers.get_all(header::VARY).iter().filter(|value| !is_of_origin(value)).cloned().collect();
+    headers.remove(header::VARY);
+    for value in kept {
+        headers.append(header::VARY, value);
+    }
 }
 
 /// Returns the headers that are not of one connection alone.
@@ -130,15 +174,17 @@ pub(crate) fn take_hop(peers: &Peers, request: &mut Request) -> Result<bool, Box
     Ok(true)
 }
 
-impl From<NotForwarded> for Refusal {
+impl From<NotForwarded> for Problem {
     fn from(error: NotForwarded) -> Self {
         let message = match error {
             NotForwarded::Unreachable => "the node that owns the run does not respond; nothing was changed",
             NotForwarded::Unanswered => {
                 "the node that owns the run has not answered; the request may have been carried out"
             }
+            NotForwarded::BodyEnded => return disconnected(),
         };
-        Self::new(Code::Unavailable, message, "Retry the same call, under the same toolCallId, in a moment.")
+        Refusal::new(Code::Unavailable, message, "Retry the same call, under the same toolCallId, in a moment.")
             .with_details(|details| details.retry_after_seconds = Some(RETRY_SECONDS))
+            .into()
     }
 }

@@ -14,7 +14,7 @@ use engine::CallError;
 use engine::admission::tokens::Identity;
 use futures_util::future::BoxFuture;
 use hyper::body::Body as _;
-use model::{ApprovalId, Refusal, RunId};
+use model::{ApprovalId, RunId};
 
 use crate::http::auth::bearer::Bearer;
 use crate::http::extract::body::read_body;
@@ -95,7 +95,7 @@ async fn route_by_run(
                                 .await
                                 .map_err(CallError::from)?
                                 == Location::At(peer);
-                        (Problem::from(Refusal::from(error)).into_response(), is_final)
+                        (Problem::from(error).into_response(), is_final)
                     }
                 }
             }

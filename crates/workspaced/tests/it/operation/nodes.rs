@@ -6,6 +6,7 @@ mod forwarding;
 mod routing;
 mod takeover;
 mod trees;
+mod unmade_files;
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};

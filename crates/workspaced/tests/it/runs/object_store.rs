@@ -1,6 +1,7 @@
 //! Bases and large contents in an object store: a run whose files are gone is opened from it and from the ledger.
 
 mod collection;
+mod lost_folder;
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;

@@ -261,3 +261,63 @@ async fn a_node_does_not_start_at_the_address_of_another_one() {
     start_at(&mut again, &address, &first.base);
     again.nobody().get("/readyz").await.is(200);
 }
+
+#[tokio::test]
+async fn a_refusal_in_the_models_view_is_forwarded_as_it_is() {
+    let [first, second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n"), ("b.txt", "b\n")], json!({})).await;
+    let away = second.reconnect(&run);
+    let call = async |run: &Run, tool: &str, input: serde_json::Value| {
+        let path = format!("/v1/runs/{}/tools/{tool}", run.id);
+        run.agent.send(run.agent.request(Method::POST, &path).header("accept", "text/plain").json(&input)).await
+    };
+    let refused = [
+        ("read_file", json!({"path": "none.txt"}), 404),
+        ("write_file", json!({"path": "a.txt", "content": "x", "expectedSha256": sha256("b"), "reason": "r"}), 409),
+        ("read_file", json!({"path": ".env"}), 403),
+        ("read_file", json!({"path": 7}), 400),
+    ];
+    for (tool, input, status) in refused {
+        let direct = call(&run, tool, input.clone()).await;
+        let forwarded = call(&away, tool, input.clone()).await;
+        assert_eq!((direct.status, forwarded.status), (status, status), "{input}: {}", forwarded.text());
+        for name in ["content-type", "vary", "workspaced-sha256"] {
+            assert_eq!(forwarded.header(name), direct.header(name), "{input}: {name}");
+        }
+        assert_eq!(forwarded.text(), direct.text(), "{input}");
+        assert!(!forwarded.header("workspaced-seq").is_empty() || status == 400, "{input}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_ends_early_is_refused_as_by_the_owner() {
+    let [first, second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let token = run.agent.token.as_deref().unwrap();
+    let head = format!(
+        "POST /v1/runs/{}/tools/read_file HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {token}\r\n\
+         Transfer-Encoding: chunked\r\n\r\n5\r\n{{\"pat\r\nzz\r\n",
+        run.id
+    );
+    for node in [&first, &second] {
+        let (status, body) = send_raw(node, &head).await;
+        assert!(status.ends_with("400 Bad Request"), "{status}\n{body}");
+        assert!(body.contains("the body ended early"), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn the_head_of_an_export_through_another_node_has_no_length() {
+    let [first, second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    for path in ["archive", "patch", "report"] {
+        let path = format!("/v1/runs/{}/{path}", run.id);
+        let direct = run.operator.send(run.operator.request(Method::HEAD, &path)).await;
+        let away = second.reconnect(&run).operator;
+        let forwarded = away.send(away.request(Method::HEAD, &path)).await;
+        assert_eq!((forwarded.status, direct.status), (200, 200), "{path}");
+        for name in ["content-length", "content-type", "transfer-encoding"] {
+            assert_eq!(forwarded.header(name), direct.header(name), "{path}: {name}");
+        }
+    }
+}

@@ -93,6 +93,7 @@ async fn a_node_that_was_paused_for_longer_than_its_lease_records_nothing_of_its
         })
     };
     until_recorded(&away.operator, &away, "taken", LEASE * 3).await;
+    away.ok("read_file", json!({"path": "a.txt"})).await;
     first.signal(Signal::CONT);
     let late = late.await.unwrap();
     // It is answered by the new owner. The paused node has changed nothing of its own.
