@@ -20,6 +20,9 @@ use crate::nodes::proofs::{Peer, Proofs};
 
 /// Asks a node to show that it is one. A request with it is answered by nothing else.
 pub(crate) static CHALLENGE: HeaderName = HeaderName::from_static("workspaced-hop-challenge");
+/// The path and the query of a request that comes from another node, which is not forwarded again. They are not in the address,
+/// in which a client of HTTP would resolve what the caller has written.
+pub(crate) static HOP: HeaderName = HeaderName::from_static("workspaced-hop");
 /// Shows that a request, or an answer to [`CHALLENGE`], comes from a node.
 pub(crate) static HOP_PROOF: HeaderName = HeaderName::from_static("workspaced-hop-proof");
 

@@ -106,7 +106,7 @@ impl Bucket {
         }
     }
 
-    /// Checks that the store is there.
+    /// Checks that a folder is still the same one.
     async fn check(&self) -> Result<(), StoreError> {
         match &self.folder {
             Some(folder) => folder.check().await,

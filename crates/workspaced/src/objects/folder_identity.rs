@@ -1,4 +1,4 @@
-//! Which folder is a store. One on another disk may disappear, and leave an empty folder in its place: what was written to that one would
+//! Which folder is a store. One on another disk may disappear, and leave an empty folder at its path: what was written to that one would
 //! not be in the store.
 
 #![expect(clippy::disallowed_methods, reason = "stores are outside of the data folder")]

@@ -18,12 +18,9 @@ use model::{Code, Refusal};
 use crate::http::conventions::request_ids::{self, REQUEST_ID};
 use crate::http::extract::body::disconnected;
 use crate::http::problem::Problem;
-use crate::nodes::peers::{CHALLENGE, Found, HOP_PROOF, Peers};
+use crate::nodes::peers::{CHALLENGE, Found, HOP, HOP_PROOF, Peers};
 use crate::nodes::proofs::Peer;
 
-/// The path and the query of a request that comes from another node, which is not forwarded again. They are not in the address,
-/// in which a client of HTTP would resolve what the caller has written.
-pub(crate) static HOP: HeaderName = HeaderName::from_static("workspaced-hop");
 /// Marks an answer to another node whose proof was refused.
 static HOP_REFUSED: HeaderName = HeaderName::from_static("workspaced-hop-refused");
 /// Marks an answer to another node: the run has moved, and nothing was done.

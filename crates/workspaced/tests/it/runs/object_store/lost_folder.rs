@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{MIB, lose_files, objects, read, storing, upload};
 use crate::harness::{Backend, Setup, incompressible};
 
-/// The folder of the store is on a disk that disappears, and leaves an empty folder in its place, or none.
+/// The folder of the store is on a disk that disappears, and leaves an empty folder at its path, or none.
 #[rstest]
 #[tokio::test]
 async fn a_store_whose_folder_disappears_is_unavailable_and_nothing_is_written_elsewhere(
