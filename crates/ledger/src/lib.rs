@@ -262,6 +262,15 @@ pub async fn open(url: &str) -> Result<Arc<dyn Ledger>> {
     open_with(url, None).await
 }
 
+/// Checks that `url` is an address of PostgreSQL, without connecting to it.
+///
+/// # Errors
+///
+/// Which part of it is not valid, without its password.
+pub fn check_postgres_url(url: &str) -> std::result::Result<(), String> {
+    postgres::check_url(url)
+}
+
 /// Reads the address of the database again. Blocks.
 pub type AddressReader = Arc<dyn Fn() -> std::io::Result<String> + Send + Sync>;
 

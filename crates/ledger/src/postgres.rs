@@ -16,6 +16,7 @@ mod settled_position;
 pub(crate) mod transfer;
 mod writer;
 
+pub(crate) use open::check_url;
 use std::sync::Arc;
 
 use futures_util::TryStreamExt as _;

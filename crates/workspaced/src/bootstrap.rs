@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::admission::tokens::{TokenSettings, Tokens};
+use engine::admission::tokens::{TokenSettings, Tokens, store_first_token};
 use engine::{Engine, reconcile};
 use ledger::{Ledger, LedgerError, NodeIdentity};
 use rustix::process::{Resource, Rlimit};
@@ -80,7 +80,7 @@ pub async fn serve(
     tracing::info!(start_millis = started.elapsed().as_millis(), "ready");
     let scheme = if certificate.is_some() { "https" } else { "http" };
     let serving_metrics = serve_metrics(metrics, &service, &config.http_limits);
-    print_address(scheme, address, first_token.as_deref());
+    announce(service.ledger.as_ref(), scheme, address, first_token.as_deref()).await?;
     let serving_api = http::serve::serve(listener, router, &config.http_limits, certificate, shutting_down.clone());
     let serving = async { tokio::join!(serving_api, serving_metrics) };
     tokio::pin!(serving);
@@ -371,7 +371,7 @@ fn fit_to_open_files(config: &mut Config, max_open_files: Option<u64>) {
 }
 
 /// Prints the address of the service; at the first start also the operator token, with commands to try.
-fn print_address(scheme: &str, address: SocketAddr, first_token: Option<&str>) {
+fn print_address(scheme: &str, address: SocketAddr, first_token: Option<&str>) -> io::Result<()> {
     let mut text = String::new();
     if let Some(token) = first_token {
         let url = format!("{scheme}://{}", reachable(address));
@@ -386,8 +386,32 @@ fn print_address(scheme: &str, address: SocketAddr, first_token: Option<&str>) {
         );
     }
     let mut out = io::stdout().lock();
-    if writeln!(out, "{text}listening on {scheme}://{address}").and_then(|()| out.flush()).is_err() {
-        tracing::warn!("failed to print the address: standard output is closed");
+    writeln!(out, "{text}listening on {scheme}://{address}").and_then(|()| out.flush())
+}
+
+/// Prints the address, and the first operator token, which is valid from then on.
+///
+/// # Errors
+///
+/// If there is such a token and it cannot be printed or stored: the next start generates another one.
+async fn announce(
+    ledger: &dyn Ledger,
+    scheme: &str,
+    address: SocketAddr,
+    first_token: Option<&str>,
+) -> Result<(), StartError> {
+    match (print_address(scheme, address, first_token), first_token) {
+        (Ok(()), None) => Ok(()),
+        (Ok(()), Some(token)) => store_first_token(ledger, token)
+            .await
+            .map_err(|error| StartError::failed("the operator token is not valid", &error)),
+        (Err(_), None) => {
+            tracing::warn!("failed to print the address: standard output is closed");
+            Ok(())
+        }
+        (Err(error), Some(_)) => {
+            Err(StartError::failed("the operator token cannot be printed to standard output", &error))
+        }
     }
 }
 

@@ -125,8 +125,8 @@ impl ConfiguredTokens {
 }
 
 impl Tokens {
-    /// Loads the tokens. Without an operator token in the settings, the first start generates one; its secret is returned,
-    /// to be printed once.
+    /// Loads the tokens. Without an operator token in the settings, the first start generates one; its secret is returned, to be
+    /// printed once and then [stored](store_first_token).
     ///
     /// # Errors
     ///
@@ -232,15 +232,30 @@ fn hash_prefix(hash: &Sha256) -> u64 {
 }
 
 async fn load_or_generate(ledger: &dyn Ledger) -> ledger::Result<(Sha256, Option<String>)> {
-    let stored = |text: String| Sha256::parse(&text).map_err(|error| ledger::LedgerError::Internal(Box::new(error)));
     if let Some(text) = ledger.setting(OPERATOR_SETTING).await? {
-        return Ok((stored(text)?, None));
+        return Ok((parse_setting(&text)?, None));
     }
     let secret = new_token(OPERATOR_PREFIX);
+    Ok((Sha256::of(secret.as_bytes()), Some(secret)))
+}
+
+fn parse_setting(text: &str) -> ledger::Result<Sha256> {
+    Sha256::parse(text).map_err(|error| ledger::LedgerError::Internal(Box::new(error)))
+}
+
+/// Stores the hash of the operator token that the first start has generated. To be called once somebody has seen it: it is not shown
+/// again.
+///
+/// # Errors
+///
+/// If the ledger fails, or another process has stored its own first.
+pub async fn store_first_token(ledger: &dyn Ledger, secret: &str) -> ledger::Result<()> {
     let hash = Sha256::of(secret.as_bytes());
-    let in_force = stored(ledger.set_setting_once(OPERATOR_SETTING, &hash.to_string()).await?)?;
-    // Another process on the same database may have stored its own first.
-    Ok((in_force, (in_force == hash).then_some(secret)))
+    if parse_setting(&ledger.set_setting_once(OPERATOR_SETTING, &hash.to_string()).await?)? == hash {
+        return Ok(());
+    }
+    let problem = "another process has started with this database for the first time, and its operator token is valid";
+    Err(ledger::LedgerError::Internal(problem.into()))
 }
 
 fn same(one: &Sha256, other: &Sha256) -> bool {

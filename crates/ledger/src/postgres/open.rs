@@ -19,6 +19,15 @@ const MAX_POOL: u32 = 8;
 /// Acquires the lock of the process that migrates.
 const MIGRATE_LOCK: &str = "SELECT pg_advisory_xact_lock(7022364301936348778)";
 
+/// Checks an address.
+///
+/// # Errors
+///
+/// Which part of it is not valid.
+pub(crate) fn check_url(url: &str) -> std::result::Result<(), String> {
+    PgConnectOptions::from_str(url).map(drop).map_err(|error| error.to_string())
+}
+
 /// Returns the options of `url` for every connection. Reads the file of `PGPASSFILE`, if the URL has no password.
 pub(crate) fn parse(url: &str) -> Result<PgConnectOptions> {
     let options = PgConnectOptions::from_str(url)

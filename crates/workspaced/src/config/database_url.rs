@@ -1,6 +1,8 @@
 //! The address of the database.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +11,9 @@ use ledger::{AddressReader, Ledger};
 use crate::config::error::ConfigError;
 use crate::config::secret;
 use crate::config::settings::Settings;
+
+/// What a file of SQLite begins with.
+const SQLITE_HEADER: &[u8; 16] = b"SQLite format 3\0";
 
 /// The address of the database. `Debug` does not show it, since it may contain a password.
 #[derive(Clone)]
@@ -38,12 +43,18 @@ impl DatabaseUrl {
         let Some(url) = given else {
             return Ok(Self { url: format!("sqlite://{}", data_dir.join("workspaced.db").display()), file: None });
         };
-        if ["sqlite://", "postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            Ok(Self { url, file: file.map(Path::to_owned) })
-        } else {
-            // Without the value, which may contain a password.
-            Err(ConfigError("--database-url: expected `sqlite://…` or `postgres://…`".to_owned()))
+        let address = Self { url, file: file.map(Path::to_owned) };
+        // Without the value, which may contain a password.
+        match address.sqlite_file() {
+            Some(path) => check_sqlite_file(path),
+            None if ["postgres://", "postgresql://"].iter().any(|scheme| address.url.starts_with(scheme)) => {
+                ledger::check_postgres_url(&address.url)
+                    .map_err(|error| format!("not an address of PostgreSQL: {error}"))
+            }
+            None => Err("expected `sqlite://…` or `postgres://…`".to_owned()),
         }
+        .map_err(|why| ConfigError(format!("--database-url: {why}")))?;
+        Ok(address)
     }
 
     /// Opens the database for a service: when PostgreSQL refuses the password, the file is read again.
@@ -66,6 +77,29 @@ impl DatabaseUrl {
     /// Returns the file of an SQLite database.
     pub(crate) fn sqlite_file(&self) -> Option<&str> {
         self.url.strip_prefix("sqlite://").map(|rest| rest.split('?').next().unwrap_or(rest))
+    }
+}
+
+/// Checks that a file is a database of SQLite, or can become one.
+fn check_sqlite_file(path: &str) -> Result<(), String> {
+    if path.is_empty() {
+        return Err("the path of the file is missing: `sqlite:///FOLDER/FILE`".to_owned());
+    }
+    let mut start = [0; SQLITE_HEADER.len()];
+    let read = File::open(path).and_then(|mut file| match file.metadata()? {
+        found if found.is_dir() => Err(io::Error::from(ErrorKind::IsADirectory)),
+        found if found.len() == 0 => Ok(()),
+        _ => file.read_exact(&mut start),
+    });
+    match read {
+        Ok(()) if start == [0; SQLITE_HEADER.len()] || start == *SQLITE_HEADER => Ok(()),
+        Ok(()) => Err(format!("{path} is not a database of SQLite")),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(format!("{path} is not a database of SQLite")),
+        Err(error) if matches!(error.kind(), ErrorKind::IsADirectory | ErrorKind::NotADirectory) => {
+            Err(format!("{path}: {error}"))
+        }
+        // It is created, or its rights are given later.
+        Err(_) => Ok(()),
     }
 }
 

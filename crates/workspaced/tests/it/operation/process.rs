@@ -47,6 +47,21 @@ async fn an_invalid_setting_ends_the_process_with_one_line() {
         let done = server.command("serve").args(&args).env_remove("WORKSPACED_DATABASE_URL").output().unwrap();
         assert_one_clear_line(&done, 2, needle);
     }
+    let text_file = server.home.join("text");
+    std::fs::write(&text_file, "no database").unwrap();
+    for (url, needle) in [
+        ("postgres://u:secretpw@127.0.0.1:99999/x", "port"),
+        ("postgres:///x?sslmode=none", "none"),
+        ("sqlite://", "the path of the file is missing"),
+        (&format!("sqlite://{}", server.home.display()), "directory"),
+        (&format!("sqlite://{}", text_file.display()), "is not a database of SQLite"),
+    ] {
+        let done = server.command("serve").args(["--database-url", url]).output().unwrap();
+        assert_one_clear_line(&done, 2, needle);
+        assert!(!text(&done.stderr).contains("secretpw"), "{}", text(&done.stderr));
+    }
+    let done = server.command("serve").args(["--checkpoint-file", "/none/such/file"]).output().unwrap();
+    assert_one_clear_line(&done, 2, "--checkpoint-file: /none/such is not a folder");
     let done = server.command("serve").env("WORKSPACED_LISTEN", "nowhere").output().unwrap();
     assert_one_clear_line(&done, 2, "listen");
     let done = server.command("serve").env("WORKSPACED_OPERATOR_TOKEN", "two words").output().unwrap();
@@ -58,6 +73,56 @@ async fn an_invalid_setting_ends_the_process_with_one_line() {
     assert_eq!(done.status.code(), Some(2), "{}", text(&done.stderr));
     assert!(text(&done.stderr).contains(&address));
     assert_ne!(workspaced().output().unwrap().status.code(), Some(0), "a missing command was accepted");
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_operator_token_of_the_first_start_is_valid_once_it_was_shown(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::prepare(Setup::new(backend)).await;
+    let serve = |server: &Server, listen: &str| {
+        let mut command = server.command("serve");
+        command.args(["--listen", listen]).env_remove("WORKSPACED_OPERATOR_TOKEN");
+        command
+    };
+    // Its address is in use, or standard output is full.
+    let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let busy = busy.local_addr().map(|address| (busy, address.to_string())).unwrap();
+    let done = serve(&server, &busy.1).output().unwrap();
+    assert_eq!(done.status.code(), Some(2), "{}", text(&done.stderr));
+    let done = serve(&server, "127.0.0.1:0").args(["--metrics-listen", &busy.1]).output().unwrap();
+    assert_eq!(done.status.code(), Some(2), "{}", text(&done.stderr));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let done = serve(&server, "127.0.0.1:0").stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(done.status.code(), Some(1), "{}", text(&done.stderr));
+    assert!(text(&done.stderr).contains("the operator token cannot be printed"), "{}", text(&done.stderr));
+    // The next start shows one, and only that one.
+    let printed = server.home.join("printed");
+    let mut shown = Vec::new();
+    for _ in 0..2 {
+        let mut command = serve(&server, "127.0.0.1:0");
+        let out = std::fs::File::create(&printed).unwrap();
+        let mut process = command.stdout(out).stderr(Stdio::null()).spawn().unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        let text = loop {
+            let text = std::fs::read_to_string(&printed).unwrap();
+            if text.contains("listening on") {
+                break text;
+            }
+            assert!(std::time::Instant::now() < deadline, "{text}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        let base = text.lines().find_map(|line| line.strip_prefix("listening on ")).unwrap().to_owned();
+        shown.extend(
+            text.lines().find_map(|line| line.strip_prefix("operator token, shown this once: ")).map(str::to_owned),
+        );
+        assert_eq!(shown.len(), 1, "{text}");
+        server.base = base;
+        server.operator().with_token(Some(&shown[0])).get("/v1/runs").await.ok();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&process), Signal::TERM).unwrap();
+        assert!(process.wait().unwrap().success());
+    }
 }
 
 #[tokio::test]
