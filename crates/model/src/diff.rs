@@ -48,9 +48,7 @@ pub fn diff_file(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
         return FileDiff { text, counts: Counts::default(), binary: is_binary(old_bytes), bytes_written: Some(0) };
     }
     let Some((old_text, new_text)) = texts(old_bytes, new_bytes) else {
-        write::header(&mut text, old, new, 0);
-        write::binary_line(&mut text, old, new);
-        return FileDiff { text, counts: Counts::default(), binary: true, bytes_written: None };
+        return diff_binary(old, new, write::blob_id);
     };
     let region = Region::new(&old_text, &new_text);
     let changes = changes(&region);
@@ -63,6 +61,21 @@ pub fn diff_file(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
     let new_lines = changes.iter().flat_map(|change| &region.new[change.new.clone()]).copied();
     let bytes_written = is_raw.then(|| inserted_bytes(old_lines, new_lines));
     FileDiff { text, counts: counts_of(&changes), binary: false, bytes_written }
+}
+
+/// As [`diff_file`], for sides that differ and whose bytes are too many to be read. Those of `old` and `new` are not looked at.
+pub fn diff_unread(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
+    diff_binary(old, new, |_| write::UNKNOWN_BLOB.to_owned())
+}
+
+fn diff_binary(old: Option<Side<'_>>, new: Option<Side<'_>>, id: impl Fn(&[u8]) -> String) -> FileDiff {
+    let mut text = Vec::new();
+    write::changed_header(&mut text, old, new, 0);
+    if let (Some(old), Some(new)) = (old, new) {
+        write::index(&mut text, old, new, id);
+    }
+    write::binary_line(&mut text, old, new);
+    FileDiff { text, counts: Counts::default(), binary: true, bytes_written: None }
 }
 
 /// Counts the lines that the diff from `old` to `new` adds and removes, without writing it; zero for binary files.

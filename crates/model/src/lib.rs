@@ -27,7 +27,7 @@ mod text;
 
 pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, StepBytes, StepContent};
 pub use credential::{credential_in, excerpt, new_credential, redact};
-pub use diff::{FileDiff, Side, count_changes, diff_file, quoted_name};
+pub use diff::{FileDiff, Side, count_changes, diff_file, diff_unread, quoted_name};
 pub use edit::{EditFault, EditResult, NearMatch, RangeFault, edit, replace_range};
 pub use hash::{HashInvalid, Sha256, canonical_json};
 pub use id::{ApprovalId, ArtifactId, IdInvalid, MAX_TOOL_CALL_ID, OperatorName, RunId, TokenId, ToolCallId};

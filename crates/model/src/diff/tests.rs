@@ -30,7 +30,12 @@ fn a_change_a_creation_and_a_deletion_are_written_as_git_writes_them() {
             Some(b"a\r\nb\n\xff"),
             "--- a/x\n+++ b/x\n@@ -1,2 +1,3 @@\n a\r\n+b\n \u{fffd}\n\\ No newline at end of file\n",
         ),
-        (Some(b"a\0"), Some(b"b\0"), "Binary files a/x and b/x differ\n"),
+        (
+            Some(b"a\0"),
+            Some(b"b\0"),
+            "index 90802fedc2462f10bf2114d086cacb9e3af99ffb..28eacf2b08bcaecd186cfa2d9d93e8672a37d6a2 100644\n\
+             Binary files a/x and b/x differ\n",
+        ),
     ];
     for (old, new, want) in table {
         let diff = diff(old, new);

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::Range;
 
+use sha1::Digest as _;
+
 use super::changes::Change;
 use super::region::{CONTEXT, Region};
 use super::side::Side;
@@ -16,13 +18,21 @@ const HEADING_REACH: usize = 64 * 1024;
 
 /// Writes `diff --git` and the lines for modes, creation, deletion and renames; nothing if the sides are equal.
 pub(crate) fn header(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>, similarity: u64) {
+    if let (Some(first), Some(last)) = (old, new)
+        && first.path == last.path
+        && git_mode(first) == git_mode(last)
+        && first.bytes == last.bytes
+    {
+        return;
+    }
+    changed_header(out, old, new, similarity);
+}
+
+/// As [`header`], of sides that differ.
+pub(crate) fn changed_header(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'_>>, similarity: u64) {
     let (Some(first), Some(last)) = (old.or(new), new.or(old)) else { return };
     let (old_mode, new_mode) = (git_mode(first), git_mode(last));
     let moved = first.path != last.path;
-    let both_exist = old.is_some() && new.is_some();
-    if both_exist && !moved && old_mode == new_mode && first.bytes == last.bytes {
-        return;
-    }
     put(out, &[b"diff --git ", &name("a/", first.path), b" ", &name("b/", last.path), b"\n"]);
     match (old, new) {
         (None, _) => put(out, &[b"new file mode ", new_mode, b"\n"]),
@@ -46,6 +56,26 @@ pub(crate) fn names(out: &mut Vec<u8>, old: Option<Side<'_>>, new: Option<Side<'
         let has_space = side.is_some_and(|side| side.path.as_str().contains(' '));
         out.extend_from_slice(if has_space { b"\t\n" } else { b"\n" });
     }
+}
+
+/// The ID of a blob whose bytes were not read.
+pub(crate) const UNKNOWN_BLOB: &str = "0000000";
+
+/// Returns the ID of a blob as in Git's object format of SHA-1.
+pub(crate) fn blob_id(bytes: &[u8]) -> String {
+    let mut hash = sha1::Sha1::new_with_prefix(format!("blob {}\0", bytes.len()));
+    hash.update(bytes);
+    base16ct::lower::encode_string(&hash.finalize())
+}
+
+/// Writes the line `index` of a binary file on both sides. Without it, `git apply` may leave the file out and succeed.
+pub(crate) fn index(out: &mut Vec<u8>, old: Side<'_>, new: Side<'_>, id: impl Fn(&[u8]) -> String) {
+    let (old_mode, new_mode) = (git_mode(old), git_mode(new));
+    put(out, &[b"index ", id(old.bytes).as_bytes(), b"..", id(new.bytes).as_bytes()]);
+    if old_mode == new_mode {
+        put(out, &[b" ", old_mode]);
+    }
+    out.push(b'\n');
 }
 
 /// Writes that the sides differ, for binary files.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use model::{Counts, FileDiff, LogicalPath, Rules, Sha256, Side, diff_file};
+use model::{Counts, FileDiff, LogicalPath, Rules, Sha256, Side, diff_file, diff_unread};
 use sha2::Digest as _;
 
 use super::scan::{Candidate, Now};
@@ -378,12 +378,9 @@ impl Version {
         (self.is_link, self.mode & 0o111 != 0)
     }
 
-    fn side_with<'a>(&self, path: &'a LogicalPath, bytes: &'a [u8]) -> Side<'a> {
-        Side { path, bytes, mode: if self.is_link { 0o644 } else { self.mode } }
-    }
-
     fn side<'a>(&'a self, path: &'a LogicalPath) -> Side<'a> {
-        self.side_with(path, self.bytes.as_deref().unwrap_or_default())
+        let bytes = self.bytes.as_deref().unwrap_or_default();
+        Side { path, bytes, mode: if self.is_link { 0o644 } else { self.mode } }
     }
 }
 
@@ -401,8 +398,7 @@ pub(super) fn diff_versions(path: &LogicalPath, old: Option<&Version>, new: Opti
             };
         }
         _ if old.into_iter().chain(new).any(|version| version.bytes.is_none()) => {
-            // Bytes that make both sides binary and different, as the real ones are.
-            diff_file(old.map(|old| old.side_with(path, b"\0old")), new.map(|new| new.side_with(path, b"\0new")))
+            diff_unread(old.map(|old| old.side(path)), new.map(|new| new.side(path)))
         }
         _ => diff_file(old.map(|old| old.side(path)), new.map(|new| new.side(path))),
     };

@@ -92,7 +92,11 @@ fn the_text_and_the_table_are_gits_own() {
     fs::write(repo.join("same"), "same\n").unwrap();
 
     let report = diff(&workspace);
-    assert_eq!(report.diff, without_index_lines(&git_says(&rig, "r", &[])));
+    let of_git = git_says(&rig, "r", &["--full-index"]);
+    assert_eq!(without_index_lines(&report.diff), without_index_lines(&of_git));
+    // Of a replaced binary file there is one.
+    let index: Vec<_> = report.diff.lines().filter(|line| line.starts_with("index ")).collect();
+    assert!(index.len() == 1 && of_git.contains(&format!("{}\nBinary files a/binary.bin", index[0])), "{index:?}");
     assert_eq!(report.stat, git_says(&rig, "r", &["--stat"]));
     assert_eq!(report.diff_sha256, Sha256::of(report.diff.as_bytes()));
     let numbers: Vec<_> =
