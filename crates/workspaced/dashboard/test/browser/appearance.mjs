@@ -16,6 +16,9 @@ export const LOOKS = [[1440, 900], [390, 844]].flatMap(([width, height]) => ["li
   options: { viewport: { width, height }, colorScheme }, label: `${width}-${colorScheme}`,
 })));
 
+/** Each size and each theme once. */
+export const DIAGONAL = [LOOKS[0], LOOKS[3]];
+
 /** Takes a picture of a page, and returns what is wrong with it. */
 export async function look(page, name, label, screenshots) {
   await page.screenshot({ path: `${screenshots}/${name}-${label}.png` });

@@ -134,7 +134,7 @@ const ROUNDS_PER_RUN: usize = 5;
 async fn random_kills_under_load_lose_no_acknowledged_call(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let kills: usize = setting("WORKSPACED_TEST_KILLS", 100);
+    let kills: usize = setting("WORKSPACED_TEST_KILLS", 60);
     let mut server = Server::start(backend).await;
     let (mut runs, mut acknowledged): (Vec<LoadedRun>, _) = (Vec::new(), 0);
     for round in 0..kills {
