@@ -95,7 +95,7 @@ fn headers() -> [(&'static str, &'static str, &'static str, Value); 15] {
 }
 
 /// Refusals of single operations, besides those that are documented at the route.
-const OWN_REFUSALS: [(&str, &[&str]); 12] = [
+const OWN_REFUSALS: [(&str, &[&str]); 14] = [
     ("getFile", &["413"]),
     // The run is archived.
     ("listAudit", &["409"]),
@@ -107,6 +107,8 @@ const OWN_REFUSALS: [(&str, &[&str]); 12] = [
     ("proveInclusion", &["409"]),
     ("getToolCall", &["409"]),
     ("getReport", &["409"]),
+    ("createRun", &["507"]),
+    ("putArchive", &["507"]),
     ("putFile", &["202", "412", "422", "428", "507"]),
     ("deleteFile", &["202", "412", "422", "428", "507"]),
 ];
