@@ -10,7 +10,7 @@ pub(crate) mod files;
 mod lines;
 pub(crate) mod lists;
 pub(crate) mod metadata;
-mod notes;
+pub(crate) mod notes;
 mod quote;
 mod refusal;
 pub(crate) mod search;

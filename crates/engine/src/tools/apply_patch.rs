@@ -14,6 +14,7 @@ use super::write_file::{already_exists, members};
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{check_new, file_path, not_encodable, parse};
+use crate::tool::text::notes::counted;
 use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum number of conflicts in a refusal, over all files.
@@ -283,7 +284,8 @@ fn describe(patch: &Patch, plan: &mut ChangePlan, offsets: Vec<Vec<HunkOffset>>)
     let counts = plan.changes.counts();
     let shifted = files.iter().filter(|file| !file.offsets.is_empty());
     plan.warnings = shifted.map(|file| format!("hunks of {} applied at an offset", file.path)).collect();
-    plan.summary = format!("patched {} files (+{} -{})", files.len(), counts.insertions, counts.deletions);
+    let patched = counted(files.len() as u64, "file", "files");
+    plan.summary = format!("patched {patched} (+{} -{})", counts.insertions, counts.deletions);
     plan.has_workspace_diff_hash = true;
     plan.output = members(&ApplyPatchOutput {
         applied: true,

@@ -6,7 +6,7 @@ use model::{Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
-use super::write_file::{already_exists, members};
+use super::write_file::{already_exists, members, unless_exists};
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, new_file_path, parse};
@@ -96,7 +96,8 @@ impl Mutation for MoveFile {
         workspace: &Workspace,
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        workspace.targets_of_any_size(rules, &self.paths(), removed)
+        let found = workspace.targets_of_any_size(rules, &self.paths(), removed);
+        found.map_err(|error| unless_exists(&self.to, error))
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {

@@ -14,6 +14,7 @@ use crate::tool::PathConflict;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, changed_paths};
 use crate::tool::input::parse;
+use crate::tool::text::notes::counted;
 use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum number of `toolCallIds`.
@@ -178,7 +179,8 @@ impl Mutation for RevertCalls {
         let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired);
         let counts = plan.changes.counts();
         let reverted: Vec<_> = self.earlier.calls.iter().map(|call| call.tool_call_id.clone()).collect();
-        plan.summary = format!("undid {} calls (+{} -{})", reverted.len(), counts.insertions, counts.deletions);
+        let undone = counted(reverted.len() as u64, "call", "calls");
+        plan.summary = format!("undid {undone} (+{} -{})", counts.insertions, counts.deletions);
         plan.output = members(&RevertCallsOutput {
             reverted,
             files_touched: plan.paths(),

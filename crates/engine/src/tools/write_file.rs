@@ -2,10 +2,12 @@
 
 mod merge;
 
-use model::{Code, Effect, LogicalPath, Permission, Refusal, Sha256};
+use std::collections::BTreeSet;
+
+use model::{Code, Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use workspace::Target;
+use workspace::{Target, Workspace, WorkspaceError};
 
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::earlier_calls::StoredContent;
@@ -156,6 +158,16 @@ impl Mutation for WriteFile {
         vec![NewText::to(&self.path, self.content.clone().into_bytes())]
     }
 
+    fn targets(
+        &self,
+        rules: &Rules,
+        workspace: &Workspace,
+        removed: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
+        let found = workspace.targets(rules, &self.paths(), removed);
+        if self.mode == WriteMode::CreateNew { found.map_err(|error| unless_exists(&self.path, error)) } else { found }
+    }
+
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         let before = targets.first().and_then(|target| target.before.as_ref()).map(|(state, _)| state.clone());
         match (self.mode, &before) {
@@ -237,6 +249,19 @@ pub(crate) fn members(output: &impl Serialize) -> Map<String, Value> {
         Ok(Value::Object(members)) => members,
         // A struct of strings, numbers and lists always serialises to an object.
         Ok(_) | Err(_) => Map::new(),
+    }
+}
+
+/// Returns the refusal of a new file at `path` where `error` is about the content of a file that exists there.
+pub(crate) fn unless_exists(path: &LogicalPath, error: WorkspaceError) -> WorkspaceError {
+    match error {
+        WorkspaceError::Refused(refusal)
+            if matches!(refusal.code, Code::FileTooLarge | Code::UnsupportedBinary)
+                && refusal.details.path.as_deref() == Some(path.as_str()) =>
+        {
+            already_exists(path).into()
+        }
+        error => error,
     }
 }
 

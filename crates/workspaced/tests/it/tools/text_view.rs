@@ -212,12 +212,12 @@ async fn changes_are_summed_up(#[values(Backend::Sqlite, Backend::Postgres)] bac
 
     let undone = text(&run.text("revert_calls", json!({"toolCallIds": "tc-p", "reason": "r"})).await);
     let mut lines: Vec<_> = undone.lines().collect();
-    assert_eq!(lines.remove(0), "undid 1 calls (+2 -2)");
+    assert_eq!(lines.remove(0), "undid 1 call (+2 -2)");
     lines.sort_unstable();
     assert_eq!(lines[..3], ["A gone.txt +1 -0", "A old.txt", "D moved.txt"], "{undone}");
     let shifted = "--- a/a.txt\n+++ b/a.txt\n@@ -9,2 +9,2 @@\n 2\n-3\n+drei\n";
     let warned = text(&run.text("apply_patch", json!({"patch": shifted, "reason": "r"})).await);
-    assert_eq!(warned, "patched 1 files (+1 -1)\nwarning: hunks of a.txt applied at an offset\n");
+    assert_eq!(warned, "patched 1 file (+1 -1)\nwarning: hunks of a.txt applied at an offset\n");
     let version = sha256("same\n");
     let moved = json!({"from": "old.txt", "to": "to.txt", "expectedSha256": version, "reason": "r"});
     let moved = run.text("move_file", moved).await;

@@ -332,3 +332,22 @@ async fn one_of_several_writers_with_the_same_expected_hash_succeeds(
         }
     }
 }
+
+#[rstest]
+#[tokio::test]
+async fn a_new_file_where_one_exists_is_refused_as_existing_whatever_is_in_it(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let large = "x\n".repeat(1 << 20);
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("b.bin", "a\0b"), ("large.txt", &large)]).await;
+    let tree = run.snapshot();
+    for path in ["b.bin", "large.txt"] {
+        let input = json!({"path": path, "content": "x", "mode": "CREATE_NEW", "reason": "r"});
+        run.call("write_file", input).await.refused("ALREADY_EXISTS");
+        let input = json!({"from": "a.txt", "to": path, "expectedSha256": sha256("a\n"), "reason": "r"});
+        run.call("move_file", input).await.refused("ALREADY_EXISTS");
+    }
+    run.call("write_file", json!({"path": "b.bin", "content": "x", "reason": "r"})).await.refused("UNSUPPORTED_BINARY");
+    run.call("write_file", json!({"path": "large.txt", "content": "x", "reason": "r"})).await.refused("FILE_TOO_LARGE");
+    assert_eq!(run.snapshot(), tree);
+}
