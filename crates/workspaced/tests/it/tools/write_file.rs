@@ -335,7 +335,7 @@ async fn one_of_several_writers_with_the_same_expected_hash_succeeds(
 
 #[rstest]
 #[tokio::test]
-async fn a_new_file_where_one_exists_is_refused_as_existing_whatever_is_in_it(
+async fn a_new_file_where_one_exists_is_refused_as_existing_before_its_content_is_looked_at(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let large = "x\n".repeat(1 << 20);
