@@ -46,13 +46,6 @@ impl CheckpointConfig {
             let message = "WORKSPACED_CHECKPOINT_KEY and --checkpoint-key-file are both set: set only one of them";
             return Err(ConfigError(message.to_owned()));
         }
-        if let Some(folder) = settings.checkpoint_file.as_deref().and_then(Path::parent)
-            && !folder.as_os_str().is_empty()
-            && folder != data_dir
-            && !folder.is_dir()
-        {
-            return Err(ConfigError(format!("--checkpoint-file: {} is not a folder", folder.display())));
-        }
         let key = given.map(|key| SignerKey::parse(&key)).transpose();
         let records = within("checkpoint-records", settings.checkpoint_records, 1000, 1_000_000)?;
         Ok(Self {
