@@ -199,6 +199,11 @@ pub trait Mutation: Send {
         workspace.targets(rules, &self.paths(), removed)
     }
 
+    /// Returns the refusal of a file that exists at `path`, if there may be none.
+    fn if_exists(&self, _path: &LogicalPath) -> Option<Refusal> {
+        None
+    }
+
     /// Returns the permission that the known effect requires; `None` if the tool's own is enough.
     fn required_permission(&self, _targets: &[Target]) -> Option<Permission> {
         None

@@ -16,7 +16,6 @@ mod settled_position;
 pub(crate) mod transfer;
 mod writer;
 
-pub(crate) use open::check_url;
 use std::sync::Arc;
 
 use futures_util::TryStreamExt as _;
@@ -30,6 +29,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use self::address::Address;
 use self::convert::{failed, is_conflict};
 use self::fence::{BEGIN, EnterMode, Fence};
+pub(crate) use self::open::check_url;
 use self::settled_position::SettledPosition;
 use self::writer::{Job, Writer};
 use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count, to_int};

@@ -195,6 +195,11 @@ impl Mutation for ApplyPatch {
         (self.paths.len() > 1).then_some(NOTHING_APPLIED)
     }
 
+    fn if_exists(&self, path: &LogicalPath) -> Option<Refusal> {
+        let makes = |section: &&FilePatch| section.path == *path && makes_file(section);
+        self.patch().ok()?.files.iter().find(makes).map(exists)
+    }
+
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         if let Some(expected) = self.base_commit.as_deref().filter(|expected| *expected != context.base_commit) {
             let message = format!("the base commit of the run is {}, not {expected}", context.base_commit);

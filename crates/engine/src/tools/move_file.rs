@@ -6,7 +6,7 @@ use model::{Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
-use super::write_file::{already_exists, members, unless_exists};
+use super::write_file::{already_exists, members};
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, new_file_path, parse};
@@ -96,19 +96,21 @@ impl Mutation for MoveFile {
         workspace: &Workspace,
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        let found = workspace.targets_of_any_size(rules, &self.paths(), removed);
-        found.map_err(|error| unless_exists(&self.to, error))
+        workspace.targets_of_any_size(rules, &self.paths(), removed)
+    }
+
+    fn if_exists(&self, path: &LogicalPath) -> Option<Refusal> {
+        let hint = "Choose another path in `to`. Or delete the file there first, if it is no longer needed.";
+        (*path == self.to).then(|| Refusal { hint: hint.to_owned(), ..already_exists(path) })
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         let before = |path: &LogicalPath| targets.iter().find(|target| target.path == *path)?.before.as_ref();
         let (state, bytes) = before(&self.from).ok_or_else(|| Refusal::not_found(&self.from))?;
-        if before(&self.to).is_some() {
-            return Err(Refusal {
-                hint: "Choose another path in `to`. Or delete the file there first, if it is no longer needed."
-                    .to_owned(),
-                ..already_exists(&self.to)
-            });
+        if before(&self.to).is_some()
+            && let Some(refusal) = self.if_exists(&self.to)
+        {
+            return Err(refusal);
         }
         expect_version(&self.from, Some(state.sha256), self.expected)?;
         let sha256 = state.sha256;

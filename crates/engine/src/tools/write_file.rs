@@ -2,12 +2,10 @@
 
 mod merge;
 
-use std::collections::BTreeSet;
-
-use model::{Code, Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
+use model::{Code, Effect, LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use workspace::{Target, Workspace, WorkspaceError};
+use workspace::Target;
 
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::earlier_calls::StoredContent;
@@ -158,14 +156,8 @@ impl Mutation for WriteFile {
         vec![NewText::to(&self.path, self.content.clone().into_bytes())]
     }
 
-    fn targets(
-        &self,
-        rules: &Rules,
-        workspace: &Workspace,
-        removed: &BTreeSet<LogicalPath>,
-    ) -> Result<Vec<Target>, WorkspaceError> {
-        let found = workspace.targets(rules, &self.paths(), removed);
-        if self.mode == WriteMode::CreateNew { found.map_err(|error| unless_exists(&self.path, error)) } else { found }
+    fn if_exists(&self, path: &LogicalPath) -> Option<Refusal> {
+        (self.mode == WriteMode::CreateNew).then(|| already_exists(path))
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
@@ -249,19 +241,6 @@ pub(crate) fn members(output: &impl Serialize) -> Map<String, Value> {
         Ok(Value::Object(members)) => members,
         // A struct of strings, numbers and lists always serialises to an object.
         Ok(_) | Err(_) => Map::new(),
-    }
-}
-
-/// Returns the refusal of a new file at `path` where `error` is about the content of a file that exists there.
-pub(crate) fn unless_exists(path: &LogicalPath, error: WorkspaceError) -> WorkspaceError {
-    match error {
-        WorkspaceError::Refused(refusal)
-            if matches!(refusal.code, Code::FileTooLarge | Code::UnsupportedBinary)
-                && refusal.details.path.as_deref() == Some(path.as_str()) =>
-        {
-            already_exists(path).into()
-        }
-        error => error,
     }
 }
 

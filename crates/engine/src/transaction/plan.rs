@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use model::{Code, Refusal, Sha256, judge_call_bytes, judge_file_count, judge_new_text};
+use model::{Code, LogicalPath, Refusal, Sha256, judge_call_bytes, judge_file_count, judge_new_text};
 use serde_json::Value;
 use workspace::Target;
 
@@ -136,6 +136,17 @@ fn check_file_count(run: &OpenRun, operations: &[Operation]) -> Option<(usize, C
     })
 }
 
+/// Returns the refusal of a file where none may exist instead of that of its content, which only an existing file has.
+fn if_exists(tool: &dyn Mutation, error: CallError) -> CallError {
+    let CallError::Refused(refusal) = &error else { return error };
+    let path = match refusal.code {
+        Code::FileTooLarge | Code::UnsupportedBinary => refusal.details.path.as_deref(),
+        _ => None,
+    };
+    let path = path.and_then(|path| LogicalPath::parse(path).ok());
+    path.and_then(|path| tool.if_exists(&path)).map_or(error, CallError::from)
+}
+
 /// Plans a mutation on top of the calls in `overlay`.
 fn plan_change(
     run: &OpenRun,
@@ -145,6 +156,7 @@ fn plan_change(
 ) -> Result<ChangePlan, CallError> {
     let removed: BTreeSet<_> = tool.removed_paths().into_iter().chain(overlay.removed().cloned()).collect();
     let targets = tool.targets(&run.rules, &run.workspace, &removed).map_err(CallError::from);
+    let targets = targets.map_err(|error| if_exists(tool, error));
     let targets = targets.and_then(|targets| Ok(overlay.apply_to(targets, &removed)?));
     if let Some(secret) = new_credential(tool, targets.as_deref().unwrap_or_default()) {
         return Err(match targets {

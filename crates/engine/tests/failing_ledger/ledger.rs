@@ -1,6 +1,7 @@
 //! A ledger that fails at one of its calls.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -229,12 +230,8 @@ impl NodeLog for FailingLedger {
         self.pass(self.inner.owner(run)).await
     }
 
-    async fn epoch(&self, run: &RunId) -> Result<Epoch> {
-        self.pass(self.inner.epoch(run)).await
-    }
-
-    async fn unopened_since(&self, run: &RunId) -> Result<Option<Epoch>> {
-        self.pass(self.inner.unopened_since(run)).await
+    async fn current_epochs(&self, run: &RunId) -> Result<RangeInclusive<u64>> {
+        self.pass(self.inner.current_epochs(run)).await
     }
 
     async fn open_files(&self, run: &RunId, epoch: Epoch) -> Result<()> {

@@ -13,12 +13,13 @@ mod protocol_model;
 pub(crate) mod sql;
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use model::RunId;
 
-use self::sql::{GIVE_BACK, GIVE_BACK_ROLE, INCARNATION, OPEN_FILES, UNOPENED_SINCE};
+use self::sql::{CURRENT_EPOCHS, GIVE_BACK, GIVE_BACK_ROLE, INCARNATION, OPEN_FILES};
 use super::Store;
 use crate::backend::{Backend, Param, RowReader, Statement, to_count, to_int};
 use crate::{Fence, INSTANCE, LedgerError, Result, rows};
@@ -156,12 +157,6 @@ pub trait NodeLog: Send + Sync {
     ///
     /// `NoSuchRun`.
     async fn owner(&self, run: &RunId) -> Result<Option<RunOwner>>;
-    /// Returns the epoch of a run: 0 if no node has owned it. Also before [`join`](Self::join).
-    ///
-    /// # Errors
-    ///
-    /// `NoSuchRun`.
-    async fn epoch(&self, run: &RunId) -> Result<Epoch>;
     /// Makes this process the owner of a run, unless it is, or another node is and is alive. The owner's earlier commits, in doubt or
     /// not, are decided and visible when this returns `Owned` with a new epoch; those that have not locked the head of the run fail
     /// with [`RunMoved`](crate::LedgerError::RunMoved). Several transactions; only reads if the owner does not change.
@@ -171,9 +166,14 @@ pub trait NodeLog: Send + Sync {
     /// `NoSuchRun`; `Fenced` if a newer process has joined under the name of this node; `Unavailable` while a commit of the run is in
     /// flight, or the heartbeat of this process has expired.
     async fn take_run(&self, run: &RunId) -> Result<Taken>;
-    /// Returns the epoch since which no node has opened the files of a run, so that a folder which was current then still is; `None` if
-    /// the present owner, or the last one, may have opened them. No transaction. Also before [`join`](Self::join).
-    async fn unopened_since(&self, run: &RunId) -> Result<Option<Epoch>>;
+    /// Returns the epochs of a run since which nobody can have changed its files: a folder that had them under one of these still has
+    /// them. The last one is that of now, 0 if no node has owned the run. If it is the only one, its owner may have opened the files.
+    /// No transaction. Also before [`join`](Self::join).
+    ///
+    /// # Errors
+    ///
+    /// `NoSuchRun`.
+    async fn current_epochs(&self, run: &RunId) -> Result<RangeInclusive<u64>>;
     /// Notes that this process opens the files of a run, and may change them from now on. They are noted as not opened when a run is
     /// [taken](Self::take_run), but not when it is created.
     ///
@@ -358,10 +358,6 @@ impl<B: Backend> NodeLog for Store<B> {
         Ok(self.ownership(run).await?.owner())
     }
 
-    async fn epoch(&self, run: &RunId) -> Result<Epoch> {
-        Ok(self.ownership(run).await?.epoch)
-    }
-
     async fn take_run(&self, run: &RunId) -> Result<Taken> {
         let node = self.joined()?;
         for _ in 0..MAX_ATTEMPTS {
@@ -381,9 +377,9 @@ impl<B: Backend> NodeLog for Store<B> {
         Err(contended("the run"))
     }
 
-    async fn unopened_since(&self, run: &RunId) -> Result<Option<Epoch>> {
-        let since = self.one(UNOPENED_SINCE, vec![run.as_str().into()], |row| row.maybe_int(0)).await?;
-        Ok(since.flatten().map(|epoch| Epoch(to_count(epoch))))
+    async fn current_epochs(&self, run: &RunId) -> Result<RangeInclusive<u64>> {
+        let read = |row: &dyn RowReader| Ok(to_count(row.int(0)?)..=to_count(row.int(1)?));
+        self.one(CURRENT_EPOCHS, vec![run.as_str().into()], read).await?.ok_or(LedgerError::NoSuchRun)
     }
 
     async fn open_files(&self, run: &RunId, epoch: Epoch) -> Result<()> {

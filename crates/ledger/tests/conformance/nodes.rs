@@ -137,7 +137,7 @@ async fn runs_that_are_given_back_have_no_owner(#[values(Backend::Sqlite, Backen
     db.append(under(Epoch::FIRST, read("r1", "a"))).await;
     db.ledger.give_back(&[(r1.clone(), Epoch::FIRST)]).await.unwrap();
     assert_eq!((db.owner(&r1).await, db.owner(&r2).await.unwrap().epoch), (None, Epoch::FIRST));
-    assert_eq!(db.ledger.epoch(&r1).await.unwrap(), Epoch::FIRST, "a run without an owner keeps its epoch");
+    assert_eq!(db.ledger.current_epochs(&r1).await.unwrap(), 1..=1, "a run without an owner keeps its epoch");
     assert_moved(&db.try_append(under(Epoch::FIRST, read("r1", "a"))).await, "r1");
     let epoch = owned(db.take(&r1).await);
     // An earlier call that gives it back has no effect.
@@ -391,4 +391,30 @@ async fn entries_of_a_run_that_has_moved_do_not_disturb_others(
         db.ledger.append(vec![under(Epoch::FIRST, read("r1", "a"))]).await.unwrap(),
         Appended::Recorded(_)
     ));
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_epochs_in_which_nobody_has_opened_the_files_are_known(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut db = backend.open().await;
+    db.start_node("a").await;
+    let run = db.run("r1").await;
+    let ledger = db.ledger.clone();
+    let epochs = async || ledger.current_epochs(&run).await.unwrap();
+    assert_eq!(epochs().await, 1..=1, "who creates a run has its files");
+    db.ledger.give_back(&[(run.clone(), Epoch::FIRST)]).await.unwrap();
+    for taken in 2..=3 {
+        let epoch = owned(db.take(&run).await);
+        db.ledger.give_back(&[(run.clone(), epoch)]).await.unwrap();
+        assert_eq!(epochs().await, 1..=taken);
+    }
+    let epoch = owned(db.take(&run).await);
+    assert_moved(&db.ledger.open_files(&run, Epoch::FIRST).await, "r1");
+    db.ledger.open_files(&run, epoch).await.unwrap();
+    assert_eq!(epochs().await, 4..=4);
+    db.ledger.give_back(&[(run.clone(), epoch)]).await.unwrap();
+    owned(db.take(&run).await);
+    assert_eq!(epochs().await, 4..=5);
 }

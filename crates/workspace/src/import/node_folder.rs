@@ -1,11 +1,12 @@
-//! The folders of runs on one of several nodes. Such a folder has the files of its run only if no other node has owned the run since:
-//! the file `.owner` in it says under which epoch this node did.
+//! The folders of runs on one of several nodes. Such a folder has the files of its run only if no other node has opened them since: the
+//! file `.owner` in it says under which epoch this node did.
 //!
 //! The file is durable before anything under the folder may change under that epoch, and epochs grow with every owner. The ledger knows
-//! since which epoch no owner has opened the run's files. If the one in the file is that of now, or is not before that one, no other
-//! node can have changed the run in between. Otherwise the folder is made again, and replaced only then.
+//! the epochs since which no owner has opened the files. If the one in the file is among them, no other node can have changed the run in
+//! between. Otherwise the folder is made again, and replaced only then.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 
 use model::RunId;
@@ -42,27 +43,42 @@ impl Workspaces {
         Self { owner: Some(owner), ..self }
     }
 
-    /// Returns the state of the folder of `run`, which this node owns under `epoch`, and whose files no node has opened since the epoch
-    /// `unopened_since`, if that is known. A folder that is current stays so under this epoch, which is noted in it.
+    /// Returns the state of the folder of `run`, whose files nobody has changed since `epochs`, and which this node owns under the last of
+    /// these. A folder that is current stays so under this epoch, which is noted in it.
     ///
     /// # Errors
     ///
     /// If the disk fails.
-    pub fn own_folder(&self, run: &RunId, epoch: u64, unopened_since: Option<u64>) -> io::Result<FolderState> {
+    pub fn own_folder(&self, run: &RunId, epochs: &RangeInclusive<u64>) -> io::Result<FolderState> {
         let dir = match open_dir(&self.dir, run.as_str()) {
             Err(Errno::NOENT) => return Ok(FolderState::Missing),
             dir => dir?,
         };
         let noted = read(&dir)?;
-        if noted.as_ref() == Some(&(epoch, self.owner().to_owned())) {
+        if noted.as_ref() == Some(&(*epochs.end(), self.owner().to_owned())) {
             return Ok(FolderState::Current);
         }
-        if !unopened_since.is_some_and(|since| is_current(noted.as_ref(), self.owner(), since)) || has_unfinished(&dir)?
-        {
+        if !self.is_current(&dir, epochs)? {
             return Ok(FolderState::Outdated);
         }
-        write(&dir, epoch, self.owner())?;
+        write(&dir, *epochs.end(), self.owner())?;
         Ok(FolderState::Current)
+    }
+
+    /// Whether the folder of `run` has its files, which nobody has changed since `epochs`.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn has_files_of(&self, run: &RunId, epochs: &RangeInclusive<u64>) -> io::Result<bool> {
+        match open_dir(&self.dir, run.as_str()) {
+            Err(Errno::NOENT) => Ok(false),
+            dir => self.is_current(&dir?, epochs),
+        }
+    }
+
+    fn is_current(&self, dir: &OwnedFd, epochs: &RangeInclusive<u64>) -> io::Result<bool> {
+        Ok(is_among(read(dir)?.as_ref(), self.owner(), epochs) && !has_unfinished(dir)?)
     }
 
     /// Returns the epoch in the folder of `run`, if a node has used it. For a service that is the only one.
@@ -74,18 +90,6 @@ impl Workspaces {
         match open_dir(&self.dir, run.as_str()) {
             Err(Errno::NOENT) => Ok(None),
             dir => Ok(read(&dir?)?.map(|(epoch, _)| epoch)),
-        }
-    }
-
-    /// Whether the folder of `run` has its files, if no node has opened them since the epoch `unopened_since`.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails.
-    pub fn has_files_of(&self, run: &RunId, unopened_since: u64) -> io::Result<bool> {
-        match open_dir(&self.dir, run.as_str()) {
-            Err(Errno::NOENT) => Ok(false),
-            dir => Ok(is_current(read(&dir?)?.as_ref(), self.owner(), unopened_since)),
         }
     }
 
@@ -128,12 +132,12 @@ impl Workspaces {
     }
 }
 
-/// Whether a folder with this note has the files of a run that no node has opened since the epoch `since`. One without a note was used by a
-/// service that was the only one, before any node has owned the run.
-fn is_current(noted: Option<&(u64, String)>, owner: &str, since: u64) -> bool {
+/// Whether the epoch of a note of `owner` is among `epochs`. A folder without a note was used by a service that was the only one, before
+/// any node has owned the run.
+fn is_among(noted: Option<&(u64, String)>, owner: &str, epochs: &RangeInclusive<u64>) -> bool {
     match noted {
-        None => since == 0,
-        Some((noted, name)) => *noted >= since && name == owner,
+        None => epochs.contains(&0),
+        Some((noted, name)) => epochs.contains(noted) && name == owner,
     }
 }
 
@@ -183,11 +187,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_current_if_no_node_has_opened_the_files_since() {
+    fn a_folder_is_current_if_nobody_has_opened_the_files_since() {
         let noted = |epoch| Some((epoch, "a".to_owned()));
-        let is = |noted: Option<(u64, String)>, since| is_current(noted.as_ref(), "a", since);
-        assert!(is(noted(7), 7) && is(noted(8), 7) && is(None, 0));
-        assert!(!is(noted(6), 7) && !is(None, 1));
-        assert!(!is(Some((7, "b".to_owned())), 7) && !is(Some((0, String::new())), 0));
+        let is = |noted: Option<(u64, String)>, epochs| is_among(noted.as_ref(), "a", &epochs);
+        assert!(is(noted(7), 7..=8) && is(noted(8), 7..=8) && is(None, 0..=2));
+        assert!(!is(noted(6), 7..=8) && !is(None, 1..=1));
+        // The database was restored from an older state.
+        assert!(!is(noted(9), 7..=8));
+        assert!(!is(Some((7, "b".to_owned())), 7..=8) && !is(Some((0, String::new())), 0..=1));
     }
 }

@@ -169,9 +169,7 @@ pub(super) async fn is_elsewhere(
         let is_stored = engine::runs::is_base_referenced(ledger, run).await;
         return Ok(!is_here && is_stored.map_err(|error| StartError::failed("the database", &error))?);
     };
-    let epoch = ledger.epoch(&run.run_id).await.map_err(database)?;
-    let since = ledger.unopened_since(&run.run_id).await.map_err(database)?;
-    Ok(epoch.number() != noted && since.is_none_or(|since| noted < since.number()))
+    Ok(!ledger.current_epochs(&run.run_id).await.map_err(database)?.contains(&noted))
 }
 
 /// Returns whether the run has a folder.

@@ -72,18 +72,18 @@ impl Engine {
         let found = match TokenForm::of(token) {
             _ if cached.is_some() => cached,
             TokenForm::Checked | TokenForm::Unchecked if is_known() => self.look_up(hash).await?,
-            TokenForm::Operator if self.ledger.node().is_some() => {
-                tokens.fail(peer)?;
-                let _permit = tokens.unknown.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
-                // Another node may have issued it a moment ago.
-                tokens.operators.refresh(self.ledger.as_ref()).await?;
-                return Ok(tokens.operators.find(hash).map(Identity::Operator));
-            }
-            TokenForm::Foreign | TokenForm::Unchecked | TokenForm::Operator => None,
-            TokenForm::Checked => {
+            TokenForm::Foreign | TokenForm::Unchecked => None,
+            // A single service knows all operators.
+            TokenForm::Operator if self.ledger.node().is_none() => None,
+            form @ (TokenForm::Checked | TokenForm::Operator) => {
                 // Counted before the query. A token that turns out to be valid has counted as one failure.
                 tokens.fail(peer)?;
                 let _permit = tokens.unknown.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
+                if form == TokenForm::Operator {
+                    // Another node may have issued it a moment ago.
+                    tokens.operators.refresh(self.ledger.as_ref()).await?;
+                    return Ok(tokens.operators.find(hash).map(Identity::Operator));
+                }
                 let found = self.look_up(hash).await?;
                 return Ok(found.filter(|token| !has_expired(token)).map(Identity::Run));
             }

@@ -51,10 +51,14 @@ impl Engine {
         }
         let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
         if let Some(epoch) = epoch {
-            let since = self.ledger.unopened_since(run).await?.map(Epoch::number);
-            let state = self.blocking(move || Ok(workspaces.own_folder(&id, epoch.number(), since)?)).await?;
+            let epochs = self.ledger.current_epochs(run).await?;
+            if *epochs.end() != epoch.number() {
+                return Err(CallError::Moved(run.clone()));
+            }
+            let is_opened = epochs.start() == epochs.end();
+            let state = self.blocking(move || Ok(workspaces.own_folder(&id, &epochs)?)).await?;
             let is_current = state == FolderState::Current;
-            if is_current && since.is_some() {
+            if is_current && !is_opened {
                 // After the note in the folder, and before anything in it changes.
                 self.ledger.open_files(run, epoch).await?;
             }
@@ -64,10 +68,7 @@ impl Engine {
             self.blocking(move || Ok((workspaces.has_folder(&id)?, workspaces.noted_epoch(&id)?))).await?;
         Ok(match noted {
             // Nodes have used the database before, and another one may have been the last.
-            Some(noted) => {
-                let since = self.ledger.unopened_since(run).await?;
-                self.ledger.epoch(run).await?.number() != noted && since.is_none_or(|since| noted < since.number())
-            }
+            Some(noted) => !self.ledger.current_epochs(run).await?.contains(&noted),
             None => !is_here,
         })
     }

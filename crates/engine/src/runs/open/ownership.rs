@@ -95,7 +95,7 @@ impl Engine {
     /// Leaves a run without an owner that this node has taken to record something, and whose files it does not have: another node may.
     pub(crate) async fn give_back_without_files(&self, run: &RunId, epoch: Epoch) {
         let given_back = async {
-            if self.fetches.is_fetching(run) || self.has_current_files(run).await? {
+            if self.fetches.is_fetching(run) || self.has_unopened_files(run).await? != Some(false) {
                 return Ok(());
             }
             Ok::<_, CallError>(self.ledger.give_back(&[(run.clone(), epoch)]).await?)
@@ -105,10 +105,13 @@ impl Engine {
         }
     }
 
-    /// Whether the folder here has the files of the run, or would have them if this node opened it.
-    pub(super) async fn has_current_files(&self, run: &RunId) -> Result<bool, CallError> {
-        let Some(since) = self.ledger.unopened_since(run).await? else { return Ok(true) };
+    /// Whether the folder here has the files of a run whose owner has not opened them; `None` if it may have.
+    pub(super) async fn has_unopened_files(&self, run: &RunId) -> Result<Option<bool>, CallError> {
+        let epochs = self.ledger.current_epochs(run).await?;
+        if epochs.start() == epochs.end() {
+            return Ok(None);
+        }
         let (workspaces, run) = (Arc::clone(&self.workspaces), run.clone());
-        self.blocking(move || Ok(workspaces.has_files_of(&run, since.number())?)).await
+        self.blocking(move || Ok(Some(workspaces.has_files_of(&run, &epochs)?))).await
     }
 }

@@ -33,7 +33,8 @@ impl Engine {
         Ok(removed)
     }
 
-    /// Removes the folder of `run` if another node owns the run and has opened its files, and the store has its base. Returns whether it was removed.
+    /// Removes the folder of `run` if another node owns the run and has opened its files, and the store has its base. Returns whether it
+    /// was removed.
     async fn remove_if_moved(&self, run: &Run) -> Result<bool, CallError> {
         let Some(objects) = &self.objects else { return Ok(false) };
         if !self.has_moved(&run.run_id).await? {
@@ -62,8 +63,7 @@ impl Engine {
         if self.runs.ids().contains(run) || owner.is_none_or(|owner| owner.node.node_id == node.node_id) {
             return Ok(false);
         }
-        let is_opened = self.ledger.unopened_since(run).await?.is_none();
-        Ok(is_opened || !self.has_current_files(run).await?)
+        Ok(self.has_unopened_files(run).await? != Some(true))
     }
 
     async fn remove_folder(&self, run: RunId) -> Result<(), CallError> {

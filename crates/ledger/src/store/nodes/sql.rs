@@ -141,8 +141,9 @@ pub(crate) const GIVE_BACK_ROLE: &str = "UPDATE node_role SET owner_node = NULL,
 /// Notes that the process `$3` of the node `$2` opens the files of the run `$1`, which it owns under the epoch `$4`.
 pub(crate) const OPEN_FILES: &str = "UPDATE run_head SET files_epoch = NULL, unopened_epoch = NULL \
     WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND owner_node = $2 AND owner_incarnation = $3 AND epoch = $4";
-pub(crate) const UNOPENED_SINCE: &str = "SELECT files_epoch FROM run_head \
-    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND unopened_epoch = epoch";
+/// The first and the last of the [current epochs](super::NodeLog::current_epochs) of the run `$1`.
+pub(crate) const CURRENT_EPOCHS: &str = "SELECT CASE WHEN unopened_epoch = epoch THEN files_epoch ELSE epoch END, epoch \
+    FROM run_head WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 /// Changes nothing. Locks the head of the run `$1`, if the process `$3` of the node `$2` owns it.
 pub(crate) const LOCK_OWNED: &str = "UPDATE run_head SET epoch = epoch \
     WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND owner_node = $2 AND owner_incarnation = $3";

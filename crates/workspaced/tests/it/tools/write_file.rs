@@ -346,6 +346,8 @@ async fn a_new_file_where_one_exists_is_refused_as_existing_before_its_content_i
         run.call("write_file", input).await.refused("ALREADY_EXISTS");
         let input = json!({"from": "a.txt", "to": path, "expectedSha256": sha256("a\n"), "reason": "r"});
         run.call("move_file", input).await.refused("ALREADY_EXISTS");
+        let patch = format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n");
+        run.call("apply_patch", json!({"patch": patch, "reason": "r"})).await.refused("ALREADY_EXISTS");
     }
     run.call("write_file", json!({"path": "b.bin", "content": "x", "reason": "r"})).await.refused("UNSUPPORTED_BINARY");
     run.call("write_file", json!({"path": "large.txt", "content": "x", "reason": "r"})).await.refused("FILE_TOO_LARGE");
