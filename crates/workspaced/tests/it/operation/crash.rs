@@ -1,6 +1,7 @@
 //! SIGKILL at any time: acknowledged changes persist, applied changes are recorded, and no change is partial.
 
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use serde_json::json;
@@ -34,9 +35,20 @@ fn failpoints(kind: Kind) -> Vec<Failpoint> {
     failpoints.extend((1..=kind.steps()).map(|step| failpoint(&format!("apply.step:{step}"), true, false)));
     failpoints.extend((1..=kind.emptied_folders()).map(|time| failpoint(&format!("apply.left:{time}"), true, false)));
     failpoints.push(failpoint("transaction.applied", true, false));
-    failpoints.push(failpoint("fsync.synced", true, true));
-    failpoints.push(failpoint("fsync.pruned", true, true));
+    // They may be passed before the answer is sent: the process pauses there until it is, and is killed then.
+    failpoints.push(failpoint("fsync.synced:1:pause", true, true));
+    failpoints.push(failpoint("fsync.pruned:1:pause", true, true));
     failpoints
+}
+
+/// Waits until the process pauses at the failpoint of the file `armed`.
+async fn until_paused(armed: &Path) {
+    let paused = armed.with_extension("paused");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while std::fs::remove_file(&paused).is_err() {
+        assert!(Instant::now() < deadline, "the failpoint was not passed");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[rstest]
@@ -52,7 +64,12 @@ async fn a_kill_at_any_failpoint_is_atomic(#[values(Backend::Sqlite, Backend::Po
             std::fs::write(&armed, &failpoint.name).unwrap();
             let status = mutation.send(&mutation.run).await;
             assert_eq!(status.is_some_and(|status| status < 300), failpoint.answered, "{context}: {status:?}");
-            server.wait(Duration::from_secs(10));
+            if failpoint.answered {
+                until_paused(&armed).await;
+                server.kill();
+            } else {
+                server.wait(Duration::from_secs(10));
+            }
             std::fs::remove_file(&armed).unwrap();
 
             let (run, records) = recover(&mut server, &mutation.run, &mutation.start).await;
