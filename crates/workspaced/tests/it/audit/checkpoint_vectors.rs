@@ -37,6 +37,11 @@ fn record(seq: u64, head: Sha256) -> Record {
     draft.mutates = true;
     draft.paths_written = vec![LogicalPath::parse("src/ü.rs").unwrap()];
     draft.reason = Some("quotes \" and \\, a tab \t, a line\nfeed, \u{1} and \u{7f}, 漢字 and 🦀".into());
+    if seq == 2 {
+        // Numbers that many languages print in another way than they were written.
+        let data = json!({"half": 0.5, "small": 1e-7, "large": 1e300, "whole": 2.0, "negative": -3, "most": u64::MAX, "none": null});
+        draft.input = Some(serde_json::Map::from_iter([("data".to_owned(), data)]));
+    }
     draft.link(seq - 1, head).0
 }
 
@@ -256,6 +261,15 @@ async fn an_independent_verifier_accepts_the_proofs_of_a_server(
     }
     let mut server = signing_at_shutdown(backend).await;
     let mut run = server.run(json!({})).await;
+    let numbers =
+        json!({"cost": 0.25, "small": 1e-7, "large": 1e300, "whole": 2.0, "zero": -0.0, "minus": -3, "most": u64::MAX});
+    run.operator
+        .post(
+            &format!("/v1/runs/{}/events", run.id),
+            json!({"kind": "evidence", "summary": "numbers", "data": numbers}),
+        )
+        .await
+        .is(201);
     for round in 0..3 {
         for number in 0..4 {
             run.create(&format!("{round}-{number}-ü.txt"), "x \"\\\n").await;
