@@ -21,9 +21,9 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use tower::ServiceExt as _;
 
 use crate::http::auth::RunTokenCaller;
+use crate::http::conventions::accept;
 use crate::http::extract::{JsonBytes, Query};
 use crate::http::problem::{Problem, RunHasMoved};
-use crate::http::tools::text_view;
 use crate::service::Service;
 
 use server::RunServer;
@@ -63,7 +63,7 @@ pub(crate) async fn handle(
     }
     // Other methods are refused below.
     if parts.method == Method::POST {
-        if !text_view::accepts_json(&parts.headers) {
+        if !accept::accepts_json(&parts.headers) {
             return Err(not_acceptable());
         }
         // The answer is JSON, or a stream if its client asked for progress.

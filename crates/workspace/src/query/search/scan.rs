@@ -141,7 +141,9 @@ impl<'a> Scanner<'a> {
     fn read_to_match(&mut self, file: &OwnedFd, size: usize) -> io::Result<Result<bool, Stopped>> {
         let Some(needle) = self.pattern.pattern().needle() else {
             self.fill(file, self.buffer.len(), size)?;
-            return Ok(self.pattern.may_match(&self.buffer));
+            // The searcher leaves a byte order mark out as well. With it, `^` would not match at the first line.
+            let text = self.buffer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.buffer);
+            return Ok(self.pattern.may_match(text));
         };
         let overlap = needle.needle().len() - 1;
         let mut done = self.buffer.len();

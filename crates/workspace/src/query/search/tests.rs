@@ -308,6 +308,8 @@ fn other_encodings_are_searched_too() {
     let snippets: Vec<_> = report.matches.iter().map(|found| found.snippet.as_str()).collect();
     assert_eq!(snippets, ["ein Käse", "ein Käse", "ein K\u{fffd}se", "ein Käse"]);
     assert_eq!(files(&search(&fixture.tree(), &query("Käse"))), ["big", "bom", "little"]);
+    let at_start = search(&fixture.tree(), &regex("^ein"));
+    assert_eq!(positions(&at_start), [("big", 2, 1), ("bom", 1, 1), ("latin", 1, 1), ("little", 2, 1)]);
 }
 
 #[test]

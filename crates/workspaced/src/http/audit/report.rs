@@ -7,6 +7,7 @@ use model::RunId;
 use serde::Deserialize;
 
 use crate::http::auth::RunAuditor;
+use crate::http::conventions::accept;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
@@ -63,14 +64,14 @@ pub(crate) async fn get_report(
     if let Some(chain) = chain {
         report.verification = Some(service.checkpoints().verify_leaves(chain).await?.summary());
     }
-    let accepted = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let format = query.format.unwrap_or(if accepted.contains("text/markdown") {
+    let format = query.format.unwrap_or(if accept::prefers(&headers, "text/markdown") {
         ReportFormat::Markdown
     } else {
         ReportFormat::Json
     });
+    let vary = [(header::VARY, "accept")];
     Ok(match format {
-        ReportFormat::Json => Json(report).into_response(),
-        ReportFormat::Markdown => ([(header::CONTENT_TYPE, MARKDOWN)], report.to_markdown()).into_response(),
+        ReportFormat::Json => (vary, Json(report)).into_response(),
+        ReportFormat::Markdown => (vary, [(header::CONTENT_TYPE, MARKDOWN)], report.to_markdown()).into_response(),
     })
 }
