@@ -64,7 +64,7 @@ pub(crate) async fn get_report(
     if let Some(chain) = chain {
         report.verification = Some(service.checkpoints().verify_leaves(chain).await?.summary());
     }
-    let format = query.format.unwrap_or(if accept::prefers(&headers, "text/markdown") {
+    let format = query.format.unwrap_or(if accept::prefers(&headers, "text/markdown", accept::JSON) {
         ReportFormat::Markdown
     } else {
         ReportFormat::Json

@@ -2,15 +2,16 @@
 
 use axum::http::{HeaderMap, header};
 
-const JSON: &str = "application/json";
+/// The media type of JSON.
+pub(crate) const JSON: &str = "application/json";
 
 /// How much a caller wants a media type: its quality in thousandths, then how exactly the type is named.
 type Preference = (u16, u8);
 
-/// Whether `Accept` prefers `media_type` to JSON. JSON is the default where it does not say.
-pub(crate) fn prefers(headers: &HeaderMap, media_type: &str) -> bool {
+/// Whether `Accept` prefers `media_type` to `default`, which is chosen where it does not say.
+pub(crate) fn prefers(headers: &HeaderMap, media_type: &str, default: &str) -> bool {
     let preferred = preference(headers, media_type);
-    preferred.0 > 0 && preferred > preference(headers, JSON)
+    preferred.0 > 0 && preferred > preference(headers, default)
 }
 
 /// Whether `Accept` permits JSON, also by not being sent.
@@ -98,7 +99,7 @@ mod tests {
             for value in values {
                 headers.append(header::ACCEPT, HeaderValue::from_static(value));
             }
-            assert_eq!(prefers(&headers, "text/plain"), want, "{values:?}");
+            assert_eq!(prefers(&headers, "text/plain", JSON), want, "{values:?}");
         }
     }
 }

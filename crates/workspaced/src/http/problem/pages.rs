@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use model::{Code, Guide, Refusal};
 
+use crate::http::conventions::accept;
 use crate::http::extract::{Path, Query};
 use crate::http::problem::{Problem, status, title};
 
@@ -90,8 +91,7 @@ impl Page {
     }
 
     fn respond(self, headers: &HeaderMap) -> Response {
-        let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
-        let (media_type, body) = if accepted.any(|accept| accept.contains("text/html")) {
+        let (media_type, body) = if accept::prefers(headers, "text/html", "text/plain") {
             ("text/html; charset=utf-8", self.html + "</body></html>\n")
         } else {
             ("text/plain; charset=utf-8", self.text)

@@ -63,5 +63,5 @@ fn set_headers(headers: &mut HeaderMap, id: Option<&ToolCallId>, seq: Option<u64
 
 /// Whether `Accept` prefers the model's view to JSON.
 pub(crate) fn prefers_text(headers: &HeaderMap) -> bool {
-    accept::prefers(headers, "text/plain")
+    accept::prefers(headers, "text/plain", accept::JSON)
 }

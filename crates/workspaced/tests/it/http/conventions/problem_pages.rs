@@ -21,6 +21,10 @@ async fn the_type_of_a_refusal_is_a_page_that_explains_it(
     let text = page(&server.nobody(), problem["type"].as_str().unwrap(), "*/*").await;
     assert_eq!(text.status, 200, "{}", text.text());
     assert!(text.header("content-type").starts_with("text/plain"));
+    for accept in ["text/plain, text/html;q=0.5", "text/html;q=0, */*"] {
+        let plain = page(&server.nobody(), "/problems/PATH_REJECTED", accept).await;
+        assert!(plain.header("content-type").starts_with("text/plain"), "{accept}");
+    }
     for part in ["Path rejected", "Code: PATH_REJECTED, status 400", "\nCause: ", "\nRemedy: ", "\nExample: "] {
         assert!(text.text().contains(part), "{part}: {}", text.text());
     }
