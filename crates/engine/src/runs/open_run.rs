@@ -17,6 +17,7 @@ use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::path_locks::PathLocks;
 use crate::runs::quota::{PendingApprovals, RunDisk};
 use crate::runs::seen_versions::SeenVersions;
+use crate::runs::tree_states::TreeStates;
 
 /// A run that this process has opened. Its calls share one value.
 pub struct OpenRun {
@@ -42,6 +43,8 @@ pub struct OpenRun {
     pub changed: ChangedPaths,
     /// Locks of the mutations in progress.
     pub path_locks: Arc<PathLocks>,
+    /// The mutations that are being committed or applied.
+    pub tree_states: TreeStates,
     /// What mutations have used and written.
     pub accounting: Accounting,
     /// The disk space that the tree takes.

@@ -77,6 +77,11 @@ pub fn change_name(old: Option<Sha256>, new: Option<Sha256>) -> &'static str {
 }
 
 impl ReadTool for ExpectedFiles {
+    fn needs_one_state(&self) -> bool {
+        // The files are compared with the audit, for which the caller has locked the run.
+        false
+    }
+
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let workspace = context
             .workspace
