@@ -8,6 +8,7 @@ use crate::call::CallContext;
 use crate::call_error::refusals::{already_recorded, approval_not_pending, refusal_of};
 use crate::engine::Engine;
 use crate::tool::output::ReadOutput;
+use crate::transaction::idempotency::StoredAnswer;
 
 /// Why a transaction had no effect.
 #[derive(Debug)]
@@ -117,9 +118,12 @@ impl Engine {
             entries.push(entry);
         }
         let records = match self.append(entries.clone()).await {
-            // The ID has an answer that this caller may not see, or the request was refused before it was looked up. The refusal
-            // is a further record.
-            Ok(Appended::Repeated(_)) if BEFORE_REPLAY.iter().any(|code| error.is(*code)) => {
+            Ok(Appended::Repeated(_)) => {
+                if let Some(errors) = self.stored_refusals(calls, &error).await? {
+                    return Ok(RecordedFailure { errors, failed });
+                }
+                // The ID has an answer that this caller may not see, or the request was refused before it was looked up. The
+                // refusal is a further record.
                 for entry in &mut entries {
                     entry.reply = None;
                 }
@@ -130,16 +134,11 @@ impl Engine {
             Ok(_) => return Err(already_recorded().into()),
             // What has failed may have been seen in a tree that was not up to date.
             Err(unrecorded @ LedgerError::RunMoved(_)) => return Err(unrecorded.into()),
-            Err(unrecorded) => match error {
-                CallError::Moved(_) | CallError::Internal(_) => {
-                    tracing::error!(
-                        error = &unrecorded as &dyn std::error::Error,
-                        "a failed call could not be recorded"
-                    );
-                    return Err(error);
-                }
-                CallError::Refused(_) => return Err(unrecorded.into()),
-            },
+            Err(unrecorded) if matches!(error, CallError::Refused(_)) => return Err(unrecorded.into()),
+            Err(unrecorded) => {
+                tracing::error!(error = &unrecorded as &dyn std::error::Error, "a failed call could not be recorded");
+                return Err(error);
+            }
         };
         let mut internal = Some(error);
         let errors = refusals.into_iter().zip(records).map(|(refusal, record)| match refusal {
@@ -147,6 +146,26 @@ impl Engine {
             None => internal.take().unwrap_or_else(|| CallError::Internal("the transaction failed".into())),
         });
         Ok(RecordedFailure { errors: errors.collect(), failed })
+    }
+
+    /// Returns the stored refusals of `calls`, which are repetitions that were refused with `error` before the stored answers were
+    /// looked up; `None` if a call has no such refusal, or `error` precedes it.
+    async fn stored_refusals(
+        &self,
+        calls: &[CallContext],
+        error: &CallError,
+    ) -> Result<Option<Vec<CallError>>, CallError> {
+        if BEFORE_REPLAY.iter().any(|code| error.is(*code)) {
+            return Ok(None);
+        }
+        let mut refusals = Vec::with_capacity(calls.len());
+        for call in calls {
+            match self.stored_answer(call).await? {
+                StoredAnswer::Found(Err(refusal)) if refusal.details.seq.is_some() => refusals.push(refusal.into()),
+                StoredAnswer::None | StoredAnswer::OtherCall | StoredAnswer::Found(_) => return Ok(None),
+            }
+        }
+        Ok(Some(refusals))
     }
 
     /// Records that `call` failed with `error`, and returns the error with the record's number.
