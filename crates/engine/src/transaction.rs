@@ -14,7 +14,7 @@ pub mod conflict;
 mod entries;
 pub mod fsync_worker;
 mod given_versions;
-pub mod idempotency;
+mod idempotency;
 mod judge;
 mod large_contents;
 mod overlay;

@@ -8,7 +8,6 @@ use crate::call::CallContext;
 use crate::call_error::refusals::{already_recorded, approval_not_pending, refusal_of};
 use crate::engine::Engine;
 use crate::tool::output::ReadOutput;
-use crate::transaction::idempotency::StoredAnswer;
 
 /// Why a transaction had no effect.
 #[derive(Debug)]
@@ -119,7 +118,8 @@ impl Engine {
         }
         let records = match self.append(entries.clone()).await {
             Ok(Appended::Repeated(_)) => {
-                if let Some(errors) = self.stored_refusals(calls, &error).await? {
+                let is_early = BEFORE_REPLAY.iter().any(|code| error.is(*code));
+                if let Some(errors) = if is_early { None } else { self.stored_refusals(calls).await? } {
                     return Ok(RecordedFailure { errors, failed });
                 }
                 // The ID has an answer that this caller may not see, or the request was refused before it was looked up. The
@@ -146,26 +146,6 @@ impl Engine {
             None => internal.take().unwrap_or_else(|| CallError::Internal("the transaction failed".into())),
         });
         Ok(RecordedFailure { errors: errors.collect(), failed })
-    }
-
-    /// Returns the stored refusals of `calls`, which are repetitions that were refused with `error` before the stored answers were
-    /// looked up; `None` if a call has no such refusal, or `error` precedes it.
-    async fn stored_refusals(
-        &self,
-        calls: &[CallContext],
-        error: &CallError,
-    ) -> Result<Option<Vec<CallError>>, CallError> {
-        if BEFORE_REPLAY.iter().any(|code| error.is(*code)) {
-            return Ok(None);
-        }
-        let mut refusals = Vec::with_capacity(calls.len());
-        for call in calls {
-            match self.stored_answer(call).await? {
-                StoredAnswer::Found(Err(refusal)) if refusal.details.seq.is_some() => refusals.push(refusal.into()),
-                StoredAnswer::None | StoredAnswer::OtherCall | StoredAnswer::Found(_) => return Ok(None),
-            }
-        }
-        Ok(Some(refusals))
     }
 
     /// Records that `call` failed with `error`, and returns the error with the record's number.
