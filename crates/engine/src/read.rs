@@ -54,6 +54,9 @@ impl Engine {
     ) -> Result<(ReadOutput, ToolCallId), CallError> {
         let call = CallContext { epoch: run.epoch, ..call };
         let (paths, at_record) = (tool.paths(), tool.at_record());
+        if let Err(error) = self.check_history(run, std::slice::from_ref(&call), 0).await {
+            return Err(self.record_error(&call, &paths, error).await);
+        }
         let limit = self.limits.request_timeout;
         let output = tokio::time::timeout(limit, self.execute_read(&call, run, tool)).await;
         let mut output = match output.unwrap_or_else(|_| Err(timed_out(limit).into())) {

@@ -26,6 +26,7 @@ use crate::engine::Engine;
 use crate::history::touched_paths::touched_paths;
 use crate::runs::accounting::Accounting;
 use crate::runs::changed_paths::ChangedPaths;
+use crate::runs::history_quota::RunHistory;
 use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::open_run::OpenRun;
 use crate::runs::quota::{PendingApprovals, RunDisk};
@@ -117,7 +118,8 @@ impl Engine {
 
 fn load(engine: &Engine, stored: StoredRun, epoch: Option<Epoch>, pending: &[Step]) -> Result<OpenRun, CallError> {
     let StoredRun { run, usage, mount_paths, needs_repair } = stored;
-    let disk = RunDisk::new(&engine.node, &run.policy.quota, run.disk);
+    let disk = RunDisk::new(&engine.node, &run.policy.quota, run.disk.tree());
+    let history = RunHistory::new(&run);
     let pending_approvals = PendingApprovals::new(&run.policy.quota, run.counts.pending_approvals);
     // Most runs have one of a few policies.
     let rules = Rules::compile_among(run.policy, &engine.runs.rules());
@@ -156,6 +158,7 @@ fn load(engine: &Engine, stored: StoredRun, epoch: Option<Epoch>, pending: &[Ste
         path_locks: Arc::default(),
         accounting: Accounting::new(usage, !pending.is_empty()),
         disk,
+        history,
         pending_approvals,
         changed: ChangedPaths::default(),
         in_flight: InFlightCalls::default(),

@@ -13,6 +13,7 @@ use workspace::{Tree, Workspace};
 use crate::clock::latest;
 use crate::runs::accounting::Accounting;
 use crate::runs::changed_paths::ChangedPaths;
+use crate::runs::history_quota::RunHistory;
 use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::path_locks::PathLocks;
 use crate::runs::quota::{PendingApprovals, RunDisk};
@@ -46,6 +47,8 @@ pub struct OpenRun {
     pub accounting: Accounting,
     /// The disk space that the tree takes.
     pub disk: Arc<RunDisk>,
+    /// What its calls have added to the database and to the object store.
+    pub history: RunHistory,
     /// The calls that wait for approval.
     pub pending_approvals: PendingApprovals,
     /// The calls in progress under IDs that clients chose.

@@ -11,6 +11,7 @@ use crate::call::{Answer, CallContext};
 use crate::call_error::refusals::refusal_of;
 use crate::call_error::refusals::{already_recorded, approval_not_pending};
 use crate::engine::Engine;
+use crate::runs::history_quota::history_exceeded;
 use crate::runs::open_run::OpenRun;
 use crate::transaction::entries::committed;
 use crate::transaction::large_contents::StoredContents;
@@ -53,15 +54,14 @@ impl Staged {
         }
         if let Some(first) = entries.iter_mut().find(|entry| entry.draft.mutates) {
             (first.approval_decision, first.disk) = (decision, disk_change);
-            first.objects.clone_from(&stored.objects);
+            (first.objects, first.left_paths) = (stored.objects, stored.left_paths);
         }
         failpoint::hit("transaction.staged");
         let records = match engine.append(entries).await {
-            Ok(Appended::Recorded(records)) => records,
+            Ok(Appended::Recorded(records)) => Vec::from(records),
             not_recorded => return Err(undo(engine, run, &calls, large_files, not_recorded).await),
         };
         usage.settle();
-        drop(stored);
         disk.settle(disk_change);
         for record in &records {
             run.seen_versions.add(record);
@@ -85,6 +85,7 @@ async fn undo(
 ) -> Failure {
     let error = match appended {
         Err(error @ LedgerError::RunMoved(_)) => Failure::Recorded(error.into()),
+        Err(error @ LedgerError::ObjectNotReserved(_)) => Failure::All(error.into()),
         Err(error) => {
             // The commit may have taken effect nevertheless. The next call reconciles before it plans.
             run.accounting.set_uncertain(large_files);
@@ -99,6 +100,7 @@ async fn undo(
         Ok(Appended::Reused(index)) => Failure::Recorded(engine.record_reused_id(&calls[index]).await),
         Ok(Appended::NotPending) => Failure::Recorded(approval_not_pending().into()),
         Ok(Appended::PreconditionFailed(failed)) => Failure::All(refusal_of(failed).into()),
+        Ok(Appended::HistoryQuotaExceeded(excess)) => Failure::All(history_exceeded(excess).into()),
         Ok(Appended::Recorded(_)) => return Failure::Recorded(already_recorded().into()),
         Ok(other @ (Appended::Unchanged | Appended::NoSuchToken | Appended::EventQuotaExceeded(_))) => {
             Failure::Recorded(CallError::Internal(format!("the ledger rejected a mutation as {other:?}").into()))

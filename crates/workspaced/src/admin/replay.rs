@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use content::NoClaims;
 use engine::history::snapshot::RawContents;
 use transparency::LeafCheck;
 use workspace::{RebuildReport, Snapshot, WorkspaceError};
@@ -29,7 +30,11 @@ use crate::objects::open_objects;
 /// If the run's data or the folder cannot be used.
 pub async fn replay(config: ReplayConfig) -> Result<bool, StartError> {
     check_target(&config)?;
-    let objects = config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir, 0)).transpose();
+    let objects = config
+        .object_store
+        .as_ref()
+        .map(|store| open_objects(store, &config.data_dir, 0, Arc::new(NoClaims)))
+        .transpose();
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     let mut run = OfflineRun::open(&config.data_dir, &config.database_url, &config.run).await?;
     run.objects = objects;
