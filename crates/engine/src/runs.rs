@@ -19,6 +19,7 @@ pub mod open_runs;
 pub mod own_view;
 pub mod path_locks;
 pub mod quota;
+pub mod run_history;
 pub mod seen_versions;
 pub mod update;
 

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::entry::prepared::PreparedEntry;
 use crate::store::nodes::sql::NodeSql;
-use crate::store::objects::ObjectSql;
+use crate::store::objects::sql::ObjectSql;
 use crate::table::Rows;
 use crate::{Appended, ConnectionCounts, LedgerError, Node, Page, PageSize, Result, SettledRun};
 

@@ -36,7 +36,7 @@ use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count
 use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
 use crate::store::nodes::sql::{self, NodeSql};
-use crate::store::objects::{self, ObjectSql};
+use crate::store::objects::sql::{self as object_sql, ObjectSql};
 use crate::table::Rows;
 use crate::{AddressReader, Appended, ConnectionCounts, LedgerError, Node, Page, PageSize, Result, SettledRun};
 
@@ -176,7 +176,7 @@ async fn with_timeout<T>(work: impl Future<Output = T>) -> Result<T> {
 
 impl Backend for Postgres {
     const NODE_SQL: NodeSql = sql::POSTGRES;
-    const OBJECT_SQL: ObjectSql = objects::POSTGRES;
+    const OBJECT_SQL: ObjectSql = object_sql::POSTGRES;
     const PRUNE_BATCH: usize = 4096;
 
     async fn append(&self, creation: Vec<Statement>, entries: Vec<PreparedEntry>) -> Result<Appended> {

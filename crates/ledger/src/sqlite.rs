@@ -32,7 +32,7 @@ use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
 use crate::store::nodes::sql::{self, NodeSql};
-use crate::store::objects::{self, ObjectSql};
+use crate::store::objects::sql::{self as object_sql, ObjectSql};
 use crate::table::Rows;
 use crate::{Appended, ConnectionCounts, Node, Page, PageSize, Result, SettledRun};
 
@@ -91,7 +91,7 @@ impl Sqlite {
 
 impl Backend for Sqlite {
     const NODE_SQL: NodeSql = sql::SQLITE;
-    const OBJECT_SQL: ObjectSql = objects::SQLITE;
+    const OBJECT_SQL: ObjectSql = object_sql::SQLITE;
     // Small, because other jobs wait for this transaction, but no caller waits for its result.
     const PRUNE_BATCH: usize = 64;
 

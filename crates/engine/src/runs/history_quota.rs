@@ -3,45 +3,14 @@
 //! The ledger counts, and refuses a call in the transaction that would record it. Here a call of a full run is refused before it does any
 //! work. Such refusals are recorded in a small reserve; once that is used up, they are answered without a record.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use ledger::{HistoryExcess, HistoryQuota, Records};
-use model::{Code, RUN_TOKEN_ACTOR, Refusal, Run};
+use ledger::{HistoryExcess, Records};
+use model::{Code, RUN_TOKEN_ACTOR, Refusal};
 
 use crate::call::CallContext;
 use crate::engine::Engine;
 use crate::runs::open_run::OpenRun;
 use crate::runs::quota::max_disk_bytes_exceeded;
 use crate::{CallError, metrics};
-
-/// The history of an open run, as of the last record that this process has appended or read.
-#[derive(Debug)]
-pub struct RunHistory {
-    quota: HistoryQuota,
-    bytes: AtomicU64,
-    records: AtomicU64,
-}
-
-impl RunHistory {
-    /// Creates the history of a run as the ledger has it.
-    pub fn new(run: &Run) -> Self {
-        let (bytes, records) = (run.disk.history_bytes.into(), run.head_seq.into());
-        Self { quota: HistoryQuota::of(&run.policy.quota), bytes, records }
-    }
-
-    /// Sets the history of the run as the ledger has it.
-    pub fn set(&self, bytes: u64, records: u64) {
-        self.bytes.store(bytes, Ordering::Relaxed);
-        self.records.store(records, Ordering::Relaxed);
-    }
-
-    /// Returns the bound that so many more records and bytes exceed, with or without the reserve.
-    fn exceeded(&self, more_records: usize, more_bytes: u64, reserve: bool) -> Option<HistoryExcess> {
-        let bytes = self.bytes.load(Ordering::Relaxed).saturating_add(more_bytes);
-        let records = self.records.load(Ordering::Relaxed) + more_records as u64;
-        self.quota.exceeded(bytes, records, reserve)
-    }
-}
 
 impl Engine {
     /// Checks that the history of a run has room for `calls`, which add `object_bytes` to the object store. Calls of operators are not

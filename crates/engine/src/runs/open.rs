@@ -26,10 +26,10 @@ use crate::engine::Engine;
 use crate::history::touched_paths::touched_paths;
 use crate::runs::accounting::Accounting;
 use crate::runs::changed_paths::ChangedPaths;
-use crate::runs::history_quota::RunHistory;
 use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::open_run::OpenRun;
 use crate::runs::quota::{PendingApprovals, RunDisk};
+use crate::runs::run_history::RunHistory;
 use crate::runs::seen_versions::SeenVersions;
 use crate::{CallError, metrics};
 

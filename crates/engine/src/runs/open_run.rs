@@ -13,10 +13,10 @@ use workspace::{Tree, Workspace};
 use crate::clock::latest;
 use crate::runs::accounting::Accounting;
 use crate::runs::changed_paths::ChangedPaths;
-use crate::runs::history_quota::RunHistory;
 use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::path_locks::PathLocks;
 use crate::runs::quota::{PendingApprovals, RunDisk};
+use crate::runs::run_history::RunHistory;
 use crate::runs::seen_versions::SeenVersions;
 
 /// A run that this process has opened. Its calls share one value.

@@ -5,11 +5,15 @@
 //! row is old and no run refers to the object, and which waits for the commits that have locked the row. Nobody reserves or refers
 //! to a claimed object. So no process deletes what another one has put or is about to refer to, whatever their clocks say.
 
+pub(crate) mod sql;
+
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Store, sql};
+use self::sql::{END_CLAIM, LOCK, RESERVATION};
+use super::Store;
+use super::sql::{END_OBJECT_REFERENCE, ENDED_REFERENCES, GIVE_BACK_OBJECT, LOCK_HEAD};
 use crate::backend::{Backend, Check, RowReader, Statement};
 use crate::{LedgerError, Result, rows};
 
@@ -33,85 +37,6 @@ pub trait ObjectLog: Send + Sync {
 
 /// How long a claim is valid after it was made or prolonged. The process that has it stops long before.
 pub const CLAIM_VALIDITY: Duration = Duration::from_mins(1);
-
-/// The statements that read the clock of a database.
-pub(crate) struct ObjectSql {
-    reserve: &'static str,
-    /// Stores the object `$1`, if it is not known.
-    note: &'static str,
-    /// Selects whether the object `$1` has not been reserved for `$2` milliseconds, and whether a run refers to it.
-    state: &'static str,
-    claim: &'static str,
-    renew: &'static str,
-    /// Makes the row of the object `$1` young.
-    touch: &'static str,
-}
-
-/// The condition that a run refers to the object `$1`.
-macro_rules! is_referenced {
-    () => {
-        "EXISTS (SELECT 1 FROM object_reference o JOIN run ON run.run_no = o.run_no WHERE o.object = $1 AND state <> 'deleted')"
-    };
-}
-
-/// The statements, with the expression for the current time in milliseconds since 1970.
-macro_rules! object_sql {
-    ($now:literal) => {
-        ObjectSql {
-            reserve: concat!(
-                "INSERT INTO stored_object (object, reservation, used_at_ms) VALUES ($1, ",
-                $now,
-                ", ",
-                $now,
-                ") ON CONFLICT (object) DO UPDATE SET used_at_ms = excluded.used_at_ms, claim = NULL, claimed_at_ms = NULL, \
-                 reservation = CASE WHEN stored_object.claim IS NULL THEN stored_object.reservation ELSE excluded.reservation END \
-                 WHERE stored_object.claim IS NULL OR stored_object.claimed_at_ms <= ",
-                $now,
-                " - 60000"
-            ),
-            note: concat!(
-                "INSERT INTO stored_object (object, reservation, used_at_ms) VALUES ($1, ",
-                $now,
-                ", ",
-                $now,
-                ") ON CONFLICT (object) DO NOTHING"
-            ),
-            state: concat!(
-                "SELECT used_at_ms <= ",
-                $now,
-                " - $2, ",
-                is_referenced!(),
-                " FROM stored_object WHERE object = $1"
-            ),
-            claim: concat!(
-                "UPDATE stored_object SET claim = $2, claimed_at_ms = ",
-                $now,
-                " WHERE object = $1 AND used_at_ms <= ",
-                $now,
-                " - $3 AND (claim IS NULL OR claimed_at_ms <= ",
-                $now,
-                " - 60000) AND NOT ",
-                is_referenced!()
-            ),
-            renew: concat!(
-                "UPDATE stored_object SET claimed_at_ms = ",
-                $now,
-                " WHERE object = $1 AND claim = $2 AND claimed_at_ms > ",
-                $now,
-                " - 60000"
-            ),
-            touch: concat!("UPDATE stored_object SET used_at_ms = ", $now, " WHERE object = $1"),
-        }
-    };
-}
-
-pub(crate) const SQLITE: ObjectSql = object_sql!("CAST(unixepoch('subsec') * 1000 AS INTEGER)");
-pub(crate) const POSTGRES: ObjectSql = object_sql!("CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)");
-
-const RESERVATION: &str = "SELECT reservation FROM stored_object WHERE object = $1 AND claim IS NULL";
-/// Locks the row of the object `$1`. A statement that waits for a lock would not see the references that are committed meanwhile.
-const LOCK: &str = "UPDATE stored_object SET reservation = reservation WHERE object = $1";
-const END_CLAIM: &str = "DELETE FROM stored_object WHERE object = $1 AND claim = $2";
 
 #[async_trait]
 impl<B: Backend> ObjectLog for Store<B> {
@@ -158,13 +83,13 @@ impl<B: Backend> ObjectLog for Store<B> {
 
     async fn end_references(&self) -> Result<u64> {
         let read = |row: &dyn RowReader| Ok((rows::run_id(row, 0)?, row.text(1)?));
-        let ended = self.0.fetch(sql::ENDED_REFERENCES, Vec::new(), read).await?;
+        let ended = self.0.fetch(ENDED_REFERENCES, Vec::new(), read).await?;
         for (run, object) in &ended {
             let params = || [run.as_str().into(), object.as_str().into()];
             let statements = vec![
-                Statement::new(sql::LOCK_HEAD, [run.as_str().into()]),
-                Statement::new(sql::GIVE_BACK_OBJECT, params()),
-                Statement::new(sql::END_OBJECT_REFERENCE, params()),
+                Statement::new(LOCK_HEAD, [run.as_str().into()]),
+                Statement::new(GIVE_BACK_OBJECT, params()),
+                Statement::new(END_OBJECT_REFERENCE, params()),
                 // The object stays for as long as one that was put now.
                 Statement::new(B::OBJECT_SQL.touch, [object.as_str().into()]),
             ];
