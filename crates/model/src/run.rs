@@ -162,7 +162,7 @@ impl Usage {
 pub const RUN_TOKEN_ACTOR: &str = "run-token:";
 
 /// The size of a run's tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Disk {
     /// Bytes of all its files.
@@ -174,6 +174,7 @@ pub struct Disk {
 /// The disk space that a run takes: its tree, and its history in the database and in the object store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Disk)]
 pub struct DiskUse {
     /// Bytes of all its files.
     pub bytes: u64,
