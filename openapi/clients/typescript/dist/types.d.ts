@@ -62,7 +62,7 @@ export interface Approval {
     approvers: number;
     createdAt: string;
     decidedBy?: string | null;
-    diff: string;
+    diff?: string | null;
     expiresAt: string;
     files: Array<ApprovalFile>;
     notCreator: boolean;
@@ -94,7 +94,7 @@ export interface ApprovalResult {
     approvers: number;
     createdAt: string;
     decidedBy?: string | null;
-    diff: string;
+    diff?: string | null;
     expiresAt: string;
     files: Array<ApprovalFile>;
     notCreator: boolean;
