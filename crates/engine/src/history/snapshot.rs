@@ -15,6 +15,7 @@ use crate::call::CallContext;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::content_integrity::verified;
+use crate::runs::known_versions::KEEP_MODES;
 use crate::runs::open_run::OpenRun;
 use crate::tool::at_record::{AtRecord, SnapshotView};
 
@@ -22,8 +23,6 @@ use crate::tool::at_record::{AtRecord, SnapshotView};
 const PAGE: u32 = 500;
 /// The largest content of the object store that is held in memory.
 const MAX_LARGE_BYTES: u64 = 16 << 20;
-/// Tools that keep the mode of a file that they replace.
-pub(crate) const KEEP_MODES: [&str; 4] = ["edit_file", "replace_range", "write_file", "files_put"];
 
 /// The contents that the ledger stores, for a thread that may block. A content that does not match its hash is an error.
 pub struct LedgerContents {
