@@ -6,6 +6,7 @@ mod history_quota;
 mod hostile_repositories;
 mod large_uploads;
 mod mounts;
+mod outside_changes;
 mod path_guard;
 mod properties;
 mod quotas;
