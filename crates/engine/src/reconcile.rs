@@ -19,7 +19,7 @@ use crate::call_error::refusals::{needs_repair, run_not_found};
 use crate::clock::now;
 use crate::engine::Engine;
 use crate::history::content_integrity::damaged_step;
-use crate::history::touched_paths::touched_paths;
+use crate::runs::known_versions::KnownVersions;
 use crate::runs::open_run::OpenRun;
 use crate::runs::path_locks::PathGuard;
 use crate::transaction::fsync_worker::fsync;
@@ -129,10 +129,11 @@ async fn reconcile(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError>
     replay_journal(engine, run, settled.journal, (stored.run.head_seq, stored.run.head_hash)).await?;
     // The calls that made these changes have not updated the state in memory, so it is read from the ledger.
     run.changed.clear();
-    run.disk.set_held(stored.run.disk);
+    run.disk.set_held(stored.run.disk.tree());
+    run.history.set(stored.run.disk.history_bytes, stored.run.head_seq);
     run.pending_approvals.set(stored.run.counts.pending_approvals);
-    let touched = touched_paths(engine.ledger.as_ref(), &run.run_id).await?;
-    run.workspace.add_written(&Vec::from_iter(touched));
+    run.known.replace(KnownVersions::load(engine.ledger.as_ref(), &run.run_id).await?);
+    run.workspace.add_written(&run.known.paths());
     run.accounting.set_reconciled(stored.usage);
     Ok(())
 }

@@ -15,15 +15,15 @@ use crate::call::CallContext;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::content_integrity::verified;
+use crate::runs::known_versions::KEEP_MODES;
 use crate::runs::open_run::OpenRun;
 use crate::tool::at_record::{AtRecord, SnapshotView};
 
 /// Records that are read at a time.
 const PAGE: u32 = 500;
-/// The largest content of the object store that is held in memory.
-const MAX_LARGE_BYTES: u64 = 16 << 20;
-/// Tools that keep the mode of a file that they replace.
-const KEEP_MODES: [&str; 4] = ["edit_file", "replace_range", "write_file", "files_put"];
+/// The largest content of the object store that is held in memory. Of a larger one, earlier versions can neither be read nor restored, so
+/// the store keeps it only while the file has it.
+pub const MAX_RESTORABLE_BYTES: u64 = 16 << 20;
 
 /// The contents that the ledger stores, for a thread that may block. A content that does not match its hash is an error.
 pub struct LedgerContents {
@@ -110,7 +110,7 @@ impl StoredContents for LedgerContents {
 /// If the store fails, or the content is altered.
 pub(crate) async fn large_content(objects: Option<&Objects>, sha256: Sha256) -> Result<Option<Vec<u8>>, ObjectError> {
     let Some(objects) = objects else { return Ok(None) };
-    let found = match objects.content(sha256, MAX_LARGE_BYTES).await {
+    let found = match objects.content(sha256, MAX_RESTORABLE_BYTES).await {
         Err(ObjectError::TooLarge(_)) => None,
         found => found?,
     };
@@ -158,7 +158,7 @@ pub async fn load(
 }
 
 /// Whether the diff of a mutation may name a mode. Others need not be read.
-fn may_set_modes(record: &Record) -> bool {
+pub(crate) fn may_set_modes(record: &Record) -> bool {
     let is_replaced = |file: &RecordFile| file.old_sha256.is_some() && file.new_sha256.is_some();
     !KEEP_MODES.contains(&record.tool.as_str()) || !record.files.iter().all(is_replaced)
 }

@@ -14,8 +14,10 @@ use crate::clock::latest;
 use crate::runs::accounting::Accounting;
 use crate::runs::changed_paths::ChangedPaths;
 use crate::runs::in_flight_calls::InFlightCalls;
+use crate::runs::known_versions::KnownVersions;
 use crate::runs::path_locks::PathLocks;
 use crate::runs::quota::{PendingApprovals, RunDisk};
+use crate::runs::run_history::RunHistory;
 use crate::runs::seen_versions::SeenVersions;
 use crate::runs::tree_states::TreeStates;
 
@@ -41,6 +43,8 @@ pub struct OpenRun {
     pub needs_repair: AtomicBool,
     /// The paths that are known to differ from the base.
     pub changed: ChangedPaths,
+    /// The version of each file that the run's records, or else its base, have.
+    pub known: KnownVersions,
     /// Locks of the mutations in progress.
     pub path_locks: Arc<PathLocks>,
     /// The mutations that are being committed or applied.
@@ -49,6 +53,8 @@ pub struct OpenRun {
     pub accounting: Accounting,
     /// The disk space that the tree takes.
     pub disk: Arc<RunDisk>,
+    /// What its calls have added to the database and to the object store.
+    pub history: RunHistory,
     /// The calls that wait for approval.
     pub pending_approvals: PendingApprovals,
     /// The calls in progress under IDs that clients chose.
