@@ -105,8 +105,8 @@ async fn tokens_are_sent_to_nodes_alone() {
     assert_eq!(second.database.tamper(&sql).await, Ok(1));
     // A node that has never joined.
     let sql = format!(
-        "INSERT INTO node (node_id, incarnation, url, started_at_ms, expires_at_ms) \
-         SELECT 'other', 1, '{url}', started_at_ms, expires_at_ms + 3600000 FROM node WHERE url = '{}'",
+        "INSERT INTO node (node_id, incarnation, url, started_at_ms, expires_at_ms, lease_ms) \
+         SELECT 'other', 1, '{url}', started_at_ms, expires_at_ms + 3600000, 3600000 FROM node WHERE url = '{}'",
         first.base
     );
     assert_eq!(second.database.tamper(&sql).await, Ok(1));
