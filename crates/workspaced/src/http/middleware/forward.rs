@@ -57,7 +57,8 @@ pub(crate) enum NotForwarded {
     BodyEnded,
 }
 
-/// Sends a request to another node, and returns its answer.
+/// Sends a request to another node, and returns its answer. Both pass through a connection that has shown to lead to that node: nothing of
+/// the request is sent to another process, and no answer of one is passed on.
 ///
 /// # Errors
 ///
@@ -77,7 +78,11 @@ pub(crate) async fn forward(peers: &Peers, to: &Peer, parts: &Parts, body: Body)
             headers.insert(name, value);
         }
     }
-    let request = peers.http.request(parts.method.clone(), &to.url).headers(headers);
+    let client = peers.client_of(to).map_err(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, "no client for requests to a node");
+        NotForwarded::Unreachable
+    })?;
+    let request = client.request(parts.method.clone(), &to.url).headers(headers);
     let is_empty = hyper::body::Body::is_end_stream(&body);
     let has_failed = Arc::new(AtomicBool::new(false));
     let request = if is_empty { request } else { request.body(noting_failure(body, &has_failed)) };
