@@ -20,7 +20,7 @@ use crate::error::file_too_large;
 use crate::guard::{self, Opened};
 use crate::ignored::{GITIGNORE_NAME, Scope};
 use crate::import::stays_inside;
-use crate::read::is_readable;
+use crate::read::{is_readable, is_secret};
 use crate::walk::each_entry;
 use crate::{Workspace, WorkspaceError};
 
@@ -134,6 +134,9 @@ impl<W: Write> Export<'_, W> {
         let Some(opened) = self.open(path)? else { return Ok(()) };
         // A file with several names may be an alias of one that policy hides.
         if !opened.file_type().is_file() || guard::is_hard_linked(&opened.stat) {
+            return Ok(());
+        }
+        if is_secret(self.rules, path, &opened)? {
             return Ok(());
         }
         let mode = if opened.stat.st_mode & 0o111 == 0 { 0o644 } else { 0o755 };

@@ -187,6 +187,20 @@ impl Tree {
         Ok(model::judge_path(rules, access, &facts)?)
     }
 
+    /// Checks the policy for the content of a regular file: a private key is a secret under any name.
+    pub(crate) fn judge_content(
+        &self,
+        rules: &Rules,
+        access: Access,
+        path: &LogicalPath,
+        opened: &Opened,
+    ) -> Result<(), WorkspaceError> {
+        if is_secret(rules, opened.real.as_ref().unwrap_or(path), opened)? {
+            self.judge(rules, access, path, Some(opened), FileKind::SecretLike, Blocking::Allowed)?;
+        }
+        Ok(())
+    }
+
     /// Whether git ignores the file at `path` and does not track it.
     pub(crate) fn is_ignored(
         &self,
@@ -216,6 +230,11 @@ pub(crate) fn head_of(opened: &Opened) -> io::Result<Vec<u8>> {
     let length = rustix::io::pread(&opened.file, &mut head, 0)?;
     head.truncate(length);
     Ok(head)
+}
+
+/// Whether the file at `path` is a secret by its content.
+pub(crate) fn is_secret(rules: &Rules, path: &LogicalPath, opened: &Opened) -> io::Result<bool> {
+    Ok(opened.file_type() == FileType::RegularFile && rules.is_secret_content(path, &head_of(opened)?))
 }
 
 /// Returns the kind of the file at `path` with these bytes.

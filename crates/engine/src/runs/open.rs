@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::Duration;
 
 use ledger::{Epoch, LedgerError, SettledRun, StoredRun};
-use model::{Code, Refusal, Rules, RunId, RunState, Step};
+use model::{Code, Refusal, Rules, RunId, RunState, Source, Step};
 use tokio_util::sync::CancellationToken;
 use workspace::Tree;
 
@@ -128,7 +128,9 @@ fn load(engine: &Engine, stored: StoredRun, epoch: Option<Epoch>, pending: &[Ste
         }
         _ => error.into(),
     })?;
-    let rules = rules.with_source_folders(workspace.base().clone());
+    // Only git says which folders of build output are source.
+    let is_from_git = matches!(run.source, Source::Git { .. });
+    let rules = if is_from_git { rules.with_source_folders(workspace.base().clone()) } else { rules };
     // Removes what killed calls had staged. No call has the run open, and no commit of it is uncertain.
     workspace.clear_tmp(pending)?;
     let mut mounts = Vec::with_capacity(run.mounts.len());
