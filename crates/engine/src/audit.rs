@@ -2,6 +2,7 @@
 
 pub mod content;
 pub mod report;
+pub mod story;
 
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ pub struct Filters {
     /// Only calls that read, wrote or requested a path that begins with this text, such as `src/`.
     #[param(example = "src/")]
     path_prefix: Option<String>,
-    /// Only calls of this caller: `operator:NAME`, `run-token:TOKEN_ID` or `service`.
+    /// Only calls of this caller: `operator:NAME`, `run-token:TOKEN_ID`, `service`, or `nobody` for changes from outside.
     #[param(example = "operator:ada")]
     actor: Option<String>,
     /// Only calls that were refused with this code.
