@@ -153,7 +153,7 @@ impl CallContext {
 
     /// Whether the caller has one of the tool's permissions.
     pub fn is_permitted(&self) -> bool {
-        self.tool.permissions.iter().any(|permission| self.caller.permissions.contains(permission))
+        self.tool.is_permitted(&self.caller.permissions)
     }
 
     /// Parses the input of a reading tool, restricted to what the caller may be shown.

@@ -66,8 +66,19 @@ impl Engine {
 
     /// Records that an event whose body cannot be parsed was refused.
     pub async fn refuse_event(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> CallError {
-        let refusal = if caller.permissions.contains(&Permission::EventAppend) { refusal } else { lacks_permission() };
         self.record_refusal(run, caller, UNKNOWN_KIND, refusal).await
+    }
+
+    /// Checks that the caller may append events, before their body is received.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN`, recorded.
+    pub async fn admit_event(&self, run: &RunId, caller: &Caller) -> Result<(), CallError> {
+        if caller.permissions.contains(&Permission::EventAppend) {
+            return Ok(());
+        }
+        Err(self.record_refusal(run, caller, UNKNOWN_KIND, lacks_permission()).await)
     }
 
     async fn try_append(
@@ -152,8 +163,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Records a refusal of an event or an upload, and returns it with the number of its record.
-    async fn record_refusal(&self, run: &RunId, caller: &Caller, tool: &str, refusal: Refusal) -> CallError {
+    /// Records a refusal of what is no call of a tool, such as an event, and returns it with the number of its record.
+    pub(crate) async fn record_refusal(&self, run: &RunId, caller: &Caller, tool: &str, refusal: Refusal) -> CallError {
         if matches!(refusal.code, Code::RunNotFound | Code::Unavailable) {
             return refusal.into();
         }

@@ -30,6 +30,7 @@ use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
     Sha256, Token, ToolCallId,
 };
+use shared_pool::SharedPool;
 
 pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
 pub use entry::{
@@ -85,6 +86,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + WebhookLog + Send + S
     async fn storage_totals(&self) -> Result<StorageTotals>;
     /// Counts the runs in each state and the pending approvals.
     async fn summary(&self) -> Result<Summary>;
+    /// Returns the permits of queries for pages.
+    fn page_queries(&self) -> &SharedPool;
     /// Returns the number of connections in use. No transaction.
     fn connections(&self) -> ConnectionCounts;
     /// Returns a run.
@@ -103,7 +106,11 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + WebhookLog + Send + S
     async fn expired_runs(&self, now: &str) -> Result<Vec<RunId>>;
 
     /// Returns the token whose secret has this hash.
-    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>>;
+    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
+        Ok(self.tokens(std::slice::from_ref(secret_sha256)).await?.pop())
+    }
+    /// Returns the tokens whose secrets have these hashes, in no particular order.
+    async fn tokens(&self, secrets_sha256: &[Sha256]) -> Result<Vec<Token>>;
     /// Lists the secret hashes after `after` of the tokens that are valid at `now` (RFC 3339, UTC), in order.
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>>;
 

@@ -14,6 +14,7 @@ use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
     RunState, Sha256, Token, ToolCallId, WebhookMessage,
 };
+use shared_pool::SharedPool;
 use tokio::sync::watch;
 
 use self::insert::{insert_head, insert_operator, insert_run, insert_token, operator_params};
@@ -129,6 +130,10 @@ impl<B: Backend> Ledger for Store<B> {
         Ok(Summary { runs, pending_approvals: pending.unwrap_or(0) })
     }
 
+    fn page_queries(&self) -> &SharedPool {
+        self.0.page_queries()
+    }
+
     fn connections(&self) -> ConnectionCounts {
         self.0.connections()
     }
@@ -182,8 +187,13 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.fetch(sql::EXPIRED_RUNS, vec![now.into()], |row| rows::run_id(row, 0)).await
     }
 
-    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
-        self.one(sql::TOKEN, vec![secret_sha256.into()], rows::token).await
+    async fn tokens(&self, secrets_sha256: &[Sha256]) -> Result<Vec<Token>> {
+        let Some(last) = secrets_sha256.last() else { return Ok(Vec::new()) };
+        // A power of two, so that there are few statements to prepare.
+        let count = secrets_sha256.len().next_power_of_two();
+        let placeholders = (1..=count).map(|number| format!("${number}")).collect::<Vec<_>>().join(", ");
+        let hashes = secrets_sha256.iter().chain(std::iter::repeat(last)).take(count);
+        self.0.fetch(format!("{} ({placeholders})", sql::TOKENS), hashes.map(Param::from).collect(), rows::token).await
     }
 
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>> {

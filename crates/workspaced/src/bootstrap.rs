@@ -368,6 +368,7 @@ fn fit_to_open_files(config: &mut Config, max_open_files: Option<u64>) {
         );
     }
     (config.http_limits.max_connections, config.limits.max_live_runs) = (max_connections, max_live_runs);
+    config.limits.max_requests = max_connections;
 }
 
 /// Prints the address of the service; at the first start also the operator token, with commands to try.

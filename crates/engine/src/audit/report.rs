@@ -288,7 +288,7 @@ impl Engine {
             opened => opened?,
         };
         reconcile::ensure_consistent(self, &run).await?;
-        let _permit = self.read_permit(true).await?;
+        let _permit = self.read_permit(true).await;
         let compare = self.blocking(move || {
             let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
             let scan = run.changed.start_scan();

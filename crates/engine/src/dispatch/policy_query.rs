@@ -130,6 +130,19 @@ impl Engine {
         }
     }
 
+    /// Checks that a caller may query the policy about paths or patches, before the query is received.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN`.
+    pub fn check_may_explain(caller: &Caller) -> Result<(), Refusal> {
+        let needed = [Permission::FileList, Permission::FilePatchApply];
+        if needed.iter().any(|permission| caller.permissions.contains(permission)) {
+            return Ok(());
+        }
+        Err(forbidden(&needed))
+    }
+
     async fn explain_patch(&self, run: &RunId, caller: Caller, patch: String) -> Result<PolicyExplanation, CallError> {
         let parsed = Patch::parse(&patch)?;
         let paths: BTreeSet<_> = parsed.files.into_iter().flat_map(|section| [section.from, section.path]).collect();

@@ -9,9 +9,10 @@ use std::time::Instant;
 use ledger::{Appended, Entry};
 use model::{ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Refusal, RunId, Sha256};
 use serde::Deserialize;
+use shared_pool::Permit;
 use workspace::Bundle;
 
-use crate::admission::bulkhead::Permit;
+use crate::admission::pools::permit_within;
 use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
@@ -142,7 +143,7 @@ impl Engine {
 
     async fn prepare_export(&self, run: &RunId, format: ExportFormat) -> Result<Export, CallError> {
         // The other half of the request timeout is for the start of the response.
-        let permit = self.permits.export.acquire(run, self.limits.request_timeout / 2).await?;
+        let permit = permit_within(&self.pools.export, "exports", self.limits.request_timeout / 2).await?;
         let commit = match &format {
             ExportFormat::Bundle(commit) => Some(commit.check(run)?),
             ExportFormat::Archive | ExportFormat::Patch => None,

@@ -29,7 +29,7 @@ impl Committed {
         // A panic from here on would leave a change journalled and not applied.
         let unapplied = Unapplied(Some(run));
         failpoint::hit("transaction.committed");
-        let permit = engine.write_permit().await?;
+        let permit = engine.write_permit().await;
         let tree = Arc::clone(run);
         let span = tracing::trace_span!(target: SPANS, "apply");
         let applied = engine.blocking(move || Ok(tree.workspace.apply(files))).instrument(span).await;

@@ -287,6 +287,10 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.summary()).await
     }
 
+    fn page_queries(&self) -> &shared_pool::SharedPool {
+        self.inner.page_queries()
+    }
+
     fn connections(&self) -> ConnectionCounts {
         self.inner.connections()
     }
@@ -319,8 +323,8 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.expired_runs(now)).await
     }
 
-    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
-        self.pass(self.inner.token(secret_sha256)).await
+    async fn tokens(&self, secrets_sha256: &[Sha256]) -> Result<Vec<Token>> {
+        self.pass(self.inner.tokens(secrets_sha256)).await
     }
 
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>> {

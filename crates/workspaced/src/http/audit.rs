@@ -127,7 +127,7 @@ pub(crate) async fn stream_audit(
         None => service.newest_position(),
     };
     service.check_not_archived(filter.run.as_ref()).await?;
-    let state = (service.follow_records(filter, after), permit.into_stream()?);
+    let state = (service.follow_records(filter, after), permit.into_stream(&service.pools.stream)?);
     let records = stream::unfold(state, async |(mut follow, open)| {
         let record = follow.next().await.transpose()?;
         Some((record, (follow, open)))

@@ -7,6 +7,7 @@ use std::time::Instant;
 use content::{BaseId, ObjectError, Objects};
 use ledger::Epoch;
 use model::{Code, Refusal, RunId, RunState};
+use shared_pool::Parties;
 use tokio::sync::watch;
 use tracing::Instrument as _;
 use workspace::{FolderState, RecordedBase, RunRestorer, WorkspaceError};
@@ -14,6 +15,7 @@ use workspace::{FolderState, RecordedBase, RunRestorer, WorkspaceError};
 use super::damaged;
 use super::recorded_base::recorded_base;
 use crate::CallError;
+use crate::admission::pools::permit;
 use crate::call_error::refusals::run_not_found;
 use crate::engine::Engine;
 use crate::history::snapshot::{self, LedgerContents};
@@ -103,7 +105,8 @@ impl Engine {
         if let Some(fetch) = begun {
             let (engine, run) = (self.clone(), run.clone());
             let work = async move { fetch.end(engine.restore_files(&run, epoch).await.map_err(Arc::new)) };
-            self.tasks.spawn(work.in_current_span());
+            // It counts for the caller that has begun it.
+            self.tasks.spawn(Parties::current().scope(work.in_current_span()));
         }
         outcome
     }
@@ -116,7 +119,7 @@ impl Engine {
             return Ok(());
         }
         let started = Instant::now();
-        let permit = self.permits.import.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
+        let permit = permit(&self.pools.import).await;
         // Waits until uncertain commits are decided: the tree must have every recorded change.
         let settled = self.ledger.settled_run(run).await?.ok_or_else(run_not_found)?;
         let head_seq = settled.stored.run.head_seq;

@@ -1,12 +1,13 @@
 //! The route that explains policy decisions.
 
-use axum::extract::State;
+use axum::extract::{FromRequest as _, Request, State};
 use model::RunId;
 
 use crate::http::auth::RunCaller;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
+use engine::Engine;
 use engine::dispatch::policy_query::{PolicyExplanation, PolicyQuery};
 
 /// Explain what policy would decide
@@ -23,7 +24,9 @@ pub(crate) async fn explain_policy(
     State(service): State<Service>,
     RunCaller { run, caller, .. }: RunCaller,
     Query(()): Query<()>,
-    Json(query): Json<PolicyQuery>,
+    request: Request,
 ) -> Result<Json<PolicyExplanation>, Problem> {
+    Engine::check_may_explain(&caller)?;
+    let Json(query) = Json::<PolicyQuery>::from_request(request, &service).await?;
     Ok(Json(service.explain(&run, caller, query).await?))
 }

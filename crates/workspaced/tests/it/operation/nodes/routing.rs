@@ -275,3 +275,49 @@ async fn a_forwarded_call_costs_little_more() {
     assert!(forwarded < direct + Duration::from_millis(50), "{direct:?} {forwarded:?}");
     run.operator.post(&events(&run), json!({"kind": "message", "summary": "s"})).await.is(201);
 }
+
+/// Returns an invalid token with a valid checksum.
+fn forged(prefix: &str, number: usize) -> String {
+    const BASE_62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let token = format!("{prefix}_{number:043}");
+    let mut rest = crc32fast::hash(token.as_bytes());
+    let mut digits = [b'0'; 6];
+    for digit in digits.iter_mut().rev() {
+        *digit = BASE_62[(rest % 62) as usize];
+        rest /= 62;
+    }
+    token + std::str::from_utf8(&digits).unwrap()
+}
+
+#[tokio::test]
+async fn invalid_tokens_keep_no_token_of_another_node_out() {
+    let mut first = prepare(None).await;
+    start(&mut first);
+    let mut second = prepare(Some(&first)).await;
+    second.setup = second.setup.clone().arg("--auth-failures-per-minute", 20);
+    start(&mut second);
+    // All come from one address, as through a load balancer.
+    let nobody = second.nobody();
+    let flood = async |prefix: &'static str| {
+        let mut requests = tokio::task::JoinSet::new();
+        for number in 0..400 {
+            let client = nobody.with_token(Some(&forged(prefix, number)));
+            requests.spawn(async move { client.get("/v1/tools").await.refusal() });
+        }
+        requests.join_all().await
+    };
+    let refusals = flood("wsr").await;
+    assert!(refusals.iter().filter(|code| *code == "RATE_LIMITED").count() > 300, "{refusals:?}");
+    let started = Instant::now();
+    let (refusals, ()) = tokio::join!(flood("wso"), async {
+        for number in 0..5 {
+            let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+            second.reconnect(&run).ok("stat_path", json!({"path": "a.txt"})).await;
+            let body = json!({"name": format!("ada-{number}"), "scopes": ["audit"]});
+            let ada = first.operator().post("/v1/operators", body).await.is(201);
+            second.operator().with_token(ada["token"].as_str()).get("/v1/runs").await.ok();
+        }
+    });
+    assert!(refusals.iter().all(|code| code == "RATE_LIMITED"), "{refusals:?}");
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+}
