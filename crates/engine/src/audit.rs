@@ -15,7 +15,9 @@ use crate::call_error::refusals::{run_archived, run_not_found};
 use crate::clock::just_after;
 use crate::engine::Engine;
 use crate::history::content_history;
-use crate::page::conditions::{CreatedQuery, LabelQuery, OrderQuery, check_actor, check_path_prefix, time};
+use crate::page::conditions::{
+    CreatedQuery, LabelQuery, OrderQuery, check_actor, check_path_prefix, recorded_actor, time,
+};
 use crate::page::{Cursor, ListKey, Page};
 
 /// The maximum time to wait for the decision about a call, in seconds.
@@ -183,7 +185,7 @@ impl Filters {
             since: since.max(),
             until: until.min(),
             path_prefix: self.path_prefix.clone(),
-            actor: self.actor.clone(),
+            actor: self.actor.as_deref().map(recorded_actor),
             code: self.code.map(|code| code.as_str().to_owned()),
             labels: labels.check()?,
             newest_first: order.is_newest_first(),

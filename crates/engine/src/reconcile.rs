@@ -120,6 +120,8 @@ async fn unless_partially_applied(engine: &Engine, run: &Arc<OpenRun>, error: Ca
 
 /// Repeats every journal step that the ledger still has. The caller has locked the whole run.
 async fn reconcile(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
+    let mut change = run.tree_states.begin();
+    change.begin_to_apply();
     // Waits for uncertain commits: their steps are now pending, or will never be.
     let settled = engine.ledger.settled_run(&run.run_id).await?.ok_or_else(run_not_found)?;
     discard_uncertain_files(engine, run, &settled.journal).await?;

@@ -30,10 +30,12 @@ use crate::runs::known_versions::KnownVersions;
 use crate::runs::open_run::OpenRun;
 use crate::runs::quota::{PendingApprovals, RunDisk};
 use crate::runs::seen_versions::SeenVersions;
+use crate::runs::tree_states::TreeStates;
 use crate::{CallError, metrics};
 
 impl Engine {
-    /// Returns an open run. Opens it if it is not open.
+    /// Returns an open run. Opens it if it is not open, which runs to completion even if the client disconnects: a second attempt
+    /// beside the first one would delete what other calls have staged since.
     ///
     /// # Errors
     ///
@@ -41,11 +43,24 @@ impl Engine {
     /// missing or damaged; [`Moved`](CallError::Moved) if another node owns the run and is alive.
     pub async fn open(&self, run: &RunId) -> Result<Arc<OpenRun>, CallError> {
         let cell = self.runs.cell(run);
-        let opened = cell.get_or_try_init(|| self.load_run(run)).await.cloned();
-        if opened.is_err() {
-            self.runs.remove_unfilled(run, &cell);
+        if let Some(open) = cell.get() {
+            return Ok(Arc::clone(open));
         }
-        opened
+        let opening = cell.lock_opening().await;
+        if let Some(open) = cell.get() {
+            return Ok(Arc::clone(open));
+        }
+        let (engine, run) = (self.clone(), run.clone());
+        let work = async move {
+            let opened = engine.load_run(&run).await;
+            match &opened {
+                Ok(open) => cell.fill(Arc::clone(open)),
+                Err(_) => engine.runs.remove_unfilled(&run, &cell),
+            }
+            drop(opening);
+            opened
+        };
+        Box::pin(self.detached(work)).await
     }
 
     /// Reads the run's state and number of pending approvals from the ledger.
@@ -95,6 +110,7 @@ impl Engine {
         let known = KnownVersions::load(self.ledger.as_ref(), run).await?;
         let engine = self.clone();
         self.blocking(move || {
+            failpoint::hit("open.loading");
             let open_run = load(&engine, stored, epoch, &pending, known)?;
             Ok(Arc::new(open_run))
         })
@@ -162,6 +178,7 @@ fn load(
         updating: tokio::sync::Mutex::default(),
         needs_repair: AtomicBool::new(needs_repair),
         path_locks: Arc::default(),
+        tree_states: TreeStates::default(),
         accounting: Accounting::new(usage, !pending.is_empty()),
         disk,
         pending_approvals,

@@ -18,6 +18,7 @@ use crate::runs::known_versions::KnownVersions;
 use crate::runs::path_locks::PathLocks;
 use crate::runs::quota::{PendingApprovals, RunDisk};
 use crate::runs::seen_versions::SeenVersions;
+use crate::runs::tree_states::TreeStates;
 
 /// A run that this process has opened. Its calls share one value.
 pub struct OpenRun {
@@ -45,6 +46,8 @@ pub struct OpenRun {
     pub known: KnownVersions,
     /// Locks of the mutations in progress.
     pub path_locks: Arc<PathLocks>,
+    /// The mutations that are being committed or applied.
+    pub tree_states: TreeStates,
     /// What mutations have used and written.
     pub accounting: Accounting,
     /// The disk space that the tree takes.

@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::metrics::SPANS;
 use crate::reconcile;
 use crate::runs::open_run::OpenRun;
+use crate::runs::tree_states::TreeChange;
 use crate::transaction::commit::Committed;
 
 impl Committed {
@@ -23,7 +24,12 @@ impl Committed {
     ///
     /// `RUN_NEEDS_REPAIR` if a file was changed from outside; `UNAVAILABLE` if the change cannot be applied to the disk
     /// now. The calls are recorded nevertheless.
-    pub async fn apply(self, engine: &Engine, run: &Arc<OpenRun>) -> Result<Vec<Answer>, CallError> {
+    pub async fn apply(
+        self,
+        engine: &Engine,
+        run: &Arc<OpenRun>,
+        mut change: TreeChange<'_>,
+    ) -> Result<Vec<Answer>, CallError> {
         let Self { answers, records, files } = self;
         let Some(files) = files else { return Ok(answers) };
         // A panic from here on would leave a change journalled and not applied.
@@ -31,6 +37,7 @@ impl Committed {
         failpoint::hit("transaction.committed");
         let permit = engine.write_permit().await;
         let tree = Arc::clone(run);
+        change.begin_to_apply();
         let span = tracing::trace_span!(target: SPANS, "apply");
         let applied = engine.blocking(move || Ok(tree.workspace.apply(files))).instrument(span).await;
         drop(permit);
@@ -55,6 +62,7 @@ impl Committed {
             }
         }
         unapplied.finish();
+        drop(change);
         Ok(answers)
     }
 }

@@ -53,22 +53,21 @@ impl Bundle {
 }
 
 impl Workspace {
-    /// Writes a git bundle to `out` whose branch is one commit on the run's base, and returns the commit. Changes that policy
-    /// hides and files that git ignores are left out.
+    /// Prepares a git bundle whose branch is one commit on the run's base. Changes that policy hides and files that git ignores are
+    /// left out. Nothing of the tree is read later.
     ///
     /// To fetch the bundle of a git run, the base commit is needed. The bundle of any other run contains its base; or, if policy
     /// hides a part of the base or the run has changed ignored files, a commit without the hidden files and with these.
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST` for an invalid branch name; if the disk, git or `out` fails; `Cancelled`.
-    pub fn bundle(
+    /// `INVALID_REQUEST` for an invalid branch name; if the disk or git fails; `Cancelled`.
+    pub fn prepare_bundle(
         &self,
         rules: &Rules,
         bundle: &Bundle,
-        out: &mut dyn Write,
         cancel: &AtomicBool,
-    ) -> Result<String, WorkspaceError> {
+    ) -> Result<PreparedBundle, WorkspaceError> {
         bundle.check()?;
         let changes = self.changes(rules, cancel)?;
         let fetched = self.base().git().dir().join(FETCHED).exists();
@@ -95,15 +94,9 @@ impl Workspace {
         let base = format!("^{}", self.base_commit());
         // A clone of the bundle then checks the branch out.
         std::fs::write(scratch.git.dir().join("HEAD"), format!("ref: {branch}\n"))?;
-        let mut args = vec!["bundle", "create", "--quiet", "-", "HEAD", &branch];
-        if fetched {
-            args.push(&base);
-        }
-        scratch.git.run(&args, &bounds, |stdin, mut stdout| {
-            drop(stdin);
-            io::copy(&mut stdout, out)
-        })?;
-        Ok(commit)
+        let mut refs = vec!["HEAD".to_owned(), branch];
+        refs.extend(fetched.then_some(base));
+        Ok(PreparedBundle { scratch, commit, refs })
     }
 
     /// Returns the files of the base that the caller may read; `None` if these are exactly the files of the base commit.
@@ -201,6 +194,33 @@ impl Workspace {
             Ok(_) => Ok(None),
             Err(error) => error.unless_disk().map(|()| None),
         }
+    }
+}
+
+/// A bundle that is ready to be written. Dropping it removes its repository.
+pub struct PreparedBundle {
+    scratch: Scratch,
+    commit: String,
+    /// What the bundle contains, and what it leaves out.
+    refs: Vec<String>,
+}
+
+impl PreparedBundle {
+    /// Writes the bundle to `out`, and returns its commit.
+    ///
+    /// # Errors
+    ///
+    /// If the disk, git or `out` fails; `Cancelled`.
+    pub fn write(&self, out: &mut dyn Write, cancel: &AtomicBool) -> Result<&str, WorkspaceError> {
+        let stop = || cancel.load(Ordering::Relaxed);
+        let bounds = Bounds { time: TIME, stop: &stop, too_much: &|| false };
+        let mut args = vec!["bundle", "create", "--quiet", "-"];
+        args.extend(self.refs.iter().map(String::as_str));
+        self.scratch.git.run(&args, &bounds, |stdin, mut stdout| {
+            drop(stdin);
+            io::copy(&mut stdout, out)
+        })?;
+        Ok(&self.commit)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, MatchedPath, RawPathParams, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
@@ -32,6 +32,19 @@ use crate::telemetry;
 const MAX_KEPT_BYTES: u64 = 16 * 1024;
 /// Maximum number of nodes that are asked for one request.
 const MAX_ATTEMPTS: u32 = 3;
+
+/// Routes whose `GET` needs no files of the run.
+const DATABASE_ROUTES: [&str; 9] = [
+    "/v1/runs/{run}",
+    "/v1/runs/{run}/artifacts/sha256/{digest}",
+    "/v1/runs/{run}/artifacts/{artifactId}",
+    "/v1/runs/{run}/audit",
+    "/v1/runs/{run}/audit/inclusion",
+    "/v1/runs/{run}/audit/verify",
+    "/v1/runs/{run}/changes",
+    "/v1/runs/{run}/tool-calls/{toolCallId}",
+    "/v1/approvals/{approvalId}",
+];
 
 /// How often a request that another node answers checks that it can still do so.
 const OWNER_CHECK: Duration = Duration::from_secs(1);
@@ -81,6 +94,10 @@ async fn route_by_run(
                         let is_final = response.headers_mut().remove(&MOVED).is_none();
                         (response, is_final)
                     }
+                    Err(NotForwarded::Unreachable) if is_answered_by_database(&parts) => {
+                        let request = Request::from_parts(parts, Body::empty());
+                        return Ok(next.run(request).await);
+                    }
                     Err(error) => {
                         membership.peers.forget(&run);
                         // It may have left a moment ago. One that may have received the request is not asked again.
@@ -102,6 +119,12 @@ async fn route_by_run(
         }
         membership.peers.forget(&run);
     }
+}
+
+/// Whether the database alone has the answer to a request, so that any node can give it while the owner of the run does not respond.
+fn is_answered_by_database(parts: &Parts) -> bool {
+    let route = parts.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    matches!(parts.method, Method::GET | Method::HEAD) && DATABASE_ROUTES.contains(&route)
 }
 
 /// Sends a request to the owner of its run, and returns its answer, which ends once that node does not own the run any more.
