@@ -20,8 +20,9 @@ use crate::tool::at_record::{AtRecord, SnapshotView};
 
 /// Records that are read at a time.
 const PAGE: u32 = 500;
-/// The largest content of the object store that is held in memory.
-const MAX_LARGE_BYTES: u64 = 16 << 20;
+/// The largest content of the object store that is held in memory. Of a larger one, earlier versions can neither be read nor restored, so
+/// the store keeps it only while the file has it.
+pub(crate) const MAX_RESTORABLE_BYTES: u64 = 16 << 20;
 /// Tools that keep the mode of a file that they replace.
 pub(crate) const KEEP_MODES: [&str; 4] = ["edit_file", "replace_range", "write_file", "files_put"];
 
@@ -110,7 +111,7 @@ impl StoredContents for LedgerContents {
 /// If the store fails, or the content is altered.
 pub(crate) async fn large_content(objects: Option<&Objects>, sha256: Sha256) -> Result<Option<Vec<u8>>, ObjectError> {
     let Some(objects) = objects else { return Ok(None) };
-    let found = match objects.content(sha256, MAX_LARGE_BYTES).await {
+    let found = match objects.content(sha256, MAX_RESTORABLE_BYTES).await {
         Err(ObjectError::TooLarge(_)) => None,
         found => found?,
     };
