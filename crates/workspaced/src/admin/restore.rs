@@ -132,12 +132,21 @@ impl Backup {
         if let Some(backup) = read(from.to_owned())? {
             return Ok(backup);
         }
-        for name in backups(from).map_err(|error| refused(from, &error))?.into_iter().rev() {
-            if let Some(backup) = read(from.join(name))? {
-                return Ok(backup);
+        let mut newest = None;
+        for name in backups(from).map_err(|error| refused(from, &error))? {
+            let path = from.join(name);
+            let manifest = Manifest::read(&path).map_err(|error| {
+                let hint = "it may be the newest backup, so name the folder of the one to restore";
+                StartError::failed(format!("{}: {hint}", path.display()), &error)
+            })?;
+            let Some(manifest) = manifest else { continue };
+            let backup = Self { path, root: from.to_owned(), manifest };
+            if newest.as_ref().is_none_or(|newest: &Self| newest.manifest.age_key() < backup.manifest.age_key()) {
+                newest = Some(backup);
             }
         }
-        Err(refused(from, &"it has no complete backup; name a folder that `workspaced backup` has written to").into())
+        let none = "it has no complete backup; name a folder that `workspaced backup` has written to";
+        Ok(newest.ok_or_else(|| refused(from, &none))?)
     }
 
     /// Compares every file with the manifest.
