@@ -23,6 +23,8 @@ use crate::{WorkspaceError, guard};
 
 /// The folder of a run's tree.
 const TREE: &str = "repo";
+/// The folder of the files that programs beside the service keep with a run.
+pub(super) const ARTIFACTS: &str = "artifacts";
 /// The folder of a run's staged files.
 const STAGED: &str = "tmp";
 /// The permission bits of new folders outside of a tree.
@@ -61,6 +63,8 @@ pub enum RunPart {
     Tree,
     /// What the run started from: the list of its files, and the repository with their bytes.
     Base,
+    /// The files that programs beside the service keep with the run.
+    Artifacts,
 }
 
 impl Workspaces {
@@ -108,6 +112,11 @@ impl Workspaces {
         let dir = open_dir(&self.dir, run.as_str())?;
         match part {
             RunPart::Tree => visit(&dir, TREE, take),
+            RunPart::Artifacts => match visit(&dir, ARTIFACTS, take) {
+                // Whoever keeps files there may also remove the folder.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                visited => visited,
+            },
             RunPart::Base => {
                 for name in [IGNORED_NAME, reuse::NAME, MANIFEST_NAME] {
                     if let Some(entry) = entry(&dir, name.as_bytes())? {
