@@ -26,6 +26,7 @@ use crate::stamp::FileStamp;
 pub use replay::Replay;
 pub use restore::RestoreTarget;
 use stage::Folder;
+pub(crate) use stage::fdatasync;
 pub use stage::{Staged, StagedFile, is_fsync_failure};
 pub use sync::Applied;
 pub(crate) use sync::sync_in_parallel;

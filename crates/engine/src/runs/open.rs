@@ -1,6 +1,7 @@
 //! Opening runs, and removing deleted ones from the open runs.
 
 pub(crate) mod fetch;
+mod folder_history;
 mod ownership;
 mod recorded_base;
 mod unneeded_folders;
@@ -16,8 +17,9 @@ use std::time::Duration;
 use ledger::{Epoch, LedgerError, SettledRun, StoredRun};
 use model::{Code, Refusal, Rules, RunId, RunState, Step};
 use tokio_util::sync::CancellationToken;
-use workspace::Tree;
+use workspace::{ChainPoint, Tree};
 
+pub use folder_history::{FolderHistory, compare_folder};
 pub use recorded_base::recorded_base;
 
 use self::fetch::still_fetching;
@@ -65,15 +67,16 @@ impl Engine {
         let epoch = self.take_run(run).await.map_err(|error| unreadable(run, error))?;
         // Waits until uncertain commits of an earlier process, or from before the run was last evicted, are decided.
         let settled = self.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
-        let Some(SettledRun { mut stored, journal: mut open }) = settled else {
+        let Some(mut settled) = settled else {
             let is_importing = self.imports.get(run).is_some();
             return Err(if is_importing { run_without_files(RunState::Preparing) } else { run_not_found() }.into());
         };
-        let state = stored.run.state;
-        if matches!(state, RunState::Preparing | RunState::Deleted) || stored.run.base_commit.is_none() {
+        let state = settled.stored.run.state;
+        if matches!(state, RunState::Preparing | RunState::Deleted) || settled.stored.run.base_commit.is_none() {
             return Err(run_without_files(state).into());
         }
-        if self.lacks_files(run, epoch).await? {
+        let mut found = self.folder_history(run, epoch, &settled).await?;
+        if !matches!(found, FolderHistory::Current(_)) {
             if let Err(error) = Box::pin(self.fetch_files(run, epoch)).await {
                 if let Some(epoch) = epoch.filter(|_| error.is(Code::RunNeedsRepair)) {
                     self.give_back_without_files(run, epoch).await;
@@ -81,21 +84,21 @@ impl Engine {
                 return Err(error);
             }
             // The run may have been closed or deleted meanwhile.
-            let settled = self.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
-            SettledRun { stored, journal: open } = settled.ok_or_else(run_not_found)?;
-            if stored.run.state == RunState::Deleted {
+            let again = self.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
+            settled = again.ok_or_else(run_not_found)?;
+            if settled.stored.run.state == RunState::Deleted {
                 return Err(run_without_files(RunState::Deleted).into());
             }
-            // What has ended may have begun before this node lost the run and got it back.
-            if self.lacks_files(run, epoch).await? {
-                return Err(still_fetching().into());
-            }
+            found = self.folder_history(run, epoch, &settled).await?;
         }
-        let pending = open.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
+        // What has ended may have begun before this node lost the run and got it back.
+        let FolderHistory::Current(point) = found else { return Err(still_fetching().into()) };
+        let SettledRun { stored, journal } = settled;
+        let pending = journal.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
         let written = Vec::from_iter(touched_paths(self.ledger.as_ref(), run).await?);
         let engine = self.clone();
         self.blocking(move || {
-            let open_run = load(&engine, stored, epoch, &pending)?;
+            let open_run = load(&engine, stored, epoch, &pending, point)?;
             open_run.workspace.add_written(&written);
             Ok(Arc::new(open_run))
         })
@@ -115,7 +118,14 @@ impl Engine {
     }
 }
 
-fn load(engine: &Engine, stored: StoredRun, epoch: Option<Epoch>, pending: &[Step]) -> Result<OpenRun, CallError> {
+/// Opens the folder of a run. `point` is what a folder without a note has.
+fn load(
+    engine: &Engine,
+    stored: StoredRun,
+    epoch: Option<Epoch>,
+    pending: &[Step],
+    point: ChainPoint,
+) -> Result<OpenRun, CallError> {
     let StoredRun { run, usage, mount_paths, needs_repair } = stored;
     let disk = RunDisk::new(&engine.node, &run.policy.quota, run.disk);
     let pending_approvals = PendingApprovals::new(&run.policy.quota, run.counts.pending_approvals);
@@ -128,6 +138,7 @@ fn load(engine: &Engine, stored: StoredRun, epoch: Option<Epoch>, pending: &[Ste
         }
         _ => error.into(),
     })?;
+    let tree_note = engine.workspaces.open_tree_note(&run.run_id, point)?;
     let rules = rules.with_source_folders(workspace.base().clone());
     // Removes what killed calls had staged. No call has the run open, and no commit of it is uncertain.
     workspace.clear_tmp(pending)?;
@@ -148,6 +159,7 @@ fn load(engine: &Engine, stored: StoredRun, epoch: Option<Epoch>, pending: &[Ste
         epoch,
         rules: Arc::new(rules),
         workspace,
+        tree_note,
         mounts,
         state: AtomicU8::new(run.state as u8),
         expires_at: run.expires_at.into(),

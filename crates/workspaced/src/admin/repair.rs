@@ -10,7 +10,7 @@ mod record;
 
 use std::io::{self, BufRead as _};
 
-use crate::admin::offline_run::OfflineRun;
+use crate::admin::offline_run::{OfflineRun, other_history};
 use crate::admin::output::{print, print_drift};
 use crate::bootstrap::error::StartError;
 use crate::config::{Accept, RepairConfig};
@@ -42,7 +42,12 @@ async fn repair_run(run: &OfflineRun, config: &RepairConfig) -> Result<bool, Sta
     }
     let journal = openable::journal(run.ledger.as_ref(), &run.stored, &run.base, &run.workspace).await?;
     let Some(journal) = journal else { return Ok(false) };
-    if !run.stored.needs_repair {
+    let other = other_history(run.ledger.as_ref(), &run.workspaces, &run.stored.run, &journal).await?;
+    if let Some(other) = &other {
+        print(&format!("{id}: {other}"));
+        print("put the newest database back if there is one; a service that opens the run makes its files again,");
+        print("and moves a folder with changes that the database has lost to lost+found/");
+    } else if !run.stored.needs_repair {
         print(&format!("{id}: needs no repair"));
         return Ok(true);
     }
