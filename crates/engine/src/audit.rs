@@ -102,7 +102,7 @@ impl ToolCall {
     /// Returns the call without the diff of its approval, for a caller without `file:read`.
     #[must_use]
     pub fn without_content(mut self) -> Self {
-        let diff = self.approval.as_mut().map(|approval| std::mem::take(&mut approval.diff));
+        let diff = self.approval.as_mut().and_then(|approval| approval.diff.replace(String::new()));
         self.content_withheld = diff.is_some_and(|diff| !diff.is_empty());
         self
     }

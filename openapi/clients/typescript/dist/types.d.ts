@@ -61,7 +61,7 @@ export interface Approval {
     approvers: number;
     createdAt: string;
     decidedBy?: string | null;
-    diff: string;
+    diff?: string | null;
     expiresAt: string;
     files: Array<ApprovalFile>;
     notCreator: boolean;
@@ -93,7 +93,7 @@ export interface ApprovalResult {
     approvers: number;
     createdAt: string;
     decidedBy?: string | null;
-    diff: string;
+    diff?: string | null;
     expiresAt: string;
     files: Array<ApprovalFile>;
     notCreator: boolean;

@@ -68,7 +68,7 @@ export interface Approval {
   approvers: number;
   createdAt: string;
   decidedBy?: string | null;
-  diff: string;
+  diff?: string | null;
   expiresAt: string;
   files: Array<ApprovalFile>;
   notCreator: boolean;
@@ -104,7 +104,7 @@ export interface ApprovalResult {
   approvers: number;
   createdAt: string;
   decidedBy?: string | null;
-  diff: string;
+  diff?: string | null;
   expiresAt: string;
   files: Array<ApprovalFile>;
   notCreator: boolean;

@@ -73,7 +73,7 @@ class Approval(TypedDict):
     approvers: int
     createdAt: str
     decidedBy: NotRequired[str | None]
-    diff: str
+    diff: NotRequired[str | None]
     expiresAt: str
     files: list[ApprovalFile]
     notCreator: bool
@@ -110,7 +110,7 @@ class ApprovalResult(TypedDict):
     approvers: int
     createdAt: str
     decidedBy: NotRequired[str | None]
-    diff: str
+    diff: NotRequired[str | None]
     expiresAt: str
     files: list[ApprovalFile]
     notCreator: bool
