@@ -42,7 +42,9 @@ async fn print_all(config: &RepairConfig, lock: &DataDirLock, ledger: &dyn Ledge
     let lost = lost.map_err(io::Error::other).flatten();
     let lost = lost.map_err(|error| StartError::failed("--data-dir", &error))?;
     for folder in &lost {
-        print(&format!("lost+found/{folder}: files of a run that the database did not have at a start, or whose newest records it had lost"));
+        print(&format!(
+            "lost+found/{folder}: files of a run that the database did not have at a start, or whose newest records it had lost"
+        ));
     }
     if !lost.is_empty() {
         print("to get them back, restore a database that has all of the run and move the folder back to workspaces/;");
