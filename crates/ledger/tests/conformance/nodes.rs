@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ledger::{Appended, Entry, Epoch, Fence, LedgerError, Node, NodeIdentity, Role, RunOwner, Taken, TakenRole};
+use ledger::{
+    Appended, Entry, Epoch, Fence, JournalledRun, LedgerError, Node, NodeIdentity, Role, RunOwner, Taken, TakenRole,
+};
 use model::{Disk, RunId};
 use rstest::rstest;
 
@@ -446,6 +448,9 @@ async fn the_epochs_in_which_nobody_has_opened_the_files_are_known(
     db.ledger.open_files(&run, epoch).await.unwrap();
     assert_eq!(epochs().await, 4..=4);
     db.ledger.give_back(&[(run.clone(), epoch)]).await.unwrap();
-    owned(db.take(&run).await);
+    let journalled = async || ledger.journalled(std::slice::from_ref(&run)).await.unwrap();
+    assert!(journalled().await.is_empty(), "nobody owns the run");
+    let epoch = owned(db.take(&run).await);
     assert_eq!(epochs().await, 4..=5);
+    assert_eq!(journalled().await, [JournalledRun { run: run.clone(), epoch, seqs: Vec::new() }]);
 }
