@@ -22,7 +22,7 @@ use crate::tool::at_record::{AtRecord, SnapshotView};
 const PAGE: u32 = 500;
 /// The largest content of the object store that is held in memory. Of a larger one, earlier versions can neither be read nor restored, so
 /// the store keeps it only while the file has it.
-pub(crate) const MAX_RESTORABLE_BYTES: u64 = 16 << 20;
+pub const MAX_RESTORABLE_BYTES: u64 = 16 << 20;
 /// Tools that keep the mode of a file that they replace.
 pub(crate) const KEEP_MODES: [&str; 4] = ["edit_file", "replace_range", "write_file", "files_put"];
 

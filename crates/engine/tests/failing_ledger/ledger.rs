@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use ledger::{
     AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ClosedRun, ConnectionCounts, DeliveryAttempt, DueDelivery,
     EachRecord, Entry, Epoch, GivenUp, JournalEntry, JournalledRun, KeyedAnswer, KeyedAnswers, Ledger, LedgerError,
-    NewCheckpoint, Node, NodeIdentity, NodeLog, ObjectLog, Page, PageSize, RecordData, RecordFilter, Result, Role, RunFilter,
-    RunOwner, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode, StoredRecord, StoredRun,
-    Summary, Taken, TakenRole, WebhookLog,
+    NewCheckpoint, Node, NodeIdentity, NodeLog, ObjectLog, Page, PageSize, RecordData, RecordFilter, Result, Role,
+    RunFilter, RunOwner, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode, StoredRecord,
+    StoredRun, Summary, Taken, TakenRole, WebhookLog,
 };
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
