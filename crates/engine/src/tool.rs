@@ -8,6 +8,7 @@ pub mod earlier_calls;
 pub mod expected_version;
 pub mod input;
 pub mod output;
+pub mod outside_change;
 mod schema;
 pub mod text;
 
@@ -25,8 +26,8 @@ use crate::tool::change_plan::ChangePlan;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, StoredContent};
 use crate::tool::expected_version::ExpectedVersion;
 use crate::tool::output::ReadOutput;
+use crate::tool::outside_change::OutsideChange;
 use crate::tool::text::Render;
-use crate::transaction::outside::OutsideChange;
 
 pub use schema::{ToolSchema, merge_annotations};
 

@@ -15,6 +15,7 @@ use crate::call::CallContext;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::content_integrity::verified;
+use crate::runs::known_versions::KEEP_MODES;
 use crate::runs::open_run::OpenRun;
 use crate::tool::at_record::{AtRecord, SnapshotView};
 
@@ -23,8 +24,6 @@ const PAGE: u32 = 500;
 /// The largest content of the object store that is held in memory. Of a larger one, earlier versions can neither be read nor restored, so
 /// the store keeps it only while the file has it.
 pub const MAX_RESTORABLE_BYTES: u64 = 16 << 20;
-/// Tools that keep the mode of a file that they replace.
-pub(crate) const KEEP_MODES: [&str; 4] = ["edit_file", "replace_range", "write_file", "files_put"];
 
 /// The contents that the ledger stores, for a thread that may block. A content that does not match its hash is an error.
 pub struct LedgerContents {

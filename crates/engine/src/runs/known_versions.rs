@@ -7,26 +7,19 @@ use std::collections::BTreeMap;
 use std::io;
 
 use ledger::Ledger;
-use model::{FileState, LogicalPath, Record, RunId, Sha256, diff_modes};
+use model::{FileState, LogicalPath, Record, RunId, Sha256};
 use parking_lot::RwLock;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use workspace::Base;
 
 use crate::CallError;
-use crate::engine::Engine;
-use crate::history::content_history;
-use crate::history::snapshot::{KEEP_MODES, diff_of, may_set_modes};
-use crate::runs::open_run::OpenRun;
-use crate::tools::drift::ExpectedFile;
 
 /// Records that are read at a time.
 const PAGE: u32 = 500;
-/// The most records of a path that are searched for its mode, newest first.
-const MAX_RECORDS: usize = 200;
-/// No record has a higher number.
-const NEWEST: u64 = i64::MAX as u64;
+/// Tools that keep the mode of a file that they replace.
+pub(crate) const KEEP_MODES: [&str; 4] = ["edit_file", "replace_range", "write_file", "files_put"];
 /// The bits of a mode that make a file executable.
-const EXECUTABLE: u32 = 0o111;
+pub(crate) const EXECUTABLE: u32 = 0o111;
 
 /// A file as the run's story has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +32,20 @@ pub struct KnownFile {
     pub is_link: bool,
 }
 
+/// A file that a run's audit has.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedFile {
+    /// The hash of its bytes; `None` if no file should exist.
+    pub sha256: Option<Sha256>,
+    /// Whether it should be executable; `None` if that is not known.
+    pub executable: Option<bool>,
+}
+
 /// What records say about whether a file is executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+pub(crate) enum Mode {
+    /// This.
     Executable(bool),
     /// As in the base.
     OfBase,
@@ -172,65 +176,16 @@ impl KnownVersions {
         self.0.read().get(path).map(|written| written.sha256)
     }
 
-    fn lacks_mode(&self, path: &LogicalPath) -> bool {
+    /// Whether only a diff in the ledger has the mode of the file at `path`.
+    pub(crate) fn lacks_mode(&self, path: &LogicalPath) -> bool {
         self.0.read().get(path).is_some_and(|written| written.mode == Mode::InDiff && written.sha256.is_some())
     }
 
-    fn set_mode(&self, path: &LogicalPath, mode: Mode) {
+    /// Sets the mode of the file at `path`.
+    pub(crate) fn set_mode(&self, path: &LogicalPath, mode: Mode) {
         if let Some(written) = self.0.write().get_mut(path) {
             written.mode = mode;
         }
-    }
-}
-
-impl Engine {
-    /// Loads the modes of those of `paths` of which only a diff has it. The caller has locked them.
-    ///
-    /// # Errors
-    ///
-    /// If the ledger fails.
-    pub(crate) async fn load_modes(&self, run: &OpenRun, paths: &[LogicalPath]) -> Result<(), CallError> {
-        for path in paths {
-            if run.known.lacks_mode(path) {
-                let mode = self.recorded_mode(run, path.clone()).await?;
-                run.known.set_mode(path, mode);
-            }
-        }
-        Ok(())
-    }
-
-    /// Finds the newest mode of a path in the diffs of the records that wrote it, or the file that was moved there.
-    async fn recorded_mode(&self, run: &OpenRun, path: LogicalPath) -> Result<Mode, CallError> {
-        let (ledger, mut at, mut path) = (self.ledger.as_ref(), NEWEST, path);
-        let mut is_moved = false;
-        for _ in 0..MAX_RECORDS {
-            let Some(stored) = ledger.last_change(&run.run_id, &path, at).await? else {
-                if !is_moved {
-                    return Ok(Mode::OfBase);
-                }
-                let base = std::sync::Arc::clone(run.workspace.base());
-                let file = self.blocking(move || Ok(base.file(&path)?)).await?;
-                return Ok(file.map_or(Mode::Unknown, |file| Mode::Executable(file.mode & EXECUTABLE != 0)));
-            };
-            let record = content_history::parse(&stored.text)?;
-            at = record.seq.saturating_sub(1);
-            let is_new = record.files.iter().any(|file| file.path == path && file.old_sha256.is_none());
-            if may_set_modes(&record) {
-                let modes = diff_modes(&diff_of(ledger, &run.run_id, &record).await?);
-                let of_path = || modes.iter().filter(|modes| modes.path == path);
-                if let Some(mode) = of_path().find_map(|modes| modes.new) {
-                    return Ok(Mode::Executable(mode & EXECUTABLE != 0));
-                }
-                if let Some(moved) = of_path().find(|modes| modes.from != path) {
-                    (path, is_moved) = (moved.from.clone(), true);
-                    continue;
-                }
-            }
-            if is_new {
-                return Ok(Mode::Executable(false));
-            }
-        }
-        Ok(Mode::Unknown)
     }
 }
 

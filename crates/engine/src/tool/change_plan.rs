@@ -10,8 +10,7 @@ use serde_json::{Map, Value};
 use workspace::{FileStamp, PlannedFile, Target};
 
 use crate::tool::expected_version::SeenVersion;
-use crate::tools::settle_drift::Accept;
-use crate::transaction::outside::{OutsideChange, RecordedOutside};
+use crate::tool::outside_change::{Accept, OutsideChange, RecordedOutside};
 
 /// The first bytes of a file from which its kind is detected.
 const KIND_PREFIX_BYTES: usize = 8 * 1024;

@@ -7,6 +7,7 @@ use model::{LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{BoundedEntries, DiffFile, Workspace, WorkspaceError};
 
+use crate::runs::known_versions::ExpectedFile;
 use crate::tool::input::parse;
 use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput};
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
@@ -38,16 +39,6 @@ pub struct NoInput {}
 pub struct ExpectedFiles {
     /// The file that each path should have.
     pub written: BTreeMap<LogicalPath, ExpectedFile>,
-}
-
-/// A file that a run's audit has.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct ExpectedFile {
-    /// The hash of its bytes; `None` if no file should exist.
-    pub sha256: Option<Sha256>,
-    /// Whether it should be executable; `None` if that is not known.
-    pub executable: Option<bool>,
 }
 
 /// How a path differs: the name of the change, the expected and the actual hash.

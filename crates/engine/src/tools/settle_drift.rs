@@ -12,9 +12,9 @@ use super::write_file::members;
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::earlier_calls::StoredContent;
 use crate::tool::input::{any_path, parse};
+use crate::tool::outside_change::{Accept, OutsideChange};
 use crate::tool::text::notes::counted;
 use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, text};
-use crate::transaction::outside::OutsideChange;
 
 /// The most paths of one call.
 pub(crate) const MAX_PATHS: usize = 500;
@@ -31,16 +31,6 @@ pub static SETTLE: Tool = Tool {
     text: text::no_text,
     run: ToolRun::Mutation(|members| Ok(Box::new(SettleDrift::try_from(parse::<SettleInput>(members)?)?))),
 };
-
-/// Which side of the drift becomes the run's present state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum Accept {
-    /// The files as they are: the changes from outside are recorded, and nothing is written.
-    Tree,
-    /// The files as the audit has them: the changes from outside are recorded first, then the files are restored.
-    Ledger,
-}
 
 /// The input of a settlement.
 #[derive(Clone, Debug, Deserialize, Serialize, utoipa::ToSchema)]

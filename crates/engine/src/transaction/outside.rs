@@ -16,25 +16,14 @@ use crate::CallError;
 use crate::call::CallContext;
 use crate::clock::{new_artifact_id, new_tool_call_id, now};
 use crate::engine::Engine;
-use crate::runs::known_versions::KnownFile;
 use crate::runs::open_run::OpenRun;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::earlier_calls::StoredContent;
+use crate::tool::outside_change::{OutsideChange, RecordedOutside};
 use crate::transaction::judge::JudgedItem;
 
 /// No record has a higher number.
 const NEWEST: u64 = i64::MAX as u64;
-
-/// A path at which the tree has another version than the run's story.
-#[derive(Clone, Debug)]
-pub struct OutsideChange {
-    /// The path.
-    pub path: LogicalPath,
-    /// The file that the newest record, or else the base, has.
-    pub known: Option<KnownFile>,
-    /// The file in the tree.
-    pub found: Option<FileState>,
-}
 
 impl OutsideChange {
     /// Returns the change from outside at `path`, at which a mutation found the file `found`. The caller has locked the path.
@@ -99,17 +88,6 @@ pub fn refuse(policy: OutsideChanges, plan: &mut ChangePlan) -> Option<Refusal> 
             None
         }
     }
-}
-
-/// The members of a record about changes from outside, and what makes them durable.
-#[derive(Debug, Default)]
-pub struct RecordedOutside {
-    /// The files.
-    pub files: Vec<RecordFile>,
-    /// The diff from the known versions to those that were found.
-    pub diff: Vec<u8>,
-    /// The steps that would have made the changes, so that the ledger stores the contents.
-    pub steps: Vec<Step>,
 }
 
 impl RecordedOutside {

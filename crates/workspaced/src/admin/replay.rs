@@ -52,7 +52,7 @@ async fn replay_run(run: &OfflineRun, to: &Path) -> Result<bool, StartError> {
     let id = run.id();
     let is_intact = verify_chain(run).await?;
     if !is_intact {
-        print(&format!("{id}: the following comes from a broken ledger and does not prove what happened"));
+        print(&format!("{id}: the following comes from a broken ledger and proves nothing"));
     }
     if run.is_elsewhere {
         print(&format!(

@@ -8,8 +8,9 @@ use crate::http::auth::{Operator, RunCaller};
 use crate::http::extract::{JsonBytes, Path, Query, json_text};
 use crate::http::problem::Problem;
 use crate::service::Service;
+use engine::tool::outside_change::Accept;
 use engine::tools::drift::DriftReport;
-use engine::tools::settle_drift::{Accept, SettledDrift};
+use engine::tools::settle_drift::SettledDrift;
 
 /// List files that differ from the ledger
 ///
