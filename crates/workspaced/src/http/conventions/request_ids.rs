@@ -9,7 +9,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use engine::clock::new_request_id;
 
-use crate::http::middleware::forward::FromNode;
+use crate::nodes::peers::FromNode;
 use crate::service::RequestIds;
 
 /// The header of the ID, of requests and of responses.

@@ -20,7 +20,7 @@ use crate::http::conventions::request_ids::{self, REQUEST_ID};
 use crate::http::extract::body::disconnected;
 use crate::http::problem::Problem;
 use crate::nodes::membership::Membership;
-use crate::nodes::peers::{CHALLENGE, Found, HOP, HOP_PROOF, Peers};
+use crate::nodes::peers::{CHALLENGE, Found, FromNode, HOP, HOP_PROOF, Peers};
 use crate::nodes::proofs::{Peer, Proofs};
 
 /// Marks an answer to another node whose proof was refused.
@@ -140,10 +140,6 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     }
     kept
 }
-
-/// Marks a request that another node has forwarded.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FromNode;
 
 /// Gives a request that another node has forwarded its path and query, before a route is found for them, and removes what only
 /// another node may say. A request that pretends to come from one is answered at once: its headers choose no route.
