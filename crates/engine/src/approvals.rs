@@ -152,7 +152,7 @@ fn looks_like_actor(name: &str) -> bool {
 }
 
 impl Engine {
-    /// Returns a page of the approvals that match `filter`, in order of creation.
+    /// Returns a page of the approvals that match `filter`, in order of creation, without their diffs.
     ///
     /// # Errors
     ///
@@ -165,7 +165,10 @@ impl Engine {
     ) -> Result<Page<Approval>, CallError> {
         let found = self.ledger.approvals(filter, after.map(Cursor::position), limit.into()).await?;
         let mut page = Page::of(found, &List::Approvals.filtered(filter));
-        page.items.iter_mut().for_each(expire_if_due);
+        for approval in &mut page.items {
+            expire_if_due(approval);
+            approval.diff = None;
+        }
         Ok(page)
     }
 

@@ -1,6 +1,7 @@
 //! Queries and streams of audit records.
 
 pub mod report;
+pub mod story;
 
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ pub struct Filters {
     /// Only calls that read, wrote or requested a path that begins with this text, such as `src/`.
     #[param(example = "src/")]
     path_prefix: Option<String>,
-    /// Only calls of this caller: `operator:NAME`, `run-token:TOKEN_ID` or `service`.
+    /// Only calls of this caller: `operator:NAME`, `run-token:TOKEN_ID`, `service`, or `nobody` for changes from outside.
     #[param(example = "operator:ada")]
     actor: Option<String>,
     /// Only calls that were refused with this code.
@@ -102,7 +103,7 @@ impl ToolCall {
     /// Returns the call without the diff of its approval, for a caller without `file:read`.
     #[must_use]
     pub fn without_content(mut self) -> Self {
-        let diff = self.approval.as_mut().map(|approval| std::mem::take(&mut approval.diff));
+        let diff = self.approval.as_mut().and_then(|approval| approval.diff.replace(String::new()));
         self.content_withheld = diff.is_some_and(|diff| !diff.is_empty());
         self
     }

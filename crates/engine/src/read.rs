@@ -1,5 +1,7 @@
 //! Reads: resolve, judge, read, record.
 
+mod outside;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -55,7 +57,15 @@ impl Engine {
         let call = CallContext { epoch: run.epoch, ..call };
         let (paths, at_record) = (tool.paths(), tool.at_record());
         let limit = self.limits.request_timeout;
-        let output = tokio::time::timeout(limit, self.execute_read(&call, run, tool)).await;
+        let reads_present = call.mount.is_none() && at_record.is_none();
+        let read = async {
+            let mut output = self.execute_read(&call, run, tool).await?;
+            if reads_present {
+                self.warn_of_outside(run, &mut output).await?;
+            }
+            Ok(output)
+        };
+        let output = tokio::time::timeout(limit, read).await;
         let mut output = match output.unwrap_or_else(|_| Err(timed_out(limit).into())) {
             Ok(output) => output,
             Err(error) => return Err(self.record_error(&call, &paths, error).await),

@@ -19,7 +19,7 @@ use crate::call_error::refusals::{needs_repair, run_not_found};
 use crate::clock::now;
 use crate::engine::Engine;
 use crate::history::content_integrity::damaged_step;
-use crate::history::touched_paths::touched_paths;
+use crate::runs::known_versions::KnownVersions;
 use crate::runs::open_run::OpenRun;
 use crate::runs::path_locks::PathGuard;
 use crate::transaction::fsync_worker::fsync;
@@ -129,8 +129,8 @@ async fn reconcile(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError>
     run.changed.clear();
     run.disk.set_held(stored.run.disk);
     run.pending_approvals.set(stored.run.counts.pending_approvals);
-    let touched = touched_paths(engine.ledger.as_ref(), &run.run_id).await?;
-    run.workspace.add_written(&Vec::from_iter(touched));
+    run.known.replace(KnownVersions::load(engine.ledger.as_ref(), &run.run_id).await?);
+    run.workspace.add_written(&run.known.paths());
     run.accounting.set_reconciled(stored.usage);
     Ok(())
 }

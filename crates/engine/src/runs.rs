@@ -10,6 +10,7 @@ mod import;
 pub mod import_registry;
 pub mod in_flight_calls;
 mod keyed_requests;
+pub mod known_versions;
 pub(crate) mod lifecycle;
 pub mod listing;
 mod open;

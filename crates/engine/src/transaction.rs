@@ -17,6 +17,7 @@ mod given_versions;
 mod idempotency;
 mod judge;
 mod large_contents;
+pub mod outside;
 mod overlay;
 mod parse;
 mod plan;
@@ -34,7 +35,6 @@ use crate::call::record::Failure;
 use crate::call::{Answer, CallContext, splice};
 use crate::call_error::refusals::{needs_repair, run_not_open, timed_out};
 use crate::engine::Engine;
-use crate::history::touched_paths::touched_paths;
 use crate::reconcile;
 use crate::runs::open_run::OpenRun;
 use crate::runs::path_locks::PathGuard;
@@ -232,7 +232,9 @@ impl Engine {
         if first_mutation.is_some() && run.needs_repair.load(Ordering::Acquire) {
             return Err(refuse(needs_repair()));
         }
-        self.load_touched_paths(run).await.map_err(Failure::All)?;
+        for paths in loaded.paths() {
+            self.load_modes(run, &paths).await.map_err(Failure::All)?;
+        }
         let expected = loaded.expected_versions();
         match self.prepare_locked(run, loaded, goal).await {
             // The lock is held, so the present version is the one that the call was planned with.
@@ -270,14 +272,6 @@ impl Engine {
             }
             prepared => prepared,
         }
-    }
-
-    /// Loads the paths that the run has written, if a budget counts all files of the run.
-    async fn load_touched_paths(&self, run: &OpenRun) -> Result<(), CallError> {
-        if run.rules.policy().run_budget.is_some() && !run.accounting.has_touched_paths() {
-            run.accounting.set_touched_paths(touched_paths(self.ledger.as_ref(), &run.run_id).await?);
-        }
-        Ok(())
     }
 
     /// Executes a transaction that a person has approved, if it still makes the approved changes. Returns the answers.

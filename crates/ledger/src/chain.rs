@@ -2,8 +2,8 @@
 //! their rows. The backends read the state for the checks ([`AppendState`]) and write the rows.
 
 use model::{
-    ApprovalId, ApprovalState, Disk, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, Outcome, Record, RunId, RunState, Sha256,
-    TokenId, Usage, Verdict,
+    ApprovalId, ApprovalState, Disk, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, OUTSIDE_CHANGE_TOOL, Outcome, Record, RunId,
+    RunState, Sha256, TokenId, Usage, Verdict,
 };
 
 use crate::backend::{RowReader, to_count, to_int};
@@ -249,7 +249,8 @@ impl RunHead {
 
     fn update_counters(&mut self, entry: &Entry) {
         let draft = &entry.draft;
-        if draft.mutates && draft.outcome == Outcome::Ok && !entry.steps.is_empty() {
+        let is_call = draft.tool != OUTSIDE_CHANGE_TOOL;
+        if is_call && draft.mutates && draft.outcome == Outcome::Ok && !entry.steps.is_empty() {
             self.mutations += 1;
         }
         if draft.decision == Verdict::Deny {

@@ -362,8 +362,9 @@ pub struct Approval {
     pub reasons: Vec<String>,
     /// The files that would change, with the hashes before and after.
     pub files: Vec<ApprovalFile>,
-    /// The diff of the change.
-    pub diff: String,
+    /// The diff of the change. Lists have no diffs: get the single approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
     /// When the approval was requested, RFC 3339 UTC.
     pub created_at: String,
     /// When the approval expires, RFC 3339 UTC.

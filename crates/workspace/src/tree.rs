@@ -192,6 +192,15 @@ impl Workspace {
         }
     }
 
+    /// Whether git ignores the file at `path`, and neither the base nor the run has it.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn is_ignored(&self, path: &LogicalPath) -> io::Result<bool> {
+        self.tree.is_ignored(path, None, Blocking::Allowed)
+    }
+
     /// Returns what the run started from.
     pub fn base(&self) -> &Arc<Base> {
         &self.base

@@ -102,7 +102,7 @@ fn routes_without_metrics() -> OpenApiRouter<Service> {
         .routes(routes!(tools::explain::explain_policy))
         .routes(routes!(limits::get_limits))
         .routes(routes!(files::get_file, files::put_file, files::delete_file))
-        .routes(routes!(files::drift::get_drift))
+        .routes(routes!(files::drift::get_drift, files::drift::settle_drift))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(problem::pages::list_problems))

@@ -257,7 +257,7 @@ impl Engine {
     async fn collect(&self, run: &Run, verifies: bool) -> Result<(Collected, Option<ChainReport>), CallError> {
         let mut collector = Collector::new(run.head_seq);
         let chain = if verifies {
-            Some(self.ledger.verify_each(&run.run_id, &mut |record| collector.push(record)).await?)
+            Some(self.verify_story(&run.run_id, &mut |record| collector.push(record)).await?)
         } else {
             None
         };

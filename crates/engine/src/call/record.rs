@@ -275,6 +275,7 @@ pub fn verdict_of(code: Code) -> Verdict {
         | Code::EditNotFound
         | Code::EditNotUnique
         | Code::RevertConflict
+        | Code::ChangedOutside
         | Code::BatchNotDone
         | Code::Unavailable
         | Code::Internal => Verdict::Allow,

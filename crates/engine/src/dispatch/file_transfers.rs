@@ -75,6 +75,14 @@ pub struct Upload<F> {
     pub receive: F,
 }
 
+/// A file to download.
+pub struct Download {
+    /// The open file.
+    pub transfer: Transfer,
+    /// Whether it was changed by something else than a call of the run.
+    pub is_outside: bool,
+}
+
 impl Engine {
     /// Opens a file for a download, and records the read.
     ///
@@ -87,14 +95,16 @@ impl Engine {
         caller: Caller,
         path: &str,
         options: &FileCallOptions,
-    ) -> Result<Transfer, Failed> {
+    ) -> Result<Download, Failed> {
         let members = options.members(&serde_json::json!({"path": path}));
         let (call, members) = CallContext::of(run, caller, &files::GET, members);
         let (tool_call_id, span) = (call.tool_call_id.clone(), call.span());
         let read = async {
             let (open_run, members) = self.admit(&call, options.check(members)).await?;
             let (output, _) = self.read_call(call, &open_run, members).await?;
-            output.transfer.ok_or_else(|| CallError::Internal("a download has no transfer".into()))
+            let is_outside = output.is_outside;
+            let transfer = output.transfer.ok_or_else(|| CallError::Internal("a download has no transfer".into()))?;
+            Ok(Download { transfer, is_outside })
         };
         read.instrument(span).await.map_err(|error| Failed { tool_call_id, error })
     }

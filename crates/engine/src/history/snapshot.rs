@@ -15,6 +15,7 @@ use crate::call::CallContext;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::content_integrity::verified;
+use crate::runs::known_versions::KEEP_MODES;
 use crate::runs::open_run::OpenRun;
 use crate::tool::at_record::{AtRecord, SnapshotView};
 
@@ -22,8 +23,6 @@ use crate::tool::at_record::{AtRecord, SnapshotView};
 const PAGE: u32 = 500;
 /// The largest content of the object store that is held in memory.
 const MAX_LARGE_BYTES: u64 = 16 << 20;
-/// Tools that keep the mode of a file that they replace.
-const KEEP_MODES: [&str; 4] = ["edit_file", "replace_range", "write_file", "files_put"];
 
 /// The contents that the ledger stores, for a thread that may block. A content that does not match its hash is an error.
 pub struct LedgerContents {
@@ -158,7 +157,7 @@ pub async fn load(
 }
 
 /// Whether the diff of a mutation may name a mode. Others need not be read.
-fn may_set_modes(record: &Record) -> bool {
+pub(crate) fn may_set_modes(record: &Record) -> bool {
     let is_replaced = |file: &RecordFile| file.old_sha256.is_some() && file.new_sha256.is_some();
     !KEEP_MODES.contains(&record.tool.as_str()) || !record.files.iter().all(is_replaced)
 }

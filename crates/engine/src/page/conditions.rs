@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use model::Refusal;
+use model::{NOBODY, Refusal};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -151,11 +151,14 @@ pub(crate) fn check_path_prefix(prefix: &str) -> Result<(), Refusal> {
 /// `INVALID_REQUEST`.
 pub(crate) fn check_actor(actor: &str) -> Result<(), Refusal> {
     let name = actor.strip_prefix("operator:").or_else(|| actor.strip_prefix("run-token:"));
-    if actor == "service" || name.is_some_and(|name| !name.is_empty()) {
+    if actor == "service" || actor == NOBODY || name.is_some_and(|name| !name.is_empty()) {
         return Ok(());
     }
     let message = format!("invalid `actor` \"{}\"", model::excerpt(actor, 100));
-    Err(Refusal::invalid(message, "Give `operator:NAME`, `run-token:TOKEN_ID` or `service`, as the audit shows it."))
+    Err(Refusal::invalid(
+        message,
+        "Give `operator:NAME`, `run-token:TOKEN_ID`, `service` or `nobody`, as the audit shows it.",
+    ))
 }
 
 #[cfg(test)]

@@ -23,10 +23,10 @@ pub use recorded_base::recorded_base;
 use self::fetch::still_fetching;
 use crate::call_error::refusals::{run_not_found, run_without_files};
 use crate::engine::Engine;
-use crate::history::touched_paths::touched_paths;
 use crate::runs::accounting::Accounting;
 use crate::runs::changed_paths::ChangedPaths;
 use crate::runs::in_flight_calls::InFlightCalls;
+use crate::runs::known_versions::KnownVersions;
 use crate::runs::open_run::OpenRun;
 use crate::runs::quota::{PendingApprovals, RunDisk};
 use crate::runs::seen_versions::SeenVersions;
@@ -92,11 +92,10 @@ impl Engine {
             }
         }
         let pending = open.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
-        let written = Vec::from_iter(touched_paths(self.ledger.as_ref(), run).await?);
+        let known = KnownVersions::load(self.ledger.as_ref(), run).await?;
         let engine = self.clone();
         self.blocking(move || {
-            let open_run = load(&engine, stored, epoch, &pending)?;
-            open_run.workspace.add_written(&written);
+            let open_run = load(&engine, stored, epoch, &pending, known)?;
             Ok(Arc::new(open_run))
         })
         .await
@@ -115,7 +114,13 @@ impl Engine {
     }
 }
 
-fn load(engine: &Engine, stored: StoredRun, epoch: Option<Epoch>, pending: &[Step]) -> Result<OpenRun, CallError> {
+fn load(
+    engine: &Engine,
+    stored: StoredRun,
+    epoch: Option<Epoch>,
+    pending: &[Step],
+    known: KnownVersions,
+) -> Result<OpenRun, CallError> {
     let StoredRun { run, usage, mount_paths, needs_repair } = stored;
     let disk = RunDisk::new(&engine.node, &run.policy.quota, run.disk);
     let pending_approvals = PendingApprovals::new(&run.policy.quota, run.counts.pending_approvals);
@@ -131,6 +136,7 @@ fn load(engine: &Engine, stored: StoredRun, epoch: Option<Epoch>, pending: &[Ste
     let rules = rules.with_source_folders(workspace.base().clone());
     // Removes what killed calls had staged. No call has the run open, and no commit of it is uncertain.
     workspace.clear_tmp(pending)?;
+    workspace.add_written(&known.paths());
     let mut mounts = Vec::with_capacity(run.mounts.len());
     for mount in run.mounts {
         let path = mount_paths.iter().find(|(name, _)| *name == mount.name).map(|(_, path)| Path::new(path));
@@ -158,6 +164,7 @@ fn load(engine: &Engine, stored: StoredRun, epoch: Option<Epoch>, pending: &[Ste
         disk,
         pending_approvals,
         changed: ChangedPaths::default(),
+        known,
         in_flight: InFlightCalls::default(),
         seen_versions: SeenVersions::default(),
         ended: CancellationToken::new(),

@@ -14,6 +14,7 @@ use crate::clock::latest;
 use crate::runs::accounting::Accounting;
 use crate::runs::changed_paths::ChangedPaths;
 use crate::runs::in_flight_calls::InFlightCalls;
+use crate::runs::known_versions::KnownVersions;
 use crate::runs::path_locks::PathLocks;
 use crate::runs::quota::{PendingApprovals, RunDisk};
 use crate::runs::seen_versions::SeenVersions;
@@ -40,6 +41,8 @@ pub struct OpenRun {
     pub needs_repair: AtomicBool,
     /// The paths that are known to differ from the base.
     pub changed: ChangedPaths,
+    /// The version of each file that the run's records, or else its base, have.
+    pub known: KnownVersions,
     /// Locks of the mutations in progress.
     pub path_locks: Arc<PathLocks>,
     /// What mutations have used and written.

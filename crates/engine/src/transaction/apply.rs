@@ -84,5 +84,4 @@ fn note_written(run: &OpenRun, record: &Record) {
     }
     run.workspace.add_written(&record.paths_written);
     run.changed.add(&record.paths_written);
-    run.accounting.add_touched(&record.paths_written);
 }

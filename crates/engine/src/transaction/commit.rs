@@ -1,9 +1,10 @@
 //! The fifth state of a transaction: journal steps, records, artifacts, replies and the approval decision are durable.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ledger::{Appended, ApprovalDecision, LedgerError};
-use model::{Record, Usage};
+use model::{LogicalPath, Record, Step, Usage};
 
 use crate::CallError;
 use crate::call::record::Failure;
@@ -14,6 +15,7 @@ use crate::engine::Engine;
 use crate::runs::open_run::OpenRun;
 use crate::transaction::entries::committed;
 use crate::transaction::large_contents::StoredContents;
+use crate::transaction::outside;
 use crate::transaction::stage::Staged;
 use crate::transaction::staged_files;
 
@@ -41,7 +43,17 @@ impl Staged {
         decision: Option<ApprovalDecision>,
         stored: StoredContents,
     ) -> Result<Committed, Failure> {
-        let Self { calls, items, files, large_files, usage, disk, disk_change } = self;
+        let Self { calls, mut items, files, large_files, usage, disk, disk_change } = self;
+        let found = if outside::is_found(&items) {
+            // Boxed, so that the future of any other call is smaller.
+            Box::pin(outside::describe(engine, run, &calls, &mut items)).await
+        } else {
+            Ok(None)
+        };
+        let found = found.map_err(|error| {
+            staged_files::discard(run, &large_files);
+            Failure::All(error)
+        })?;
         let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item));
         let (mut entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
         for entry in entries.iter_mut().filter(|entry| entry.usage != Usage::default()) {
@@ -55,11 +67,23 @@ impl Staged {
             (first.approval_decision, first.disk) = (decision, disk_change);
             first.objects.clone_from(&stored.objects);
         }
+        // The change from outside comes first: the calls build on it.
+        let preceding = usize::from(found.is_some());
+        entries.splice(0..0, found);
+        let modes: BTreeMap<LogicalPath, u32> =
+            entries.iter().flat_map(|entry| &entry.steps).filter_map(mode_of).collect();
         failpoint::hit("transaction.staged");
         let records = match engine.append(entries).await {
             Ok(Appended::Recorded(records)) => records,
+            Ok(Appended::Reused(index)) => {
+                let reused = Ok(Appended::Reused(index.saturating_sub(preceding)));
+                return Err(undo(engine, run, &calls, large_files, reused).await);
+            }
             not_recorded => return Err(undo(engine, run, &calls, large_files, not_recorded).await),
         };
+        for record in &records {
+            run.known.add(record, &modes);
+        }
         usage.settle();
         drop(stored);
         disk.settle(disk_change);
@@ -69,10 +93,15 @@ impl Staged {
         let complete = |((call, answer), record): ((&CallContext, _), &Record)| {
             crate::transaction::entries::PendingAnswer::complete(answer, call, record.seq, record.hash)
         };
-        let answers = calls.iter().zip(answers).zip(&records).map(complete).collect();
+        let answers = calls.iter().zip(answers).zip(&records[preceding.min(records.len())..]).map(complete).collect();
         let records = records.into_iter().filter(|record| !record.paths_written.is_empty()).collect();
         Ok(Committed { answers, records, files })
     }
+}
+
+/// Returns the permission bits of the file that a step leaves.
+fn mode_of(step: &Step) -> Option<(LogicalPath, u32)> {
+    step.after.as_ref().map(|content| (step.path.clone(), content.mode))
 }
 
 /// Removes the staged files of entries that the ledger did not append, and returns the reason.

@@ -62,6 +62,9 @@ pub struct Policy {
     /// The verdict on reading or changing a file that Git ignores and does not track. Reads cannot wait for approval, so
     /// `REQUIRE_APPROVAL` denies them.
     pub ignored_files: Verdict,
+    /// What happens to a change of a file that was changed by something else than a call of the run.
+    #[serde(default)]
+    pub outside_changes: OutsideChanges,
 }
 
 /// The maximum bytes of file contents that one call may have in memory: contents before and after its change together. If two
@@ -72,6 +75,18 @@ impl Policy {
     /// The maximum bytes of file contents that one call may have in memory: contents before and after its change together.
     pub fn max_call_bytes(&self) -> u64 {
         MAX_CALL_BYTES.max(self.max_file_bytes.saturating_mul(2))
+    }
+}
+
+named_enum! {
+    /// What happens to a call that changes a file whose present version no record of the run, and not its base, has.
+    #[derive(Default)]
+    pub enum OutsideChanges {
+        /// The call is refused with `CHANGED_OUTSIDE`.
+        #[default]
+        Refuse = "REFUSE",
+        /// The change from outside is recorded first, as `workspace.outside_change` by `nobody`, with its diff.
+        Record = "RECORD",
     }
 }
 
@@ -139,4 +154,6 @@ pub struct PolicyOverrides {
     pub allow_mode_change: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ignored_files: Option<Verdict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outside_changes: Option<OutsideChanges>,
 }

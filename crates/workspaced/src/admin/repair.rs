@@ -1,4 +1,4 @@
-//! `workspaced repair`: settles a run whose workspace was changed from outside while a change was pending.
+//! `workspaced repair`: settles a run whose workspace was changed from outside, perhaps while a change was pending.
 //!
 //! Either side can be accepted. A record in the run's audit says that the run was repaired, why, and which files
 //! were found.
@@ -13,7 +13,8 @@ use std::io::{self, BufRead as _};
 use crate::admin::offline_run::OfflineRun;
 use crate::admin::output::{print, print_drift};
 use crate::bootstrap::error::StartError;
-use crate::config::{Accept, RepairConfig};
+use crate::config::{Accept, ConfigError, RepairConfig};
+use crate::objects::open_objects;
 
 pub(super) use record::TOOLS;
 
@@ -25,7 +26,10 @@ pub(super) use record::TOOLS;
 /// If the data cannot be used.
 pub async fn repair(config: RepairConfig) -> Result<bool, StartError> {
     let Some(id) = &config.run else { return pending::list(&config).await };
-    let run = OfflineRun::open(&config.data_dir, &config.database_url, id).await?;
+    let objects = config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir, 0)).transpose();
+    let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
+    let mut run = OfflineRun::open(&config.data_dir, &config.database_url, id).await?;
+    run.objects = objects;
     let done = repair_run(&run, &config).await;
     run.ledger.close().await;
     done
@@ -42,17 +46,25 @@ async fn repair_run(run: &OfflineRun, config: &RepairConfig) -> Result<bool, Sta
     }
     let journal = openable::journal(run.ledger.as_ref(), &run.stored, &run.base, &run.workspace).await?;
     let Some(journal) = journal else { return Ok(false) };
-    if !run.stored.needs_repair {
+    if !run.stored.needs_repair && !journal.is_empty() {
+        print(&format!(
+            "{id}: needs no repair; {} changes are pending: start the service, which finishes them",
+            journal.len()
+        ));
+        return Ok(true);
+    }
+    let expected = run.expected().await?;
+    let snapshot = expected.clone();
+    let drift = run.blocking("the workspace", move |workspace| workspace.find_drift(&snapshot)).await?;
+    if !run.stored.needs_repair && drift.is_empty() {
         print(&format!("{id}: needs no repair"));
         return Ok(true);
     }
     if config.accept.is_some() {
         run.take_over().await?;
     }
-    let expected = run.expected().await?;
-    let snapshot = expected.clone();
-    let drift = run.blocking("the workspace", move |workspace| workspace.find_drift(&snapshot)).await?;
-    print(&format!("{id}: needs repair; the workspace differs from the ledger at {} paths", drift.len()));
+    let why = if run.stored.needs_repair { "needs repair" } else { "was changed from outside" };
+    print(&format!("{id}: {why}; the workspace differs from the ledger at {} paths", drift.len()));
     print_drift(&drift);
     match config.accept {
         None => {

@@ -5,6 +5,7 @@ mod hidden_changes;
 mod hostile_repositories;
 mod large_uploads;
 mod mounts;
+mod outside_changes;
 mod path_guard;
 mod properties;
 mod quotas;

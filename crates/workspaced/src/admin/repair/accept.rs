@@ -1,12 +1,14 @@
 //! The two ways to settle a run: restore its files from the ledger, or record the files as they are.
 
+use std::io;
 use std::sync::atomic::AtomicBool;
 
+use content::{Held, ObjectName};
 use engine::clock::now;
 use engine::history::snapshot::VerifiedContents;
-use ledger::JournalEntry;
+use ledger::{Entry, JournalEntry};
 use model::{LogicalPath, Rules, Sha256, StepBytes, StepContent};
-use workspace::{Drift, EntryState, RestoreTarget, Snapshot};
+use workspace::{Drift, DriftEntry, EntryState, RestoreTarget, Snapshot};
 
 use super::is_confirmed;
 use super::record::{append, drift_entry, restore_entry};
@@ -146,10 +148,58 @@ pub(super) async fn tree(
         let inspect = |entry| workspace.inspect_drift(&rules, &expected, entry, &contents, MAX_STORED_BYTES);
         drift.into_iter().map(inspect).collect::<Result<Vec<_>, _>>()
     });
-    let seq = append(run, drift_entry(run, config, found.await?)).await?;
+    let found = found.await?;
+    let large: Vec<_> = found.iter().filter(|entry| entry.bytes.is_none()).filter_map(large_file).collect();
+    let Some(stored) = store_large(run, &large).await? else { return Ok(false) };
+    let entry =
+        Entry { objects: stored.iter().map(|(name, _)| name.clone()).collect(), ..drift_entry(run, config, found) };
+    let seq = append(run, entry).await?;
+    drop(stored);
     finish(run, journal, seq).await?;
     print(&format!("{}: the files are recorded as they are; the run accepts mutations again", run.id()));
     Ok(true)
+}
+
+/// Returns the path and the hash of a file whose content is too large for the ledger.
+fn large_file(entry: &DriftEntry) -> Option<(LogicalPath, Sha256)> {
+    match entry.new {
+        EntryState::File { sha256, .. } => Some((entry.path.clone(), sha256)),
+        EntryState::Nothing | EntryState::Link { .. } | EntryState::Folder | EntryState::Other => None,
+    }
+}
+
+/// Puts large contents into the object store, and returns their names, which are held until they are recorded. `None` if the
+/// service has an object store and this command was not told which.
+async fn store_large(
+    run: &OfflineRun,
+    large: &[(LogicalPath, Sha256)],
+) -> Result<Option<Vec<(String, Held)>>, StartError> {
+    let Some(objects) = &run.objects else {
+        let paths: Vec<_> = large.iter().map(|(path, _)| path.clone()).collect();
+        let is_stored = engine::runs::is_base_referenced(run.ledger.as_ref(), &run.stored.run).await;
+        let is_stored = is_stored.map_err(|error| StartError::failed("the database", &error))?;
+        if is_stored && !large.is_empty() {
+            print_paths("is over 1 MiB and belongs into the object store", &paths);
+            print("nothing was changed; name the service's store by --object-store-url");
+            return Ok(None);
+        }
+        print_paths("is over 1 MiB: its content is kept in the workspace alone", &paths);
+        return Ok(Some(Vec::new()));
+    };
+    let mut stored = Vec::with_capacity(large.len());
+    for (path, sha256) in large {
+        let (at, wanted) = (path.clone(), *sha256);
+        let content = run.blocking("the workspace", move |workspace| Ok(workspace.content_at(&at, &wanted)?)).await?;
+        let Some((size, content)) = content else {
+            return Err(StartError::failed("the workspace", &io::Error::other("a file changed while it was read")));
+        };
+        let name = ObjectName::Content(*sha256).to_string();
+        let held = objects.hold(&name).await;
+        let put = objects.put_content(*sha256, size, content).await;
+        put.map_err(|error| StartError::failed("the object store", &error))?;
+        stored.push((name, held));
+    }
+    Ok(Some(stored))
 }
 
 /// Removes the pending changes and lifts the block.

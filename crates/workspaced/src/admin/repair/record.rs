@@ -19,10 +19,9 @@ pub(in crate::admin) const TOOLS: [&str; 2] = [TOOL, "repair"];
 /// The actor in the record of a repair: an operator with access to the data, without a token.
 const ACTOR: &str = "operator:repair";
 /// The default reason of a repair that accepts the tree.
-const TREE_REASON: &str = "the tree was changed from outside while a change was pending; the files stay as they are";
+const TREE_REASON: &str = "the tree was changed from outside; the files stay as they are";
 /// The default reason of a repair that accepts the ledger.
-const LEDGER_REASON: &str =
-    "the tree was changed from outside while a change was pending; the files were restored from the ledger";
+const LEDGER_REASON: &str = "the tree was changed from outside; the files were restored from the ledger";
 
 /// Appends the record of a repair. Returns its number.
 ///

@@ -108,7 +108,7 @@ async fn a_kill_during_recovery_is_recovered(
 }
 
 #[rstest]
-#[case::files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Patch, Kind::Empty, Kind::PutLarge])]
+#[case::files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Patch, Kind::Empty, Kind::Mode, Kind::PutLarge])]
 #[case::writes("pwrite64,write,writev,ftruncate", &[Kind::Replace, Kind::Patch])]
 #[case::syncs("fsync,fdatasync,sync_file_range", &[Kind::Move, Kind::PutLarge])]
 #[tokio::test]
