@@ -255,10 +255,11 @@ fn case(rig: &Rig, pool: &str) -> Option<(Greedy, Polite)> {
                 let path = format!("/v1/runs/{greedy_id}/tools/write_file");
                 stalled(&rig.server, "POST", &path, &greedy_token, "", 4 * MIB, 10)
             }),
-            succeeds(polite, "write_file", |_| {
-                json!({"path": "b.txt", "content": "x\n".repeat(50_000), "reason": "r", "dryRun": true,
-                    "expectedSha256": null})
-            }),
+            succeeds(
+                polite,
+                "write_file",
+                |_| json!({"path": "b.txt", "content": format!("{}\n", "x".repeat(1000)).repeat(80), "reason": "r", "dryRun": true}),
+            ),
         ),
         "answer" | "waiting_answer" => (
             on_socket(rig, move |rig| {
