@@ -151,7 +151,9 @@ pub(super) async fn tree(
     let found = found.await?;
     let large: Vec<_> = found.iter().filter(|entry| entry.bytes.is_none()).filter_map(large_file).collect();
     let Some(stored) = store_large(run, &large).await? else { return Ok(false) };
-    let point = append(run, Entry { objects: stored, ..drift_entry(run, config, found) }).await?;
+    let left_paths = found.iter().map(|entry| entry.path.clone()).collect();
+    let entry = Entry { objects: stored, left_paths, ..drift_entry(run, config, found) };
+    let point = append(run, entry).await?;
     finish(run, journal, point).await?;
     print(&format!("{}: the files are recorded as they are; the run accepts mutations again", run.id()));
     Ok(true)
@@ -165,7 +167,7 @@ fn large_file(entry: &DriftEntry) -> Option<(LogicalPath, Sha256)> {
     }
 }
 
-/// Puts large contents into the object store, reserved for the record that names them. `None` if the service has an object store and
+/// Puts large contents into the object store, and returns what the record refers to. `None` if the service has an object store and
 /// this command was not told which.
 async fn store_large(
     run: &OfflineRun,
