@@ -185,6 +185,7 @@ impl Engine {
             for call in calls {
                 call.count(started.elapsed());
             }
+            self.count_history(records);
         }
         Ok(appended)
     }
@@ -269,10 +270,20 @@ impl Engine {
         Ok(())
     }
 
+    /// Reads again what the history of all runs takes, of which the deletion, the archive and the collector give some back.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub async fn refresh_history(&self) -> ledger::Result<()> {
+        self.node.set_history(self.ledger.storage_totals().await?.history_bytes);
+        Ok(())
+    }
+
     /// Updates the gauges that need no database: open runs, imports, permits, disk usage, connections to the database.
     pub fn record_gauges(&self) {
         metrics::set_gauges(self.runs.len(), self.imports.len());
-        metrics::set_runs_bytes(self.node.bytes());
+        metrics::set_runs_bytes(self.node.bytes(), self.node.history_bytes());
         metrics::set_connections(self.ledger.connections());
         for pool in self.pools.all().into_iter().chain([self.ledger.page_queries()]) {
             metrics::set_permits(pool);

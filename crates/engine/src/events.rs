@@ -16,6 +16,7 @@ use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
 use crate::clock::{new_tool_call_id, now};
 use crate::engine::{Caller, Engine, RequestIds};
+use crate::runs::history_quota::{history_exceeded, unrecorded};
 
 pub use input::AppendEventRequest;
 use input::Event;
@@ -129,9 +130,11 @@ impl Engine {
                 Appended::Repeated(_)
                 | Appended::PreconditionFailed(FailedPrecondition::Run(_))
                 | Appended::EventQuotaExceeded(_)
+                | Appended::HistoryQuotaExceeded(_)
                     if found => {}
                 Appended::PreconditionFailed(failed) => return Err(refusal_of(failed).into()),
                 Appended::EventQuotaExceeded(quota) => return Err(over_quota(quota).into()),
+                Appended::HistoryQuotaExceeded(excess) => return Err(history_exceeded(excess).into()),
                 Appended::Reused(_) => return Err(id_reused().into()),
                 other => {
                     return Err(CallError::Internal(format!("the ledger rejected events as {other:?}").into()));
@@ -179,6 +182,7 @@ impl Engine {
                 Some(record) => refusal.recorded(record.seq, record.hash).into(),
                 None => refusal.into(),
             },
+            Ok(Appended::HistoryQuotaExceeded(excess)) => unrecorded(excess).into(),
             Ok(_) => refusal.into(),
             Err(error) => error.into(),
         }

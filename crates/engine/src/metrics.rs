@@ -120,9 +120,15 @@ pub fn set_summary(summary: &Summary, oldest_seconds: f64) {
     metrics::gauge!("workspaced_approvals_oldest_seconds").set(oldest_seconds);
 }
 
-/// Sets the gauge of the disk space of all runs.
-pub fn set_runs_bytes(bytes: u64) {
+/// Sets the gauges of the disk space of all runs, and of their history.
+pub fn set_runs_bytes(bytes: u64, history_bytes: u64) {
     metrics::gauge!("workspaced_runs_bytes").set(to_float(bytes));
+    metrics::gauge!("workspaced_history_bytes").set(to_float(history_bytes));
+}
+
+/// Records that a refused call was answered without a record, because the reserve of its run is used up.
+pub fn refusal_unrecorded() {
+    metrics::counter!("workspaced_unrecorded_refusals_total").increment(1);
 }
 
 /// Sets the gauges of the connections to the database.

@@ -56,6 +56,9 @@ impl Engine {
     ) -> Result<(ReadOutput, ToolCallId), CallError> {
         let call = CallContext { epoch: run.epoch, ..call };
         let (paths, at_record) = (tool.paths(), tool.at_record());
+        if let Err(error) = self.check_history(run, std::slice::from_ref(&call), 0).await {
+            return Err(self.record_error(&call, &paths, error).await);
+        }
         let limit = self.limits.request_timeout;
         let reads_present = call.mount.is_none() && at_record.is_none();
         let read = async {

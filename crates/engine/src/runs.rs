@@ -6,6 +6,7 @@ pub(crate) mod base_objects;
 pub mod changed_paths;
 mod create;
 pub mod exports;
+pub mod history_quota;
 mod import;
 pub mod import_registry;
 pub mod in_flight_calls;
@@ -19,6 +20,7 @@ pub mod open_runs;
 pub mod own_view;
 pub mod path_locks;
 pub mod quota;
+pub mod run_history;
 pub mod seen_versions;
 pub mod update;
 
@@ -218,6 +220,7 @@ impl Engine {
         self.end_approvals(run).await?;
         // The state is durable: if this is interrupted, the next start continues it.
         self.ledger.purge_content(run).await?;
+        self.refresh_history().await?;
         Ok(true)
     }
 
@@ -226,7 +229,7 @@ impl Engine {
         if let Some(deletion) = deletion
             && let Some(stored) = self.ledger.run(run).await?
         {
-            deletion.release(stored.run.disk);
+            deletion.release(stored.run.disk.tree());
         }
         Ok(())
     }

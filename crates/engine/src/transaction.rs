@@ -86,15 +86,18 @@ impl Engine {
         let (mut paths, mut notes) = (Vec::new(), Vec::new());
         let done = match self.answered_before(run, transaction).await {
             Ok(Ok(outcomes)) => return Ok(outcomes),
-            Ok(Err(transaction)) => match transaction.load(self, run).await {
-                Ok(loaded) => {
-                    (paths, notes) = (loaded.paths(), loaded.refusal_notes());
-                    self.attempt(run, loaded).await
-                }
-                Err((known, failure)) => {
-                    paths = known;
-                    Err(failure)
-                }
+            Ok(Err(transaction)) => match self.check_history(run, &calls, 0).await {
+                Ok(()) => match transaction.load(self, run).await {
+                    Ok(loaded) => {
+                        (paths, notes) = (loaded.paths(), loaded.refusal_notes());
+                        self.attempt(run, loaded).await
+                    }
+                    Err((known, failure)) => {
+                        paths = known;
+                        Err(failure)
+                    }
+                },
+                Err(error) => Err(Failure::All(error)),
             },
             Err(failure) => Err(failure),
         };
@@ -330,6 +333,9 @@ impl Engine {
                 return Err(self.record_error(call, &[], refusal.into()).await);
             }
             StoredAnswer::Found(answer) => return answer.map(drop).map_err(CallError::from),
+        }
+        if let Err(error) = self.check_history(run, std::slice::from_ref(call), 0).await {
+            return Err(self.record_error(call, &paths, error).await);
         }
         let loaded = transaction.load(self, run).await.map_err(|(_, failure)| failure.into_error())?;
         let error = match self.prepare(run, loaded, Goal::Judge).await {

@@ -34,8 +34,8 @@ use shared_pool::SharedPool;
 
 pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
 pub use entry::{
-    Appended, ApprovalDecision, Artifact, Entry, EventQuota, FailedPrecondition, Preconditions, Reply, RequiredToken,
-    TokenHolder,
+    Appended, ApprovalDecision, Artifact, Entry, EntryObject, EventQuota, FailedPrecondition, HistoryExcess,
+    HistoryQuota, HistoryUse, Preconditions, Records, Reply, RequiredToken, TokenHolder,
 };
 pub use error::{Fence, LedgerError};
 pub use keyed_answer::{KeyedAnswer, KeyedAnswers};
@@ -45,6 +45,7 @@ pub use store::copy::{
     CopiedRun, DatabaseCopy, RestoreTarget, copy_database, database_address, restore_database, restore_target,
 };
 pub use store::nodes::{Epoch, Node, NodeIdentity, NodeLog, Role, RunOwner, StoredNode, Taken, TakenRole};
+pub use store::objects::{CLAIM_VALIDITY, ObjectLog};
 pub use store::transfer::{CopiedTable, ObjectReference, TRANSFER, end_transfer, object_references, transfer_database};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
@@ -63,7 +64,7 @@ pub type EachRecord<'a> = dyn for<'r> FnMut(&'r Record) + Send + 'a;
 
 /// The database of the service. Unless its documentation says otherwise, a method is one transaction.
 #[async_trait]
-pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + WebhookLog + Send + Sync {
+pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLog + Send + Sync {
     /// Stores a new run with its first token, and appends `entries`, its first records. Returns them.
     ///
     /// # Errors
@@ -82,7 +83,7 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + WebhookLog + Send + S
     async fn set_disk_usage(&self, run: &RunId, disk: Option<Disk>) -> Result<()>;
     /// Returns the runs that have files and an unknown disk usage.
     async fn runs_without_disk_usage(&self) -> Result<Vec<RunId>>;
-    /// Returns the number and total size of all runs that are not deleted.
+    /// Returns the number and total size of all runs that are not deleted, and the size of the history of all runs.
     async fn storage_totals(&self) -> Result<StorageTotals>;
     /// Counts the runs in each state and the pending approvals.
     async fn summary(&self) -> Result<Summary>;
@@ -149,7 +150,7 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + WebhookLog + Send + S
     /// # Errors
     ///
     /// `NoSuchRun`; `RunMoved` if this process has [joined](NodeLog::join) as a node and does not own the run under the epoch of each
-    /// entry; `AlreadyExists` if the operator has an answer under the key of an entry's [`KeyedAnswer`] that has not expired.
+    /// entry; `ObjectNotReserved` if an object of an entry is not; `AlreadyExists` if the operator has an answer under the key of an entry's [`KeyedAnswer`] that has not expired.
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended>;
     /// Returns the first call with this ID.
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>>;

@@ -67,6 +67,7 @@ migrations! {
     20 "0020_object_reference";
     21 "0021_unopened";
     25 "0025_due_deliveries";
+    26 "0026_history";
 }
 
 impl AppliedMigration {

@@ -37,6 +37,7 @@ use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count
 use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
 use crate::store::nodes::sql::{self, NodeSql};
+use crate::store::objects::sql::{self as object_sql, ObjectSql};
 use crate::table::Rows;
 use crate::{AddressReader, Appended, ConnectionCounts, LedgerError, Node, Page, PageSize, Result, SettledRun};
 
@@ -128,12 +129,9 @@ impl Postgres {
         }
         let mut first = None;
         for statement in statements {
-            let query = convert::bind(sqlx::query(statement.sql), statement.params.clone());
-            let changed = query.execute(fenced.connection()).await.map_err(failed)?.rows_affected();
-            match &statement.must_own {
-                Some(run) if changed == 0 => return Err(LedgerError::RunMoved(run.clone())),
-                Some(_) => {}
-                None => drop(first.get_or_insert(changed)),
+            let changed = execute_checked(fenced.connection(), statement).await?;
+            if statement.check.is_none() {
+                first.get_or_insert(changed);
             }
         }
         // The transaction may be durable, regardless of the error.
@@ -145,6 +143,16 @@ impl Postgres {
         let done = tokio::time::timeout(writer::TIMEOUT, self.run_transaction(statements, mode)).await;
         // The COMMIT may have been sent.
         done.unwrap_or_else(|_| Err(LedgerError::InDoubt("the database does not respond".into())))
+    }
+}
+
+/// Executes a statement, and returns how many rows it changed. Fails if what it checks does not hold.
+pub(crate) async fn execute_checked(connection: &mut PgConnection, statement: &Statement) -> Result<u64> {
+    let query = convert::bind(sqlx::query(statement.sql), statement.params.clone());
+    let changed = query.execute(connection).await.map_err(failed)?.rows_affected();
+    match statement.check.as_ref().filter(|_| changed == 0) {
+        Some(check) => Err(check.failed()),
+        None => Ok(changed),
     }
 }
 
@@ -176,6 +184,7 @@ fn page_queries() -> SharedPool {
 
 impl Backend for Postgres {
     const NODE_SQL: NodeSql = sql::POSTGRES;
+    const OBJECT_SQL: ObjectSql = object_sql::POSTGRES;
     const PRUNE_BATCH: usize = 4096;
 
     async fn append(&self, creation: Vec<Statement>, entries: Vec<PreparedEntry>) -> Result<Appended> {
@@ -252,11 +261,14 @@ impl Backend for Postgres {
         done
     }
 
-    async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
+    async fn write(&self, first: Option<Statement>, rows: Vec<Rows<'static>>) -> Result<()> {
         with_timeout(async {
             let mut connection = self.address.acquire(&self.pool).await?;
             let mut tx = connection.begin(BEGIN).await?;
             let mut fenced = self.fence.enter(&mut tx, EnterMode::Shared).await?;
+            if let Some(first) = &first {
+                execute_checked(fenced.connection(), first).await?;
+            }
             for rows in rows.iter().filter(|rows| !rows.is_empty()) {
                 convert::write_rows(fenced.connection(), &[rows]).await.map_err(failed)?;
             }

@@ -33,6 +33,7 @@ use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
 use crate::store::nodes::sql::{self, NodeSql};
+use crate::store::objects::sql::{self as object_sql, ObjectSql};
 use crate::table::Rows;
 use crate::{Appended, ConnectionCounts, Node, Page, PageSize, Result, SettledRun};
 
@@ -106,6 +107,7 @@ fn page_queries() -> SharedPool {
 
 impl Backend for Sqlite {
     const NODE_SQL: NodeSql = sql::SQLITE;
+    const OBJECT_SQL: ObjectSql = object_sql::SQLITE;
     // Small, because other jobs wait for this transaction, but no caller waits for its result.
     const PRUNE_BATCH: usize = 64;
 
@@ -150,8 +152,9 @@ impl Backend for Sqlite {
         self.transact(None, vec![statement]).await
     }
 
-    async fn write(&self, rows: Vec<Rows<'static>>) -> Result<()> {
-        self.transact(None, rows.into_iter().flat_map(Rows::statements).collect()).await.map(drop)
+    async fn write(&self, first: Option<Statement>, rows: Vec<Rows<'static>>) -> Result<()> {
+        let rows = rows.into_iter().flat_map(Rows::statements);
+        self.transact(None, first.into_iter().chain(rows).collect()).await.map(drop)
     }
 
     async fn prune_owned(&self, node: &Node, done: &[(RunId, u64)]) -> Result<()> {

@@ -202,13 +202,15 @@ pub struct StoredRun {
     pub needs_repair: bool,
 }
 
-/// The number and total size of all runs that are not deleted.
+/// The number and total size of all runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageTotals {
-    /// Number of runs.
+    /// Number of runs that are not deleted.
     pub runs: u64,
     /// Bytes of their files.
     pub bytes: u64,
+    /// Bytes of the history of all runs, also of what is left of deleted ones.
+    pub history_bytes: u64,
 }
 
 /// Counts over all runs and approvals.

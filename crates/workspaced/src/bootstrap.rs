@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::admission::tokens::{TokenSettings, Tokens, store_first_token};
+use engine::object_claims::LedgerClaims;
 use engine::{Engine, reconcile};
 use ledger::{Ledger, LedgerError, NodeIdentity};
 use rustix::process::{Resource, Rlimit};
@@ -188,7 +189,10 @@ async fn open_service(
     let workspaces = open_workspaces(config, git, owner).await?;
     let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_halted();
     leftovers::clean_up(ledger.as_ref(), &workspaces, is_older).await?;
-    let open = |store| open_objects(store, &config.data_dir, config.base_cache_bytes);
+    let open = |store| {
+        let claims = Arc::new(LedgerClaims(Arc::clone(&ledger)));
+        open_objects(store, &config.data_dir, config.base_cache_bytes, claims)
+    };
     let objects = config.object_store.as_ref().map(open).transpose();
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     measure_unmeasured(ledger.as_ref(), &workspaces, objects.is_some()).await?;

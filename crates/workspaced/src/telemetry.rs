@@ -105,6 +105,7 @@ fn start_at_zero() {
         "workspaced_heartbeat_failures_total",
         "workspaced_rate_limited_total",
         "workspaced_runs_broken_total",
+        "workspaced_unrecorded_refusals_total",
     ] {
         metrics::counter!(counter).absolute(0);
     }
@@ -162,6 +163,14 @@ fn describe_stores() {
     metrics::describe_counter!("workspaced_rule_refusals_total", "Recorded refusals by the policy rule that decided.");
     metrics::describe_gauge!("workspaced_runs", "Runs by state.");
     metrics::describe_gauge!("workspaced_runs_bytes", "Bytes of all runs' files, with work in progress.");
+    metrics::describe_gauge!(
+        "workspaced_history_bytes",
+        "Bytes of all runs' history in the database and the object store."
+    );
+    metrics::describe_counter!(
+        "workspaced_unrecorded_refusals_total",
+        "Refusals without a record: the reserve is used up."
+    );
     metrics::describe_gauge!("workspaced_approvals_pending", "Calls that wait for approval.");
     metrics::describe_gauge!("workspaced_approvals_oldest_seconds", "Age of the oldest pending approval.");
     metrics::describe_gauge!("workspaced_permits", "Permits for concurrent work, by pool.");

@@ -21,8 +21,9 @@ use crate::tool::at_record::{AtRecord, SnapshotView};
 
 /// Records that are read at a time.
 const PAGE: u32 = 500;
-/// The largest content of the object store that is held in memory.
-const MAX_LARGE_BYTES: u64 = 16 << 20;
+/// The largest content of the object store that is held in memory. Of a larger one, earlier versions can neither be read nor restored, so
+/// the store keeps it only while the file has it.
+pub const MAX_RESTORABLE_BYTES: u64 = 16 << 20;
 
 /// The contents that the ledger stores, for a thread that may block. A content that does not match its hash is an error.
 pub struct LedgerContents {
@@ -109,7 +110,7 @@ impl StoredContents for LedgerContents {
 /// If the store fails, or the content is altered.
 pub(crate) async fn large_content(objects: Option<&Objects>, sha256: Sha256) -> Result<Option<Vec<u8>>, ObjectError> {
     let Some(objects) = objects else { return Ok(None) };
-    let found = match objects.content(sha256, MAX_LARGE_BYTES).await {
+    let found = match objects.content(sha256, MAX_RESTORABLE_BYTES).await {
         Err(ObjectError::TooLarge(_)) => None,
         found => found?,
     };

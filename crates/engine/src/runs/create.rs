@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 
 use ledger::{Entry, Epoch, KeyedAnswer, LedgerError, StoredRun};
 use model::{
-    Code, Disk, ImportReport, LogicalPath, Mount, PolicyOverrides, Refusal, Rules, Run, RunCounts, RunId, RunState,
-    Sha256, Source, Token, Usage,
+    Code, Disk, DiskUse, ImportReport, LogicalPath, Mount, PolicyOverrides, Refusal, Rules, Run, RunCounts, RunId,
+    RunState, Sha256, Source, Token, Usage,
 };
 use serde::{Deserialize, Serialize};
 use tracing::Instrument as _;
@@ -212,7 +212,7 @@ impl Engine {
                 self.import(&id, &importing, origin, Some(creator), Some(self.limits.request_timeout)).await?;
             stored.run.state = RunState::Open;
             stored.run.import = report_of(&imported);
-            stored.run.disk = Disk { bytes: imported.bytes, files: imported.files };
+            stored.run.disk = DiskUse::new(Disk { bytes: imported.bytes, files: imported.files }, 0);
             stored.run.base_commit = Some(imported.base_commit);
             base = Some(imported_base);
         }
@@ -244,7 +244,7 @@ impl Engine {
         }
         drop(base);
         slot.keep();
-        importing.import.settle(stored.run.disk);
+        importing.import.settle(stored.run.disk.tree());
         drop(importing);
         tracing::info!(run.id = %id, files = stored.run.import.files, bytes = stored.run.import.bytes, "run created");
         Ok(CreatedRun { run, token: issued })
@@ -301,7 +301,7 @@ impl Engine {
             mounts,
             labels: redacted_labels(request.labels.unwrap_or_default()),
             import: ImportReport { progress: "waiting".to_owned(), ..ImportReport::default() },
-            disk: Disk::default(),
+            disk: DiskUse::default(),
             counts: RunCounts::default(),
             head_seq: 0,
             head_hash: Sha256::ZERO,

@@ -19,6 +19,7 @@ use crate::call_error::refusals::refusal_of;
 use crate::clock::{new_tool_call_id, now, now_seconds};
 use crate::engine::{Caller, Engine, RequestIds};
 use crate::history::content_history;
+use crate::runs::history_quota::{history_exceeded, unrecorded};
 use crate::runs::open_run::OpenRun;
 use crate::{CallError, reconcile};
 
@@ -133,12 +134,17 @@ impl Engine {
         let epoch = opened.as_ref().ok().and_then(|export| export.open_run.epoch);
         let entry = Entry { epoch, ..export_entry(run, tool, &caller, refusal, started) };
         let recorded = self.append(vec![entry]).await?;
-        if let Appended::PreconditionFailed(failed) = recorded {
-            let refusal = refusal_of(failed);
-            self.append(vec![export_entry(run, tool, &caller, Some(&refusal), started)]).await?;
-            return Err(refusal.into());
+        let refusal = match recorded {
+            Appended::PreconditionFailed(failed) => refusal_of(failed),
+            // A refusal that the reserve has no room for.
+            Appended::HistoryQuotaExceeded(excess) if opened.is_err() => return Err(unrecorded(excess).into()),
+            Appended::HistoryQuotaExceeded(excess) => history_exceeded(excess),
+            _ => return opened,
+        };
+        match self.append(vec![export_entry(run, tool, &caller, Some(&refusal), started)]).await? {
+            Appended::HistoryQuotaExceeded(excess) => Err(unrecorded(excess).into()),
+            _ => Err(refusal.into()),
         }
-        opened
     }
 
     async fn prepare_export(&self, run: &RunId, format: ExportFormat) -> Result<Export, CallError> {

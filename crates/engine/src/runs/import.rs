@@ -168,12 +168,9 @@ impl Engine {
         imported: &ImportedRun,
         base: &ImportedBase,
     ) -> Result<(), CallError> {
+        let mut stored_again = None;
         loop {
-            // The ledger may have been away for long.
-            if let Err(error) = self.keep_base(base).await {
-                self.remove_files(run).await;
-                return Err(error);
-            }
+            let base = stored_again.as_ref().unwrap_or(base);
             if let Err(refusal) = self.tokens.operators.check(creator) {
                 self.remove_files(run).await;
                 return Err(refusal.into());
@@ -200,7 +197,14 @@ impl Engine {
                     self.remove_files(run).await;
                     return Ok(());
                 }
-                Err(error) if self.waits_for_ledger(run, &error).await => {}
+                // The ledger may have been away for long, and the base may be gone.
+                Err(error) if self.waits_for_ledger(run, &error).await => match self.store_base(run, imported).await {
+                    Ok(base) => stored_again = Some(base),
+                    Err(error) => {
+                        self.remove_files(run).await;
+                        return Err(error);
+                    }
+                },
                 // The next start knows whether the run is open.
                 Err(error) if is_temporary(&error) => return Ok(()),
                 Err(error) => {
@@ -258,7 +262,7 @@ impl Engine {
 
 /// Whether another attempt may succeed.
 fn is_temporary(error: &LedgerError) -> bool {
-    matches!(error, LedgerError::Unavailable(_) | LedgerError::InDoubt(_))
+    matches!(error, LedgerError::Unavailable(_) | LedgerError::InDoubt(_) | LedgerError::ObjectNotReserved(_))
 }
 
 fn failed(import: ImportReport, problem: ImportProblem) -> ImportReport {

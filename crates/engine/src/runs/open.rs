@@ -29,6 +29,7 @@ use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::known_versions::KnownVersions;
 use crate::runs::open_run::OpenRun;
 use crate::runs::quota::{PendingApprovals, RunDisk};
+use crate::runs::run_history::RunHistory;
 use crate::runs::seen_versions::SeenVersions;
 use crate::{CallError, metrics};
 
@@ -122,7 +123,8 @@ fn load(
     known: KnownVersions,
 ) -> Result<OpenRun, CallError> {
     let StoredRun { run, usage, mount_paths, needs_repair } = stored;
-    let disk = RunDisk::new(&engine.node, &run.policy.quota, run.disk);
+    let disk = RunDisk::new(&engine.node, &run.policy.quota, run.disk.tree());
+    let history = RunHistory::new(&run);
     let pending_approvals = PendingApprovals::new(&run.policy.quota, run.counts.pending_approvals);
     // Most runs have one of a few policies.
     let rules = Rules::compile_among(run.policy, &engine.runs.rules());
@@ -162,6 +164,7 @@ fn load(
         path_locks: Arc::default(),
         accounting: Accounting::new(usage, !pending.is_empty()),
         disk,
+        history,
         pending_approvals,
         changed: ChangedPaths::default(),
         known,

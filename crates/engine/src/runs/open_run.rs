@@ -17,6 +17,7 @@ use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::known_versions::KnownVersions;
 use crate::runs::path_locks::PathLocks;
 use crate::runs::quota::{PendingApprovals, RunDisk};
+use crate::runs::run_history::RunHistory;
 use crate::runs::seen_versions::SeenVersions;
 
 /// A run that this process has opened. Its calls share one value.
@@ -49,6 +50,8 @@ pub struct OpenRun {
     pub accounting: Accounting,
     /// The disk space that the tree takes.
     pub disk: Arc<RunDisk>,
+    /// What its calls have added to the database and to the object store.
+    pub history: RunHistory,
     /// The calls that wait for approval.
     pub pending_approvals: PendingApprovals,
     /// The calls in progress under IDs that clients chose.

@@ -108,6 +108,10 @@ pub struct QuotaAmounts {
     files: u64,
     /// Calls that wait for approval.
     pending_approvals: u64,
+    /// Bytes that its calls, reads included, have added to the database and to the object store.
+    history_bytes: u64,
+    /// Records of its calls.
+    records: u64,
 }
 
 impl Engine {
@@ -221,7 +225,13 @@ impl BudgetAmounts {
 
 impl QuotaAmounts {
     fn used(run: &Run) -> Self {
-        Self { tree_bytes: run.disk.bytes, files: run.disk.files, pending_approvals: run.counts.pending_approvals }
+        Self {
+            tree_bytes: run.disk.bytes,
+            files: run.disk.files,
+            pending_approvals: run.counts.pending_approvals,
+            history_bytes: run.disk.history_bytes,
+            records: run.head_seq,
+        }
     }
 
     fn remaining(run: &Run) -> Self {
@@ -230,6 +240,8 @@ impl QuotaAmounts {
             tree_bytes: quota.max_tree_bytes.saturating_sub(used.tree_bytes),
             files: quota.max_files.saturating_sub(used.files),
             pending_approvals: quota.pending_approvals.saturating_sub(used.pending_approvals),
+            history_bytes: quota.max_history_bytes.saturating_sub(used.history_bytes),
+            records: quota.max_records.saturating_sub(used.records),
         }
     }
 }

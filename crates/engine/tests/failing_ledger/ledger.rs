@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use ledger::{
     AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ClosedRun, ConnectionCounts, DeliveryAttempt, DueDelivery,
     EachRecord, Entry, Epoch, GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint,
-    Node, NodeIdentity, NodeLog, Page, PageSize, RecordData, RecordFilter, Result, Role, RunFilter, RunOwner,
-    SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode, StoredRecord, StoredRun, Summary,
-    Taken, TakenRole, WebhookLog,
+    Node, NodeIdentity, NodeLog, ObjectLog, Page, PageSize, RecordData, RecordFilter, Result, Role, RunFilter,
+    RunOwner, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode, StoredRecord, StoredRun,
+    Summary, Taken, TakenRole, WebhookLog,
 };
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
@@ -195,6 +195,29 @@ impl KeyedAnswers for FailingLedger {
 
     async fn delete_expired_answers(&self, now: &str) -> Result<()> {
         self.pass(self.inner.delete_expired_answers(now)).await
+    }
+}
+
+#[async_trait]
+impl ObjectLog for FailingLedger {
+    async fn reserve_object(&self, object: &str) -> Result<Option<i64>> {
+        self.pass(self.inner.reserve_object(object)).await
+    }
+
+    async fn claim_object(&self, object: &str, claim: &str, unused_for: Duration) -> Result<bool> {
+        self.pass(self.inner.claim_object(object, claim, unused_for)).await
+    }
+
+    async fn renew_claim(&self, object: &str, claim: &str) -> Result<bool> {
+        self.pass(self.inner.renew_claim(object, claim)).await
+    }
+
+    async fn end_claim(&self, object: &str, claim: &str) -> Result<()> {
+        self.pass(self.inner.end_claim(object, claim)).await
+    }
+
+    async fn end_references(&self) -> Result<u64> {
+        self.pass(self.inner.end_references()).await
     }
 }
 

@@ -5,7 +5,7 @@ use model::{Record, RunId, WebhookDelivery, WebhookEvent, WebhookMessage};
 
 use super::Store;
 use super::list::List;
-use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count};
+use crate::backend::{Backend, Check, PageColumns, Param, RowReader, Statement, to_count};
 use crate::entry_rows::messages::fan_out;
 use crate::table::{Rows, tables};
 use crate::{Ledger as _, LedgerError, Page, PageSize, RecordFilter, Result, rows};
@@ -23,6 +23,8 @@ const REFUSED_PER_QUERY: u32 = 500;
 const MAX_KEPT: i64 = 10_000;
 
 const POSITION: &str = "SELECT position FROM webhook WHERE name = $1";
+/// Advances a webhook that is still at the position `$2`.
+const ADVANCE: &str = "UPDATE webhook SET position = $3 WHERE name = $1 AND position = $2";
 const IS_SUBSCRIBED: &str = "SELECT webhook FROM webhook_subscription WHERE event_type = $1 AND webhook = $2";
 const CLEAR_SUBSCRIPTIONS: &str = "DELETE FROM webhook_subscription";
 const SUBSCRIBE: &str = "INSERT INTO webhook_subscription (event_type, webhook) VALUES ($1, $2)";
@@ -81,7 +83,6 @@ tables! {
         webhook Text, message_id Text, event_type Text, run_id Text, body Text, state Text, attempts Int,
         next_attempt_at Text, created_at Text
     );
-    CURSOR: Update webhook (name Text, position Int);
 }
 
 /// A message to send.
@@ -204,10 +205,14 @@ impl<B: Backend> WebhookLog for Store<B> {
                 }
             }
         }
-        let mut cursor = Rows::new(&CURSOR);
-        cursor.push([webhook.to_owned().into(), to.into()]);
-        self.0.write(vec![deliveries, cursor]).await?;
-        Ok(has_more)
+        // A process that was paused here must not put the position back, nor make deliveries again.
+        let advance = Statement::new(ADVANCE, [webhook.into(), position.into(), to.into()]);
+        let advance = Statement { check: Some(Check::IsAtPosition), ..advance };
+        match self.0.write(Some(advance), vec![deliveries]).await {
+            // From the new position on, by this process or by the one that has advanced it.
+            Err(LedgerError::PositionMoved) => Ok(true),
+            written => written.map(|()| has_more),
+        }
     }
 
     async fn due_deliveries(&self, webhook: &str, now: &str, limit: u32) -> Result<Vec<DueDelivery>> {

@@ -9,6 +9,9 @@ mod pending;
 mod record;
 
 use std::io::{self, BufRead as _};
+use std::sync::Arc;
+
+use engine::object_claims::LedgerClaims;
 
 use crate::admin::offline_run::OfflineRun;
 use crate::admin::output::{print, print_drift};
@@ -26,10 +29,13 @@ pub(super) use record::TOOLS;
 /// If the data cannot be used.
 pub async fn repair(config: RepairConfig) -> Result<bool, StartError> {
     let Some(id) = &config.run else { return pending::list(&config).await };
-    let objects = config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir, 0)).transpose();
-    let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     let mut run = OfflineRun::open(&config.data_dir, &config.database_url, id).await?;
-    run.objects = objects;
+    let open = |store| {
+        let claims = Arc::new(LedgerClaims(Arc::clone(&run.ledger)));
+        open_objects(store, &config.data_dir, 0, claims)
+    };
+    let objects = config.object_store.as_ref().map(open).transpose();
+    run.objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     let done = repair_run(&run, &config).await;
     run.ledger.close().await;
     done

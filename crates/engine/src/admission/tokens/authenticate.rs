@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ledger::{Appended, LedgerError, RequiredToken, TokenHolder};
-use model::{Code, Permission, Refusal, RunId, Scope, Sha256, Token, TokenId};
+use model::{Code, Permission, RUN_TOKEN_ACTOR, Refusal, RunId, Scope, Sha256, Token, TokenId};
 
 use crate::CallError;
 use crate::admission::idempotency::KeyedRequest;
@@ -42,7 +42,7 @@ impl Caller {
     /// Returns the agent that holds `token`.
     pub fn of(token: &Token) -> Self {
         Self {
-            actor: format!("run-token:{}", token.token_id),
+            actor: format!("{RUN_TOKEN_ACTOR}{}", token.token_id),
             permissions: token.permissions.iter().copied().collect(),
             token: Some(RequiredToken {
                 holder: TokenHolder::Run(token.token_id.clone()),

@@ -203,13 +203,18 @@ fn unfetched(run: &RunId, error: ObjectError) -> CallError {
         ObjectError::Missing(_) | ObjectError::Differs(_) | ObjectError::TooLarge(_) => {
             damaged(run, "its base in the object store", &error)
         }
-        error @ (ObjectError::Store(_) | ObjectError::Io(_)) => error.into(),
+        error
+        @ (ObjectError::Store(_) | ObjectError::Io(_) | ObjectError::BeingDeleted(_) | ObjectError::Claims(_)) => {
+            error.into()
+        }
     }
 }
 
 /// Returns the error of files that could not be made.
 fn not_restored(run: &RunId, error: std::io::Error) -> CallError {
-    let is_altered = |error: &ObjectError| !matches!(error, ObjectError::Store(_) | ObjectError::Io(_));
+    let is_altered = |error: &ObjectError| {
+        matches!(error, ObjectError::Missing(_) | ObjectError::Differs(_) | ObjectError::TooLarge(_))
+    };
     let of_object = error.get_ref().and_then(|inner| inner.downcast_ref::<ObjectError>());
     let is_damaged = match of_object {
         Some(object) => is_altered(object),

@@ -3,10 +3,10 @@
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use content::{Held, ObjectName};
+use content::ReservedObject;
 use engine::clock::now;
-use engine::history::snapshot::VerifiedContents;
-use ledger::{Entry, JournalEntry};
+use engine::history::snapshot::{MAX_RESTORABLE_BYTES, VerifiedContents};
+use ledger::{Entry, EntryObject, JournalEntry};
 use model::{LogicalPath, Rules, Sha256, StepBytes, StepContent};
 use workspace::{Drift, DriftEntry, EntryState, RestoreTarget, Snapshot};
 
@@ -151,10 +151,9 @@ pub(super) async fn tree(
     let found = found.await?;
     let large: Vec<_> = found.iter().filter(|entry| entry.bytes.is_none()).filter_map(large_file).collect();
     let Some(stored) = store_large(run, &large).await? else { return Ok(false) };
-    let entry =
-        Entry { objects: stored.iter().map(|(name, _)| name.clone()).collect(), ..drift_entry(run, config, found) };
+    let left_paths = found.iter().map(|entry| entry.path.clone()).collect();
+    let entry = Entry { objects: stored, left_paths, ..drift_entry(run, config, found) };
     let seq = append(run, entry).await?;
-    drop(stored);
     finish(run, journal, seq).await?;
     print(&format!("{}: the files are recorded as they are; the run accepts mutations again", run.id()));
     Ok(true)
@@ -168,12 +167,12 @@ fn large_file(entry: &DriftEntry) -> Option<(LogicalPath, Sha256)> {
     }
 }
 
-/// Puts large contents into the object store, and returns their names, which are held until they are recorded. `None` if the
-/// service has an object store and this command was not told which.
+/// Puts large contents into the object store, and returns what the record refers to. `None` if the service has an object store and
+/// this command was not told which.
 async fn store_large(
     run: &OfflineRun,
     large: &[(LogicalPath, Sha256)],
-) -> Result<Option<Vec<(String, Held)>>, StartError> {
+) -> Result<Option<Vec<EntryObject>>, StartError> {
     let Some(objects) = &run.objects else {
         let paths: Vec<_> = large.iter().map(|(path, _)| path.clone()).collect();
         let is_stored = engine::runs::is_base_referenced(run.ledger.as_ref(), &run.stored.run).await;
@@ -193,11 +192,11 @@ async fn store_large(
         let Some((size, content)) = content else {
             return Err(StartError::failed("the workspace", &io::Error::other("a file changed while it was read")));
         };
-        let name = ObjectName::Content(*sha256).to_string();
-        let held = objects.hold(&name).await;
         let put = objects.put_content(*sha256, size, content).await;
-        put.map_err(|error| StartError::failed("the object store", &error))?;
-        stored.push((name, held));
+        let ReservedObject { reference, reservation } =
+            put.map_err(|error| StartError::failed("the object store", &error))?;
+        let path = (size > MAX_RESTORABLE_BYTES).then(|| path.clone());
+        stored.push(EntryObject { name: reference, reservation, size_bytes: size, path });
     }
     Ok(Some(stored))
 }
