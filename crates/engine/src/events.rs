@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::CallError;
+use crate::call::evidence::{ATTESTED, is_check};
 use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
@@ -197,6 +198,9 @@ fn entry_of(run: &RunId, caller: &Caller, event: Event) -> Entry {
     draft.duration_micros = event.duration_micros;
     draft.step_id = event.step_id;
     draft.input = Some(event.input);
+    // The record says whether the event may be evidence, because the token may be gone by then.
+    let is_attested = is_check(&draft.tool) && caller.permissions.contains(&Permission::EvidenceAttest);
+    draft.reasons.extend(is_attested.then(|| ATTESTED.to_owned()));
     RequestIds::write(caller.request.as_deref(), &mut draft);
     let mut entry = Entry::new(draft, event.input_sha256);
     entry.client_supplied_id = client_supplied_id;

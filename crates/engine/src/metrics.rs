@@ -15,6 +15,11 @@ pub fn run_damaged() {
     metrics::counter!("workspaced_runs_broken_total").increment(1);
 }
 
+/// Counts a folder that was moved to `lost+found/` while the service runs.
+pub fn folder_lost() {
+    metrics::gauge!("workspaced_lost_folders").increment(1.0);
+}
+
 /// The metrics of a call, held until its record is durable.
 pub struct CallMetrics {
     tool: String,

@@ -93,6 +93,12 @@ pub trait ReadTool: Send {
         Ok(())
     }
 
+    /// Whether all files that the read looks at must be as they were at one record. False if it looks at one file, or the caller has
+    /// locked the run.
+    fn needs_one_state(&self) -> bool {
+        true
+    }
+
     /// Returns the earlier record at which the files are to be read; `None` for the present files.
     fn at_record(&self) -> Option<AtRecord> {
         None

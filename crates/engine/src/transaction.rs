@@ -200,8 +200,12 @@ impl Engine {
             Some(objects) => Box::pin(staged.store_large(self, objects, run)).await?,
             None => (staged, StoredContents::default()),
         };
+        let mut change = run.tree_states.begin();
         let committed: Committed = staged.commit(self, run, decision, stored).await?;
-        committed.apply(self, run).await.map_err(Failure::Recorded)
+        if let Some(record) = committed.records.last() {
+            change.commit(record.seq);
+        }
+        committed.apply(self, run, change).await.map_err(Failure::Recorded)
     }
 
     async fn record_dry_run(&self, run: &OpenRun, judged: Judged) -> Result<Outcomes, Failure> {

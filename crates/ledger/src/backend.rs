@@ -115,10 +115,21 @@ impl PageColumns {
     }
 }
 
+/// The part of a path that the index of `record_path` has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathKey {
+    /// The whole path.
+    Path,
+    /// The first [`PATH_KEY_CHARS`](crate::filter::PATH_KEY_CHARS) characters.
+    Prefix,
+}
+
 /// A database system.
 pub(crate) trait Backend: Send + Sync + 'static {
     /// The statements that read the clock of the database.
     const NODE_SQL: NodeSql;
+    /// The part of a path that its index has.
+    const PATH_KEY: PathKey;
     /// The statements about objects that read the clock of the database.
     const OBJECT_SQL: ObjectSql;
     /// Maximum number of records whose steps are pruned in one transaction.

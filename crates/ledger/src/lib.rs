@@ -49,8 +49,8 @@ pub use store::objects::{CLAIM_VALIDITY, ObjectLog};
 pub use store::transfer::{CopiedTable, ObjectReference, TRANSFER, end_transfer, object_references, transfer_database};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
-    ApprovalFilter, ClosedRun, ConnectionCounts, JournalEntry, RecordData, RecordFilter, RunFilter, SettledRun,
-    StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
+    ApprovalFilter, ClosedRun, ConnectionCounts, JournalEntry, JournalledRun, RecordData, RecordFilter, RunFilter,
+    SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
 };
 
 /// The setting that names the service instance that may write to the database: see [`Ledger::take_over`].
@@ -199,6 +199,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLo
     async fn pending_journal(&self, run: Option<&RunId>) -> Result<Vec<JournalEntry>>;
     /// Returns the runs that have pending steps.
     async fn runs_with_pending_journal(&self) -> Result<Vec<RunId>>;
+    /// Returns which records of `runs` have steps in the journal. Leaves out the runs that another process owns.
+    async fn journalled(&self, runs: &[RunId]) -> Result<Vec<JournalledRun>>;
     /// Removes the steps of these records from the journal, once their files are synced. Several transactions if there are
     /// many.
     async fn prune(&self, done: &[(RunId, u64)]) -> Result<()>;

@@ -33,7 +33,7 @@ use self::fence::{BEGIN, EnterMode, Fence};
 pub(crate) use self::open::check_url;
 use self::settled_position::SettledPosition;
 use self::writer::{Job, Writer};
-use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count, to_int};
+use crate::backend::{Backend, PageColumns, Param, PathKey, RowReader, Statement, to_count, to_int};
 use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
 use crate::store::nodes::sql::{self, NodeSql};
@@ -184,6 +184,7 @@ fn page_queries() -> SharedPool {
 
 impl Backend for Postgres {
     const NODE_SQL: NodeSql = sql::POSTGRES;
+    const PATH_KEY: PathKey = PathKey::Prefix;
     const OBJECT_SQL: ObjectSql = object_sql::POSTGRES;
     const PRUNE_BATCH: usize = 4096;
 

@@ -28,7 +28,7 @@ use self::convert::{is_full, unavailable};
 use self::read_pool::ReadPool;
 use self::wal_checkpointer::WalCheckpointer;
 use self::writer::{Job, Writer};
-use crate::backend::{Backend, PageColumns, Param, RowReader, Statement};
+use crate::backend::{Backend, PageColumns, Param, PathKey, RowReader, Statement};
 use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
@@ -107,6 +107,7 @@ fn page_queries() -> SharedPool {
 
 impl Backend for Sqlite {
     const NODE_SQL: NodeSql = sql::SQLITE;
+    const PATH_KEY: PathKey = PathKey::Path;
     const OBJECT_SQL: ObjectSql = object_sql::SQLITE;
     // Small, because other jobs wait for this transaction, but no caller waits for its result.
     const PRUNE_BATCH: usize = 64;

@@ -28,8 +28,8 @@ use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, selec
 use crate::table::{Rows, tables};
 use crate::{
     Appended, ApprovalFilter, ClosedRun, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
-    KeyedAnswer, Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun,
-    StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
+    JournalledRun, KeyedAnswer, Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter,
+    SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
 };
 
 /// A ledger on the database `B`.
@@ -324,6 +324,24 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn runs_with_pending_journal(&self) -> Result<Vec<RunId>> {
         self.0.fetch(sql::RUNS_WITH_STEPS, Vec::new(), |row| rows::run_id(row, 0)).await
+    }
+
+    async fn journalled(&self, runs: &[RunId]) -> Result<Vec<JournalledRun>> {
+        let (node_id, incarnation) = self.0.node().map_or(("", 0), |node| (node.node_id.as_str(), node.incarnation));
+        let list = serde_json::to_string(runs).map_err(|error| LedgerError::Internal(error.into()))?;
+        let params = vec![node_id.into(), incarnation.into(), list.as_str().into()];
+        let read = |row: &dyn RowReader| {
+            let (epoch, seq) = (Epoch(to_count(row.int(1)?)), row.maybe_int(2)?.map(to_count));
+            Ok(JournalledRun { run: rows::run_id(row, 0)?, epoch, seqs: seq.into_iter().collect() })
+        };
+        let mut runs: Vec<JournalledRun> = Vec::new();
+        for found in self.0.fetch(B::NODE_SQL.journalled, params, read).await? {
+            match runs.last_mut().filter(|last| last.run == found.run) {
+                Some(last) => last.seqs.extend(found.seqs),
+                None => runs.push(found),
+            }
+        }
+        Ok(runs)
     }
 
     async fn prune(&self, done: &[(RunId, u64)]) -> Result<()> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ledger::{Appended, LedgerError, RequiredToken, TokenHolder};
+use ledger::{Appended, Entry, LedgerError, RequiredToken, TokenHolder};
 use model::{Code, Permission, RUN_TOKEN_ACTOR, Refusal, RunId, Scope, Sha256, Token, TokenId};
 
 use crate::CallError;
@@ -135,7 +135,8 @@ impl Engine {
         caller: &Caller,
         request: IssueTokenRequest,
     ) -> Result<IssuedToken, CallError> {
-        self.create_token(run, caller, request, None).await
+        let (engine, run, caller) = (self.clone(), run.clone(), caller.clone());
+        self.detached(async move { engine.create_token(&run, &caller, request, None).await }).await
     }
 
     /// As [`issue_token`](Self::issue_token), for a request that may be a keyed one.
@@ -213,13 +214,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Revokes a token. After the answer, requests with it are refused, and so are calls that are not recorded yet.
+    /// Revokes a token. After the answer, requests with it are refused, and so are calls that are not recorded yet. Runs to
+    /// completion even if the client disconnects.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
     pub async fn revoke_token(&self, run: &RunId, caller: &Caller, token: &TokenId) -> Result<(), CallError> {
-        if let Appended::NoSuchToken = self.append_change(lifecycle::token_revoked(run, caller, token)).await? {
+        let (engine, run, token) = (self.clone(), run.clone(), token.clone());
+        let entry = lifecycle::token_revoked(&run, caller, &token);
+        self.detached(async move { engine.record_revocation(&run, &token, entry).await }).await
+    }
+
+    async fn record_revocation(&self, run: &RunId, token: &TokenId, entry: Entry) -> Result<(), CallError> {
+        if let Appended::NoSuchToken = self.append_change(entry).await? {
             let message = format!("the run has no token `{token}`");
             return Err(
                 Refusal::new(Code::NotFound, message, "Use the tokenId that was returned with the token.").into()

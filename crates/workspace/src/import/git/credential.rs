@@ -47,6 +47,14 @@ struct Prefix {
     path: Vec<String>,
 }
 
+/// The git setting that sends a credential.
+pub(super) struct Header {
+    pub(super) key: String,
+    pub(super) value: String,
+    /// The token in every form in which a server could repeat it.
+    pub(super) secrets: Vec<String>,
+}
+
 impl fmt::Debug for GitToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -103,7 +111,7 @@ impl GitCredential {
     }
 
     /// Returns the git setting that sends it to `url`, which it must cover, and nowhere else.
-    pub(super) fn header(&self, url: &str) -> Result<(String, String), Refusal> {
+    pub(super) fn header(&self, url: &str) -> Result<Header, Refusal> {
         let token = match &self.token {
             GitToken::Text(text) => text.clone(),
             GitToken::File(path) => read(path).map_err(|error| {
@@ -116,7 +124,9 @@ impl GitCredential {
             })?,
         };
         let pair = STANDARD.encode(format!("{}:{token}", self.username));
-        Ok((format!("http.{url}.extraHeader"), format!("Authorization: Basic {pair}")))
+        let value = format!("Authorization: Basic {pair}");
+        let secrets = vec![STANDARD.encode(&token), token, pair];
+        Ok(Header { key: format!("http.{url}.extraHeader"), value, secrets })
     }
 }
 

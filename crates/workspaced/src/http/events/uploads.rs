@@ -6,7 +6,7 @@ use axum::body::{Body, HttpBody as _};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use model::{MAX_UPLOAD_BYTES, Refusal, RunId, Sha256};
+use model::{MAX_UPLOAD_BYTES, Permission, Refusal, RunId, Sha256};
 
 use crate::http::auth::{RunAuditor, RunCaller};
 use crate::http::extract::body::{BodyError, BodyReader, too_slow};
@@ -14,6 +14,7 @@ use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::http::transfer::MinRate;
 use crate::service::{Caller, Service};
+use engine::call_error::refusals::forbidden;
 use engine::events::uploads::{UploadedArtifact, too_large};
 
 /// Minimum rate of an upload, which is in memory until it is complete.
@@ -56,7 +57,7 @@ pub(crate) async fn put_upload(
 
 /// Get an uploaded artifact
 ///
-/// Requires the permission `audit:read`.
+/// A run token requires `file:read` as well as `audit:read`, since an artifact may contain file content.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/artifacts/sha256/{digest}", tag = "events", operation_id = "getUploadedArtifact",
     params(("run" = RunId, Path), ("digest" = Sha256, Path, description = "The SHA-256 of the artifact.")),
@@ -64,10 +65,13 @@ pub(crate) async fn put_upload(
 )]
 pub(crate) async fn get_upload(
     State(service): State<Service>,
-    RunAuditor { run, .. }: RunAuditor,
+    RunAuditor { run, may_read, .. }: RunAuditor,
     Path((_run, digest)): Path<(String, String)>,
     Query(()): Query<()>,
 ) -> Result<Response, Problem> {
+    if !may_read {
+        return Err(forbidden(&[Permission::FileRead]).into());
+    }
     let digest = parse_digest(&digest)?;
     let bytes = service.uploaded_artifact(&run, &digest).await?;
     let headers = [

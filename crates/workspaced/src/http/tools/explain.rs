@@ -12,8 +12,9 @@ use engine::dispatch::policy_query::{PolicyExplanation, PolicyQuery};
 
 /// Explain what policy would decide
 ///
-/// For a path or a patch: the decisions for reading and for changing, and the rules that make them. Changes and records
-/// nothing. For a caller without `file:read` only paths, kinds and policy are considered, not whether the patch applies.
+/// For a path or a patch: the decisions for reading and for changing, and the rules that make them. Changes nothing. For a
+/// caller without `file:read` only paths, kinds and policy are considered, not whether the patch applies. For others the answer
+/// about a patch depends on the content of files, and is recorded with the tool `policy.explain`.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/policy/explain", tag = "tools", operation_id = "explainPolicy",
     params(("run" = RunId, Path)), request_body = PolicyQuery,

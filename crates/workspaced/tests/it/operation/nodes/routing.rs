@@ -130,6 +130,30 @@ async fn only_nodes_with_the_secret_forward_requests() {
 }
 
 #[tokio::test]
+async fn a_request_that_pretends_to_come_from_a_node_chooses_no_route() {
+    let mut server = prepare(None).await;
+    start(&mut server);
+    let page = server.nobody().get("/").await;
+    let script = page.text();
+    let at = script.find("/assets/").unwrap();
+    let asset = script[at..].split('"').next().unwrap();
+    for (path, target) in [("/", asset), (asset, "/"), ("/healthz", asset), ("/none", "/")] {
+        for proof in [None, Some("1.0".to_owned()), Some(format!("{}.{}", u64::MAX, "0".repeat(64)))] {
+            let request = server.nobody().request(Method::GET, path).header("workspaced-hop", target);
+            let request = match proof {
+                Some(proof) => request.header("workspaced-hop-proof", proof),
+                None => request,
+            };
+            let answer = server.nobody().send(request).await;
+            answer.refused("FORBIDDEN");
+            assert_eq!(answer.header("cache-control"), "no-store", "{path} as {target}");
+            assert!(!answer.header("x-request-id").is_empty());
+        }
+    }
+    assert_eq!(server.nobody().get(asset).await.header("cache-control"), "public, max-age=31536000, immutable");
+}
+
+#[tokio::test]
 async fn a_token_that_was_revoked_on_another_node_is_refused() {
     let [first, second] = two().await;
     let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
