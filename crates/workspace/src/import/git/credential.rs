@@ -251,16 +251,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         let credential = GitCredential::new("forge", "https://a/b", "user", GitToken::File(file.clone())).unwrap();
-        assert_eq!(credential.header("https://a/b/c").unwrap_err().code, Code::Unavailable);
+        assert_eq!(credential.header("https://a/b/c").err().unwrap().code, Code::Unavailable);
         for (written, token) in [("first\n", "first"), ("second\r\n", "second"), ("third", "third")] {
             std::fs::write(&file, written).unwrap();
-            let (key, value) = credential.header("https://a/b/c").unwrap();
+            let Header { key, value, .. } = credential.header("https://a/b/c").unwrap();
             assert_eq!(key, "http.https://a/b/c.extraHeader");
             assert_eq!(value, format!("Authorization: Basic {}", STANDARD.encode(format!("user:{token}"))));
         }
         for bad in ["", "\n", "two\nlines\n", "a b", &"x".repeat(MAX_TOKEN_BYTES + 1)] {
             std::fs::write(&file, bad).unwrap();
-            let refusal = credential.header("https://a/b/c").unwrap_err();
+            let refusal = credential.header("https://a/b/c").err().unwrap();
             assert!(refusal.code == Code::Unavailable && (bad.is_empty() || !refusal.message.contains("lines")));
         }
         let text = GitCredential::new("f", "https://a/b", "u", GitToken::Text("hidden".to_owned())).unwrap();
