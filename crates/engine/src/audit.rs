@@ -1,5 +1,6 @@
 //! Queries and streams of audit records.
 
+pub mod content;
 pub mod report;
 pub mod story;
 
@@ -102,11 +103,16 @@ impl WaitQuery {
 }
 
 impl ToolCall {
-    /// Returns the call without the diff of its approval, for a caller without `file:read`.
+    /// Returns the call without the diff of its approval and the data of an event, for a caller without `file:read`.
     #[must_use]
     pub fn without_content(mut self) -> Self {
         let diff = self.approval.as_mut().and_then(|approval| approval.diff.replace(String::new()));
         self.content_withheld = diff.is_some_and(|diff| !diff.is_empty());
+        if content::is_event(&self.record.tool)
+            && let Some(input) = &mut self.record.input
+        {
+            self.content_withheld |= content::withhold_data(input);
+        }
         self
     }
 
@@ -126,7 +132,8 @@ pub struct ToolCall {
     /// The approval that the call required.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<Approval>,
-    /// True for a run token without `file:read`: the approval's diff is withheld, and the member is empty.
+    /// True for a run token without `file:read`: the approval's diff is withheld, and the member is empty; or the data of an
+    /// event is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     content_withheld: bool,

@@ -110,7 +110,7 @@ impl Engine {
             return output.map_err(CallError::from);
         }
         let (_permit, snapshot) = match at_record {
-            None => (self.read_permit(call.tool.is_expensive).await?, None),
+            None => (self.read_permit(call.tool.is_expensive).await, None),
             Some(at) => {
                 let (permit, snapshot) = self.snapshot_at(call, run, at).await?;
                 (permit, Some(snapshot))

@@ -48,7 +48,7 @@ use crate::{CallError, reconcile};
 
 pub use base_objects::{check_object, is_base_referenced, store_existing_base};
 pub use create::{Answer, CreateRunRequest, CreatedRun};
-pub use open::recorded_base;
+pub use open::{FolderHistory, compare_folder, recorded_base};
 
 /// The maximum time that a deletion waits for calls in progress.
 const DELETE_TIMEOUT: Duration = Duration::from_mins(1);

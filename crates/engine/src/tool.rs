@@ -58,6 +58,11 @@ impl Tool {
     pub fn mutates(&self) -> bool {
         matches!(self.run, ToolRun::Mutation(_))
     }
+
+    /// Whether a caller with these permissions may call it.
+    pub fn is_permitted(&self, permissions: &BTreeSet<Permission>) -> bool {
+        self.permissions.iter().any(|permission| permissions.contains(permission))
+    }
 }
 
 /// The parser of a tool's input, which also says whether the tool reads or changes files.

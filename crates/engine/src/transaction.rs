@@ -254,7 +254,7 @@ impl Engine {
     }
 
     async fn prepare_locked(&self, run: &Arc<OpenRun>, loaded: Loaded, goal: Goal) -> Result<Prepared, Failure> {
-        let _permit = self.write_permit().await.map_err(Failure::All)?;
+        let _permit = self.write_permit().await;
         let (has_reads, cancel) = (loaded.has_reads(), Arc::new(AtomicBool::new(false)));
         let work = {
             let (run, cancel) = (Arc::clone(run), Arc::clone(&cancel));

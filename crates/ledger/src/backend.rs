@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::future::Future;
 
 use model::RunId;
+use shared_pool::SharedPool;
 use tokio::sync::watch;
 
 use crate::entry::prepared::PreparedEntry;
@@ -195,6 +196,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns a receiver of the newest settled position.
     fn newest_position(&self) -> watch::Receiver<i64>;
+
+    /// Returns the permits of queries for pages, which read many rows. Callers share them, and connections are left for all else.
+    fn page_queries(&self) -> &SharedPool;
 
     /// Returns the number of connections in use.
     fn connections(&self) -> ConnectionCounts;

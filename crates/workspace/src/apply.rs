@@ -28,6 +28,7 @@ pub(crate) use kept::{KeptFiles, Pin};
 pub use replay::Replay;
 pub use restore::RestoreTarget;
 use stage::Folder;
+pub(crate) use stage::fdatasync;
 pub use stage::{Staged, StagedFile, is_fsync_failure};
 pub use sync::Applied;
 pub(crate) use sync::sync_in_parallel;

@@ -26,7 +26,7 @@ use crate::error::file_too_large;
 use crate::guard::{self, Opened};
 use crate::ignored::{GITIGNORE_NAME, Scope};
 use crate::import::stays_inside;
-use crate::read::is_readable;
+use crate::read::{is_readable, is_secret_file};
 use crate::stamp::FileStamp;
 use crate::walk::each_entry;
 use crate::{Workspace, WorkspaceError};
@@ -186,7 +186,7 @@ fn open(workspace: &Workspace, path: &LogicalPath) -> Result<Option<Opened>, Wor
 }
 
 impl TreeExport {
-    /// Writes the export as tar.gz to `out`, in path order.
+    /// Writes the export as tar.gz to `out`, in path order, without the files that `rules` hide by their content.
     ///
     /// The same tree gives the same bytes: the archive has no owners and times.
     ///
@@ -194,7 +194,7 @@ impl TreeExport {
     ///
     /// If the disk or `out` fails, a file becomes shorter while it is written, or changes replace more files meanwhile than can be
     /// kept. The archive is truncated then.
-    pub fn write(&self, out: &mut dyn Write) -> Result<(), WorkspaceError> {
+    pub fn write(&self, rules: &Rules, out: &mut dyn Write) -> Result<(), WorkspaceError> {
         let mut tar = Builder::new(GzEncoder::new(out, Compression::fast()));
         for Entry { path, kind } in &self.entries {
             match kind {
@@ -207,6 +207,9 @@ impl TreeExport {
                 }
                 EntryKind::File { stamp, is_executable } => {
                     let Some((file, size)) = self.open_file(path, *stamp)? else { continue };
+                    if is_secret_file(rules, path, &file)? {
+                        continue;
+                    }
                     let mut header = header(HeaderType::Regular, if *is_executable { 0o755 } else { 0o644 }, size);
                     // Exactly as many bytes as the header says, even if the file changes meanwhile.
                     let mut bytes = Exactly { from: file.take(size), left: size };

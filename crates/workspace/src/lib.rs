@@ -35,9 +35,9 @@ pub use export::{Bundle, PreparedBundle, TreeExport};
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
 pub use import::{
-    BasePart, FolderState, GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource,
-    ImportedRun, RecordedBase, RestoredRun, RunEntry, RunEntryKind, RunFolder, RunPart, RunRestorer, Untracked,
-    Workspaces,
+    BasePart, ChainPoint, FolderState, GitCredential, GitToken, ImportError, ImportLimits, ImportObserver,
+    ImportSource, ImportedRun, MadeRun, RecordedBase, RestoredRun, RunEntry, RunEntryKind, RunFolder, RunPart,
+    RunRestorer, TreeNote, TreeNoteFile, Untracked, Workspaces, sync_notes,
 };
 pub use preview::Preview;
 pub use query::{

@@ -289,7 +289,7 @@ impl Engine {
             opened => opened?,
         };
         reconcile::ensure_consistent(self, &run).await?;
-        let _permit = self.read_permit(true).await?;
+        let _permit = self.read_permit(true).await;
         let open_run = Arc::clone(&run);
         let compare = self.read_one_state(&open_run, move || {
             let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };

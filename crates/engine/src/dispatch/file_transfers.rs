@@ -12,6 +12,7 @@ use tracing::Instrument as _;
 use workspace::{StagedFile, Transfer};
 
 use crate::CallError;
+use crate::admission::pools::permit_within;
 use crate::call::disclosure::Disclosure;
 use crate::call::{Answer, CallContext, Failed};
 use crate::engine::{Caller, Engine};
@@ -238,7 +239,7 @@ impl Engine {
                 }
                 let limit = open_run.rules.policy().max_transfer_bytes;
                 // The rest is received on a blocking thread. The permits limit the number of these threads.
-                let permit = self.permits.receive.acquire(&call.run_id, self.limits.request_timeout).await?;
+                let permit = permit_within(&self.pools.receive, "large uploads", self.limits.request_timeout).await?;
                 let mut reader = UploadReader::new(first, chunks, open_run.disk.reservation());
                 let work = move || {
                     let _permit = permit;

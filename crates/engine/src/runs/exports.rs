@@ -9,9 +9,10 @@ use std::time::Instant;
 use ledger::{Appended, Entry};
 use model::{ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Refusal, RunId, Sha256};
 use serde::Deserialize;
+use shared_pool::Permit;
 use workspace::{Bundle, PreparedBundle, TreeExport};
 
-use crate::admission::bulkhead::Permit;
+use crate::admission::pools::permit_within;
 use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
@@ -155,7 +156,7 @@ impl Engine {
 
     async fn prepare_export(&self, run: &RunId, format: ExportFormat) -> Result<Export, CallError> {
         // The other half of the request timeout is for the start of the response.
-        let permit = self.permits.export.acquire(run, self.limits.request_timeout / 2).await?;
+        let permit = permit_within(&self.pools.export, "exports", self.limits.request_timeout / 2).await?;
         let commit = match &format {
             ExportFormat::Bundle(commit) => Some(commit.check(run)?),
             ExportFormat::Archive | ExportFormat::Patch => None,
@@ -295,9 +296,9 @@ impl Export {
         engine
             .blocking(move || {
                 // Held by the thread: the permit limits the number of threads.
-                let (_permit, _open_run) = (permit, open_run);
+                let _permit = permit;
                 match export {
-                    ReadExport::Archive(export) => export.write(&mut out)?,
+                    ReadExport::Archive(export) => export.write(&open_run.rules, &mut out)?,
                     ReadExport::Patch(mut patch) => drop(io::copy(&mut patch, &mut out)?),
                     ReadExport::Bundle(bundle) => drop(bundle.write(&mut out, &cancel)?),
                 }

@@ -8,7 +8,7 @@ use ledger::Epoch;
 use model::{Mount, Rules, RunId, RunState};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use workspace::{Tree, Workspace};
+use workspace::{Tree, TreeNoteFile, Workspace};
 
 use crate::clock::latest;
 use crate::runs::accounting::Accounting;
@@ -31,6 +31,8 @@ pub struct OpenRun {
     pub rules: Arc<Rules>,
     /// The tree.
     pub workspace: Arc<Workspace>,
+    /// The note in the run's folder of the records that the tree has.
+    pub tree_note: Arc<TreeNoteFile>,
     /// The read-only trees.
     pub mounts: Vec<(Mount, Arc<Tree>)>,
     /// A [`RunState`], updated together with the ledger's.

@@ -320,10 +320,19 @@ pub fn is_fsync_failure(error: &io::Error) -> bool {
 }
 
 fn fsync(what: impl AsFd) -> io::Result<()> {
-    rustix::fs::fsync(what).map_err(|errno| match errno {
+    rustix::fs::fsync(what).map_err(sync_error)
+}
+
+/// Syncs the bytes of a file, and of its entry only what finds them.
+pub(crate) fn fdatasync(what: impl AsFd) -> io::Result<()> {
+    rustix::fs::fdatasync(what).map_err(sync_error)
+}
+
+fn sync_error(errno: Errno) -> io::Error {
+    match errno {
         Errno::NOSPC | Errno::DQUOT | Errno::ROFS => errno.into(),
         errno => io::Error::other(FsyncFailure(errno.into())),
-    })
+    }
 }
 
 /// Copies at most `max_bytes`, and returns their hash, their number and the first of them.

@@ -1,23 +1,28 @@
 //! The run's changes as one commit on its base, in a git bundle that can be fetched and turned into a pull request.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use model::{LogicalPath, Refusal, Rules};
 
-use crate::base::manifest::FileIndex;
+use crate::base::Loaded;
+use crate::base::manifest::{FileIndex, MODE_LINK};
 use crate::diff::Candidate;
 use crate::dir::fresh_name;
 use crate::git::{Bounds, Git, hex};
 use crate::import::{FETCHED, make_bare, write_quoted};
-use crate::read::is_readable;
+use crate::read::{HEAD_BYTES, is_readable, is_secret};
 use crate::{Workspace, WorkspaceError};
 
 /// The time limit of each call of git.
 const TIME: Duration = Duration::from_mins(10);
+/// The sizes of files that may be private keys, in bytes.
+const KEY_FILE_BYTES: RangeInclusive<u64> = 48..=64 << 10;
 /// The size of the buffer for what git reads.
 const CHUNK_BYTES: usize = 256 * 1024;
 
@@ -67,7 +72,7 @@ impl Workspace {
         let changes = self.changes(rules, cancel)?;
         let fetched = self.base().git().dir().join(FETCHED).exists();
         // A fetched base is known to the caller. Any other must not reveal what policy hides.
-        let shown = if fetched { None } else { self.shown_base(rules)? };
+        let shown = if fetched { None } else { self.shown_base(rules, cancel)? };
         let scratch = Scratch::new(self)?;
         let stop = || cancel.load(Ordering::Relaxed);
         let bounds = Bounds { time: TIME, stop: &stop, too_much: &|| false };
@@ -78,7 +83,7 @@ impl Workspace {
                 None => self.base_commit().to_owned(),
                 Some(files) => write_visible_base(bundle, files, &mut to)?,
             };
-            self.write_commit(bundle, &from, &changes, &mut to)?;
+            self.write_commit(rules, bundle, &from, &changes, &mut to)?;
             to.flush()?;
             drop(to);
             let mut output = String::new();
@@ -95,15 +100,16 @@ impl Workspace {
     }
 
     /// Returns the files of the base that the caller may read; `None` if these are exactly the files of the base commit.
-    fn shown_base(&self, rules: &Rules) -> io::Result<Option<Vec<BaseEntry>>> {
+    fn shown_base(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Option<Vec<BaseEntry>>, WorkspaceError> {
         let loaded = self.base().load()?;
         let manifest = &loaded.manifest;
+        let keys = self.base_keys(rules, &loaded, cancel)?;
         let mut shown = Vec::with_capacity(manifest.len());
         for (folder, files) in manifest.folders() {
             for file in files.map(FileIndex) {
                 let path = manifest.path(folder, file);
                 // An ignored file that the run has not changed yet stays ignored.
-                let belongs = !manifest.is_ignored(file) || self.tree().has_written(&path);
+                let belongs = !keys.contains(&file.0) && (!manifest.is_ignored(file) || self.tree().has_written(&path));
                 if belongs && manifest.logical_path(folder, file).is_some_and(|path| is_readable(rules, &path, false)) {
                     shown.push(BaseEntry { path, mode: manifest.mode(file), oid: *manifest.oid(file) });
                 }
@@ -113,7 +119,40 @@ impl Workspace {
         Ok((shown.len() < manifest.len() || manifest.has_ignored()).then_some(shown))
     }
 
-    fn write_commit(&self, bundle: &Bundle, from: &str, changes: &[Candidate], to: &mut impl Write) -> io::Result<()> {
+    /// Returns the files of the base that are secrets by their content.
+    fn base_keys(&self, rules: &Rules, loaded: &Loaded, cancel: &AtomicBool) -> Result<HashSet<u32>, WorkspaceError> {
+        let manifest = &loaded.manifest;
+        let files = manifest.folders().flat_map(|(folder, files)| files.map(move |file| (folder, FileIndex(file))));
+        let may_be_key = |file| KEY_FILE_BYTES.contains(&manifest.size(file)) && manifest.mode(file) != MODE_LINK;
+        let files: Vec<_> = files
+            .filter(|(_, file)| may_be_key(*file))
+            .filter_map(|(folder, file)| Some((manifest.logical_path(folder, file)?, file)))
+            .collect();
+        if files.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let found = self.base().blobs().with(cancel, |blobs| {
+            let (mut keys, mut head) = (HashSet::new(), Vec::new());
+            for (path, file) in &files {
+                head.clear();
+                blobs.read(manifest.oid(*file), &mut |from, _| {
+                    from.take(HEAD_BYTES as u64).read_to_end(&mut head).map(drop)
+                })?;
+                keys.extend(rules.is_secret_content(path, &head).then_some(file.0));
+            }
+            Ok(keys)
+        });
+        Ok(found?)
+    }
+
+    fn write_commit(
+        &self,
+        rules: &Rules,
+        bundle: &Bundle,
+        from: &str,
+        changes: &[Candidate],
+        to: &mut impl Write,
+    ) -> io::Result<()> {
         write_commit_header(bundle, ":1", &bundle.message, to)?;
         writeln!(to, "from {from}")?;
         // Removals first: a folder may replace a file.
@@ -124,7 +163,7 @@ impl Workspace {
         }
         for change in changes {
             let Some(now) = &change.now else { continue };
-            let Some(content) = self.content_of(&change.path, now.is_link)? else { continue };
+            let Some(content) = self.content_of(rules, &change.path, now.is_link)? else { continue };
             write!(to, "M {:o} inline ", now.git_mode())?;
             write_quoted(to, change.path.as_str().as_bytes())?;
             write!(to, "\ndata {}\n", content.size)?;
@@ -137,8 +176,8 @@ impl Workspace {
         to.write_all(b"\nget-mark :1\ndone\n")
     }
 
-    /// Returns the content of the file or link at `path`; `None` if it was removed meanwhile.
-    fn content_of(&self, path: &LogicalPath, is_link: bool) -> io::Result<Option<Content>> {
+    /// Returns the content of the file or link at `path`; `None` if it was removed meanwhile, or is a secret.
+    fn content_of(&self, rules: &Rules, path: &LogicalPath, is_link: bool) -> io::Result<Option<Content>> {
         let root = &self.tree().root;
         if is_link {
             let Ok(parent) = root.open_parent(path) else { return Ok(None) };
@@ -147,7 +186,9 @@ impl Workspace {
             return Ok(Some(Content { size: target.len() as u64, from: Box::new(io::Cursor::new(target)) }));
         }
         match root.open_unlinked(path) {
-            Ok(opened) if opened.file_type().is_file() && !opened.is_hard_linked() => {
+            Ok(opened)
+                if opened.file_type().is_file() && !opened.is_hard_linked() && !is_secret(rules, path, &opened)? =>
+            {
                 Ok(Some(Content { size: opened.size(), from: Box::new(File::from(opened.file)) }))
             }
             Ok(_) => Ok(None),

@@ -11,7 +11,7 @@ use crate::{Bundle, ImportSource, Workspace, WorkspaceError};
 
 fn export(workspace: &Arc<Workspace>) -> Vec<u8> {
     let mut out = Vec::new();
-    workspace.begin_export(&rules(), &AtomicBool::new(false)).unwrap().write(&mut out).unwrap();
+    workspace.begin_export(&rules(), &AtomicBool::new(false)).unwrap().write(&rules(), &mut out).unwrap();
     out
 }
 
@@ -63,7 +63,7 @@ fn what_is_hidden_is_not_exported() {
     let overrides = PolicyOverrides { deny: Some(vec!["denied/**".to_owned()]), ..PolicyOverrides::default() };
     let rules = Profiles::built_in().resolve(&overrides).unwrap();
     let mut bytes = Vec::new();
-    workspace.begin_export(&rules, &AtomicBool::new(false)).unwrap().write(&mut bytes).unwrap();
+    workspace.begin_export(&rules, &AtomicBool::new(false)).unwrap().write(&rules, &mut bytes).unwrap();
     let files: Vec<_> = names(&bytes).into_iter().filter(|name| !name.ends_with('/')).collect();
     assert_eq!(files, [".gitignore", "kept/a", "node_modules/m/index.js"]);
 }
@@ -249,7 +249,7 @@ fn an_export_shows_the_tree_as_it_was_when_it_began() {
     change("d/c", None, Some("new c"));
     let written = |export: &crate::TreeExport| {
         let mut out = Vec::new();
-        export.write(&mut out).unwrap();
+        export.write(&begun, &mut out).unwrap();
         out
     };
     assert_eq!(written(&first), before);

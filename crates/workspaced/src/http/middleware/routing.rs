@@ -20,10 +20,10 @@ use crate::http::auth::bearer::Bearer;
 use crate::http::extract::body::read_body;
 use crate::http::mcp;
 use crate::http::middleware::ended_body::EndedBody;
-use crate::http::middleware::forward::{MOVED, NotForwarded, forward, take_hop};
+use crate::http::middleware::forward::{MOVED, NotForwarded, forward};
 use crate::http::problem::{Problem, RunHasMoved};
 use crate::nodes::membership::Membership;
-use crate::nodes::peers::{Found, Location};
+use crate::nodes::peers::{Found, FromNode, Location};
 use crate::nodes::proofs::Peer;
 use crate::service::Service;
 use crate::telemetry;
@@ -50,16 +50,12 @@ const DATABASE_ROUTES: [&str; 9] = [
 const OWNER_CHECK: Duration = Duration::from_secs(1);
 
 /// Answers a request here, or forwards it to the owner of its run.
-pub(crate) async fn route(State(service): State<Service>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn route(State(service): State<Service>, request: Request, next: Next) -> Response {
     let Some(membership) = service.state.node.clone() else { return next.run(request).await };
-    match take_hop(&membership.peers, &mut request) {
-        Ok(true) => mark_moved(next.run(request).await),
-        Ok(false) => {
-            let routed = route_by_run(&service, &membership, request, next).await;
-            routed.unwrap_or_else(Problem::into_response)
-        }
-        Err(response) => *response,
+    if request.extensions().get::<FromNode>().is_some() {
+        return mark_moved(next.run(request).await);
     }
+    route_by_run(&service, &membership, request, next).await.unwrap_or_else(Problem::into_response)
 }
 
 /// Marks the answer to the node that has forwarded a request: the run has moved.

@@ -198,6 +198,30 @@ async fn the_length_of_ids_is_limited(#[values(Backend::Sqlite, Backend::Postgre
     assert_eq!(run.last_record().await["stepId"], "step 1");
 }
 
+#[rstest]
+#[tokio::test]
+async fn no_new_id_is_a_step_in_a_path(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    for step in [".", ".."] {
+        let read = json!({"path": "a.txt", "toolCallId": step});
+        run.call("read_file", read.clone()).await.refused("INVALID_REQUEST");
+        let write = json!({"path": "b.txt", "content": "b\n", "reason": "r", "toolCallId": step});
+        run.call("write_file", write).await.refused("INVALID_REQUEST");
+        run.batch(json!([{"tool": "read_file", "input": read}])).await.refused("INVALID_REQUEST");
+        let event = json!({"kind": "message", "summary": "s", "eventId": step});
+        run.operator.post(&format!("/v1/runs/{}/events", run.id), event).await.refused("INVALID_REQUEST");
+        let new = json!({"runId": step, "source": {"type": "empty"}});
+        run.operator.post("/v1/runs", new).await.refused("INVALID_REQUEST");
+        let operator = json!({"name": step, "scopes": ["audit"]});
+        run.operator.post("/v1/operators", operator).await.refused("INVALID_REQUEST");
+        let mount = json!({"source": {"type": "empty"}, "mounts": [{"name": step, "description": "d", "path": "x"}]});
+        run.operator.post("/v1/runs", mount).await.refused("INVALID_REQUEST");
+    }
+    run.ok("read_file", json!({"path": "a.txt", "toolCallId": "..."})).await;
+    let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/...", run.id)).await.ok();
+    assert_eq!(call["toolCallId"], "...");
+}
+
 /// Stores a file under the call ID `id`.
 async fn put_file(run: &Run, id: &str, path: &str, body: Vec<u8>) -> Answer {
     let request = run.agent.request(Method::PUT, &format!("/v1/runs/{}/files/{path}", run.id));
