@@ -264,7 +264,7 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         labels: std::collections::BTreeMap::new(),
         import: ImportReport::default(),
         counts: RunCounts::default(),
-        disk: model::Disk::default(),
+        disk: model::DiskUse::default(),
         head_seq: 0,
         head_hash: Sha256::ZERO,
     };

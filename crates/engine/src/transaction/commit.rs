@@ -12,6 +12,7 @@ use crate::call::{Answer, CallContext};
 use crate::call_error::refusals::refusal_of;
 use crate::call_error::refusals::{already_recorded, approval_not_pending};
 use crate::engine::Engine;
+use crate::runs::history_quota::history_exceeded;
 use crate::runs::open_run::OpenRun;
 use crate::transaction::entries::committed;
 use crate::transaction::large_contents::StoredContents;
@@ -65,7 +66,7 @@ impl Staged {
         }
         if let Some(first) = entries.iter_mut().find(|entry| entry.draft.mutates) {
             (first.approval_decision, first.disk) = (decision, disk_change);
-            first.objects.clone_from(&stored.objects);
+            (first.objects, first.left_paths) = (stored.objects, stored.left_paths);
         }
         // The change from outside comes first: the calls build on it.
         let preceding = usize::from(found.is_some());
@@ -74,7 +75,7 @@ impl Staged {
             entries.iter().flat_map(|entry| &entry.steps).filter_map(mode_of).collect();
         failpoint::hit("transaction.staged");
         let records = match engine.append(entries).await {
-            Ok(Appended::Recorded(records)) => records,
+            Ok(Appended::Recorded(records)) => Vec::from(records),
             Ok(Appended::Reused(index)) => {
                 let reused = Ok(Appended::Reused(index.saturating_sub(preceding)));
                 return Err(undo(engine, run, &calls, large_files, reused).await);
@@ -85,7 +86,6 @@ impl Staged {
             run.known.add(record, &modes);
         }
         usage.settle();
-        drop(stored);
         disk.settle(disk_change);
         for record in &records {
             run.seen_versions.add(record);
@@ -114,6 +114,7 @@ async fn undo(
 ) -> Failure {
     let error = match appended {
         Err(error @ LedgerError::RunMoved(_)) => Failure::Recorded(error.into()),
+        Err(error @ LedgerError::ObjectNotReserved(_)) => Failure::All(error.into()),
         Err(error) => {
             // The commit may have taken effect nevertheless. The next call reconciles before it plans.
             run.accounting.set_uncertain(large_files);
@@ -128,6 +129,7 @@ async fn undo(
         Ok(Appended::Reused(index)) => Failure::Recorded(engine.record_reused_id(&calls[index]).await),
         Ok(Appended::NotPending) => Failure::Recorded(approval_not_pending().into()),
         Ok(Appended::PreconditionFailed(failed)) => Failure::All(refusal_of(failed).into()),
+        Ok(Appended::HistoryQuotaExceeded(excess)) => Failure::All(history_exceeded(excess).into()),
         Ok(Appended::Recorded(_)) => return Failure::Recorded(already_recorded().into()),
         Ok(other @ (Appended::Unchanged | Appended::NoSuchToken | Appended::EventQuotaExceeded(_))) => {
             Failure::Recorded(CallError::Internal(format!("the ledger rejected a mutation as {other:?}").into()))

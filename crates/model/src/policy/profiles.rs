@@ -198,6 +198,8 @@ fn check_numbers(overrides: &PolicyOverrides) -> Result<()> {
         ("quota.maxTreeBytes".to_owned(), quota.max_tree_bytes, MAX_NUMBER),
         ("quota.maxFiles".to_owned(), quota.max_files, MAX_NUMBER),
         ("quota.pendingApprovals".to_owned(), quota.pending_approvals, MAX_NUMBER),
+        ("quota.maxHistoryBytes".to_owned(), quota.max_history_bytes, MAX_NUMBER),
+        ("quota.maxRecords".to_owned(), quota.max_records, MAX_NUMBER),
     ];
     let budgets = of("budget", &overrides.budget).into_iter().chain(of("runBudget", &overrides.run_budget));
     let approvers = overrides.approval.and_then(|approval| approval.approvers);

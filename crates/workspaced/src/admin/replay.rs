@@ -11,6 +11,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use content::NoClaims;
 use engine::audit::story::find_break;
 use engine::history::snapshot::RawContents;
 use engine::tools::files::INLINE_BYTES;
@@ -34,7 +35,11 @@ use crate::objects::open_objects;
 /// If the run's data or the folder cannot be used.
 pub async fn replay(config: ReplayConfig) -> Result<bool, StartError> {
     check_target(&config)?;
-    let objects = config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir, 0)).transpose();
+    let objects = config
+        .object_store
+        .as_ref()
+        .map(|store| open_objects(store, &config.data_dir, 0, Arc::new(NoClaims)))
+        .transpose();
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     let mut run = OfflineRun::open(&config.data_dir, &config.database_url, &config.run).await?;
     run.objects = objects;

@@ -2,6 +2,7 @@
 
 mod files_api;
 mod hidden_changes;
+mod history_quota;
 mod hostile_repositories;
 mod large_uploads;
 mod mounts;

@@ -335,6 +335,7 @@ export interface DiffWorkspaceOutput {
 export interface Disk {
     bytes: number;
     files: number;
+    historyBytes?: number;
 }
 export interface DriftEntry {
     actualSha256?: Sha256 | null;
@@ -772,16 +773,22 @@ export interface ProblemDetails {
 }
 export interface Quota {
     maxFiles?: number;
+    maxHistoryBytes?: number;
+    maxRecords?: number;
     maxTreeBytes?: number;
     pendingApprovals?: number;
 }
 export interface QuotaAmounts {
     files: number;
+    historyBytes: number;
     pendingApprovals: number;
+    records: number;
     treeBytes: number;
 }
 export interface QuotaOverrides {
     maxFiles?: number | null;
+    maxHistoryBytes?: number | null;
+    maxRecords?: number | null;
     maxTreeBytes?: number | null;
     pendingApprovals?: number | null;
 }

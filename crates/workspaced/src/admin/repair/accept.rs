@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use content::{Held, ObjectName};
+use content::ReservedObject;
 use engine::clock::now;
-use engine::history::snapshot::VerifiedContents;
-use ledger::{Entry, JournalEntry};
+use engine::history::snapshot::{MAX_RESTORABLE_BYTES, VerifiedContents};
+use ledger::{Entry, EntryObject, JournalEntry};
 use model::{LogicalPath, Rules, Sha256, StepBytes, StepContent};
-use workspace::{Drift, DriftEntry, EntryState, RestoreTarget, Snapshot};
+use workspace::{ChainPoint, Drift, DriftEntry, EntryState, RestoreTarget, Snapshot};
 
 use super::is_confirmed;
 use super::record::{append, drift_entry, restore_entry};
@@ -65,7 +65,7 @@ pub(super) async fn ledger(
         return Ok(false);
     }
     // As with any mutation, the record comes first: overwritten content cannot be restored.
-    let seq = append(run, restore_entry(run, config, expected, &known)).await?;
+    let point = append(run, restore_entry(run, config, expected, &known)).await?;
     let is_restored = run
         .blocking("the workspace", move |workspace| {
             let (applied, is_restored) = workspace.restore(&targets)?;
@@ -77,7 +77,7 @@ pub(super) async fn ledger(
         print(BLOCKED);
         return Ok(false);
     }
-    finish(run, journal, seq).await?;
+    finish(run, journal, point).await?;
     print(&format!("{}: the files match the ledger; the run accepts mutations again", run.id()));
     Ok(true)
 }
@@ -151,11 +151,10 @@ pub(super) async fn tree(
     let found = found.await?;
     let large: Vec<_> = found.iter().filter(|entry| entry.bytes.is_none()).filter_map(large_file).collect();
     let Some(stored) = store_large(run, &large).await? else { return Ok(false) };
-    let entry =
-        Entry { objects: stored.iter().map(|(name, _)| name.clone()).collect(), ..drift_entry(run, config, found) };
-    let seq = append(run, entry).await?;
-    drop(stored);
-    finish(run, journal, seq).await?;
+    let left_paths = found.iter().map(|entry| entry.path.clone()).collect();
+    let entry = Entry { objects: stored, left_paths, ..drift_entry(run, config, found) };
+    let point = append(run, entry).await?;
+    finish(run, journal, point).await?;
     print(&format!("{}: the files are recorded as they are; the run accepts mutations again", run.id()));
     Ok(true)
 }
@@ -168,12 +167,12 @@ fn large_file(entry: &DriftEntry) -> Option<(LogicalPath, Sha256)> {
     }
 }
 
-/// Puts large contents into the object store, and returns their names, which are held until they are recorded. `None` if the
-/// service has an object store and this command was not told which.
+/// Puts large contents into the object store, and returns what the record refers to. `None` if the service has an object store and
+/// this command was not told which.
 async fn store_large(
     run: &OfflineRun,
     large: &[(LogicalPath, Sha256)],
-) -> Result<Option<Vec<(String, Held)>>, StartError> {
+) -> Result<Option<Vec<EntryObject>>, StartError> {
     let Some(objects) = &run.objects else {
         let paths: Vec<_> = large.iter().map(|(path, _)| path.clone()).collect();
         let is_stored = engine::runs::is_base_referenced(run.ledger.as_ref(), &run.stored.run).await;
@@ -193,19 +192,21 @@ async fn store_large(
         let Some((size, content)) = content else {
             return Err(StartError::failed("the workspace", &io::Error::other("a file changed while it was read")));
         };
-        let name = ObjectName::Content(*sha256).to_string();
-        let held = objects.hold(&name).await;
         let put = objects.put_content(*sha256, size, content).await;
-        put.map_err(|error| StartError::failed("the object store", &error))?;
-        stored.push((name, held));
+        let ReservedObject { reference, reservation } =
+            put.map_err(|error| StartError::failed("the object store", &error))?;
+        let path = (size > MAX_RESTORABLE_BYTES).then(|| path.clone());
+        stored.push(EntryObject { name: reference, reservation, size_bytes: size, path });
     }
     Ok(Some(stored))
 }
 
 /// Removes the pending changes and lifts the block.
-async fn finish(run: &OfflineRun, journal: &[JournalEntry], seq: u64) -> Result<(), StartError> {
+async fn finish(run: &OfflineRun, journal: &[JournalEntry], point: ChainPoint) -> Result<(), StartError> {
     let id = run.id();
-    let done: Vec<_> = journal.iter().map(|entry| entry.seq).chain([seq]).map(|seq| (id.clone(), seq)).collect();
+    // Before the journal drops the steps, as a service does.
+    run.note_tree(point).await?;
+    let done: Vec<_> = journal.iter().map(|entry| entry.seq).chain([point.seq]).map(|seq| (id.clone(), seq)).collect();
     run.ledger.prune(&done).await.map_err(database)?;
     // The files may have other sizes now: the next start counts them.
     run.ledger.set_disk_usage(id, None).await.map_err(database)?;

@@ -388,6 +388,7 @@ class DiffWorkspaceOutput(TypedDict):
 class Disk(TypedDict):
     bytes: int
     files: int
+    historyBytes: NotRequired[int]
 
 
 class DriftEntry(TypedDict):
@@ -900,18 +901,24 @@ class ProblemDetails(TypedDict):
 
 class Quota(TypedDict):
     maxFiles: NotRequired[int]
+    maxHistoryBytes: NotRequired[int]
+    maxRecords: NotRequired[int]
     maxTreeBytes: NotRequired[int]
     pendingApprovals: NotRequired[int]
 
 
 class QuotaAmounts(TypedDict):
     files: int
+    historyBytes: int
     pendingApprovals: int
+    records: int
     treeBytes: int
 
 
 class QuotaOverrides(TypedDict):
     maxFiles: NotRequired[int | None]
+    maxHistoryBytes: NotRequired[int | None]
+    maxRecords: NotRequired[int | None]
     maxTreeBytes: NotRequired[int | None]
     pendingApprovals: NotRequired[int | None]
 
