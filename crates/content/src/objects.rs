@@ -1,62 +1,114 @@
-//! A store together with what this process is about to name in a commit.
+//! A store with its reservations and claims, by which several processes put and delete objects without a race.
 
-use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use model::Sha256;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
-use crate::{ContentStore, ObjectError, ObjectName, ObjectStat, StoredObject};
+use crate::{ContentStore, ObjectError, ObjectName, StoredObject};
+
+/// How long an upload waits for the deletion of its object.
+const DELETION_PATIENCE: Duration = Duration::from_secs(10);
+/// The time between two looks at an object that is being deleted.
+const DELETION_POLL: Duration = Duration::from_millis(50);
+/// How long a claim is used before it is renewed: far shorter than it is valid, so that a request of a process that was paused
+/// is not sent under a claim that somebody else has.
+const CLAIM_USE: Duration = Duration::from_secs(10);
+/// Timeout of the deletion of one object.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Who may put and delete objects: kept where every process that uses the store sees it. An object is named by its
+/// [reference](ObjectName::reference).
+#[async_trait]
+pub trait ObjectClaims: Send + Sync {
+    /// Reserves an object for a commit that names it. Returns the number of the reservation; `None` while the object is being deleted.
+    ///
+    /// # Errors
+    ///
+    /// `Claims`.
+    async fn reserve(&self, reference: &str) -> Result<Option<i64>, ObjectError>;
+    /// Claims an object for its deletion, if nobody has reserved it for `unused_for` and nothing refers to it.
+    ///
+    /// # Errors
+    ///
+    /// `Claims`.
+    async fn claim(&self, reference: &str, claim: &str, unused_for: Duration) -> Result<bool, ObjectError>;
+    /// Prolongs a claim; false if somebody else may have the object by now.
+    ///
+    /// # Errors
+    ///
+    /// `Claims`.
+    async fn renew(&self, reference: &str, claim: &str) -> Result<bool, ObjectError>;
+    /// Ends a claim: the object is deleted.
+    ///
+    /// # Errors
+    ///
+    /// `Claims`.
+    async fn end(&self, reference: &str, claim: &str) -> Result<(), ObjectError>;
+}
+
+/// The claims of a store from which nothing is deleted while it is used: that of a command without a service.
+#[derive(Clone, Copy, Debug)]
+pub struct NoClaims;
+
+#[async_trait]
+impl ObjectClaims for NoClaims {
+    async fn reserve(&self, _reference: &str) -> Result<Option<i64>, ObjectError> {
+        Ok(Some(0))
+    }
+
+    async fn claim(&self, _reference: &str, _claim: &str, _unused_for: Duration) -> Result<bool, ObjectError> {
+        Ok(false)
+    }
+
+    async fn renew(&self, _reference: &str, _claim: &str) -> Result<bool, ObjectError> {
+        Ok(false)
+    }
+
+    async fn end(&self, _reference: &str, _claim: &str) -> Result<(), ObjectError> {
+        Ok(())
+    }
+}
 
 /// The objects of the service. Cheap to clone.
 #[derive(Clone)]
 pub struct Objects {
     store: Arc<dyn ContentStore>,
-    uses: Arc<Uses>,
-    /// How old an object must be before it is deleted, in seconds.
-    grace_seconds: i64,
-    /// Returns the time in seconds since the Unix epoch.
-    now: fn() -> i64,
+    claims: Arc<dyn ObjectClaims>,
+    grace: Duration,
 }
 
-/// What this process does with objects, by their references.
-#[derive(Default)]
-struct Uses {
-    by_reference: Mutex<HashMap<String, Use>>,
-    released: Notify,
+/// An object that is reserved for a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservedObject {
+    /// By what the commit refers to it.
+    pub reference: String,
+    /// The number of the reservation, which the commit checks.
+    pub reservation: i64,
 }
 
-enum Use {
-    /// So many callers are about to commit a reference.
-    Held(usize),
-    Deleting,
-}
-
-/// A reference that is about to be committed: this process does not delete its objects.
-pub struct Held {
-    uses: Arc<Uses>,
-    reference: String,
+/// An object that this process is deleting.
+#[derive(Debug)]
+pub struct ClaimedObject<'a> {
+    objects: &'a Objects,
+    reference: &'a str,
+    claim: &'a str,
+    /// When the claim was made or renewed, at the latest.
+    since: Instant,
 }
 
 impl std::fmt::Debug for Objects {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Objects").field("grace_seconds", &self.grace_seconds).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Held {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Held({})", self.reference)
+        f.debug_struct("Objects").field("grace", &self.grace).finish_non_exhaustive()
     }
 }
 
 impl Objects {
-    /// Wraps `store`. Objects that nothing refers to are deleted once they are `grace_seconds` old.
-    pub fn new(store: Arc<dyn ContentStore>, grace_seconds: i64, now: fn() -> i64) -> Self {
-        Self { store, uses: Arc::default(), grace_seconds, now }
+    /// Wraps `store`. Objects that nothing refers to are deleted once they have been unused for `grace`.
+    pub fn new(store: Arc<dyn ContentStore>, claims: Arc<dyn ObjectClaims>, grace: Duration) -> Self {
+        Self { store, claims, grace }
     }
 
     /// Returns the store.
@@ -64,52 +116,41 @@ impl Objects {
         &*self.store
     }
 
-    /// Holds the objects of `reference` until the returned value is dropped, which must be after the commit that names them. Waits
-    /// while they are being deleted.
-    pub async fn hold(&self, reference: &str) -> Held {
+    /// Reserves an object, which nobody deletes for the grace period. Waits while it is being deleted.
+    ///
+    /// # Errors
+    ///
+    /// `BeingDeleted`, `Claims`.
+    pub async fn reserve(&self, reference: &str) -> Result<ReservedObject, ObjectError> {
+        let started = Instant::now();
         loop {
-            let released = self.uses.released.notified();
-            {
-                let mut uses = self.uses.by_reference.lock();
-                match uses.entry(reference.to_owned()).or_insert(Use::Held(0)) {
-                    Use::Held(count) => {
-                        *count += 1;
-                        return Held { uses: Arc::clone(&self.uses), reference: reference.to_owned() };
-                    }
-                    Use::Deleting => {}
-                }
+            if let Some(reservation) = self.claims.reserve(reference).await? {
+                return Ok(ReservedObject { reference: reference.to_owned(), reservation });
             }
-            released.await;
+            if started.elapsed() > DELETION_PATIENCE {
+                return Err(ObjectError::BeingDeleted(reference.to_owned()));
+            }
+            tokio::time::sleep(DELETION_POLL).await;
         }
     }
 
-    /// Whether an object exists and is young enough to be named by a commit that follows. An older one has to be put again, which
-    /// makes it young.
+    /// Reserves a content, and puts it unless the store has it.
     ///
     /// # Errors
     ///
-    /// If the store fails.
-    pub async fn is_fresh(&self, name: &ObjectName) -> Result<bool, ObjectError> {
-        let stat = self.store.stat(name).await?;
-        Ok(stat.is_some_and(|stat| self.age_seconds(&stat) < self.grace_seconds / 2))
-    }
-
-    /// Puts a content, unless the store has it. A caller that names it in a commit holds it meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// As for [`ContentStore::put`].
+    /// As for [`reserve`](Self::reserve) and [`ContentStore::put`].
     pub async fn put_content(
         &self,
         sha256: Sha256,
         size_bytes: u64,
         content: Box<dyn Read + Send>,
-    ) -> Result<(), ObjectError> {
+    ) -> Result<ReservedObject, ObjectError> {
         let name = ObjectName::Content(sha256);
-        if !self.is_fresh(&name).await? {
+        let reserved = self.reserve(&name.reference()).await?;
+        if self.store.stat(&name).await?.is_none_or(|stat| stat.size_bytes != size_bytes) {
             self.store.put(&name, size_bytes, content, Some(sha256)).await?;
         }
-        Ok(())
+        Ok(reserved)
     }
 
     /// Returns the content with the hash `sha256`; `None` if the store does not have it.
@@ -124,66 +165,48 @@ impl Objects {
         }
     }
 
-    /// Returns how old an object must be before it is deleted.
+    /// Returns how long an object must have been unused before it is deleted.
     pub fn grace(&self) -> Duration {
-        Duration::from_secs(u64::try_from(self.grace_seconds).unwrap_or(0))
+        self.grace
     }
 
-    /// Whether an object exists and is old enough to be deleted, if nothing refers to it.
+    /// Claims an object under the unique name `claim` to delete it; `None` if it is in use.
     ///
     /// # Errors
     ///
-    /// If the store fails.
-    pub async fn is_collectable(&self, name: &ObjectName) -> Result<bool, ObjectError> {
-        Ok(self.store.stat(name).await?.is_some_and(|stat| self.is_past_grace(&stat)))
-    }
-
-    fn is_past_grace(&self, stat: &ObjectStat) -> bool {
-        self.age_seconds(stat) >= self.grace_seconds
-    }
-
-    /// Deletes the objects of `reference`, to which no commit refers, in the order of `names`. Stops at one that is too young: it was
-    /// put again. Returns how many were deleted; none if this process is about to refer to them.
-    ///
-    /// # Errors
-    ///
-    /// If the store fails.
-    pub async fn delete_unused(&self, reference: &str, names: &[ObjectName]) -> Result<usize, ObjectError> {
-        {
-            let mut uses = self.uses.by_reference.lock();
-            if uses.contains_key(reference) {
-                return Ok(0);
-            }
-            uses.insert(reference.to_owned(), Use::Deleting);
-        }
-        let _deleting = Held { uses: Arc::clone(&self.uses), reference: reference.to_owned() };
-        let mut deleted = 0;
-        for name in names {
-            match self.store.stat(name).await? {
-                None => {}
-                Some(stat) if self.is_past_grace(&stat) => {
-                    self.store.delete(name).await?;
-                    deleted += 1;
-                }
-                Some(_) => break,
-            }
-        }
-        Ok(deleted)
-    }
-
-    fn age_seconds(&self, stat: &ObjectStat) -> i64 {
-        (self.now)().saturating_sub(stat.modified_seconds)
+    /// `Claims`.
+    pub async fn claim<'a>(
+        &'a self,
+        reference: &'a str,
+        claim: &'a str,
+    ) -> Result<Option<ClaimedObject<'a>>, ObjectError> {
+        let since = Instant::now();
+        let is_claimed = self.claims.claim(reference, claim, self.grace).await?;
+        Ok(is_claimed.then_some(ClaimedObject { objects: self, reference, claim, since }))
     }
 }
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        let mut uses = self.uses.by_reference.lock();
-        match uses.get_mut(&self.reference) {
-            Some(Use::Held(count)) if *count > 1 => *count -= 1,
-            Some(_) | None => drop(uses.remove(&self.reference)),
+impl ClaimedObject<'_> {
+    /// Deletes the objects of the reference in the order of `names`. If that fails, the claim remains until it is no longer valid: a
+    /// request may still reach the store. Returns how many were deleted.
+    ///
+    /// # Errors
+    ///
+    /// If the store fails; `BeingDeleted` if the claim was lost.
+    pub async fn delete(mut self, names: &[ObjectName]) -> Result<usize, ObjectError> {
+        let Objects { store, claims, .. } = self.objects;
+        for name in names {
+            if self.since.elapsed() > CLAIM_USE {
+                let since = Instant::now();
+                if !claims.renew(self.reference, self.claim).await? {
+                    return Err(ObjectError::BeingDeleted(self.reference.to_owned()));
+                }
+                self.since = since;
+            }
+            let deleted = tokio::time::timeout(DELETE_TIMEOUT, store.delete(name)).await;
+            deleted.unwrap_or_else(|elapsed| Err(ObjectError::Store(Box::new(elapsed))))?;
         }
-        drop(uses);
-        self.uses.released.notify_waiters();
+        claims.end(self.reference, self.claim).await?;
+        Ok(names.len())
     }
 }

@@ -17,8 +17,6 @@ impl<T: Read + Seek + Send> StoredObject for T {}
 pub struct ObjectStat {
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// When it was written last, in seconds since the Unix epoch, by the clock of the store.
-    pub modified_seconds: i64,
 }
 
 /// Why a store did not do what it was asked to.
@@ -36,6 +34,12 @@ pub enum ObjectError {
     /// The object is missing.
     #[error("{0} is missing from the object store")]
     Missing(String),
+    /// The object is being deleted, or another process has taken over its deletion.
+    #[error("{0} is being deleted")]
+    BeingDeleted(String),
+    /// The reservations and claims cannot be read or written.
+    #[error("the claims of objects failed")]
+    Claims(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The object is larger than it may be.
     #[error("{0} is larger than it may be")]
     TooLarge(String),

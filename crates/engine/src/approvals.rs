@@ -15,7 +15,7 @@ use crate::admission::operators::OperatorIdentity;
 use crate::approvals::decide::Decider;
 use crate::clock::latest;
 use crate::engine::Engine;
-use crate::page::conditions::{CreatedQuery, OrderQuery, check_actor, check_path_prefix};
+use crate::page::conditions::{CreatedQuery, OrderQuery, check_actor, check_path_prefix, recorded_actor};
 use crate::page::{Cursor, List, Page};
 
 /// Maximum characters of `onBehalfOf`, and of `decidedBy`.
@@ -55,7 +55,7 @@ impl ApprovalQuery {
         Ok(ApprovalFilter {
             state: self.state,
             run,
-            actor: self.actor.clone(),
+            actor: self.actor.as_deref().map(recorded_actor),
             path_prefix: self.path_prefix.clone(),
             created_after,
             created_before,
@@ -152,7 +152,7 @@ fn looks_like_actor(name: &str) -> bool {
 }
 
 impl Engine {
-    /// Returns a page of the approvals that match `filter`, in order of creation.
+    /// Returns a page of the approvals that match `filter`, in order of creation, without their diffs.
     ///
     /// # Errors
     ///
@@ -165,7 +165,10 @@ impl Engine {
     ) -> Result<Page<Approval>, CallError> {
         let found = self.ledger.approvals(filter, after.map(Cursor::position), limit.into()).await?;
         let mut page = Page::of(found, &List::Approvals.filtered(filter));
-        page.items.iter_mut().for_each(expire_if_due);
+        for approval in &mut page.items {
+            expire_if_due(approval);
+            approval.diff = None;
+        }
         Ok(page)
     }
 

@@ -141,7 +141,10 @@ impl From<ledger::LedgerError> for CallError {
             ledger::LedgerError::CreationRejected(failed) => Self::Refused(refusals::refusal_of(failed)),
             ledger::LedgerError::NoSuchRun => Self::Refused(refusals::run_not_found()),
             ledger::LedgerError::RunMoved(run) => Self::Moved(run),
-            ledger::LedgerError::AlreadyExists | ledger::LedgerError::Internal(_) => Self::Internal(Box::new(error)),
+            ledger::LedgerError::ObjectNotReserved(_) => Self::Refused(refusals::object_not_reserved()),
+            ledger::LedgerError::AlreadyExists
+            | ledger::LedgerError::PositionMoved
+            | ledger::LedgerError::Internal(_) => Self::Internal(Box::new(error)),
         }
     }
 }
@@ -179,6 +182,11 @@ impl From<content::ObjectError> for CallError {
                 ))
             }
             content::ObjectError::Io(error) => error.into(),
+            content::ObjectError::Claims(error) => match error.downcast::<ledger::LedgerError>() {
+                Ok(error) => (*error).into(),
+                Err(error) => Self::Internal(error),
+            },
+            content::ObjectError::BeingDeleted(_) => Self::Refused(refusals::object_not_reserved()),
             error => Self::Internal(Box::new(error)),
         }
     }

@@ -171,6 +171,11 @@ pub fn new_request_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }
 
+/// Generates the name of a claim: a `UUIDv7`.
+pub fn new_claim() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
 /// Generates the ID of a token.
 pub fn new_token_id() -> TokenId {
     new_id("tok", TokenId::parse)

@@ -4,6 +4,8 @@ pub mod change_feed;
 pub mod content_history;
 pub mod content_integrity;
 mod earlier_calls;
+mod recorded_modes;
+mod restored_contents;
 mod seen_content;
 pub mod snapshot;
 pub mod touched_paths;

@@ -8,6 +8,7 @@ pub mod earlier_calls;
 pub mod expected_version;
 pub mod input;
 pub mod output;
+pub mod outside_change;
 mod schema;
 pub mod text;
 
@@ -25,6 +26,7 @@ use crate::tool::change_plan::ChangePlan;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, StoredContent};
 use crate::tool::expected_version::ExpectedVersion;
 use crate::tool::output::ReadOutput;
+use crate::tool::outside_change::OutsideChange;
 use crate::tool::text::Render;
 
 pub use schema::{ToolSchema, merge_annotations};
@@ -56,6 +58,11 @@ impl Tool {
     pub fn mutates(&self) -> bool {
         matches!(self.run, ToolRun::Mutation(_))
     }
+
+    /// Whether a caller with these permissions may call it.
+    pub fn is_permitted(&self, permissions: &BTreeSet<Permission>) -> bool {
+        self.permissions.iter().any(|permission| permissions.contains(permission))
+    }
 }
 
 /// The parser of a tool's input, which also says whether the tool reads or changes files.
@@ -84,6 +91,12 @@ pub trait ReadTool: Send {
     /// `FORBIDDEN` if every output would show content.
     fn restrict_to_metadata(&mut self) -> Result<(), Refusal> {
         Ok(())
+    }
+
+    /// Whether all files that the read looks at must be as they were at one record. False if it looks at one file, or the caller has
+    /// locked the run.
+    fn needs_one_state(&self) -> bool {
+        true
     }
 
     /// Returns the earlier record at which the files are to be read; `None` for the present files.
@@ -173,6 +186,14 @@ pub trait Mutation: Send {
 
     /// Takes the content of [`merge_base`](Self::merge_base), as far as it is stored.
     fn take_merge_base(&mut self, _content: StoredContent) {}
+
+    /// The paths whose recorded contents the plan needs, to restore them.
+    fn restores(&self) -> Vec<LogicalPath> {
+        Vec::new()
+    }
+
+    /// Takes the recorded content of a path of [`restores`](Self::restores), as far as it is stored.
+    fn take_restored(&mut self, _path: LogicalPath, _sha256: Sha256, _content: StoredContent) {}
 
     /// What the refusal of the call says in addition.
     fn refusal_note(&self) -> Option<&'static str> {
@@ -273,4 +294,6 @@ pub struct PlanContext<'a> {
     pub rules: &'a Rules,
     /// The commit that the run started from.
     pub base_commit: &'a str,
+    /// The targets that were changed from outside.
+    pub outside: &'a [OutsideChange],
 }

@@ -16,6 +16,7 @@ mod read_files;
 mod replace_range;
 mod revert_calls;
 mod search_text;
+pub mod settle_drift;
 mod stat_path;
 mod tree_stats;
 mod write_file;

@@ -17,6 +17,7 @@ mod given_versions;
 mod idempotency;
 mod judge;
 mod large_contents;
+pub mod outside;
 mod overlay;
 mod parse;
 mod plan;
@@ -34,7 +35,6 @@ use crate::call::record::Failure;
 use crate::call::{Answer, CallContext, splice};
 use crate::call_error::refusals::{needs_repair, run_not_open, timed_out};
 use crate::engine::Engine;
-use crate::history::touched_paths::touched_paths;
 use crate::reconcile;
 use crate::runs::open_run::OpenRun;
 use crate::runs::path_locks::PathGuard;
@@ -86,15 +86,18 @@ impl Engine {
         let (mut paths, mut notes) = (Vec::new(), Vec::new());
         let done = match self.answered_before(run, transaction).await {
             Ok(Ok(outcomes)) => return Ok(outcomes),
-            Ok(Err(transaction)) => match transaction.load(self, run).await {
-                Ok(loaded) => {
-                    (paths, notes) = (loaded.paths(), loaded.refusal_notes());
-                    self.attempt(run, loaded).await
-                }
-                Err((known, failure)) => {
-                    paths = known;
-                    Err(failure)
-                }
+            Ok(Err(transaction)) => match self.check_history(run, &calls, 0).await {
+                Ok(()) => match transaction.load(self, run).await {
+                    Ok(loaded) => {
+                        (paths, notes) = (loaded.paths(), loaded.refusal_notes());
+                        self.attempt(run, loaded).await
+                    }
+                    Err((known, failure)) => {
+                        paths = known;
+                        Err(failure)
+                    }
+                },
+                Err(error) => Err(Failure::All(error)),
             },
             Err(failure) => Err(failure),
         };
@@ -197,8 +200,12 @@ impl Engine {
             Some(objects) => Box::pin(staged.store_large(self, objects, run)).await?,
             None => (staged, StoredContents::default()),
         };
+        let mut change = run.tree_states.begin();
         let committed: Committed = staged.commit(self, run, decision, stored).await?;
-        committed.apply(self, run).await.map_err(Failure::Recorded)
+        if let Some(record) = committed.records.last() {
+            change.commit(record.seq);
+        }
+        committed.apply(self, run, change).await.map_err(Failure::Recorded)
     }
 
     async fn record_dry_run(&self, run: &OpenRun, judged: Judged) -> Result<Outcomes, Failure> {
@@ -232,7 +239,9 @@ impl Engine {
         if first_mutation.is_some() && run.needs_repair.load(Ordering::Acquire) {
             return Err(refuse(needs_repair()));
         }
-        self.load_touched_paths(run).await.map_err(Failure::All)?;
+        for paths in loaded.paths() {
+            self.load_modes(run, &paths).await.map_err(Failure::All)?;
+        }
         let expected = loaded.expected_versions();
         match self.prepare_locked(run, loaded, goal).await {
             // The lock is held, so the present version is the one that the call was planned with.
@@ -245,7 +254,7 @@ impl Engine {
     }
 
     async fn prepare_locked(&self, run: &Arc<OpenRun>, loaded: Loaded, goal: Goal) -> Result<Prepared, Failure> {
-        let _permit = self.write_permit().await.map_err(Failure::All)?;
+        let _permit = self.write_permit().await;
         let (has_reads, cancel) = (loaded.has_reads(), Arc::new(AtomicBool::new(false)));
         let work = {
             let (run, cancel) = (Arc::clone(run), Arc::clone(&cancel));
@@ -270,14 +279,6 @@ impl Engine {
             }
             prepared => prepared,
         }
-    }
-
-    /// Loads the paths that the run has written, if a budget counts all files of the run.
-    async fn load_touched_paths(&self, run: &OpenRun) -> Result<(), CallError> {
-        if run.rules.policy().run_budget.is_some() && !run.accounting.has_touched_paths() {
-            run.accounting.set_touched_paths(touched_paths(self.ledger.as_ref(), &run.run_id).await?);
-        }
-        Ok(())
     }
 
     /// Executes a transaction that a person has approved, if it still makes the approved changes. Returns the answers.
@@ -336,6 +337,9 @@ impl Engine {
                 return Err(self.record_error(call, &[], refusal.into()).await);
             }
             StoredAnswer::Found(answer) => return answer.map(drop).map_err(CallError::from),
+        }
+        if let Err(error) = self.check_history(run, std::slice::from_ref(call), 0).await {
+            return Err(self.record_error(call, &paths, error).await);
         }
         let loaded = transaction.load(self, run).await.map_err(|(_, failure)| failure.into_error())?;
         let error = match self.prepare(run, loaded, Goal::Judge).await {

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::future::Future;
 
 use model::RunId;
+use shared_pool::SharedPool;
 use tokio::sync::watch;
 
 use crate::entry::prepared::PreparedEntry;
 use crate::store::nodes::sql::NodeSql;
+use crate::store::objects::sql::ObjectSql;
 use crate::table::Rows;
 use crate::{Appended, ConnectionCounts, LedgerError, Node, Page, PageSize, Result, SettledRun};
 
@@ -26,9 +28,30 @@ pub(crate) enum Param<'a> {
 pub(crate) struct Statement {
     pub(crate) sql: &'static str,
     pub(crate) params: Vec<Param<'static>>,
-    /// The run that this process must own, which it does if the statement changes a row. Otherwise the transaction fails with
-    /// [`RunMoved`](LedgerError::RunMoved).
-    pub(crate) must_own: Option<RunId>,
+    /// What the statement checks by changing a row. If it changes none, the transaction fails.
+    pub(crate) check: Option<Check>,
+}
+
+/// A condition that holds if a statement changes a row.
+#[derive(Clone, Debug)]
+pub(crate) enum Check {
+    /// This process owns the run.
+    Owns(RunId),
+    /// The object is reserved.
+    IsReserved(String),
+    /// The webhook is at the position that was read.
+    IsAtPosition,
+}
+
+impl Check {
+    /// Returns the error for a condition that does not hold.
+    pub(crate) fn failed(&self) -> LedgerError {
+        match self {
+            Self::Owns(run) => LedgerError::RunMoved(run.clone()),
+            Self::IsReserved(object) => LedgerError::ObjectNotReserved(object.clone()),
+            Self::IsAtPosition => LedgerError::PositionMoved,
+        }
+    }
 }
 
 /// A row of a result. Columns are numbered from 0.
@@ -92,10 +115,23 @@ impl PageColumns {
     }
 }
 
+/// The part of a path that the index of `record_path` has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathKey {
+    /// The whole path.
+    Path,
+    /// The first [`PATH_KEY_CHARS`](crate::filter::PATH_KEY_CHARS) characters.
+    Prefix,
+}
+
 /// A database system.
 pub(crate) trait Backend: Send + Sync + 'static {
     /// The statements that read the clock of the database.
     const NODE_SQL: NodeSql;
+    /// The part of a path that its index has.
+    const PATH_KEY: PathKey;
+    /// The statements about objects that read the clock of the database.
+    const OBJECT_SQL: ObjectSql;
     /// Maximum number of records whose steps are pruned in one transaction.
     const PRUNE_BATCH: usize;
 
@@ -136,8 +172,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// As [`transact`](Self::transact), with a connection of its own, so that no other caller delays it.
     fn transact_apart(&self, statement: Statement) -> impl Future<Output = Result<u64>> + Send;
 
-    /// Writes rows to tables that no append reads, in one transaction. It may run concurrently with appends.
-    fn write(&self, rows: Vec<Rows<'static>>) -> impl Future<Output = Result<()>> + Send;
+    /// Writes rows to tables that no append reads, in one transaction, after the statement `first`. It may run concurrently with
+    /// appends.
+    fn write(&self, first: Option<Statement>, rows: Vec<Rows<'static>>) -> impl Future<Output = Result<()>> + Send;
 
     /// Removes the steps of these records from the journal, except those of runs that `node` does not own.
     fn prune_owned(&self, node: &Node, done: &[(RunId, u64)]) -> impl Future<Output = Result<()>> + Send;
@@ -160,6 +197,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Returns a receiver of the newest settled position.
     fn newest_position(&self) -> watch::Receiver<i64>;
 
+    /// Returns the permits of queries for pages, which read many rows. Callers share them, and connections are left for all else.
+    fn page_queries(&self) -> &SharedPool;
+
     /// Returns the number of connections in use.
     fn connections(&self) -> ConnectionCounts;
 
@@ -175,7 +215,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
 impl Statement {
     pub(crate) fn new<const N: usize>(sql: &'static str, params: [Param<'static>; N]) -> Self {
-        Self { sql, params: params.into(), must_own: None }
+        Self { sql, params: params.into(), check: None }
     }
 }
 
@@ -183,6 +223,17 @@ impl<'a> Param<'a> {
     /// Borrows a text. The `From` conversions copy it.
     pub(crate) fn text(value: &'a str) -> Self {
         Self::Text(Cow::Borrowed(value))
+    }
+
+    /// Returns the size of the value.
+    pub(crate) fn bytes_stored(&self) -> u64 {
+        match self {
+            Self::Null => 0,
+            Self::Bool(_) => 1,
+            Self::Int(_) => 8,
+            Self::Text(text) => text.len() as u64,
+            Self::Bytes(bytes) => bytes.len() as u64,
+        }
     }
 
     /// Borrows bytes.

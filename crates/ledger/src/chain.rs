@@ -1,9 +1,11 @@
 //! The part of an append that is the same for both databases: checks entries, chains their records to the run's head, and creates
 //! their rows. The backends read the state for the checks ([`AppendState`]) and write the rows.
 
+use std::collections::HashSet;
+
 use model::{
-    ApprovalId, ApprovalState, Disk, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, Outcome, Record, RunId, RunState, Sha256,
-    TokenId, Usage, Verdict,
+    ApprovalId, ApprovalState, Disk, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, OUTSIDE_CHANGE_TOOL, Outcome, Record, RunId,
+    RunState, Sha256, TokenId, Usage, Verdict,
 };
 
 use crate::backend::{RowReader, to_count, to_int};
@@ -11,7 +13,8 @@ use crate::entry::prepared::PreparedEntry;
 use crate::entry_rows::EntryRows;
 use crate::entry_rows::messages::{HeadChange, fan_out, messages};
 use crate::{
-    Appended, Entry, Epoch, EventQuota, FailedPrecondition, LedgerError, Node, Result, RunChange, TokenHolder, rows,
+    Appended, Entry, Epoch, EventQuota, FailedPrecondition, HistoryQuota, HistoryUse, LedgerError, Node, Records,
+    Result, RunChange, TokenHolder, rows,
 };
 
 /// Selects what [`RunHead::read`] reads.
@@ -24,7 +27,7 @@ macro_rules! select_head {
         concat!(
             "SELECT run_id, run.run_no, state, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
             "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, events, event_bytes, expires_at, ",
-            "owner_node, owner_incarnation, epoch",
+            "owner_node, owner_incarnation, epoch, history_bytes, max_history_bytes, max_records",
             $more,
             " FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
@@ -62,6 +65,9 @@ pub(crate) struct RunHead {
     /// The process that owns the run, and the epoch under which it does.
     pub(crate) owner: Option<Node>,
     pub(crate) epoch: Epoch,
+    /// Bytes that its calls have added to the database, and those of the objects that it refers to.
+    pub(crate) history_bytes: u64,
+    pub(crate) history_quota: HistoryQuota,
     /// Whether the head differs from the stored one.
     pub(crate) changed: bool,
     /// Whether `state` differs from the stored one.
@@ -95,6 +101,8 @@ pub(crate) trait AppendState {
     fn revoke(&mut self, run: &RunId, token: &TokenId) -> Result<()>;
     /// Returns whether the run has an upload with this digest.
     fn has_upload(&mut self, run_no: i64, sha256: &Sha256) -> Result<bool>;
+    /// Returns whether the run refers to the object.
+    fn has_object(&mut self, run_no: i64, object: &str) -> Result<bool>;
     /// Takes the next position.
     fn next_position(&mut self) -> Result<i64>;
 }
@@ -115,8 +123,13 @@ pub(crate) fn append<'a>(
     if let Some(exceeded) = check_events(state, entries)? {
         return Ok(exceeded);
     }
+    let object_bytes = entries.iter().map(|entry| new_object_bytes(state, entry)).collect::<Result<Vec<_>>>()?;
+    if let Some(exceeded) = check_history(state, entries, object_bytes.iter().sum())? {
+        return Ok(exceeded);
+    }
     let mut records = Vec::with_capacity(entries.len());
-    for entry in entries {
+    let mut history = HistoryUse::default();
+    for (entry, object_bytes) in entries.iter().zip(object_bytes) {
         let position = state.next_position()?;
         if let Some(RunChange::RevokeToken(token)) = &entry.run_change {
             state.revoke(&entry.draft.run_id, token)?;
@@ -124,12 +137,14 @@ pub(crate) fn append<'a>(
         let head = state.head(&entry.draft.run_id)?;
         let before = (head.state, head.usage.clone());
         let (record, body) = head.chain(entry);
-        rows.push(entry, body, [position, head.run_no, to_int(record.seq)])?;
+        let row_bytes = rows.push(entry, body, [position, head.run_no, to_int(record.seq)])?;
+        head.history_bytes += row_bytes + object_bytes;
+        history = HistoryUse { added_bytes: history.added_bytes + row_bytes + object_bytes, bytes: head.history_bytes };
         let change = HeadChange { before, after: (head.state, &head.usage) };
         rows.changes.extend(messages(entry, &record, &change).iter().map(fan_out));
         records.push(record);
     }
-    Ok(Appended::Recorded(records))
+    Ok(Appended::Recorded(Records { records, history }))
 }
 
 /// Fails if this process is a node that does not own the run of `entries` under the epoch that each names.
@@ -198,6 +213,40 @@ fn check_events(state: &mut impl AppendState, entries: &[PreparedEntry]) -> Resu
     Ok(exceeded(false, MAX_RUN_EVENTS, events).or_else(|| exceeded(true, MAX_RUN_EVENT_BYTES, bytes)))
 }
 
+/// Returns the bytes of the objects of `entry` to which its run does not refer yet.
+fn new_object_bytes(state: &mut impl AppendState, entry: &Entry) -> Result<u64> {
+    if entry.objects.is_empty() {
+        return Ok(0);
+    }
+    let run_no = state.head(&entry.draft.run_id)?.run_no;
+    let (mut seen, mut bytes) = (HashSet::new(), 0);
+    for object in &entry.objects {
+        if seen.insert(&object.name) && !state.has_object(run_no, &object.name)? {
+            bytes += object.size_bytes;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Returns the quota that the run's history would exceed. The calls of run tokens are bounded, those of people and of the service are
+/// not, and neither is what ends a run or an approval: nobody is locked out. A refusal may use the reserve.
+fn check_history(
+    state: &mut impl AppendState,
+    entries: &[PreparedEntry],
+    object_bytes: u64,
+) -> Result<Option<Appended>> {
+    let Some(first) = entries.first().filter(|_| entries.iter().any(PreparedEntry::has_history_quota)) else {
+        return Ok(None);
+    };
+    let head = state.head(&first.draft.run_id)?;
+    let row_bytes: u64 = entries.iter().map(PreparedEntry::least_bytes).sum();
+    let bytes = head.history_bytes.saturating_add(row_bytes).saturating_add(object_bytes);
+    let records = head.seq + entries.len() as u64;
+    let is_refused = |entry: &PreparedEntry| matches!(entry.draft.outcome, Outcome::Refused | Outcome::Failed);
+    let reserve = entries.iter().all(is_refused);
+    Ok(head.history_quota.exceeded(bytes, records, reserve).map(Appended::HistoryQuotaExceeded))
+}
+
 impl RunHead {
     /// Reads a row of [`select_head`].
     pub(crate) fn read(row: &dyn RowReader) -> Result<Self> {
@@ -217,6 +266,8 @@ impl RunHead {
             expires_at: row.maybe_text(17)?,
             owner: rows::node(row, [18, 19])?,
             epoch: Epoch(count(20)?),
+            history_bytes: count(21)?,
+            history_quota: HistoryQuota::stored(row.maybe_int(22)?, row.maybe_int(23)?),
             changed: false,
             state_changed: false,
         })
@@ -249,7 +300,8 @@ impl RunHead {
 
     fn update_counters(&mut self, entry: &Entry) {
         let draft = &entry.draft;
-        if draft.mutates && draft.outcome == Outcome::Ok && !entry.steps.is_empty() {
+        let is_call = draft.tool != OUTSIDE_CHANGE_TOOL;
+        if is_call && draft.mutates && draft.outcome == Outcome::Ok && !entry.steps.is_empty() {
             self.mutations += 1;
         }
         if draft.decision == Verdict::Deny {

@@ -158,7 +158,7 @@ impl<B: Backend> CheckpointLog for Store<B> {
     }
 
     async fn append_checkpoint(&self, new: NewCheckpoint) -> Result<()> {
-        self.0.write(new.into_rows()).await
+        self.0.write(None, new.into_rows()).await
     }
 
     async fn latest_checkpoint(&self) -> Result<Option<StoredCheckpoint>> {

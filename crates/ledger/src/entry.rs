@@ -3,11 +3,14 @@
 pub(crate) mod packed;
 pub(crate) mod prepared;
 
+use std::ops::Deref;
+
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, BudgetOverrides, DiskChange, Draft, OperatorName, Record,
-    RunState, Sha256, Step, TokenId, Usage,
+    Approval, ApprovalId, ApprovalState, ArtifactId, BudgetOverrides, DiskChange, Draft, LogicalPath, OperatorName,
+    Quota, Record, RunState, Sha256, Step, TokenId, Usage,
 };
 
+use crate::backend::to_count;
 use crate::{Epoch, KeyedAnswer, RunChange, Upload};
 
 /// One call to append: its record, and everything that becomes durable with it.
@@ -49,7 +52,10 @@ pub struct Entry {
     pub event_bytes: Option<u64>,
     /// The objects in the object store that the run refers to from then on, until it is deleted: names of contents, and what the names
     /// of a base's parts begin with.
-    pub objects: Vec<String>,
+    pub objects: Vec<EntryObject>,
+    /// The paths whose content before the call was an object that does not [outlast its path](EntryObject::path). They have it no
+    /// longer.
+    pub left_paths: Vec<LogicalPath>,
     /// The answer to the keyed request that the entry records, with the current time: RFC 3339 UTC with microseconds.
     pub keyed_answer: Option<(KeyedAnswer, String)>,
 }
@@ -75,6 +81,7 @@ impl Entry {
             upload: None,
             event_bytes: None,
             objects: Vec::new(),
+            left_paths: Vec::new(),
             keyed_answer: None,
         }
     }
@@ -83,6 +90,70 @@ impl Entry {
     /// never one: it adds a second record to the same call.
     pub(crate) fn is_deduplicated(&self) -> bool {
         self.client_supplied_id && self.reply.is_some() && self.approval_decision.is_none()
+    }
+}
+
+/// An object of the object store that an entry refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryObject {
+    /// The name of a content, or what the names of a base's parts begin with.
+    pub name: String,
+    /// The [reservation](crate::ObjectLog::reserve_object) under which it was put.
+    pub reservation: i64,
+    /// What it counts in the history of the run: its size, or nothing for a base.
+    pub size_bytes: u64,
+    /// The only path that needs it, if the reference ends with the last of such paths; `None` if it lasts as long as the run.
+    pub path: Option<LogicalPath>,
+}
+
+/// The bounds of a run's history, of its policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryQuota {
+    /// Bytes of the rows in the database, and of objects.
+    pub max_bytes: u64,
+    /// Records.
+    pub max_records: u64,
+}
+
+/// The bound of a run's history that an append would exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryExcess {
+    /// Whether the bound is on bytes rather than on the number of records.
+    pub is_bytes: bool,
+    /// The bound.
+    pub limit: u64,
+    /// What the run would have.
+    pub actual: u64,
+}
+
+impl HistoryQuota {
+    /// Bytes for the refusals of a run whose quota is used up.
+    pub const RESERVE_BYTES: u64 = 1 << 20;
+    /// Records for the refusals of a run whose quota is used up.
+    pub const RESERVE_RECORDS: u64 = 100;
+
+    /// Returns the bounds of a policy's quota.
+    pub fn of(quota: &Quota) -> Self {
+        Self { max_bytes: quota.max_history_bytes, max_records: quota.max_records }
+    }
+
+    /// Returns the stored bounds. Runs of earlier versions have none, and the defaults apply.
+    pub(crate) fn stored(max_bytes: Option<i64>, max_records: Option<i64>) -> Self {
+        let default = Self::of(&Quota::default());
+        Self {
+            max_bytes: max_bytes.map_or(default.max_bytes, to_count),
+            max_records: max_records.map_or(default.max_records, to_count),
+        }
+    }
+
+    /// Returns the bound that a history of this size exceeds, with or without the reserve.
+    pub fn exceeded(&self, bytes: u64, records: u64, reserve: bool) -> Option<HistoryExcess> {
+        let (more_bytes, more_records) = if reserve { (Self::RESERVE_BYTES, Self::RESERVE_RECORDS) } else { (0, 0) };
+        if records > self.max_records.saturating_add(more_records) {
+            return Some(HistoryExcess { is_bytes: false, limit: self.max_records, actual: records });
+        }
+        let is_over = bytes > self.max_bytes.saturating_add(more_bytes);
+        is_over.then_some(HistoryExcess { is_bytes: true, limit: self.max_bytes, actual: bytes })
     }
 }
 
@@ -174,7 +245,7 @@ pub struct Artifact {
 #[derive(Clone, Debug)]
 pub enum Appended {
     /// All entries are durable; their records, in order.
-    Recorded(Vec<Record>),
+    Recorded(Records),
     /// An earlier call with another tool or input has the client-supplied ID of the entry at this index.
     Reused(usize),
     /// The call of the entry at this index already has a reply under its client-supplied ID.
@@ -190,4 +261,55 @@ pub enum Appended {
     NoSuchToken,
     /// The run would have more events than it may have.
     EventQuotaExceeded(EventQuota),
+    /// The run's history would exceed its quota.
+    HistoryQuotaExceeded(HistoryExcess),
+}
+
+/// The records of appended entries, in order.
+#[derive(Clone, Debug)]
+pub struct Records {
+    pub(crate) records: Vec<Record>,
+    /// What they added to the history of their run.
+    pub history: HistoryUse,
+}
+
+/// The bytes of a run's history after an append.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistoryUse {
+    /// Those that the append added.
+    pub added_bytes: u64,
+    /// All of them.
+    pub bytes: u64,
+}
+
+impl Deref for Records {
+    type Target = Vec<Record>;
+
+    fn deref(&self) -> &Vec<Record> {
+        &self.records
+    }
+}
+
+impl From<Records> for Vec<Record> {
+    fn from(records: Records) -> Self {
+        records.records
+    }
+}
+
+impl IntoIterator for Records {
+    type Item = Record;
+    type IntoIter = std::vec::IntoIter<Record>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.records.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Records {
+    type Item = &'a Record;
+    type IntoIter = std::slice::Iter<'a, Record>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.records.iter()
+    }
 }

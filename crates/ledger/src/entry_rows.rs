@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use model::{ApprovalState, LogicalPath, Outcome, RecordFile, Sha256, Step, StepBytes, Verdict};
 
-use crate::backend::{Param, Statement};
+use crate::backend::{Check, Param, Statement};
 use crate::chain::RunHead;
 use crate::entry::packed::Packed;
 use crate::entry::prepared::{PreparedEntry, inline_contents};
@@ -15,7 +15,7 @@ use crate::filter::ZONE_POSITIONS;
 use crate::rows::packed::{bytes_params, content_params, text_params};
 use crate::store::sql;
 use crate::table::{Rows, tables};
-use crate::{Artifact, Entry, Result, Upload, rows};
+use crate::{Artifact, Entry, EntryObject, Result, Upload, rows};
 
 /// Adds the zone `$1`, the positions `$2` to `$3`, to the zone map.
 const SEAL_ZONE: &str = "INSERT INTO audit_zone (zone, min_timestamp, max_timestamp) \
@@ -44,7 +44,7 @@ tables! {
     HEAD: Update run_head (
         run_no Int, head_seq Int, head_hash Bytes, mutations Int, denied Int, pending_approvals Int,
         files_touched Int, insertions Int, deletions Int, files_deleted Int, bytes Int, disk_bytes Int, disk_files Int,
-        events Int, event_bytes Int
+        events Int, event_bytes Int, history_bytes Int
     );
     STATE: Update run (run_no Int, state Text);
 }
@@ -88,6 +88,7 @@ pub(crate) fn head_rows<'a>(heads: impl Iterator<Item = &'a RunHead>) -> [Rows<'
             head.disk.map(|disk| disk.files).into(),
             head.events.into(),
             head.event_bytes.into(),
+            head.history_bytes.into(),
         ]);
         if head.state_changed {
             states.push([head.run_no.into(), Param::text(head.state.as_str())]);
@@ -121,13 +122,14 @@ impl<'a> EntryRows<'a> {
         [records, paths, replies, artifacts, contents, steps, approvals, decisions, votes, uploads]
     }
 
-    /// Adds the rows of `entry`. `body` is its record's JSON text.
+    /// Adds the rows of `entry`, and returns the bytes of those that stay. `body` is its record's JSON text.
     pub(crate) fn push(
         &mut self,
         entry: &'a PreparedEntry,
         body: String,
         [position, run_no, seq]: [i64; 3],
-    ) -> Result<()> {
+    ) -> Result<u64> {
+        let before = self.lasting_bytes();
         let draft = &entry.draft;
         let first = self.positions.as_ref().map_or(position, |positions| *positions.start());
         self.positions = Some(first..=position);
@@ -178,14 +180,37 @@ impl<'a> EntryRows<'a> {
         if let Some(change) = &entry.run_change {
             self.changes.extend(change.statements(&draft.run_id)?);
         }
-        let reference = |object: &String| {
-            Statement::new(sql::REFER_TO_OBJECT, [draft.run_id.as_str().to_owned().into(), object.clone().into()])
-        };
-        self.changes.extend(entry.objects.iter().map(reference));
+        self.push_objects(entry);
         if let Some((answer, now)) = &entry.keyed_answer {
             self.changes.extend(answer.statements(now));
         }
-        self.push_approval(entry, run_no)
+        self.push_approval(entry, run_no)?;
+        Ok(self.lasting_bytes() - before)
+    }
+
+    /// Returns the bytes of all rows except those of the journal, which are pruned.
+    fn lasting_bytes(&self) -> u64 {
+        let Self { records, paths, replies, artifacts, contents, approvals, decisions, votes, uploads, .. } = self;
+        let tables = [records, paths, replies, artifacts, contents, approvals, decisions, votes, uploads];
+        tables.into_iter().map(Rows::bytes).sum()
+    }
+
+    fn push_objects(&mut self, entry: &Entry) {
+        let run = || Param::from(entry.draft.run_id.as_str());
+        let hash = |path: &LogicalPath| Param::from(&Sha256::of(path.as_str().as_bytes()));
+        let leave = |path| Statement::new(sql::LEAVE_OBJECT_PATH, [run(), hash(path)]);
+        self.changes.extend(entry.left_paths.iter().map(leave));
+        for EntryObject { name, reservation, size_bytes, path } in &entry.objects {
+            let object = || Param::from(name.as_str());
+            // First, so that no claim can be made between the check and the reference.
+            let check = Some(Check::IsReserved(name.clone()));
+            let is_reserved = Statement::new(sql::USE_OBJECT, [object(), (*reservation).into()]);
+            let is_while_present = path.is_some().into();
+            let refer = Statement::new(sql::REFER_TO_OBJECT, [run(), object(), (*size_bytes).into(), is_while_present]);
+            self.changes.extend([Statement { check, ..is_reserved }, refer]);
+            let path = path.as_ref().map(|path| Statement::new(sql::ADD_OBJECT_PATH, [run(), hash(path), object()]));
+            self.changes.extend(path);
+        }
     }
 
     fn push_step(&mut self, step: &'a Step, [run_no, seq, number, position]: [i64; 4]) {

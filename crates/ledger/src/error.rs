@@ -16,6 +16,13 @@ pub enum LedgerError {
     /// This node does not own the run under the epoch that was named. Nothing else of the same commit is affected.
     #[error("the run {0} belongs to another node")]
     RunMoved(RunId),
+    /// An object that an entry refers to is not reserved any more: it was deleted, or is being deleted. Nothing else of the same commit
+    /// is affected.
+    #[error("the object {0} is not reserved")]
+    ObjectNotReserved(String),
+    /// Another process has made the deliveries from the position on that was read.
+    #[error("the position of the webhook has changed")]
+    PositionMoved,
     /// A precondition of the first record of a new run does not hold.
     #[error("a precondition of the creation of the run does not hold")]
     CreationRejected(FailedPrecondition),
@@ -41,6 +48,8 @@ impl LedgerError {
             Self::AlreadyExists => Self::AlreadyExists,
             Self::NoSuchRun => Self::NoSuchRun,
             Self::RunMoved(run) => Self::RunMoved(run.clone()),
+            Self::PositionMoved => Self::PositionMoved,
+            Self::ObjectNotReserved(object) => Self::ObjectNotReserved(object.clone()),
             Self::CreationRejected(failed) => Self::CreationRejected(*failed),
             Self::Unavailable(cause) => Self::Unavailable(cause.to_string().into()),
             Self::InDoubt(cause) => Self::InDoubt(cause.to_string().into()),

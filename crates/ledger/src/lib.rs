@@ -30,11 +30,12 @@ use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
     Sha256, Token, ToolCallId,
 };
+use shared_pool::SharedPool;
 
 pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
 pub use entry::{
-    Appended, ApprovalDecision, Artifact, Entry, EventQuota, FailedPrecondition, Preconditions, Reply, RequiredToken,
-    TokenHolder,
+    Appended, ApprovalDecision, Artifact, Entry, EntryObject, EventQuota, FailedPrecondition, HistoryExcess,
+    HistoryQuota, HistoryUse, Preconditions, Records, Reply, RequiredToken, TokenHolder,
 };
 pub use error::{Fence, LedgerError};
 pub use keyed_answer::{KeyedAnswer, KeyedAnswers};
@@ -44,11 +45,12 @@ pub use store::copy::{
     CopiedRun, DatabaseCopy, RestoreTarget, copy_database, database_address, restore_database, restore_target,
 };
 pub use store::nodes::{Epoch, Node, NodeIdentity, NodeLog, Role, RunOwner, StoredNode, Taken, TakenRole};
+pub use store::objects::{CLAIM_VALIDITY, ObjectLog};
 pub use store::transfer::{CopiedTable, ObjectReference, TRANSFER, end_transfer, object_references, transfer_database};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
-    ApprovalFilter, ClosedRun, ConnectionCounts, JournalEntry, RecordData, RecordFilter, RunFilter, SettledRun,
-    StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
+    ApprovalFilter, ClosedRun, ConnectionCounts, JournalEntry, JournalledRun, RecordData, RecordFilter, RunFilter,
+    SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
 };
 
 /// The setting that names the service instance that may write to the database: see [`Ledger::take_over`].
@@ -62,7 +64,7 @@ pub type EachRecord<'a> = dyn for<'r> FnMut(&'r Record) + Send + 'a;
 
 /// The database of the service. Unless its documentation says otherwise, a method is one transaction.
 #[async_trait]
-pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + WebhookLog + Send + Sync {
+pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLog + Send + Sync {
     /// Stores a new run with its first token, and appends `entries`, its first records. Returns them.
     ///
     /// # Errors
@@ -81,10 +83,12 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + WebhookLog + Send + S
     async fn set_disk_usage(&self, run: &RunId, disk: Option<Disk>) -> Result<()>;
     /// Returns the runs that have files and an unknown disk usage.
     async fn runs_without_disk_usage(&self) -> Result<Vec<RunId>>;
-    /// Returns the number and total size of all runs that are not deleted.
+    /// Returns the number and total size of all runs that are not deleted, and the size of the history of all runs.
     async fn storage_totals(&self) -> Result<StorageTotals>;
     /// Counts the runs in each state and the pending approvals.
     async fn summary(&self) -> Result<Summary>;
+    /// Returns the permits of queries for pages.
+    fn page_queries(&self) -> &SharedPool;
     /// Returns the number of connections in use. No transaction.
     fn connections(&self) -> ConnectionCounts;
     /// Returns a run.
@@ -103,7 +107,11 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + WebhookLog + Send + S
     async fn expired_runs(&self, now: &str) -> Result<Vec<RunId>>;
 
     /// Returns the token whose secret has this hash.
-    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>>;
+    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
+        Ok(self.tokens(std::slice::from_ref(secret_sha256)).await?.pop())
+    }
+    /// Returns the tokens whose secrets have these hashes, in no particular order.
+    async fn tokens(&self, secrets_sha256: &[Sha256]) -> Result<Vec<Token>>;
     /// Lists the secret hashes after `after` of the tokens that are valid at `now` (RFC 3339, UTC), in order.
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>>;
 
@@ -142,7 +150,7 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + WebhookLog + Send + S
     /// # Errors
     ///
     /// `NoSuchRun`; `RunMoved` if this process has [joined](NodeLog::join) as a node and does not own the run under the epoch of each
-    /// entry; `AlreadyExists` if the operator has an answer under the key of an entry's [`KeyedAnswer`] that has not expired.
+    /// entry; `ObjectNotReserved` if an object of an entry is not; `AlreadyExists` if the operator has an answer under the key of an entry's [`KeyedAnswer`] that has not expired.
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended>;
     /// Returns the first call with this ID.
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>>;
@@ -191,6 +199,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + WebhookLog + Send + S
     async fn pending_journal(&self, run: Option<&RunId>) -> Result<Vec<JournalEntry>>;
     /// Returns the runs that have pending steps.
     async fn runs_with_pending_journal(&self) -> Result<Vec<RunId>>;
+    /// Returns which records of `runs` have steps in the journal. Leaves out the runs that another process owns.
+    async fn journalled(&self, runs: &[RunId]) -> Result<Vec<JournalledRun>>;
     /// Removes the steps of these records from the journal, once their files are synced. Several transactions if there are
     /// many.
     async fn prune(&self, done: &[(RunId, u64)]) -> Result<()>;

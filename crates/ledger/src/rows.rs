@@ -3,8 +3,8 @@
 pub(crate) mod packed;
 
 use model::{
-    Approval, Disk, LogicalPath, Mount, Operator, OperatorName, OperatorToken, Policy, Run, RunCounts, RunId, Sha256,
-    Source, Step, StepBytes, StepContent, Token, TokenId, Usage,
+    Approval, Disk, DiskUse, LogicalPath, Mount, Operator, OperatorName, OperatorToken, Policy, Run, RunCounts, RunId,
+    Sha256, Source, Step, StepBytes, StepContent, Token, TokenId, Usage,
 };
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
@@ -41,7 +41,8 @@ macro_rules! select_run {
         concat!(
             "SELECT run.run_no, run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, body, ",
             "import_report, mount_paths, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
-            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, labels, archived_at, archive_uri ",
+            "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, labels, archived_at, archive_uri, ",
+            "history_bytes ",
             "FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
         )
@@ -131,7 +132,7 @@ pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
         mounts: body.mounts,
         labels: json(&row.text(23)?, "label")?,
         import: json(&row.text(9)?, "import report")?,
-        disk: disk(row, 21)?.unwrap_or_default(),
+        disk: DiskUse::new(disk(row, 21)?.unwrap_or_default(), count(26)?),
         counts: RunCounts { calls: head_seq, mutations: count(13)?, denied: count(14)?, pending_approvals: count(15)? },
         head_seq,
         head_hash: sha256(&row.bytes(12)?)?,

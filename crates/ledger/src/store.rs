@@ -4,6 +4,7 @@ pub(crate) mod copy;
 pub(crate) mod insert;
 mod list;
 pub(crate) mod nodes;
+pub(crate) mod objects;
 mod record_search;
 pub(crate) mod sql;
 pub(crate) mod transfer;
@@ -14,20 +15,21 @@ use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
     RunState, Sha256, Token, ToolCallId, WebhookMessage,
 };
+use shared_pool::SharedPool;
 use tokio::sync::watch;
 
 use self::insert::{insert_head, insert_operator, insert_run, insert_token, operator_params};
 use self::list::List;
 use self::nodes::sql::LOCK_OWNED;
-use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, damaged, to_count, to_int};
+use crate::backend::{Backend, Check, PageColumns, Param, RowReader, Statement, damaged, to_count, to_int};
 use crate::entry::prepared::prepare;
 use crate::entry_rows::messages::fan_out_if_unmarked;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
     Appended, ApprovalFilter, ClosedRun, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
-    KeyedAnswer, Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun,
-    StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
+    JournalledRun, KeyedAnswer, Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter,
+    SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
 };
 
 /// A ledger on the database `B`.
@@ -55,7 +57,7 @@ impl<B: Backend> Store<B> {
     fn lock_owned(&self, run: &RunId) -> Option<Statement> {
         let node = self.0.node()?;
         let params = [run.as_str().into(), node.node_id.as_str().into(), node.incarnation.into()];
-        Some(Statement { must_own: Some(run.clone()), ..Statement::new(LOCK_OWNED, params) })
+        Some(Statement { check: Some(Check::Owns(run.clone())), ..Statement::new(LOCK_OWNED, params) })
     }
 
     /// Updates a run, which must exist.
@@ -79,7 +81,8 @@ impl<B: Backend> Store<B> {
         loop {
             let next = self.0.fetch(sql::NEXT_ARCHIVED, vec![run.as_str().into()], |row| row.int(0)).await?;
             if next.is_empty() {
-                return Ok(());
+                let left = Statement::new(sql::SET_ARCHIVED_HISTORY, [run.as_str().into()]);
+                return self.0.transact(Some(run.clone()), vec![left]).await.map(drop);
             }
             let delete =
                 |position: i64| sql::DELETE_ARCHIVED.into_iter().map(move |sql| Statement::new(sql, [position.into()]));
@@ -97,7 +100,7 @@ impl<B: Backend> Ledger for Store<B> {
         let entries = entries.into_iter().map(|entry| Entry { epoch, ..entry }).collect();
         let creation = vec![insert_run(stored)?, insert_head(stored, node), insert_token(token)?];
         match self.0.append(creation, prepare(entries).await?).await? {
-            Appended::Recorded(records) => Ok(records),
+            Appended::Recorded(records) => Ok(records.into()),
             other => Err(LedgerError::Internal(format!("the first records of a run were rejected: {other:?}").into())),
         }
     }
@@ -117,8 +120,13 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn storage_totals(&self) -> Result<StorageTotals> {
-        let read =
-            |row: &dyn RowReader| Ok(StorageTotals { runs: to_count(row.int(0)?), bytes: to_count(row.int(1)?) });
+        let read = |row: &dyn RowReader| {
+            Ok(StorageTotals {
+                runs: to_count(row.int(0)?),
+                bytes: to_count(row.int(1)?),
+                history_bytes: to_count(row.int(2)?),
+            })
+        };
         Ok(self.one(sql::STORAGE_TOTALS, Vec::new(), read).await?.unwrap_or_default())
     }
 
@@ -127,6 +135,10 @@ impl<B: Backend> Ledger for Store<B> {
         let runs = self.0.fetch(sql::RUN_STATES, Vec::new(), read).await?;
         let pending = self.one(sql::PENDING_APPROVALS, Vec::new(), |row| row.int(0).map(to_count)).await?;
         Ok(Summary { runs, pending_approvals: pending.unwrap_or(0) })
+    }
+
+    fn page_queries(&self) -> &SharedPool {
+        self.0.page_queries()
     }
 
     fn connections(&self) -> ConnectionCounts {
@@ -182,8 +194,13 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.fetch(sql::EXPIRED_RUNS, vec![now.into()], |row| rows::run_id(row, 0)).await
     }
 
-    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
-        self.one(sql::TOKEN, vec![secret_sha256.into()], rows::token).await
+    async fn tokens(&self, secrets_sha256: &[Sha256]) -> Result<Vec<Token>> {
+        let Some(last) = secrets_sha256.last() else { return Ok(Vec::new()) };
+        // A power of two, so that there are few statements to prepare.
+        let count = secrets_sha256.len().next_power_of_two();
+        let placeholders = (1..=count).map(|number| format!("${number}")).collect::<Vec<_>>().join(", ");
+        let hashes = secrets_sha256.iter().chain(std::iter::repeat(last)).take(count);
+        self.0.fetch(format!("{} ({placeholders})", sql::TOKENS), hashes.map(Param::from).collect(), rows::token).await
     }
 
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>> {
@@ -309,6 +326,24 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.fetch(sql::RUNS_WITH_STEPS, Vec::new(), |row| rows::run_id(row, 0)).await
     }
 
+    async fn journalled(&self, runs: &[RunId]) -> Result<Vec<JournalledRun>> {
+        let (node_id, incarnation) = self.0.node().map_or(("", 0), |node| (node.node_id.as_str(), node.incarnation));
+        let list = serde_json::to_string(runs).map_err(|error| LedgerError::Internal(error.into()))?;
+        let params = vec![node_id.into(), incarnation.into(), list.as_str().into()];
+        let read = |row: &dyn RowReader| {
+            let (epoch, seq) = (Epoch(to_count(row.int(1)?)), row.maybe_int(2)?.map(to_count));
+            Ok(JournalledRun { run: rows::run_id(row, 0)?, epoch, seqs: seq.into_iter().collect() })
+        };
+        let mut runs: Vec<JournalledRun> = Vec::new();
+        for found in self.0.fetch(B::NODE_SQL.journalled, params, read).await? {
+            match runs.last_mut().filter(|last| last.run == found.run) {
+                Some(last) => last.seqs.extend(found.seqs),
+                None => runs.push(found),
+            }
+        }
+        Ok(runs)
+    }
+
     async fn prune(&self, done: &[(RunId, u64)]) -> Result<()> {
         for batch in done.chunks(B::PRUNE_BATCH) {
             if let Some(node) = self.0.node() {
@@ -319,7 +354,7 @@ impl<B: Backend> Ledger for Store<B> {
             for (run, seq) in batch {
                 pruned.push([run.as_str().into(), (*seq).into()]);
             }
-            self.0.write(vec![pruned]).await?;
+            self.0.write(None, vec![pruned]).await?;
         }
         Ok(())
     }
@@ -340,8 +375,10 @@ impl<B: Backend> Ledger for Store<B> {
         }
         // A step cannot be read without its content, so steps are deleted first.
         let steps = Statement::new(sql::DELETE_STEPS, [run.as_str().into()]);
-        let objects = Statement::new(sql::DELETE_OBJECT_REFERENCES, [run.as_str().into()]);
-        self.0.transact(None, vec![steps, objects]).await?;
+        let lock = Statement::new(sql::LOCK_HEAD, [run.as_str().into()]);
+        let of_objects = [sql::GIVE_BACK_OBJECTS, sql::DELETE_OBJECT_REFERENCES, sql::DELETE_OBJECT_PATHS];
+        let of_objects = of_objects.map(|sql| Statement::new(sql, [run.as_str().into()]));
+        self.0.transact(Some(run.clone()), [lock, steps].into_iter().chain(of_objects).collect()).await?;
         self.delete_archived(run).await?;
         let mut done = self.one(sql::PURGED, vec![run.as_str().into()], |row| row.int(0)).await?.unwrap_or(0);
         loop {
@@ -349,9 +386,12 @@ impl<B: Backend> Ledger for Store<B> {
             let next = self.0.fetch(sql::NEXT_PURGED, params, |row| Ok((row.int(0)?, row.int(1)?))).await?;
             let Some((last, _)) = next.last() else { return Ok(()) };
             done = *last;
-            let purge = |(_, position): &(i64, i64)| Statement::new(sql::PURGE, [(*position).into()]);
+            let purge = |(_, position): &(i64, i64)| {
+                let give_back = Statement::new(sql::GIVE_BACK_CONTENT, [run.as_str().into(), (*position).into()]);
+                [give_back, Statement::new(sql::PURGE, [(*position).into()])]
+            };
             let purged = Statement::new(sql::SET_PURGED, [run.as_str().into(), done.into()]);
-            self.0.transact(None, next.iter().map(purge).chain([purged]).collect()).await?;
+            self.0.transact(Some(run.clone()), next.iter().flat_map(purge).chain([purged]).collect()).await?;
         }
     }
 

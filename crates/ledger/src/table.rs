@@ -64,6 +64,8 @@ pub(crate) struct Rows<'a> {
     pub(crate) table: &'static Table,
     /// The values of all rows, one row after the other.
     values: Vec<Param<'a>>,
+    /// The sizes of the values.
+    bytes: u64,
 }
 
 impl ValueType {
@@ -143,12 +145,18 @@ impl Table {
 
 impl<'a> Rows<'a> {
     pub(crate) fn new(table: &'static Table) -> Self {
-        Self { table, values: Vec::new() }
+        Self { table, values: Vec::new(), bytes: 0 }
     }
 
     pub(crate) fn push<const N: usize>(&mut self, row: [Param<'a>; N]) {
         debug_assert_eq!(N, self.table.columns.len(), "{}", self.table.name);
+        self.bytes += row.iter().map(Param::bytes_stored).sum::<u64>();
         self.values.extend(row);
+    }
+
+    /// Returns the size of all values.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -173,7 +181,7 @@ impl Rows<'static> {
         let mut values = self.values.into_iter();
         std::iter::from_fn(move || {
             let params: Vec<_> = values.by_ref().take(width).collect();
-            (!params.is_empty()).then_some(Statement { sql, params, must_own: None })
+            (!params.is_empty()).then_some(Statement { sql, params, check: None })
         })
     }
 }

@@ -44,13 +44,14 @@ pub use patch::{
 pub use path::confusables::fold_name;
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, is_unprintable};
 pub use policy::{
-    ApprovalRule, ApprovalRuleOverrides, Budget, BudgetOverrides, KindDecision, Policy, PolicyOverrides,
-    ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders, Trigger,
+    ApprovalRule, ApprovalRuleOverrides, Budget, BudgetOverrides, KindDecision, OutsideChanges, Policy,
+    PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders, Trigger,
 };
 pub use record::{
     ARCHIVE_TOOL, ChainBreak, ChainCheck, ChainReport, CheckpointLeaf, DeliveryState, Draft, EventKind, Evidence,
-    MAX_EVENT_DATA_BYTES, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, MAX_SUMMARY_CHARS, MAX_UPLOAD_BYTES, MIGRATE_TOOL,
-    Outcome, Record, RecordFile, Verdict, WebhookDelivery, WebhookEvent, WebhookMessage, redact_members, verify_chain,
+    FirstVersions, MAX_EVENT_DATA_BYTES, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, MAX_SUMMARY_CHARS, MAX_UPLOAD_BYTES,
+    MIGRATE_TOOL, NOBODY, OUTSIDE_CHANGE_TOOL, Outcome, Record, RecordFile, Verdict, Versions, WebhookDelivery,
+    WebhookEvent, WebhookMessage, redact_members, verify_chain,
 };
 pub use refusal::{Code, Conflict, ConflictRegion, Guide, NearestText, ProblemDetails, Refusal, Result};
 pub use run::*;

@@ -12,7 +12,7 @@ mod rules;
 
 pub use approval_rule::{ApprovalRule, ApprovalRuleOverrides};
 pub use budget::{Budget, BudgetOverrides};
-pub use definition::{Policy, PolicyOverrides, Trigger};
+pub use definition::{OutsideChanges, Policy, PolicyOverrides, Trigger};
 pub use kind_decision::KindDecision;
 pub use profile_file::ProfileFileError;
 pub use profiles::Profiles;

@@ -2,6 +2,7 @@
 
 mod chain;
 mod checkpoint;
+mod continuity;
 mod draft;
 mod event;
 mod notification;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Code, FileKind, LogicalPath, RunId, Sha256, ToolCallId};
 pub use chain::{ChainBreak, ChainCheck, ChainReport, verify_chain};
 pub use checkpoint::CheckpointLeaf;
+pub use continuity::{FirstVersions, Versions};
 pub use draft::Draft;
 pub use event::{
     EventKind, MAX_EVENT_DATA_BYTES, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, MAX_SUMMARY_CHARS, MAX_UPLOAD_BYTES,
@@ -24,6 +26,12 @@ pub const ARCHIVE_TOOL: &str = "run.archive";
 /// The tool of the record of a run whose files were moved to an object store. It names what the run started from, with the files that git
 /// ignores.
 pub const MIGRATE_TOOL: &str = "run.migrate";
+
+/// The tool of the record of a change from outside, which precedes that of the call that found it.
+pub const OUTSIDE_CHANGE_TOOL: &str = "workspace.outside_change";
+
+/// The actor of a change from outside.
+pub const NOBODY: &str = "nobody";
 
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -71,7 +79,7 @@ pub struct RecordFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Who called: `run-token:{tokenId}` or `operator:{name}`.
+    /// Who called: `run-token:{tokenId}`, `operator:{name}` or `service`; `nobody` for a change from outside.
     pub actor: String,
     /// The stored diffs of the change, as `artifact://{run}/{artifactId}`.
     pub artifact_uris: Vec<String>,

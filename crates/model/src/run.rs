@@ -158,14 +158,44 @@ impl Usage {
     }
 }
 
+/// What the actor of a call by a run token begins with; the ID of the token follows.
+pub const RUN_TOKEN_ACTOR: &str = "run-token:";
+
 /// The size of a run's tree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Disk {
     /// Bytes of all its files.
     pub bytes: u64,
     /// All its files and symbolic links.
     pub files: u64,
+}
+
+/// The disk space that a run takes: its tree, and its history in the database and in the object store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Disk)]
+pub struct DiskUse {
+    /// Bytes of all its files.
+    pub bytes: u64,
+    /// All its files and symbolic links.
+    pub files: u64,
+    /// Bytes that its calls, reads included, have added to the database, as they are stored there, and those of its large contents in
+    /// the object store. Calls before this was counted are missing.
+    #[serde(default)]
+    pub history_bytes: u64,
+}
+
+impl DiskUse {
+    /// Returns the use of a run with this tree and history.
+    pub fn new(tree: Disk, history_bytes: u64) -> Self {
+        Self { bytes: tree.bytes, files: tree.files, history_bytes }
+    }
+
+    /// Returns the size of the tree.
+    pub fn tree(self) -> Disk {
+        Disk { bytes: self.bytes, files: self.files }
+    }
 }
 
 /// The change of a [`Disk`] by a call.
@@ -251,8 +281,8 @@ pub struct Run {
     pub labels: BTreeMap<String, String>,
     /// The report of its import.
     pub import: ImportReport,
-    /// The size of its tree, computed from the import and the changes by calls.
-    pub disk: Disk,
+    /// The size of its tree, computed from the import and the changes by calls, and of its history.
+    pub disk: DiskUse,
     /// Counts of its calls.
     pub counts: RunCounts,
     /// The last record's `seq`; 0 before the first.
@@ -266,8 +296,8 @@ named_enum! {
     ///
     /// Only `file:read` permits answers with file content. Without it, `file:search` accepts literal text only and returns
     /// which files contain it, `file:diff` returns which files differ and their line counts, and a conflict has neither the
-    /// current content nor its position; such an answer has `contentWithheld: true`. An artifact requires `file:read` in
-    /// addition to `audit:read`, and the run's patch requires `file:read` in addition to `file:diff`. A caller that may edit
+    /// current content nor its position; such an answer has `contentWithheld: true`. An artifact and the
+    /// data of an event require `file:read` in addition to `audit:read`, and the run's patch requires `file:read` in addition to `file:diff`. A caller that may edit
     /// or search can still confirm a guess about a file's content, because the edit applies or the text is found. Each such
     /// guess is a recorded call.
     #[expect(missing_docs, reason = "the contract describes each permission")]
@@ -362,8 +392,9 @@ pub struct Approval {
     pub reasons: Vec<String>,
     /// The files that would change, with the hashes before and after.
     pub files: Vec<ApprovalFile>,
-    /// The diff of the change.
-    pub diff: String,
+    /// The diff of the change. Lists have no diffs: get the single approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
     /// When the approval was requested, RFC 3339 UTC.
     pub created_at: String,
     /// When the approval expires, RFC 3339 UTC.

@@ -53,7 +53,7 @@ impl LeafCheck {
         let Some(problem) = self.problem else { return };
         let confirmed = self.confirmed_seq;
         let (seq, problem) = match problem {
-            Problem::Mismatch { leaf, seq } if report.head_seq < seq && report.first_break.is_none() => {
+            Problem::Mismatch { leaf, seq } if report.head_seq < seq && report.is_chain_valid() => {
                 let problem = format!("checkpoint leaf {leaf} has record {seq}: records were cut off");
                 (report.head_seq + 1, problem)
             }
@@ -80,7 +80,9 @@ impl LeafCheck {
             }
         };
         // A break in the chain itself names the bad record, a leaf only a range.
-        report.first_break.get_or_insert(ChainBreak { seq, problem });
+        if report.is_chain_valid() {
+            report.first_break = Some(ChainBreak { seq, problem });
+        }
         report.intact = false;
     }
 }

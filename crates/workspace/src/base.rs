@@ -106,6 +106,11 @@ impl Base {
         Ok(fresh)
     }
 
+    /// Whether the file list is in memory, so that it is not read from the disk.
+    pub fn is_in_memory(&self) -> bool {
+        self.loaded.lock().strong_count() > 0
+    }
+
     /// Returns git on the base's repository.
     pub(crate) fn git(&self) -> &Git {
         &self.git
@@ -166,7 +171,7 @@ impl SourceFolders for Base {
 
 impl Baseline for Base {
     fn is_loaded(&self) -> bool {
-        self.loaded.lock().strong_count() > 0
+        self.is_in_memory()
     }
 
     fn tracks(&self, path: &str) -> io::Result<bool> {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::admission::tokens::{TokenSettings, Tokens, store_first_token};
+use engine::object_claims::LedgerClaims;
 use engine::{Engine, reconcile};
 use ledger::{Ledger, LedgerError, NodeIdentity};
 use rustix::process::{Resource, Rlimit};
@@ -188,7 +189,10 @@ async fn open_service(
     let workspaces = open_workspaces(config, git, owner).await?;
     let is_older = continuity == Continuity::OlderDatabase || checkpoints.is_halted();
     leftovers::clean_up(ledger.as_ref(), &workspaces, is_older).await?;
-    let open = |store| open_objects(store, &config.data_dir, config.base_cache_bytes);
+    let open = |store| {
+        let claims = Arc::new(LedgerClaims(Arc::clone(&ledger)));
+        open_objects(store, &config.data_dir, config.base_cache_bytes, claims)
+    };
     let objects = config.object_store.as_ref().map(open).transpose();
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     measure_unmeasured(ledger.as_ref(), &workspaces, objects.is_some()).await?;
@@ -350,8 +354,8 @@ fn raise_open_files_limit() -> Option<u64> {
 
 /// File descriptors that neither connections nor open runs use: the database, calls in progress, git.
 const RESERVED_FILES: u64 = 192;
-/// File descriptors of an open run: its tree, its folder for temporary files, its base, and a mount.
-const FILES_PER_RUN: usize = 4;
+/// File descriptors of an open run: its tree, its folder for temporary files, its base, its note, and a mount.
+const FILES_PER_RUN: usize = 5;
 
 /// Lowers the limits on connections and open runs to what the limit of open files allows.
 fn fit_to_open_files(config: &mut Config, max_open_files: Option<u64>) {
@@ -368,6 +372,7 @@ fn fit_to_open_files(config: &mut Config, max_open_files: Option<u64>) {
         );
     }
     (config.http_limits.max_connections, config.limits.max_live_runs) = (max_connections, max_live_runs);
+    config.limits.max_requests = max_connections;
 }
 
 /// Prints the address of the service; at the first start also the operator token, with commands to try.

@@ -7,6 +7,7 @@ mod entry;
 mod markdown;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ledger::{ApprovalFilter, RecordFilter};
@@ -257,7 +258,7 @@ impl Engine {
     async fn collect(&self, run: &Run, verifies: bool) -> Result<(Collected, Option<ChainReport>), CallError> {
         let mut collector = Collector::new(run.head_seq);
         let chain = if verifies {
-            Some(self.ledger.verify_each(&run.run_id, &mut |record| collector.push(record)).await?)
+            Some(self.verify_story(&run.run_id, &mut |record| collector.push(record)).await?)
         } else {
             None
         };
@@ -288,8 +289,9 @@ impl Engine {
             opened => opened?,
         };
         reconcile::ensure_consistent(self, &run).await?;
-        let _permit = self.read_permit(true).await?;
-        let compare = self.blocking(move || {
+        let _permit = self.read_permit(true).await;
+        let open_run = Arc::clone(&run);
+        let compare = self.read_one_state(&open_run, move || {
             let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
             let scan = run.changed.start_scan();
             let diff = run.workspace.diff(&run.rules, &query, &AtomicBool::new(false))?;

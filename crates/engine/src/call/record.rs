@@ -7,6 +7,7 @@ use crate::CallError;
 use crate::call::CallContext;
 use crate::call_error::refusals::{already_recorded, approval_not_pending, refusal_of};
 use crate::engine::Engine;
+use crate::runs::history_quota::{history_exceeded, unrecorded};
 use crate::tool::output::ReadOutput;
 
 /// Why a transaction had no effect.
@@ -54,6 +55,13 @@ pub struct RecordedFailure {
     pub failed: Option<usize>,
 }
 
+impl RecordedFailure {
+    /// Returns the same refusal as the error of each call.
+    fn of_all(calls: &[CallContext], refusal: &Refusal, failed: Option<usize>) -> Self {
+        Self { errors: calls.iter().map(|_| refusal.clone().into()).collect(), failed }
+    }
+}
+
 /// Refusals that precede the search for the stored answer.
 const BEFORE_REPLAY: [Code; 3] = [Code::Forbidden, Code::InvalidRequest, Code::PreconditionRequired];
 
@@ -65,9 +73,10 @@ impl Engine {
     /// The refusal of entries that the ledger did not append; the errors of the ledger.
     pub async fn append_for(&self, calls: &[CallContext], entries: Vec<Entry>) -> Result<Vec<Record>, CallError> {
         match self.append(entries).await? {
-            Appended::Recorded(records) => Ok(records),
+            Appended::Recorded(records) => Ok(records.into()),
             Appended::NotPending => Err(approval_not_pending().into()),
             Appended::Repeated(_) => Err(already_recorded().into()),
+            Appended::HistoryQuotaExceeded(excess) => Err(history_exceeded(excess).into()),
             Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
             Appended::Reused(index) => Err(self.record_reused_id(&calls[index]).await),
             other @ (Appended::Unchanged | Appended::NoSuchToken | Appended::EventQuotaExceeded(_)) => {
@@ -95,6 +104,9 @@ impl Engine {
         if let CallError::Moved(_) = error {
             return Err(error);
         }
+        if let Some(refusal) = self.unrecorded_refusal(calls) {
+            return Ok(RecordedFailure::of_all(calls, &refusal, failed));
+        }
         let mut refusals = Vec::with_capacity(calls.len());
         let mut entries = Vec::with_capacity(calls.len());
         for (index, call) in calls.iter().enumerate() {
@@ -104,42 +116,40 @@ impl Engine {
                 (_, CallError::Refused(refusal)) => Some(refusal.clone().redacted()),
                 (_, CallError::Moved(_) | CallError::Internal(_)) => None,
             };
-            let mut entry = match &refusal {
-                Some(refusal) => refused_entry(call, paths, refusal),
-                None => failed_entry(call, paths),
-            };
-            let is_id_taken = refusal.as_ref().is_some_and(|refusal| refusal.code == Code::ToolCallIdReused);
-            if error.is_retryable() || is_id_taken {
-                // The ID may be used again, or belongs to another call.
+            let mut entry = failure_entry(call, paths, refusal.as_ref());
+            if error.is_retryable() {
+                // The ID may be used again.
                 (entry.reply, entry.client_supplied_id) = (None, false);
             }
             refusals.push(refusal);
             entries.push(entry);
         }
         let records = match self.append(entries.clone()).await {
-            // The ID has an answer that this caller may not see, or the request was refused before it was looked up. The refusal
-            // is a further record.
-            Ok(Appended::Repeated(_)) if BEFORE_REPLAY.iter().any(|code| error.is(*code)) => {
+            Ok(Appended::Repeated(_)) => {
+                let is_early = BEFORE_REPLAY.iter().any(|code| error.is(*code));
+                if let Some(errors) = if is_early { None } else { self.stored_refusals(calls).await? } {
+                    return Ok(RecordedFailure { errors, failed });
+                }
+                // The ID has an answer that this caller may not see, or the request was refused before it was looked up. The
+                // refusal is a further record.
                 for entry in &mut entries {
                     entry.reply = None;
                 }
                 self.append_for(calls, entries).await?
             }
-            Ok(Appended::Recorded(records)) => records,
+            Ok(Appended::Recorded(records)) => records.into(),
+            Ok(Appended::HistoryQuotaExceeded(excess)) => {
+                return Ok(RecordedFailure::of_all(calls, &unrecorded(excess), failed));
+            }
             Ok(Appended::Reused(index)) => return Err(self.record_reused_id(&calls[index]).await),
             Ok(_) => return Err(already_recorded().into()),
             // What has failed may have been seen in a tree that was not up to date.
             Err(unrecorded @ LedgerError::RunMoved(_)) => return Err(unrecorded.into()),
-            Err(unrecorded) => match error {
-                CallError::Moved(_) | CallError::Internal(_) => {
-                    tracing::error!(
-                        error = &unrecorded as &dyn std::error::Error,
-                        "a failed call could not be recorded"
-                    );
-                    return Err(error);
-                }
-                CallError::Refused(_) => return Err(unrecorded.into()),
-            },
+            Err(unrecorded) if matches!(error, CallError::Refused(_)) => return Err(unrecorded.into()),
+            Err(unrecorded) => {
+                tracing::error!(error = &unrecorded as &dyn std::error::Error, "a failed call could not be recorded");
+                return Err(error);
+            }
         };
         let mut internal = Some(error);
         let errors = refusals.into_iter().zip(records).map(|(refusal, record)| match refusal {
@@ -175,16 +185,18 @@ impl Engine {
                 Some(record) => refusal.recorded(record.seq, record.hash).into(),
                 None => refusal.into(),
             },
+            Ok(Appended::HistoryQuotaExceeded(excess)) => unrecorded(excess).into(),
             Ok(_) => refusal.into(),
             Err(error) => error.into(),
         }
     }
 }
 
-/// Whether `error` comes from [`refusal_of`] and is not recorded yet.
+/// Whether `error` comes from [`refusal_of`] or [`history_exceeded`] and is not recorded yet.
 pub fn is_failed_precondition(error: &CallError) -> bool {
     matches!(error, CallError::Refused(refusal)
-        if refusal.details.seq.is_none() && matches!(refusal.code, Code::RunClosed | Code::Unauthenticated))
+        if refusal.details.seq.is_none()
+            && matches!(refusal.code, Code::RunClosed | Code::Unauthenticated | Code::QuotaExceeded))
 }
 
 /// Returns the entry of a successful read. Takes the output's parts of the record.
@@ -220,6 +232,17 @@ pub fn failed_entry(call: &CallContext, paths: &[LogicalPath]) -> Entry {
     draft.files = requested_files(paths);
     // The caller may repeat the call under the same ID.
     Entry { client_supplied_id: false, ..call.entry(draft, None) }
+}
+
+/// Returns the entry of a call that was refused, or else failed.
+fn failure_entry(call: &CallContext, paths: &[LogicalPath], refusal: Option<&Refusal>) -> Entry {
+    let Some(refusal) = refusal else { return failed_entry(call, paths) };
+    let mut entry = refused_entry(call, paths, refusal);
+    if refusal.code == Code::ToolCallIdReused {
+        // The ID belongs to another call.
+        (entry.reply, entry.client_supplied_id) = (None, false);
+    }
+    entry
 }
 
 /// Returns the reply to a repetition of a refused mutation, without credentials.
@@ -275,6 +298,7 @@ pub fn verdict_of(code: Code) -> Verdict {
         | Code::EditNotFound
         | Code::EditNotUnique
         | Code::RevertConflict
+        | Code::ChangedOutside
         | Code::BatchNotDone
         | Code::Unavailable
         | Code::Internal => Verdict::Allow,

@@ -43,6 +43,15 @@ pub fn refusal_of(failed: FailedPrecondition) -> Refusal {
     }
 }
 
+/// An object that the call needs was deleted, or is being deleted, because nothing used it for long.
+pub fn object_not_reserved() -> Refusal {
+    Refusal::new(
+        Code::Unavailable,
+        "a content of the call is being deleted from the object store, where nothing used it; nothing was changed",
+        "Retry the same call in a moment: the content is stored again.",
+    )
+}
+
 /// The service ends.
 pub fn shutting_down() -> Refusal {
     Refusal::new(Code::Unavailable, "the service is shutting down", "Use another instance.")

@@ -10,6 +10,7 @@ use crate::CallError;
 use crate::call_error::refusals::refusal_of;
 use crate::clock::{new_tool_call_id, now};
 use crate::engine::{Caller, Engine, RequestIds};
+use crate::runs::history_quota::history_exceeded;
 
 /// The tool in the record of an upload.
 const TOOL: &str = "artifact.upload";
@@ -109,6 +110,7 @@ impl Engine {
             Appended::Unchanged => Ok(stored),
             Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
             Appended::EventQuotaExceeded(quota) => Err(over_quota(quota).into()),
+            Appended::HistoryQuotaExceeded(excess) => Err(history_exceeded(excess).into()),
             other => Err(CallError::Internal(format!("the ledger rejected an upload as {other:?}").into())),
         }
     }

@@ -1,18 +1,25 @@
 //! The changes of a run, from its audit.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ledger::PageSize;
 use model::{FileKind, LogicalPath, Record, Refusal, RunId, Sha256, ToolCallId};
 use serde::{Deserialize, Serialize};
-use serde_json::Map;
+use serde_json::{Map, Value};
+use tracing::Instrument as _;
 
 use crate::audit::STREAM_BATCH;
-use crate::call::CallContext;
+use crate::call::{Answer, CallContext, Failed};
 use crate::engine::{Caller, Engine};
 use crate::history::content_history;
 use crate::page::{DEFAULT_LIMIT, MAX_LIMIT};
+use crate::runs::open_run::OpenRun;
+use crate::tool::input::parse;
 use crate::tools::drift::{DRIFT, ExpectedFiles, change_name};
+use crate::tools::settle_drift::{SETTLE, SettleDrift, SettleInput};
+use crate::transaction::Operation;
 use crate::{CallError, reconcile};
 
 /// The position in the feed, and the number of changes.
@@ -152,22 +159,60 @@ impl Engine {
             Ok(guard) => guard,
             Err(error) => return Err(self.record_error(&call, &[], error).await),
         };
-        let expected = ExpectedFiles { written: self.last_written(run).await? };
+        let expected = ExpectedFiles { written: open_run.known.written() };
         Ok(self.read(call, &open_run, Box::new(expected)).await?.0.output)
     }
 
-    /// Returns every path that `run` has written, with the hash that it should have.
-    async fn last_written(&self, run: &RunId) -> Result<BTreeMap<LogicalPath, Option<Sha256>>, CallError> {
-        let (mut written, mut since) = (BTreeMap::new(), 0);
-        loop {
-            let found = self.changes_page(run, since, MAX_LIMIT.into()).await?;
-            let files = found.items.into_iter().flat_map(|change| change.files);
-            written.extend(files.map(|file| (file.path, file.new_sha256)));
-            since = found.next_since;
-            if !found.more {
-                return Ok(written);
-            }
+    /// Settles files of `run` that differ from its audit: those of the request, or all.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, recorded.
+    pub async fn settle_drift(
+        &self,
+        run: &RunId,
+        caller: Caller,
+        members: Result<Map<String, Value>, Refusal>,
+    ) -> Result<Answer, Failed> {
+        let (call, members) = match members {
+            Ok(members) => CallContext::of(run, caller, &SETTLE, members),
+            Err(refusal) => (CallContext::new(run, caller, &SETTLE), Err(refusal)),
+        };
+        let (tool_call_id, span) = (call.tool_call_id.clone(), call.span());
+        let settled = async {
+            let (open_run, members) = self.admit(&call, members).await?;
+            let operation = match self.settlement(&open_run, members).await {
+                Ok(operation) => Ok(operation),
+                Err(CallError::Refused(refusal)) => Err(refusal),
+                Err(error) => return Err(self.record_error(&call, &[], error).await),
+            };
+            self.execute_one(call, open_run, operation).await
+        };
+        settled.instrument(span).await.map_err(|error| Failed { tool_call_id, error })
+    }
+
+    /// Parses a settlement, and finds its paths if it names none.
+    async fn settlement(&self, run: &Arc<OpenRun>, members: Map<String, Value>) -> Result<Operation, CallError> {
+        let input: SettleInput = parse(members)?;
+        if input.paths.is_some() {
+            return Ok(Operation::Mutation(Box::new(SettleDrift::try_from(input)?)));
         }
+        let guard = reconcile::lock_consistent(self, run).await?;
+        let expected = ExpectedFiles { written: run.known.written() };
+        let _permit = self.read_permit(true).await;
+        let open_run = Arc::clone(run);
+        let find = move || {
+            let mut paths = BTreeSet::new();
+            let mut add = |path, _| {
+                paths.insert(path);
+            };
+            expected.compare(&open_run.workspace, &open_run.rules, &AtomicBool::new(false), &mut add)?;
+            Ok(paths.into_iter().collect())
+        };
+        let paths = self.blocking(find).await?;
+        // The call locks its paths itself, and compares them again.
+        drop(guard);
+        Ok(Operation::Mutation(Box::new(SettleDrift::of_all(input.accept, paths))))
     }
 
     /// Returns a stream of the changes of `run` after the record `since`.

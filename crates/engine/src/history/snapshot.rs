@@ -6,8 +6,8 @@ use std::sync::Arc;
 use content::{ObjectError, Objects};
 use ledger::Ledger;
 use model::{ArtifactId, LogicalPath, Record, RecordFile, Refusal, RunId, Sha256};
+use shared_pool::Permit;
 use tokio::runtime::Handle;
-use tokio::sync::SemaphorePermit;
 use workspace::{Base, LargeContent, Snapshot, StoredContents};
 
 use crate::CallError;
@@ -15,15 +15,15 @@ use crate::call::CallContext;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::content_integrity::verified;
+use crate::runs::known_versions::KEEP_MODES;
 use crate::runs::open_run::OpenRun;
 use crate::tool::at_record::{AtRecord, SnapshotView};
 
 /// Records that are read at a time.
 const PAGE: u32 = 500;
-/// The largest content of the object store that is held in memory.
-const MAX_LARGE_BYTES: u64 = 16 << 20;
-/// Tools that keep the mode of a file that they replace.
-const KEEP_MODES: [&str; 4] = ["edit_file", "replace_range", "write_file", "files_put"];
+/// The largest content of the object store that is held in memory. Of a larger one, earlier versions can neither be read nor restored, so
+/// the store keeps it only while the file has it.
+pub const MAX_RESTORABLE_BYTES: u64 = 16 << 20;
 
 /// The contents that the ledger stores, for a thread that may block. A content that does not match its hash is an error.
 pub struct LedgerContents {
@@ -110,7 +110,7 @@ impl StoredContents for LedgerContents {
 /// If the store fails, or the content is altered.
 pub(crate) async fn large_content(objects: Option<&Objects>, sha256: Sha256) -> Result<Option<Vec<u8>>, ObjectError> {
     let Some(objects) = objects else { return Ok(None) };
-    let found = match objects.content(sha256, MAX_LARGE_BYTES).await {
+    let found = match objects.content(sha256, MAX_RESTORABLE_BYTES).await {
         Err(ObjectError::TooLarge(_)) => None,
         found => found?,
     };
@@ -158,7 +158,7 @@ pub async fn load(
 }
 
 /// Whether the diff of a mutation may name a mode. Others need not be read.
-fn may_set_modes(record: &Record) -> bool {
+pub(crate) fn may_set_modes(record: &Record) -> bool {
     let is_replaced = |file: &RecordFile| file.old_sha256.is_some() && file.new_sha256.is_some();
     !KEEP_MODES.contains(&record.tool.as_str()) || !record.files.iter().all(is_replaced)
 }
@@ -193,7 +193,7 @@ impl Engine {
         call: &CallContext,
         open_run: &Arc<OpenRun>,
         at: AtRecord,
-    ) -> Result<(SemaphorePermit<'_>, SnapshotView), CallError> {
+    ) -> Result<(Permit, SnapshotView), CallError> {
         let AtRecord { seq, with_modes, only } = at;
         self.check_at_record(call, open_run, seq).await?;
         let ledger = &self.ledger;
@@ -204,14 +204,14 @@ impl Engine {
             ),
         };
         if let Some(path) = only {
-            let permit = self.read_permit(call.tool.is_expensive).await?;
+            let permit = self.read_permit(call.tool.is_expensive).await;
             let files = self.load_one(open_run, seq, &path).await?;
             if files.files().contains_key(&path) {
                 return Ok((permit, view(files)));
             }
             // The path may be a folder, which only the files in it show.
         }
-        let permit = self.read_permit(true).await?;
+        let permit = self.read_permit(true).await;
         Ok((permit, view(load(ledger, &open_run.run_id, open_run.workspace.base(), seq, with_modes).await?)))
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use model::Refusal;
+use model::{NOBODY, Refusal};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -151,11 +151,22 @@ pub(crate) fn check_path_prefix(prefix: &str) -> Result<(), Refusal> {
 /// `INVALID_REQUEST`.
 pub(crate) fn check_actor(actor: &str) -> Result<(), Refusal> {
     let name = actor.strip_prefix("operator:").or_else(|| actor.strip_prefix("run-token:"));
-    if actor == "service" || name.is_some_and(|name| !name.is_empty()) {
+    if actor == "service" || actor == NOBODY || name.is_some_and(|name| !name.is_empty()) {
         return Ok(());
     }
     let message = format!("invalid `actor` \"{}\"", model::excerpt(actor, 100));
-    Err(Refusal::invalid(message, "Give `operator:NAME`, `run-token:TOKEN_ID` or `service`, as the audit shows it."))
+    Err(Refusal::invalid(
+        message,
+        "Give `operator:NAME`, `run-token:TOKEN_ID`, `service` or `nobody`, as the audit shows it.",
+    ))
+}
+
+/// Returns the actor in the records of `actor`. Those of the operator `operator` have another name.
+pub(crate) fn recorded_actor(actor: &str) -> String {
+    match actor.strip_prefix("operator:") {
+        Some(crate::admission::operators::OPERATOR) => format!("operator:{}", model::Scope::Orchestrate.as_str()),
+        _ => actor.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -172,6 +183,9 @@ mod tests {
         }
         for good in ["service", "operator:ada", "run-token:tok_1"] {
             assert!(check_actor(good).is_ok(), "{good:?}");
+        }
+        for (asked, recorded) in [("operator:operator", "operator:orchestrate"), ("operator:ada", "operator:ada")] {
+            assert_eq!(recorded_actor(asked), recorded);
         }
         for bad in ["", "ada", "operator:", "agent:x"] {
             assert!(check_actor(bad).is_err(), "{bad:?}");

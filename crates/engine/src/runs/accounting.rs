@@ -1,9 +1,8 @@
-//! A run's use of its budgets, the paths that it has written, and whether its tree may lack recorded changes.
+//! A run's use of its budgets, and whether its tree may lack recorded changes.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{LogicalPath, Rules, Usage};
+use model::{Rules, Usage};
 use parking_lot::{Mutex, MutexGuard};
 
 /// What a call is about to use of its run's budgets. Released on drop.
@@ -27,8 +26,6 @@ struct State {
     usage: Usage,
     /// Of calls that are judged and not recorded yet.
     reserved: Usage,
-    /// Every path that the run has written; loaded when a policy first needs it.
-    touched_paths: Option<BTreeSet<LogicalPath>>,
     is_dirty: bool,
     /// Staged files of calls with an uncertain commit, which the journal may name.
     uncertain_files: Vec<String>,
@@ -37,8 +34,8 @@ struct State {
 impl Accounting {
     /// Creates the accounting of a run that has used `usage`. It is dirty if the tree may lack journal steps of the ledger.
     pub fn new(usage: Usage, is_dirty: bool) -> Self {
-        let (reserved, touched_paths, uncertain_files) = (Usage::default(), None, Vec::new());
-        let state = State { usage, reserved, touched_paths, is_dirty, uncertain_files };
+        let (reserved, uncertain_files) = (Usage::default(), Vec::new());
+        let state = State { usage, reserved, is_dirty, uncertain_files };
         Self { state: Arc::new(Mutex::new(state)), judging: Mutex::new(()) }
     }
 
@@ -59,28 +56,6 @@ impl Accounting {
     pub fn reserve(&self, size: Usage) -> UsageReservation {
         self.state.lock().reserved.add(&size);
         UsageReservation { state: Arc::clone(&self.state), size }
-    }
-
-    /// Whether the paths that the run has written are loaded.
-    pub fn has_touched_paths(&self) -> bool {
-        self.state.lock().touched_paths.is_some()
-    }
-
-    /// Stores the paths that the run has written.
-    pub fn set_touched_paths(&self, paths: BTreeSet<LogicalPath>) {
-        self.state.lock().touched_paths = Some(paths);
-    }
-
-    /// Whether the run is known to have written `path`. The result is stable only for the holder of the path's lock.
-    pub fn has_touched(&self, path: &LogicalPath) -> bool {
-        self.state.lock().touched_paths.as_ref().is_some_and(|paths| paths.contains(path))
-    }
-
-    /// Adds the paths of a mutation.
-    pub fn add_touched(&self, paths: &[LogicalPath]) {
-        if let Some(touched) = &mut self.state.lock().touched_paths {
-            touched.extend(paths.iter().cloned());
-        }
     }
 
     /// Whether the ledger may have journal steps that the tree lacks.
@@ -106,10 +81,10 @@ impl Accounting {
         std::mem::take(&mut self.state.lock().uncertain_files)
     }
 
-    /// Ends a reconciliation: stores the usage that the ledger has. Touched paths are loaded again.
+    /// Ends a reconciliation: stores the usage that the ledger has.
     pub fn set_reconciled(&self, usage: Usage) {
         let mut state = self.state.lock();
-        (state.usage, state.touched_paths, state.is_dirty) = (usage, None, false);
+        (state.usage, state.is_dirty) = (usage, false);
     }
 }
 
@@ -126,24 +101,5 @@ impl UsageReservation {
 impl Drop for UsageReservation {
     fn drop(&mut self) {
         self.state.lock().reserved.subtract(&self.size);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn touched_paths_are_unknown_until_they_are_loaded() {
-        let accounting = Accounting::new(Usage::default(), false);
-        let [a, b] = ["a", "b/c"].map(|raw| LogicalPath::parse(raw).unwrap());
-        accounting.add_touched(&[a.clone(), b.clone()]);
-        assert!(!accounting.has_touched_paths() && !accounting.has_touched(&a));
-        accounting.set_touched_paths(BTreeSet::new());
-        accounting.add_touched(&[a.clone(), b.clone()]);
-        assert!(accounting.has_touched_paths() && accounting.has_touched(&a) && accounting.has_touched(&b));
-        assert!(!accounting.has_touched(&LogicalPath::parse("b").unwrap()));
-        accounting.set_reconciled(Usage::default());
-        assert!(!accounting.has_touched_paths() && !accounting.has_touched(&a));
     }
 }

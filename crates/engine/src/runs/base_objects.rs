@@ -6,8 +6,8 @@
 use std::io::{Cursor, Read as _};
 use std::sync::Arc;
 
-use content::{BaseId, Held, ObjectError, ObjectName, Objects, StoredObject};
-use ledger::Ledger;
+use content::{BaseId, ObjectError, ObjectName, Objects, ReservedObject, StoredObject};
+use ledger::{EntryObject, Ledger};
 use model::{Run, RunId, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{BasePart, ImportedRun, RecordedBase};
@@ -26,9 +26,7 @@ pub(crate) struct ImportedBase {
     /// What the record of the run says of it.
     pub(crate) recorded: RecordedBase,
     /// What the run refers to in the object store, if there is one.
-    pub(crate) objects: Vec<String>,
-    /// Held until the run is committed.
-    stored: Option<(BaseId, Held)>,
+    pub(crate) objects: Vec<EntryObject>,
 }
 
 /// The parts of a stored base.
@@ -59,34 +57,38 @@ impl Engine {
         let (commit, manifest_sha256) = (base_commit.clone(), *manifest_sha256);
         let Some(objects) = &self.objects else {
             let recorded = RecordedBase { commit, manifest_sha256, untracked_sha256: None };
-            return Ok(ImportedBase { recorded, objects: Vec::new(), stored: None });
+            return Ok(ImportedBase { recorded, objects: Vec::new() });
         };
         let recorded = RecordedBase { commit, manifest_sha256, untracked_sha256: untracked.sha256() };
         let base = base_id(&recorded)?;
-        let held = objects.hold(&base.prefix()).await;
-        if !objects.is_fresh(&part(&base, BaseId::INDEX)?).await? {
+        let ReservedObject { reference, reservation } = objects.reserve(&base.prefix()).await?;
+        if !is_complete(objects, &base).await? {
             let (workspaces, id, untracked) = (Arc::clone(&self.workspaces), run.clone(), untracked.clone());
             let parts = self.blocking(move || Ok(workspaces.base_parts(&id, &untracked)?)).await?;
             put_parts(objects, &base, parts).await?;
             tracing::info!(run.id = %run, base = %base, "base put into the object store");
         }
-        Ok(ImportedBase { recorded, objects: vec![base.prefix()], stored: Some((base, held)) })
+        // Its files count as those of the tree.
+        let object = EntryObject { name: reference, reservation, size_bytes: 0, path: None };
+        Ok(ImportedBase { recorded, objects: vec![object] })
     }
+}
 
-    /// Makes a base that was put long ago, and that no commit names yet, young again.
-    ///
-    /// # Errors
-    ///
-    /// `UNAVAILABLE` if the store is.
-    pub(crate) async fn keep_base(&self, base: &ImportedBase) -> Result<(), CallError> {
-        let (Some(objects), Some((base, _))) = (&self.objects, &base.stored) else { return Ok(()) };
-        let name = part(base, BaseId::INDEX)?;
-        if !objects.is_fresh(&name).await? {
-            let index = read_index(objects, base).await?;
-            put_index(objects, base, &index).await?;
+/// Whether the store has the index of a base and every part that it names. A deletion that was interrupted, or a store that was restored,
+/// may lack some: then the base does not exist, and is put again.
+async fn is_complete(objects: &Objects, base: &BaseId) -> Result<bool, ObjectError> {
+    let index = match read_index(objects, base).await {
+        Ok(index) => index,
+        Err(ObjectError::Missing(_) | ObjectError::Differs(_) | ObjectError::TooLarge(_)) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    for IndexedPart { name, size_bytes, .. } in &index.parts {
+        let Ok(name) = base.part(name) else { return Ok(false) };
+        if objects.store().stat(&name).await?.is_none_or(|stat| stat.size_bytes != *size_bytes) {
+            return Ok(false);
         }
-        Ok(())
     }
+    Ok(true)
 }
 
 /// Puts the base of a run that was imported without an object store. Returns what the run refers to.
@@ -100,8 +102,8 @@ pub async fn store_existing_base(
     parts: Vec<BasePart>,
 ) -> Result<String, CallError> {
     let base = base_id(recorded)?;
-    let _held = objects.hold(&base.prefix()).await;
-    if !objects.is_fresh(&part(&base, BaseId::INDEX)?).await? {
+    objects.reserve(&base.prefix()).await?;
+    if !is_complete(objects, &base).await? {
         put_parts(objects, &base, parts).await?;
     }
     Ok(base.prefix())

@@ -9,12 +9,12 @@ use std::sync::atomic::AtomicBool;
 
 use ledger::{Entry, Epoch, KeyedAnswer, LedgerError, StoredRun};
 use model::{
-    Code, Disk, ImportReport, LogicalPath, Mount, PolicyOverrides, Refusal, Rules, Run, RunCounts, RunId, RunState,
-    Sha256, Source, Token, Usage,
+    Code, Disk, DiskUse, ImportReport, LogicalPath, Mount, PolicyOverrides, Refusal, Rules, Run, RunCounts, RunId,
+    RunState, Sha256, Source, Token, Usage,
 };
 use serde::{Deserialize, Serialize};
 use tracing::Instrument as _;
-use workspace::{ListQuery, Tree};
+use workspace::{ChainPoint, ListQuery, Tree};
 
 pub(crate) use self::check::{check_labels, redacted_labels};
 use self::check::{
@@ -212,7 +212,7 @@ impl Engine {
                 self.import(&id, &importing, origin, Some(creator), Some(self.limits.request_timeout)).await?;
             stored.run.state = RunState::Open;
             stored.run.import = report_of(&imported);
-            stored.run.disk = Disk { bytes: imported.bytes, files: imported.files };
+            stored.run.disk = DiskUse::new(Disk { bytes: imported.bytes, files: imported.files }, 0);
             stored.run.base_commit = Some(imported.base_commit);
             base = Some(imported_base);
         }
@@ -229,6 +229,9 @@ impl Engine {
         // The ledger links the same draft to the same head.
         let run = lifecycle::after_creation(&stored.run, &entry);
         entry.keyed_answer = keyed.map(|keyed| keyed_answer(&keyed, &run, &issued));
+        if has_files {
+            self.note_creation(&run).await?;
+        }
         if let Err(error) = self.store_run(&stored, &token, entry).await {
             // If the outcome is uncertain, the files stay: the next start removes them if the ledger does not have the run.
             if has_files && !matches!(error, LedgerError::InDoubt(_)) {
@@ -244,10 +247,22 @@ impl Engine {
         }
         drop(base);
         slot.keep();
-        importing.import.settle(stored.run.disk);
+        importing.import.settle(stored.run.disk.tree());
         drop(importing);
         tracing::info!(run.id = %id, files = stored.run.import.files, bytes = stored.run.import.bytes, "run created");
         Ok(CreatedRun { run, token: issued })
+    }
+
+    /// Notes in the folder of an imported run that its tree is that of the first record. Before the commit, because it can be opened from
+    /// then on.
+    async fn note_creation(&self, run: &Run) -> Result<(), CallError> {
+        let (workspaces, id) = (Arc::clone(&self.workspaces), run.run_id.clone());
+        let created = ChainPoint { seq: run.head_seq, hash: run.head_hash };
+        let noted = self.blocking(move || Ok(workspaces.set_tree_note(&id, created)?)).await;
+        if noted.is_err() {
+            self.remove_files(&run.run_id).await;
+        }
+        noted
     }
 
     /// Stores a run with its first record. If the outcome is uncertain, tries once more, which waits for the first attempt.
@@ -301,7 +316,7 @@ impl Engine {
             mounts,
             labels: redacted_labels(request.labels.unwrap_or_default()),
             import: ImportReport { progress: "waiting".to_owned(), ..ImportReport::default() },
-            disk: Disk::default(),
+            disk: DiskUse::default(),
             counts: RunCounts::default(),
             head_seq: 0,
             head_hash: Sha256::ZERO,

@@ -108,6 +108,10 @@ pub struct QuotaAmounts {
     files: u64,
     /// Calls that wait for approval.
     pending_approvals: u64,
+    /// Bytes that its calls, reads included, have added to the database and to the object store.
+    history_bytes: u64,
+    /// Records of its calls.
+    records: u64,
 }
 
 impl Engine {
@@ -160,11 +164,12 @@ impl Engine {
             Err(CallError::Refused(refusal)) if !refusal.code.is_retryable() || is_broken(&refusal) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let _permit = self.read_permit(false).await?;
+        let _permit = self.read_permit(false).await;
         let cancel = Arc::new(AtomicBool::new(false));
         // Dropped with this future when the caller goes away. The thread sees the flag and stops.
         let _cancel = CancelOnDrop(Arc::clone(&cancel));
-        self.blocking(move || list(&open_run, &cancel)).await.map(Some)
+        let listed = Arc::clone(&open_run);
+        self.read_one_state(&open_run, move || list(&listed, &cancel)).await.map(Some)
     }
 }
 
@@ -221,7 +226,13 @@ impl BudgetAmounts {
 
 impl QuotaAmounts {
     fn used(run: &Run) -> Self {
-        Self { tree_bytes: run.disk.bytes, files: run.disk.files, pending_approvals: run.counts.pending_approvals }
+        Self {
+            tree_bytes: run.disk.bytes,
+            files: run.disk.files,
+            pending_approvals: run.counts.pending_approvals,
+            history_bytes: run.disk.history_bytes,
+            records: run.head_seq,
+        }
     }
 
     fn remaining(run: &Run) -> Self {
@@ -230,6 +241,8 @@ impl QuotaAmounts {
             tree_bytes: quota.max_tree_bytes.saturating_sub(used.tree_bytes),
             files: quota.max_files.saturating_sub(used.files),
             pending_approvals: quota.pending_approvals.saturating_sub(used.pending_approvals),
+            history_bytes: quota.max_history_bytes.saturating_sub(used.history_bytes),
+            records: quota.max_records.saturating_sub(used.records),
         }
     }
 }

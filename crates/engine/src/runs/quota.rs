@@ -14,6 +14,9 @@ use parking_lot::Mutex;
 
 use crate::limits::Limits;
 
+/// What refusals may still add to the database once the limit of the disk space of all runs is reached.
+const REFUSAL_RESERVE_BYTES: u64 = 16 << 20;
+
 /// The number of runs, and the disk space of all runs.
 #[derive(Debug)]
 pub struct NodeQuota {
@@ -26,6 +29,8 @@ pub struct NodeQuota {
     bytes: AtomicU64,
     /// Those of `bytes` that are reserved.
     reserved_bytes: AtomicU64,
+    /// What the history of all runs takes in the database and in the object store.
+    history: AtomicU64,
     /// Runs that are being deleted.
     deleting: Mutex<HashSet<RunId>>,
     /// Runs whose deletion has begun, and which are still counted.
@@ -75,6 +80,7 @@ impl NodeQuota {
             creating: AtomicU64::new(0),
             bytes: AtomicU64::new(held.bytes),
             reserved_bytes: AtomicU64::new(0),
+            history: AtomicU64::new(held.history_bytes),
             deleting: Mutex::default(),
             counted: Mutex::default(),
         })
@@ -104,6 +110,35 @@ impl NodeQuota {
     pub fn set_held(&self, held: &StorageTotals) {
         self.runs.store(held.runs + self.creating.load(Ordering::Acquire), Ordering::Release);
         self.bytes.store(held.bytes + self.reserved_bytes.load(Ordering::Acquire), Ordering::Release);
+        self.set_history(held.history_bytes);
+    }
+
+    /// Sets what the history of all runs takes, as the ledger has it.
+    pub fn set_history(&self, bytes: u64) {
+        self.history.store(bytes, Ordering::Release);
+    }
+
+    /// Adds to what the history of all runs takes.
+    pub fn add_history(&self, bytes: u64) {
+        self.history.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// Returns what the history of all runs takes.
+    pub fn history_bytes(&self) -> u64 {
+        self.history.load(Ordering::Acquire)
+    }
+
+    /// Returns the limit, and what there would be, if there is no room for another record and `more` bytes.
+    pub fn full(&self, more: u64) -> Option<(u64, u64)> {
+        let limit = self.max_bytes?;
+        let actual = self.bytes().saturating_add(self.history_bytes()).saturating_add(more);
+        (actual > limit || more == 0 && actual == limit).then_some((limit, actual))
+    }
+
+    /// As [`full`](Self::full), if there is no room for the record of a refusal either.
+    pub fn reserve_used(&self) -> Option<(u64, u64)> {
+        let (limit, actual) = self.full(0)?;
+        (actual - limit > REFUSAL_RESERVE_BYTES).then_some((limit, actual))
     }
 
     /// Returns the bytes of all runs, with reservations.
@@ -118,10 +153,10 @@ impl NodeQuota {
     }
 
     fn take(&self, bytes: u64) -> Result<(), Refusal> {
-        add(&self.bytes, bytes, self.max_bytes).map_err(|(limit, actual)| {
-            let message = format!("the files of all runs would have {actual} bytes; the limit is {limit}");
-            exceeded(message, "Wait until the operator has deleted other runs.", "maxDiskBytes", limit, actual)
-        })?;
+        let history = self.history_bytes();
+        let max_bytes = self.max_bytes.map(|max| max.saturating_sub(history));
+        add(&self.bytes, bytes, max_bytes)
+            .map_err(|(limit, actual)| max_disk_bytes_exceeded(self.max_bytes.unwrap_or(limit), actual + history))?;
         self.reserved_bytes.fetch_add(bytes, Ordering::AcqRel);
         Ok(())
     }
@@ -317,6 +352,12 @@ impl Drop for PendingReservation<'_> {
     fn drop(&mut self) {
         self.0.counts.lock().reserved -= 1;
     }
+}
+
+/// The refusal of a call or an import for which the files and the history of all runs leave no room.
+pub fn max_disk_bytes_exceeded(limit: u64, actual: u64) -> Refusal {
+    let message = format!("the files and the history of all runs would have {actual} bytes; the limit is {limit}");
+    exceeded(message, "Wait until the operator has deleted or archived other runs.", "maxDiskBytes", limit, actual)
 }
 
 fn over_quota(what: &str, reason: &str, limit: u64, actual: u64) -> Refusal {

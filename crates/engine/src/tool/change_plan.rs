@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use workspace::{FileStamp, PlannedFile, Target};
 
 use crate::tool::expected_version::SeenVersion;
+use crate::tool::outside_change::{Accept, OutsideChange, RecordedOutside};
 
 /// The first bytes of a file from which its kind is detected.
 const KIND_PREFIX_BYTES: usize = 8 * 1024;
@@ -69,6 +70,12 @@ pub struct ChangePlan {
     pub warnings: Vec<String>,
     /// Whether the response has the hash of the workspace's diff after the change.
     pub has_workspace_diff_hash: bool,
+    /// The changes from outside that the plan builds on.
+    pub outside: Vec<OutsideChange>,
+    /// The side that the call accepts, if it settles changes from outside.
+    pub settlement: Option<Accept>,
+    /// What a call that accepts the tree records.
+    pub accepted: Option<Box<RecordedOutside>>,
 }
 
 impl ChangePlan {
@@ -178,6 +185,9 @@ impl ChangePlan {
             summary: String::new(),
             warnings: Vec::new(),
             has_workspace_diff_hash: false,
+            outside: Vec::new(),
+            settlement: None,
+            accepted: None,
         };
         plan.compute_diffs();
         plan
@@ -293,6 +303,11 @@ impl ChangePlan {
             StepBytes::Inline(_) => None,
         });
         staged.sum()
+    }
+
+    /// Whether the call records changes from outside as its own, and writes nothing.
+    pub fn accepts_tree(&self) -> bool {
+        self.settlement == Some(Accept::Tree)
     }
 
     /// Returns the change at `path`.

@@ -18,6 +18,8 @@ pub struct ReadOutput {
     pub reasons: Vec<String>,
     /// The open file to send, for the files plane.
     pub transfer: Option<Transfer>,
+    /// Whether a file that was read was changed from outside.
+    pub is_outside: bool,
     /// The record of the call, once there is one.
     pub head: Option<ChainHead>,
 }
@@ -35,7 +37,15 @@ impl ReadOutput {
     /// If it cannot be serialised.
     pub fn new(output: &impl Serialize, paths_read: Vec<LogicalPath>) -> Result<Self, WorkspaceError> {
         let output = serde_json::to_string(output).map_err(std::io::Error::other)?;
-        Ok(Self { output, paths_read, files: Vec::new(), reasons: Vec::new(), transfer: None, head: None })
+        Ok(Self {
+            output,
+            paths_read,
+            files: Vec::new(),
+            reasons: Vec::new(),
+            transfer: None,
+            is_outside: false,
+            head: None,
+        })
     }
 
     /// Serialises `output` with `text` as its member `name`, whose characters are escaped faster than by serde. `output` omits
@@ -62,7 +72,15 @@ impl ReadOutput {
         json_escape_simd::escape_into(text, &mut json);
         json.push(b'}');
         let output = String::from_utf8(json).map_err(std::io::Error::other)?;
-        Ok(Self { output, paths_read, files: Vec::new(), reasons: Vec::new(), transfer: None, head: None })
+        Ok(Self {
+            output,
+            paths_read,
+            files: Vec::new(),
+            reasons: Vec::new(),
+            transfer: None,
+            is_outside: false,
+            head: None,
+        })
     }
 
     /// Adds a file whose content the output has, at `version`.
@@ -81,6 +99,17 @@ impl ReadOutput {
         self.files.push(file);
         self.reasons.push(format!("redacted: {path}"));
         self
+    }
+
+    /// Adds warnings to the output.
+    pub fn add_warnings(&mut self, warnings: &[String]) {
+        if warnings.is_empty() || self.output.pop() != Some('}') {
+            return;
+        }
+        let comma = if self.output == "{" { "" } else { "," };
+        // Strings always serialise.
+        let warnings = serde_json::to_string(warnings).unwrap_or_default();
+        self.output.extend([comma, "\"warnings\":", &warnings, "}"]);
     }
 
     /// Adds a file that was requested and refused with `refusal`.

@@ -18,6 +18,8 @@ pub(crate) mod search;
 use model::{Sha256, ToolCallId};
 use serde::Deserialize;
 
+use self::lines::PushLine as _;
+
 pub use refusal::refusal_text;
 
 /// Renders the JSON answer of a tool.
@@ -60,6 +62,8 @@ struct Metadata {
     tool_call_id: ToolCallId,
     sha256: Option<Sha256>,
     new_sha256: Option<Sha256>,
+    #[serde(default)]
+    warnings: Vec<String>,
 }
 
 impl TextAnswer {
@@ -72,6 +76,9 @@ impl TextAnswer {
         let metadata: Metadata = serde_json::from_str(&json)?;
         let Rendered { body: mut text, end } = render(&json)?;
         text.extend(notes::hidden_characters(&text));
+        for warning in &metadata.warnings {
+            text.push_line(format_args!("warning: {}", quote::one_line(warning)));
+        }
         text.push_str(&end);
         Ok(Self {
             text,

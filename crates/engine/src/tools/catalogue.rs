@@ -153,6 +153,12 @@ fn common_output(tool: &Tool) -> Members {
         ]);
         required.extend(["seq", "headHash", "artifactUris", "summary", "warnings"]);
     }
+    if !tool.mutates() {
+        members.push((
+            "warnings",
+            json!({"type": "array", "items": {"type": "string"}, "description": "Files that were changed by something else than a call of the run. Omitted if there are none."}),
+        ));
+    }
     if !tool.content.is_empty() && !tool.permissions.contains(&Permission::FileRead) {
         let description = format!(
             "True for a token without file:read. File content is then withheld: {} is empty.",

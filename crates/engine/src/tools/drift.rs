@@ -1,11 +1,13 @@
 //! The drift of a run: how its files differ from its audit. Not in the catalogue, but judged and recorded like a tool.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
-use model::{LogicalPath, Permission, Refusal, Sha256};
+use model::{LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::{BoundedEntries, DiffFile, WorkspaceError};
+use workspace::{BoundedEntries, DiffFile, Workspace, WorkspaceError};
 
+use crate::runs::known_versions::ExpectedFile;
 use crate::tool::input::parse;
 use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput};
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
@@ -31,13 +33,16 @@ pub static DRIFT: Tool = Tool {
 #[serde(deny_unknown_fields)]
 pub struct NoInput {}
 
-/// The hash of every path that the run has written, from its audit.
+/// What every path that the run has written should have, from its audit.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectedFiles {
-    /// The hash that each path should have; `None` if no file should exist.
-    pub written: BTreeMap<LogicalPath, Option<Sha256>>,
+    /// The file that each path should have.
+    pub written: BTreeMap<LogicalPath, ExpectedFile>,
 }
+
+/// How a path differs: the name of the change, the expected and the actual hash.
+type Difference = (&'static str, Option<Sha256>, Option<Sha256>);
 
 /// How a run's files differ from its audit.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -57,7 +62,7 @@ pub struct DriftReport {
 pub struct DriftEntry {
     /// The path. Bytes that are not UTF-8 are written `\xNN`.
     path: String,
-    /// `created`, `modified` or `deleted`; `mode` if no call has written the file and only its executable bit differs.
+    /// `created`, `modified` or `deleted`; `mode` if only the executable bit differs.
     change: &'static str,
     /// The hash in the audit, or in the base for a path that no call has written. Omitted if no file should exist.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,28 +81,38 @@ pub fn change_name(old: Option<Sha256>, new: Option<Sha256>) -> &'static str {
     }
 }
 
-impl ReadTool for ExpectedFiles {
-    fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
-        let workspace = context
-            .workspace
-            .ok_or_else(|| Refusal::invalid("a mount has no drift: it has no base", "Leave out `mount`."))?;
-        let mut unvisited: BTreeMap<&LogicalPath, Option<Sha256>> =
+impl ExpectedFiles {
+    /// Compares the files with the audit, and passes each difference to `found`.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails; `Cancelled`.
+    pub fn compare(
+        &self,
+        workspace: &Workspace,
+        rules: &Rules,
+        cancel: &AtomicBool,
+        found: &mut dyn FnMut(LogicalPath, Difference),
+    ) -> Result<(), WorkspaceError> {
+        // Written paths that do not differ from the base may still differ from the audit, and modes are compared by `stat`.
+        let mut unvisited: BTreeMap<&LogicalPath, ExpectedFile> =
             self.written.iter().map(|(path, expected)| (path, *expected)).collect();
-        let mut items = BoundedEntries::new(usize::MAX, ENTRY_BYTES);
         let mut compare = |path: &LogicalPath, file: &DiffFile| {
-            let written = unvisited.remove(path);
-            let (expected, actual) = (written.unwrap_or(file.old_sha256), file.new_sha256);
+            let written = self.written.get(path);
+            let (expected, actual) = (written.map_or(file.old_sha256, |written| written.sha256), file.new_sha256);
             if expected != actual {
-                items.insert(path.clone(), (change_name(expected, actual), expected, actual));
+                unvisited.remove(path);
+                found(path.clone(), (change_name(expected, actual), expected, actual));
             } else if written.is_none() {
-                // The same bytes: the executable bit differs. The audit has no modes for files that calls have written.
-                items.insert(path.clone(), ("mode", expected, actual));
+                // The same bytes: the executable bit differs.
+                found(path.clone(), ("mode", expected, actual));
+            } else if written.is_some_and(|written| written.executable.is_none() || actual.is_none()) {
+                unvisited.remove(path);
             }
         };
-        workspace.diff_files(context.rules, &mut compare, context.cancel)?;
-        // Written paths that do not differ from the base may still differ from the audit.
-        for (path, expected) in unvisited {
-            let stat = match context.tree.stat(context.rules, path, context.cancel) {
+        workspace.diff_files(rules, &mut compare, cancel)?;
+        for (path, ExpectedFile { sha256: expected, executable }) in unvisited {
+            let stat = match workspace.tree().stat(rules, path, cancel) {
                 Err(WorkspaceError::Refused(_)) => continue,
                 stat => stat?,
             };
@@ -107,10 +122,29 @@ impl ReadTool for ExpectedFiles {
                 Some(found) if found.sha256.is_none() && expected.is_some() => continue,
                 Some(found) => found.sha256,
             };
+            let is_executable = stat.found.as_ref().map(|found| found.mode & 0o111 != 0);
             if expected != actual {
-                items.insert(path.clone(), (change_name(expected, actual), expected, actual));
+                found(path.clone(), (change_name(expected, actual), expected, actual));
+            } else if actual.is_some() && executable.is_some_and(|executable| is_executable != Some(executable)) {
+                found(path.clone(), ("mode", expected, actual));
             }
         }
+        Ok(())
+    }
+}
+
+impl ReadTool for ExpectedFiles {
+    fn needs_one_state(&self) -> bool {
+        // The files are compared with the audit, for which the caller has locked the run.
+        false
+    }
+
+    fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
+        let workspace = context
+            .workspace
+            .ok_or_else(|| Refusal::invalid("a mount has no drift: it has no base", "Leave out `mount`."))?;
+        let mut items = BoundedEntries::new(usize::MAX, ENTRY_BYTES);
+        self.compare(workspace, context.rules, context.cancel, &mut |path, difference| items.insert(path, difference))?;
         let (items, truncated) = items.finish();
         let paths_read = items.keys().take(MAX_RECORDED_PATHS).cloned().collect();
         let entry = |(path, (change, expected_sha256, actual_sha256)): (LogicalPath, _)| DriftEntry {

@@ -178,7 +178,7 @@ fn new_approval(
         state: ApprovalState::Pending,
         reasons,
         files,
-        diff: String::from_utf8_lossy(diff).into_owned(),
+        diff: Some(String::from_utf8_lossy(diff).into_owned()),
         created_at: call.timestamp.clone(),
         expires_at: now_plus(APPROVAL_SECONDS),
         approvers: rule.approvers,

@@ -1,9 +1,10 @@
 //! The fifth state of a transaction: journal steps, records, artifacts, replies and the approval decision are durable.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ledger::{Appended, ApprovalDecision, LedgerError};
-use model::{Record, Usage};
+use model::{LogicalPath, Record, Step, Usage};
 
 use crate::CallError;
 use crate::call::record::Failure;
@@ -11,9 +12,11 @@ use crate::call::{Answer, CallContext};
 use crate::call_error::refusals::refusal_of;
 use crate::call_error::refusals::{already_recorded, approval_not_pending};
 use crate::engine::Engine;
+use crate::runs::history_quota::history_exceeded;
 use crate::runs::open_run::OpenRun;
 use crate::transaction::entries::committed;
 use crate::transaction::large_contents::StoredContents;
+use crate::transaction::outside;
 use crate::transaction::stage::Staged;
 use crate::transaction::staged_files;
 
@@ -41,7 +44,17 @@ impl Staged {
         decision: Option<ApprovalDecision>,
         stored: StoredContents,
     ) -> Result<Committed, Failure> {
-        let Self { calls, items, files, large_files, usage, disk, disk_change } = self;
+        let Self { calls, mut items, files, large_files, usage, disk, disk_change } = self;
+        let found = if outside::is_found(&items) {
+            // Boxed, so that the future of any other call is smaller.
+            Box::pin(outside::describe(engine, run, &calls, &mut items)).await
+        } else {
+            Ok(None)
+        };
+        let found = found.map_err(|error| {
+            staged_files::discard(run, &large_files);
+            Failure::All(error)
+        })?;
         let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item));
         let (mut entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
         for entry in entries.iter_mut().filter(|entry| entry.usage != Usage::default()) {
@@ -53,15 +66,26 @@ impl Staged {
         }
         if let Some(first) = entries.iter_mut().find(|entry| entry.draft.mutates) {
             (first.approval_decision, first.disk) = (decision, disk_change);
-            first.objects.clone_from(&stored.objects);
+            (first.objects, first.left_paths) = (stored.objects, stored.left_paths);
         }
+        // The change from outside comes first: the calls build on it.
+        let preceding = usize::from(found.is_some());
+        entries.splice(0..0, found);
+        let modes: BTreeMap<LogicalPath, u32> =
+            entries.iter().flat_map(|entry| &entry.steps).filter_map(mode_of).collect();
         failpoint::hit("transaction.staged");
         let records = match engine.append(entries).await {
-            Ok(Appended::Recorded(records)) => records,
+            Ok(Appended::Recorded(records)) => Vec::from(records),
+            Ok(Appended::Reused(index)) => {
+                let reused = Ok(Appended::Reused(index.saturating_sub(preceding)));
+                return Err(undo(engine, run, &calls, large_files, reused).await);
+            }
             not_recorded => return Err(undo(engine, run, &calls, large_files, not_recorded).await),
         };
+        for record in &records {
+            run.known.add(record, &modes);
+        }
         usage.settle();
-        drop(stored);
         disk.settle(disk_change);
         for record in &records {
             run.seen_versions.add(record);
@@ -69,10 +93,15 @@ impl Staged {
         let complete = |((call, answer), record): ((&CallContext, _), &Record)| {
             crate::transaction::entries::PendingAnswer::complete(answer, call, record.seq, record.hash)
         };
-        let answers = calls.iter().zip(answers).zip(&records).map(complete).collect();
+        let answers = calls.iter().zip(answers).zip(&records[preceding.min(records.len())..]).map(complete).collect();
         let records = records.into_iter().filter(|record| !record.paths_written.is_empty()).collect();
         Ok(Committed { answers, records, files })
     }
+}
+
+/// Returns the permission bits of the file that a step leaves.
+fn mode_of(step: &Step) -> Option<(LogicalPath, u32)> {
+    step.after.as_ref().map(|content| (step.path.clone(), content.mode))
 }
 
 /// Removes the staged files of entries that the ledger did not append, and returns the reason.
@@ -85,6 +114,7 @@ async fn undo(
 ) -> Failure {
     let error = match appended {
         Err(error @ LedgerError::RunMoved(_)) => Failure::Recorded(error.into()),
+        Err(error @ LedgerError::ObjectNotReserved(_)) => Failure::All(error.into()),
         Err(error) => {
             // The commit may have taken effect nevertheless. The next call reconciles before it plans.
             run.accounting.set_uncertain(large_files);
@@ -99,6 +129,7 @@ async fn undo(
         Ok(Appended::Reused(index)) => Failure::Recorded(engine.record_reused_id(&calls[index]).await),
         Ok(Appended::NotPending) => Failure::Recorded(approval_not_pending().into()),
         Ok(Appended::PreconditionFailed(failed)) => Failure::All(refusal_of(failed).into()),
+        Ok(Appended::HistoryQuotaExceeded(excess)) => Failure::All(history_exceeded(excess).into()),
         Ok(Appended::Recorded(_)) => return Failure::Recorded(already_recorded().into()),
         Ok(other @ (Appended::Unchanged | Appended::NoSuchToken | Appended::EventQuotaExceeded(_))) => {
             Failure::Recorded(CallError::Internal(format!("the ledger rejected a mutation as {other:?}").into()))

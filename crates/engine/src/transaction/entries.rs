@@ -46,10 +46,18 @@ pub(crate) fn committed(call: &CallContext, item: JudgedItem) -> (Entry, Pending
     let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
     draft.artifact_uris = vec![uri.clone()];
     draft.diff_sha256 = Some(Sha256::of(&plan.diff));
-    draft.paths_written = plan.paths();
-    draft.files = record_files(&plan);
     draft.reasons = reasons;
-    let steps = plan.changes.to_steps();
+    let steps = match plan.accepted {
+        None => {
+            (draft.paths_written, draft.files) = (plan.paths(), record_files(&plan));
+            plan.changes.to_steps()
+        }
+        // Nothing is written: the history goes on with what was found.
+        Some(ref accepted) => {
+            (draft.paths_written, draft.files) = (accepted.paths(), accepted.files.clone());
+            accepted.steps.clone()
+        }
+    };
     let ChangePlan { output, summary, warnings, diff, .. } = plan;
     let members = answer_members(output, vec![uri], summary, warnings);
     let mut entry = call.entry(draft, Some(Reply { status: DONE, body: members.clone() }));

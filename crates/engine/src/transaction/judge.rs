@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::{
-    ApprovalFile, ChangeFacts, Decision, Disk, DiskChange, Effect, LogicalPath, Refusal, Usage, Verdict, judge_change,
+    ApprovalFile, ChangeFacts, Code, Decision, Disk, DiskChange, Effect, LogicalPath, Refusal, Usage, Verdict,
+    judge_change,
 };
 
 use crate::call::CallContext;
@@ -14,6 +15,7 @@ use crate::runs::open_run::OpenRun;
 use crate::runs::quota::Reservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::output::ReadOutput;
+use crate::transaction::outside;
 use crate::transaction::overlay::PlanOverlay;
 use crate::transaction::plan::{Planned, PlannedItem};
 use crate::transaction::staged_files;
@@ -68,7 +70,7 @@ impl Planned {
             calls,
             items: Vec::with_capacity(items.len()),
             overlay,
-            decision: Decision { verdict: Verdict::Allow, reasons: Vec::new(), refusal: None },
+            decision: allow(),
             denied: None,
             disk: run.disk.reservation(),
             disk_change: DiskChange::default(),
@@ -82,9 +84,17 @@ impl Planned {
                     continue;
                 }
             };
-            let facts = plan.facts(evidence, |path| run.accounting.has_touched(path) || earlier.contains(path));
-            judged.decision = judge_change(&run.rules, &facts, &before);
-            let usage = Usage::of(&facts);
+            let mut plan = plan;
+            let facts = plan.facts(evidence, |path| run.known.has_written(path) || earlier.contains(path));
+            let (decision, usage) = match plan.settlement {
+                None => (judge_change(&run.rules, &facts, &before), Usage::of(&facts)),
+                // An operator settles what is in the tree already. Its paths are judged as targets.
+                Some(_) => (allow(), Usage::default()),
+            };
+            judged.decision = match outside::refuse(run.rules.policy().outside_changes, &mut plan) {
+                Some(refusal) => denied_first(decision, refusal),
+                None => decision,
+            };
             earlier.extend(plan.paths());
             if let Some(reserved) = reservation {
                 judged.disk = reserved;
@@ -149,7 +159,7 @@ impl Judged {
                 .changes()
                 .take_while(|(index, _)| *index < count)
                 .flat_map(|(index, change)| {
-                    change.plan.facts(self.calls[index].evidence_fact, |path| run.accounting.has_touched(path))
+                    change.plan.facts(self.calls[index].evidence_fact, |path| run.known.has_written(path))
                 })
                 .collect();
             judge_change(&run.rules, &facts, before)
@@ -207,6 +217,20 @@ impl Judged {
         self.decision = Decision { verdict: Verdict::Deny, reasons, refusal: Some(refusal) };
         self.denied = Some(index);
     }
+}
+
+fn allow() -> Decision {
+    Decision { verdict: Verdict::Allow, reasons: Vec::new(), refusal: None }
+}
+
+/// Denies with `refusal`, unless the decision denies with a code that precedes it.
+fn denied_first(decision: Decision, refusal: Refusal) -> Decision {
+    let denied_code =
+        |decision: &Decision| decision.refusal.as_ref().map_or(Code::PolicyDenied, |refusal| refusal.code);
+    if decision.verdict == Verdict::Deny && denied_code(&decision) < refusal.code {
+        return decision;
+    }
+    Decision { verdict: Verdict::Deny, reasons: Vec::new(), refusal: Some(refusal) }
 }
 
 fn files_of(plan: &ChangePlan) -> impl Iterator<Item = ApprovalFile> {

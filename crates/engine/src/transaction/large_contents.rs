@@ -2,25 +2,35 @@
 
 use std::sync::Arc;
 
-use content::{Held, ObjectName, Objects};
-use model::{Sha256, StepBytes};
+use content::{Objects, ReservedObject};
+use ledger::EntryObject;
+use model::{Change, LogicalPath, Sha256, StepBytes};
 use workspace::Workspaces;
 
 use crate::CallError;
 use crate::call::record::Failure;
 use crate::engine::Engine;
+use crate::history::snapshot::MAX_RESTORABLE_BYTES;
 use crate::runs::open_run::OpenRun;
 use crate::transaction::judge::JudgedItem;
 use crate::transaction::stage::Staged;
 use crate::transaction::staged_files;
 
-/// The objects that a commit is about to name.
+/// What a commit changes of the objects that its run refers to.
 #[derive(Default)]
 pub struct StoredContents {
-    /// Their names.
-    pub objects: Vec<String>,
-    /// Keeps them from being deleted until the commit is done.
-    held: Vec<Held>,
+    /// The objects that it is about to name.
+    pub objects: Vec<EntryObject>,
+    /// The paths at which it replaces or removes a content that is too large to be restored.
+    pub left_paths: Vec<LogicalPath>,
+}
+
+/// A large content, by its name in `tmp/`.
+struct LargeContent<'a> {
+    path: &'a LogicalPath,
+    name: &'a str,
+    sha256: Sha256,
+    size_bytes: u64,
 }
 
 impl Staged {
@@ -28,19 +38,25 @@ impl Staged {
     ///
     /// # Errors
     ///
-    /// `UNAVAILABLE` if the store is. No staged file remains.
+    /// `QUOTA_EXCEEDED`; `UNAVAILABLE` if the store is. No staged file remains.
     pub async fn store_large(
         self,
         engine: &Engine,
         objects: &Objects,
         run: &Arc<OpenRun>,
     ) -> Result<(Self, StoredContents), Failure> {
-        let mut stored = StoredContents::default();
-        for (name, sha256, size_bytes) in large_contents(&self.items) {
-            if let Err(error) = put(engine, objects, run, (name, sha256, size_bytes), &mut stored).await {
-                staged_files::discard(run, &self.large_files);
-                return Err(if self.items.len() == 1 { Failure::Call(0, error) } else { Failure::All(error) });
+        let mut stored = StoredContents { objects: Vec::new(), left_paths: left_paths(&self.items) };
+        let bytes = large_contents(&self.items).map(|content| content.size_bytes).sum::<u64>();
+        let mut done = if bytes == 0 { Ok(()) } else { engine.check_history(run, &self.calls, bytes).await };
+        for content in large_contents(&self.items) {
+            if done.is_err() {
+                break;
             }
+            done = put(engine, objects, run, content).await.map(|object| stored.objects.push(object));
+        }
+        if let Err(error) = done {
+            staged_files::discard(run, &self.large_files);
+            return Err(if self.items.len() == 1 { Failure::Call(0, error) } else { Failure::All(error) });
         }
         failpoint::hit("transaction.stored");
         Ok((self, stored))
@@ -51,30 +67,40 @@ async fn put(
     engine: &Engine,
     objects: &Objects,
     run: &Arc<OpenRun>,
-    (name, sha256, size_bytes): (&str, Sha256, u64),
-    stored: &mut StoredContents,
-) -> Result<(), CallError> {
-    let object = ObjectName::Content(sha256).to_string();
-    stored.held.push(objects.hold(&object).await);
+    LargeContent { path, name, sha256, size_bytes }: LargeContent<'_>,
+) -> Result<EntryObject, CallError> {
     let (workspaces, id) = (Arc::clone(&engine.workspaces), run.run_id.clone());
-    let path = Workspaces::path_of_staged(name);
-    let content = engine.blocking(move || Ok(workspaces.open_file(&id, &path)?)).await?;
-    objects.put_content(sha256, size_bytes, Box::new(content)).await?;
-    stored.objects.push(object);
-    Ok(())
+    let staged = Workspaces::path_of_staged(name);
+    let content = engine.blocking(move || Ok(workspaces.open_file(&id, &staged)?)).await?;
+    let ReservedObject { reference, reservation } = objects.put_content(sha256, size_bytes, Box::new(content)).await?;
+    let path = (size_bytes > MAX_RESTORABLE_BYTES).then(|| path.clone());
+    Ok(EntryObject { name: reference, reservation, size_bytes, path })
 }
 
-/// Returns the name in `tmp/`, the hash and the size of each large content.
-fn large_contents(items: &[JudgedItem]) -> impl Iterator<Item = (&str, Sha256, u64)> {
+fn changes(items: &[JudgedItem]) -> impl Iterator<Item = &Change> {
     let changes = items.iter().filter_map(|item| match item {
         JudgedItem::Change(change) => Some(&change.plan.changes.changes),
         JudgedItem::Read(_) => None,
     });
-    changes.flatten().filter_map(|change| {
+    changes.flatten()
+}
+
+fn large_contents(items: &[JudgedItem]) -> impl Iterator<Item = LargeContent<'_>> {
+    changes(items).filter_map(|change| {
         let content = change.after.as_ref()?;
         match &content.bytes {
-            StepBytes::Staged(name) => Some((name.as_str(), content.sha256, content.size_bytes)),
+            StepBytes::Staged(name) => {
+                Some(LargeContent { path: &change.path, name, sha256: content.sha256, size_bytes: content.size_bytes })
+            }
             StepBytes::Inline(_) => None,
         }
     })
+}
+
+fn left_paths(items: &[JudgedItem]) -> Vec<LogicalPath> {
+    let is_left = |change: &&Change| {
+        let before = change.before.as_ref().filter(|before| before.size_bytes > MAX_RESTORABLE_BYTES);
+        before.is_some_and(|before| change.after.as_ref().is_none_or(|after| after.sha256 != before.sha256))
+    };
+    changes(items).filter(is_left).map(|change| change.path.clone()).collect()
 }

@@ -33,7 +33,7 @@ pub enum ReadView {
 
 impl PlanOverlay {
     /// Whether a planned call changes `path`.
-    fn contains(&self, path: &LogicalPath) -> bool {
+    pub fn contains(&self, path: &LogicalPath) -> bool {
         self.0.contains_key(path)
     }
 

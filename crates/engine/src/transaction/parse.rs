@@ -97,7 +97,10 @@ impl Parsed {
                 Ok(Operation::Mutation(mut tool)) => {
                     let actor = &self.calls[index].caller.actor;
                     match engine.load_seen_content(run, actor, tool.as_mut()).await {
-                        Ok(()) => engine.load_earlier_calls(run, tool).await.map(Operation::Mutation),
+                        Ok(()) => match engine.load_restored(run, tool.as_mut()).await {
+                            Ok(()) => engine.load_earlier_calls(run, tool).await.map(Operation::Mutation),
+                            Err(error) => Err(error),
+                        },
                         Err(error) => Err(error),
                     }
                 }

@@ -17,6 +17,7 @@ use crate::runs::open_run::OpenRun;
 use crate::runs::quota::Reservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::output::ReadOutput;
+use crate::tool::outside_change::OutsideChange;
 use crate::tool::{Mutation, PlanContext, ReadContext, ReadTool};
 use crate::transaction::given_versions::GivenVersions;
 use crate::transaction::overlay::{PlanOverlay, ReadView};
@@ -170,9 +171,15 @@ fn plan_change(
     {
         return Err(forbidden(&[needed]).into());
     }
-    let context = PlanContext { rules: &run.rules, base_commit: run.workspace.base_commit() };
+    // What an earlier call of the batch has planned is no change from outside.
+    let present: Vec<_> = targets.iter().filter(|target| !overlay.contains(&target.path)).collect();
+    let outside = OutsideChange::among(run, present)?;
+    let context = PlanContext { rules: &run.rules, base_commit: run.workspace.base_commit(), outside: &outside };
     let not_files: Vec<_> = targets.iter().filter_map(|target| target.not_a_file.clone()).collect();
     let mut plan = tool.plan(&context, targets).map_err(|refusal| explain_not_found(refusal, not_files))?;
+    if plan.settlement.is_none() {
+        plan.outside = outside.into_iter().filter(|change| plan.at(&change.path).is_some()).collect();
+    }
     // Every change passes here. A path that no tree can hold must never get into the journal.
     if let Some(conflict) = overlay.path_conflict(&plan) {
         return Err(tool.path_conflict(conflict).into());
@@ -248,7 +255,9 @@ fn read(
     Ok(match overlay.view(&run.workspace, &tool.paths())? {
         ReadView::Present => {
             let (workspace, changed) = (Some(&*run.workspace), Some(&run.changed));
-            tool.read(&ReadContext { workspace, changed, ..present(run.workspace.tree()) })
+            let mut output = tool.read(&ReadContext { workspace, changed, ..present(run.workspace.tree()) })?;
+            output.warn_in_locked(run)?;
+            return Ok(output);
         }
         ReadView::Planned(preview) => tool.read(&present(preview.tree())),
     }?)

@@ -9,10 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ledger::{
     AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ClosedRun, ConnectionCounts, DeliveryAttempt, DueDelivery,
-    EachRecord, Entry, Epoch, GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint,
-    Node, NodeIdentity, NodeLog, Page, PageSize, RecordData, RecordFilter, Result, Role, RunFilter, RunOwner,
-    SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode, StoredRecord, StoredRun, Summary,
-    Taken, TakenRole, WebhookLog,
+    EachRecord, Entry, Epoch, GivenUp, JournalEntry, JournalledRun, KeyedAnswer, KeyedAnswers, Ledger, LedgerError,
+    NewCheckpoint, Node, NodeIdentity, NodeLog, ObjectLog, Page, PageSize, RecordData, RecordFilter, Result, Role,
+    RunFilter, RunOwner, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode, StoredRecord,
+    StoredRun, Summary, Taken, TakenRole, WebhookLog,
 };
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
@@ -199,6 +199,29 @@ impl KeyedAnswers for FailingLedger {
 }
 
 #[async_trait]
+impl ObjectLog for FailingLedger {
+    async fn reserve_object(&self, object: &str) -> Result<Option<i64>> {
+        self.pass(self.inner.reserve_object(object)).await
+    }
+
+    async fn claim_object(&self, object: &str, claim: &str, unused_for: Duration) -> Result<bool> {
+        self.pass(self.inner.claim_object(object, claim, unused_for)).await
+    }
+
+    async fn renew_claim(&self, object: &str, claim: &str) -> Result<bool> {
+        self.pass(self.inner.renew_claim(object, claim)).await
+    }
+
+    async fn end_claim(&self, object: &str, claim: &str) -> Result<()> {
+        self.pass(self.inner.end_claim(object, claim)).await
+    }
+
+    async fn end_references(&self) -> Result<u64> {
+        self.pass(self.inner.end_references()).await
+    }
+}
+
+#[async_trait]
 impl NodeLog for FailingLedger {
     async fn join(
         &self,
@@ -287,6 +310,10 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.summary()).await
     }
 
+    fn page_queries(&self) -> &shared_pool::SharedPool {
+        self.inner.page_queries()
+    }
+
     fn connections(&self) -> ConnectionCounts {
         self.inner.connections()
     }
@@ -319,8 +346,8 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.expired_runs(now)).await
     }
 
-    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
-        self.pass(self.inner.token(secret_sha256)).await
+    async fn tokens(&self, secrets_sha256: &[Sha256]) -> Result<Vec<Token>> {
+        self.pass(self.inner.tokens(secrets_sha256)).await
     }
 
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>> {
@@ -407,6 +434,10 @@ impl Ledger for FailingLedger {
 
     async fn runs_with_pending_journal(&self) -> Result<Vec<RunId>> {
         self.pass(self.inner.runs_with_pending_journal()).await
+    }
+
+    async fn journalled(&self, runs: &[RunId]) -> Result<Vec<JournalledRun>> {
+        self.pass(self.inner.journalled(runs)).await
     }
 
     async fn prune(&self, done: &[(RunId, u64)]) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Deref;
 
-use model::{Sha256, Step, StepBytes, StepContent};
+use model::{RUN_TOKEN_ACTOR, Sha256, Step, StepBytes, StepContent};
 
 use super::packed::Packed;
 use crate::{Entry, LedgerError, Result};
@@ -12,6 +12,9 @@ use crate::{Entry, LedgerError, Result};
 const MAX_INLINE_BYTES: usize = 64 * 1024;
 /// Maximum total bytes of the diffs that are read to decompress the contents of one record, each with the whole diff.
 const MAX_DICTIONARY_BYTES: usize = 4 << 20;
+
+/// What the row of a record takes at least, with its columns.
+const LEAST_RECORD_BYTES: u64 = 256;
 
 /// An entry, and the compressed forms of those of its values that are stored compressed.
 #[derive(Clone, Debug)]
@@ -22,6 +25,29 @@ pub(crate) struct PreparedEntry {
     /// One for each of the [`inline_contents`].
     pub(crate) packed_contents: Vec<Option<Packed>>,
     pub(crate) packed_upload: Option<Packed>,
+}
+
+impl PreparedEntry {
+    /// Whether the quota of the run's history applies: a call of a run token, which neither changes the run itself nor decides an
+    /// approval.
+    pub(crate) fn has_history_quota(&self) -> bool {
+        self.draft.actor.starts_with(RUN_TOKEN_ACTOR) && self.run_change.is_none() && self.approval_decision.is_none()
+    }
+
+    /// Returns about how many bytes its rows take at least. The size of the record is known only once it is chained.
+    pub(crate) fn least_bytes(&self) -> u64 {
+        let packed = |packed: Option<&Packed>, size: usize| packed.map_or(size, |packed| packed.bytes.len());
+        let contents = inline_contents(&self.steps).into_iter().zip(&self.packed_contents);
+        let bytes = self.reply.as_ref().map_or(0, |reply| packed(self.packed_reply.as_ref(), reply.body.len()))
+            + self.artifact.as_ref().map_or(0, |artifact| packed(self.packed_diff.as_ref(), artifact.diff.len()))
+            + self.upload.as_ref().map_or(0, |upload| packed(self.packed_upload.as_ref(), upload.bytes.len()))
+            + self
+                .approval
+                .as_ref()
+                .map_or(0, |(approval, input)| approval.diff.as_ref().map_or(0, String::len) + input.len())
+            + contents.map(|((_, bytes), content)| packed(content.as_ref(), bytes.len())).sum::<usize>();
+        bytes as u64 + LEAST_RECORD_BYTES
+    }
 }
 
 impl Deref for PreparedEntry {

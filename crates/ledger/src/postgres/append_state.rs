@@ -39,6 +39,9 @@ const TOKENS: &str = "SELECT token.run_no, token_id, revoked FROM token JOIN run
 const UPLOADS: &str = "SELECT upload.run_no, sha256 FROM upload JOIN run ON run.run_no = upload.run_no \
     WHERE run_id = ANY($1) AND sha256 = ANY($2)";
 const PENDING: &str = "SELECT run_no, approval_id FROM approval WHERE approval_id = ANY($1) AND state = 'pending'";
+/// The references of the runs `$1` to the objects `$2`.
+const OBJECTS: &str = "SELECT o.run_no, object FROM object_reference o JOIN run ON run.run_no = o.run_no \
+    WHERE run_id = ANY($1) AND object = ANY($2)";
 /// Locks the operators' tokens `$1` against revocation, and selects whether they are revoked. A replaced token, whose end is its
 /// expiry, is not. The condition is not in the `WHERE` clause, which would leave out, without a lock, what is not revoked yet.
 const OPERATORS: &str = "SELECT secret_sha256, \
@@ -61,6 +64,8 @@ pub(crate) struct GroupState {
     to_revoke: HashMap<(i64, TokenId), bool>,
     /// Uploads of the group that are stored.
     uploads: HashSet<(i64, Sha256)>,
+    /// Objects of the group to which its runs refer already.
+    objects: HashSet<(i64, String)>,
     /// The positions of the next records.
     positions: std::vec::IntoIter<i64>,
     /// The position of the last record.
@@ -116,18 +121,19 @@ impl GroupState {
             revoked_operators: HashSet::new(),
             to_revoke: HashMap::new(),
             uploads: HashSet::new(),
+            objects: HashSet::new(),
             positions: positions.into_iter(),
             position: 0,
         };
         for row in found {
             let head = RunHead::read(&row)?;
-            if let Some(id) = row.maybe_text(21)? {
+            if let Some(id) = row.maybe_text(24)? {
                 let id = ToolCallId::parse(&id).map_err(|_| damaged("tool call ID"))?;
-                let input_sha256 = rows::sha256(&row.bytes(23)?)?;
-                let first = FirstCall { tool: row.text(22)?, input_sha256, has_reply: row.bool(24)? };
+                let input_sha256 = rows::sha256(&row.bytes(26)?)?;
+                let first = FirstCall { tool: row.text(25)?, input_sha256, has_reply: row.bool(27)? };
                 state.calls.insert((head.run_no, id), first);
             }
-            for id in row.maybe_text(25)?.unwrap_or_default().split_whitespace() {
+            for id in row.maybe_text(28)?.unwrap_or_default().split_whitespace() {
                 state.revoked.insert((head.run_no, TokenId::parse(id).map_err(|_| damaged("token ID"))?));
             }
             state.heads.insert(rows::run_id(&row, 0)?, head);
@@ -144,6 +150,7 @@ impl GroupState {
         state.read_operators(fenced, operators).await?;
         state.read_revocations(fenced, entries).await?;
         state.read_uploads(fenced, entries).await?;
+        state.read_objects(fenced, entries).await?;
         Ok(state)
     }
 
@@ -194,6 +201,21 @@ impl GroupState {
         Ok(())
     }
 
+    async fn read_objects(&mut self, fenced: &mut FencedTx<'_>, entries: &[&Entry]) -> Result<()> {
+        let referring = entries
+            .iter()
+            .flat_map(|entry| entry.objects.iter().map(|object| (entry.draft.run_id.as_str(), object.name.as_str())));
+        let (runs, objects): (Vec<&str>, Vec<&str>) = referring.unzip();
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let query = sqlx::query(OBJECTS).bind(runs).bind(objects);
+        for row in query.fetch_all(fenced.connection()).await.map_err(failed)? {
+            self.objects.insert((row.int(0)?, row.text(1)?));
+        }
+        Ok(())
+    }
+
     /// Adds entries that were appended, because later entries of the group must see them.
     pub(crate) fn add(&mut self, entries: &[PreparedEntry]) {
         for entry in entries {
@@ -206,6 +228,7 @@ impl GroupState {
             if let Some(upload) = &entry.upload {
                 self.uploads.insert((run_no, upload.sha256));
             }
+            self.objects.extend(entry.objects.iter().map(|object| (run_no, object.name.clone())));
             let first = || FirstCall {
                 tool: entry.draft.tool.clone(),
                 input_sha256: entry.input_sha256,
@@ -262,6 +285,10 @@ impl AppendState for GroupState {
 
     fn has_upload(&mut self, run_no: i64, sha256: &Sha256) -> Result<bool> {
         Ok(self.uploads.contains(&(run_no, *sha256)))
+    }
+
+    fn has_object(&mut self, run_no: i64, object: &str) -> Result<bool> {
+        Ok(self.objects.contains(&(run_no, object.to_owned())))
     }
 
     fn next_position(&mut self) -> Result<i64> {

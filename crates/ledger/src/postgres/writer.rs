@@ -14,7 +14,7 @@ use super::append_state::GroupState;
 use super::convert::{bind, failed, is_conflict, write_rows};
 use super::fence::{EnterMode, Fence, FencedTx};
 use super::settled_position::SettledPosition;
-use super::{open, positions};
+use super::{execute_checked, open, positions};
 use crate::backend::Statement;
 use crate::chain;
 use crate::commit_queue::count_commit;
@@ -98,15 +98,18 @@ impl Writer {
         }
         match committed {
             Ok(done) => group.into_iter().zip(done).for_each(|(job, done)| drop(job.result.send(done))),
-            Err(LedgerError::AlreadyExists | LedgerError::CreationRejected(_) | LedgerError::Internal(_))
-                if group.len() > 1 =>
-            {
+            Err(
+                LedgerError::AlreadyExists
+                | LedgerError::CreationRejected(_)
+                | LedgerError::ObjectNotReserved(_)
+                | LedgerError::Internal(_),
+            ) if group.len() > 1 => {
                 for job in group {
                     Box::pin(self.write(vec![job])).await;
                 }
             }
             Err(error) => {
-                if !matches!(error, LedgerError::AlreadyExists | LedgerError::CreationRejected(_)) {
+                if !is_rejection(&error) {
                     tracing::error!(error = &error as &dyn std::error::Error, jobs = group.len(), "a commit failed");
                 }
                 for job in group {
@@ -200,7 +203,7 @@ async fn run_transaction(connection: &mut PgConnection, fence: &Fence, group: &[
             appended => Ok(appended?),
         });
     }
-    write(&mut fenced, &state, &rows).await.map_err(failed)?;
+    write(&mut fenced, &state, &rows).await?;
     let mutates = entries.iter().any(|entry| !entry.steps.is_empty());
     if mutates {
         failpoint::hit("ledger.written");
@@ -226,7 +229,7 @@ async fn commit(connection: &mut PgConnection) -> Result<Option<i64>> {
 }
 
 /// Writes the rows of a group, most of them in one statement.
-async fn write(fenced: &mut FencedTx<'_>, state: &GroupState, rows: &EntryRows<'_>) -> sqlx::Result<()> {
+async fn write(fenced: &mut FencedTx<'_>, state: &GroupState, rows: &EntryRows<'_>) -> Result<()> {
     if rows.records.is_empty() {
         return Ok(());
     }
@@ -236,18 +239,23 @@ async fn write(fenced: &mut FencedTx<'_>, state: &GroupState, rows: &EntryRows<'
     let connection = fenced.connection();
     // Only two forms of the statement, so that the server plans each once.
     if [replies, artifacts, contents, steps].iter().all(|rows| rows.is_empty()) {
-        write_rows(connection, &[paths, &heads, records]).await?;
+        write_rows(connection, &[paths, &heads, records]).await.map_err(failed)?;
     } else {
-        write_rows(connection, &[paths, &heads, replies, artifacts, contents, steps, records]).await?;
+        write_rows(connection, &[paths, &heads, replies, artifacts, contents, steps, records]).await.map_err(failed)?;
     }
     for rows in [approvals, decisions, votes, uploads, &states] {
         if !rows.is_empty() {
-            write_rows(connection, &[rows]).await?;
+            write_rows(connection, &[rows]).await.map_err(failed)?;
         }
     }
     // After the heads: every transaction locks the head of a run before its other rows.
     for statement in &rows.changes {
-        bind(sqlx::query(statement.sql), statement.params.clone()).execute(&mut *connection).await?;
+        execute_checked(connection, statement).await?;
     }
     Ok(())
+}
+
+/// Whether the error says something of the job, not of the database.
+fn is_rejection(error: &LedgerError) -> bool {
+    matches!(error, LedgerError::AlreadyExists | LedgerError::CreationRejected(_) | LedgerError::ObjectNotReserved(_))
 }

@@ -21,6 +21,7 @@ const IS_OPERATOR_REVOKED: &str = "SELECT 1 FROM operator_token WHERE secret_sha
     AND (expires_at IS NULL OR revoked_at <> expires_at)";
 const TOKEN_STATE: &str = "SELECT revoked FROM token WHERE run_no = ?1 AND token_id = ?2";
 const HAS_UPLOAD: &str = "SELECT 1 FROM upload WHERE run_no = ?1 AND sha256 = ?2";
+const HAS_OBJECT: &str = "SELECT 1 FROM object_reference WHERE run_no = ?1 AND object = ?2";
 const IS_PENDING: &str = "SELECT 1 FROM approval WHERE approval_id = ?1 AND run_no = ?2 AND state = 'pending'";
 
 /// Maximum number of cached runs.
@@ -66,7 +67,10 @@ impl HeadCache {
             write_rows(connection, rows).map_err(failed)?;
         }
         for statement in rows.seal_zones().iter().chain(&rows.changes) {
-            execute(connection, statement.sql, &statement.params).map_err(failed)?;
+            let changed = execute(connection, statement.sql, &statement.params).map_err(failed)?;
+            if let Some(check) = statement.check.as_ref().filter(|_| changed == 0) {
+                return Err(check.failed());
+            }
         }
         Ok(appended)
     }
@@ -172,6 +176,10 @@ impl AppendState for Appending<'_> {
     fn has_upload(&mut self, run_no: i64, sha256: &Sha256) -> Result<bool> {
         let mut upload = self.connection.prepare_cached(HAS_UPLOAD).map_err(failed)?;
         upload.exists(params![run_no, sha256.as_bytes()]).map_err(failed)
+    }
+
+    fn has_object(&mut self, run_no: i64, object: &str) -> Result<bool> {
+        exists(self.connection, HAS_OBJECT, params![run_no, object])
     }
 
     fn next_position(&mut self) -> Result<i64> {

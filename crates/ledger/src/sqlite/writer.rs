@@ -321,9 +321,9 @@ fn transact(connection: &Connection, statements: &[Statement]) -> Result<Result<
             Err(LedgerError::AlreadyExists) if index == 0 => return Ok(Err(LedgerError::AlreadyExists)),
             Err(error) => return Err(error),
         };
-        match &statement.must_own {
+        match &statement.check {
             // Such a statement comes first, so the job has written nothing.
-            Some(run) if changed == 0 => return Ok(Err(LedgerError::RunMoved(run.clone()))),
+            Some(check) if changed == 0 => return Ok(Err(check.failed())),
             Some(_) => {}
             None => drop(first.get_or_insert(changed)),
         }

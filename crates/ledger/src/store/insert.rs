@@ -50,6 +50,8 @@ pub(crate) fn insert_head(stored: &StoredRun, node: Option<&Node>) -> Statement 
             // Stored as null. A null parameter would have the type of a text.
             node.map_or(0, |node| node.incarnation).into(),
             Param::Int(node.map_or(0, |_| to_int(Epoch::FIRST.0))),
+            run.policy.quota.max_history_bytes.into(),
+            run.policy.quota.max_records.into(),
         ],
     )
 }

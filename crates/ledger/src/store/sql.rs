@@ -6,8 +6,9 @@ use crate::rows::{content_columns, select_voters, written_at};
 pub(crate) const INSERT_RUN: &str = "INSERT INTO run (run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, \
     body, import_report, mount_paths, labels) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 pub(crate) const INSERT_HEAD: &str = "INSERT INTO run_head (run_no, head_seq, head_hash, mutations, denied, pending_approvals, \
-    files_touched, insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, owner_node, owner_incarnation, epoch) \
-    SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, nullif($15, 0), $16 FROM run WHERE run_id = $1";
+    files_touched, insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, owner_node, owner_incarnation, epoch, \
+    max_history_bytes, max_records) \
+    SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, nullif($15, 0), $16, $17, $18 FROM run WHERE run_id = $1";
 pub(crate) const INSERT_TOKEN: &str = "INSERT INTO token (run_no, secret_sha256, token_id, permissions, expires_at, revoked) \
     SELECT run_no, $2, $3, $4, $5, $6 FROM run WHERE run_id = $1";
 pub(crate) const OPEN_RUN: &str = "UPDATE run SET base_commit = $2, import_report = $3, state = 'open' \
@@ -28,8 +29,9 @@ pub(crate) const CLEAR_DISK_USAGE: &str = "UPDATE run_head SET disk_bytes = NULL
     WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 pub(crate) const RUNS_WITHOUT_DISK_USAGE: &str = "SELECT run_id FROM run JOIN run_head ON run_head.run_no = run.run_no \
     WHERE state <> 'deleted' AND base_commit IS NOT NULL AND disk_bytes IS NULL ORDER BY run.run_no";
-pub(crate) const STORAGE_TOTALS: &str = "SELECT count(*), CAST(coalesce(sum(disk_bytes), 0) AS BIGINT) \
-    FROM run JOIN run_head ON run_head.run_no = run.run_no WHERE state <> 'deleted'";
+pub(crate) const STORAGE_TOTALS: &str = "SELECT coalesce(sum(CASE state WHEN 'deleted' THEN 0 ELSE 1 END), 0), \
+    CAST(coalesce(sum(CASE state WHEN 'deleted' THEN 0 ELSE disk_bytes END), 0) AS BIGINT), \
+    CAST(coalesce(sum(CASE WHEN history_bytes > 0 THEN history_bytes ELSE 0 END), 0) AS BIGINT) FROM run JOIN run_head ON run_head.run_no = run.run_no";
 pub(crate) const RUN_STATES: &str = "SELECT state, count(*) FROM run GROUP BY state ORDER BY state";
 pub(crate) const PENDING_APPROVALS: &str = "SELECT count(*) FROM approval WHERE state = 'pending'";
 /// Locks the row, and shows whether it exists.
@@ -45,8 +47,9 @@ pub(crate) const ORPHANED_RUNS: &str = "WITH RECURSIVE owner (run_no) AS (SELECT
       WHERE owner.run_no IS NOT NULL) \
     SELECT count(*) FROM owner WHERE run_no IS NOT NULL AND NOT EXISTS (SELECT 1 FROM run WHERE run.run_no = owner.run_no)";
 
-pub(crate) const TOKEN: &str = "SELECT run_id, token_id, secret_sha256, permissions, token.expires_at, revoked FROM token \
-    JOIN run ON run.run_no = token.run_no WHERE secret_sha256 = $1";
+/// Ends with the list of hashes in parentheses.
+pub(crate) const TOKENS: &str = "SELECT run_id, token_id, secret_sha256, permissions, token.expires_at, revoked FROM token \
+    JOIN run ON run.run_no = token.run_no WHERE secret_sha256 IN";
 pub(crate) const TOKEN_HASHES: &str = "SELECT secret_sha256 FROM token WHERE secret_sha256 > $1 AND revoked = $2 \
     AND (expires_at IS NULL OR expires_at > $3) ORDER BY secret_sha256 LIMIT $4";
 pub(crate) const REVOKE_TOKEN: &str = "UPDATE token SET revoked = $3 \
@@ -187,8 +190,48 @@ pub(crate) const EXPIRED_APPROVALS: &str = concat!(
     ", expires_at FROM approval WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2"
 );
 
-pub(crate) const REFER_TO_OBJECT: &str = "INSERT INTO object_reference (run_no, object) \
-    SELECT run_no, $2 FROM run WHERE run_id = $1 ON CONFLICT (object, run_no) DO NOTHING";
+pub(crate) const REFER_TO_OBJECT: &str = "INSERT INTO object_reference (run_no, object, size_bytes, is_while_present) \
+    SELECT run_no, $2, $3, $4 FROM run WHERE run_id = $1 ON CONFLICT (object, run_no) DO NOTHING";
+/// Locks the row of the object `$1` until the commit, so that no claim passes a reference.
+pub(crate) const USE_OBJECT: &str = "UPDATE stored_object SET reservation = reservation \
+    WHERE object = $1 AND reservation = $2 AND claim IS NULL";
+pub(crate) const ADD_OBJECT_PATH: &str = "INSERT INTO object_path (run_no, path_sha256, object) \
+    SELECT run_no, $2, $3 FROM run WHERE run_id = $1 ON CONFLICT (run_no, path_sha256) DO UPDATE SET object = excluded.object";
+pub(crate) const LEAVE_OBJECT_PATH: &str = "DELETE FROM object_path \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND path_sha256 = $2";
+/// Locks the head of a run, as every transaction does before it changes other rows of the run.
+pub(crate) const LOCK_HEAD: &str = "UPDATE run_head SET epoch = epoch \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+/// The references that end because no path of their run has the object.
+pub(crate) const ENDED_REFERENCES: &str = "SELECT run_id, object FROM object_reference o JOIN run ON run.run_no = o.run_no \
+    WHERE is_while_present AND NOT EXISTS (SELECT 1 FROM object_path p WHERE p.object = o.object AND p.run_no = o.run_no) \
+    ORDER BY object, o.run_no LIMIT 100";
+/// Subtracts the object `$2` from the history of the run `$1`, if its reference has ended.
+pub(crate) const GIVE_BACK_OBJECT: &str = "UPDATE run_head SET history_bytes = history_bytes - coalesce((\
+      SELECT size_bytes FROM object_reference o WHERE o.run_no = run_head.run_no AND object = $2 AND is_while_present AND NOT EXISTS (\
+        SELECT 1 FROM object_path p WHERE p.object = o.object AND p.run_no = o.run_no)), 0) \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+pub(crate) const END_OBJECT_REFERENCE: &str = "DELETE FROM object_reference WHERE object = $2 AND is_while_present \
+    AND run_no = (SELECT run_no FROM run WHERE run_id = $1) AND NOT EXISTS (\
+      SELECT 1 FROM object_path p WHERE p.object = object_reference.object AND p.run_no = object_reference.run_no)";
+/// Subtracts the objects of a run from its history, before its references are deleted.
+pub(crate) const GIVE_BACK_OBJECTS: &str = "UPDATE run_head SET history_bytes = history_bytes - (\
+      SELECT CAST(coalesce(sum(size_bytes), 0) AS BIGINT) FROM object_reference o WHERE o.run_no = run_head.run_no) \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+pub(crate) const DELETE_OBJECT_PATHS: &str = "DELETE FROM object_path \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+/// Subtracts the contents that the record at the position `$2` wrote from the history of its run, before they are deleted.
+pub(crate) const GIVE_BACK_CONTENT: &str = concat!(
+    "UPDATE run_head SET history_bytes = history_bytes - (SELECT CAST(coalesce(sum(length(c.bytes) + 8 * 3 + 32), 0) AS BIGINT) \
+      FROM content c WHERE ",
+    written_at!("$2"),
+    ") WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)"
+);
+/// Sets the history of an archived run to the records that are left: those after the archived ones.
+pub(crate) const SET_ARCHIVED_HISTORY: &str = "UPDATE run_head SET history_bytes = (\
+      SELECT CAST(coalesce(sum(length(body) + coalesce(length(packed), 0)), 0) AS BIGINT) FROM audit_record r \
+      WHERE r.run_no = run_head.run_no) \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1 AND archived_seq IS NOT NULL)";
 pub(crate) const OBJECT_REFERENCE: &str = "SELECT run_id FROM object_reference o JOIN run ON run.run_no = o.run_no \
     WHERE object = $1 AND state <> 'deleted' LIMIT 1";
 pub(crate) const DELETE_OBJECT_REFERENCES: &str = "DELETE FROM object_reference \

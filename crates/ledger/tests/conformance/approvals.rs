@@ -26,7 +26,7 @@ fn approval(run: &str, id: &str) -> Approval {
             old_sha256: None,
             new_sha256: None,
         }],
-        diff: "+x\n".into(),
+        diff: Some("+x\n".into()),
         created_at: "2026-01-01T00:00:00.000000Z".into(),
         expires_at: "2026-01-02T00:00:00.000000Z".into(),
         approvers: 1,

@@ -216,9 +216,9 @@ async fn objects_are_referenced_until_their_runs_are_deleted(
     let db = backend.open().await;
     let (r1, r2) = (db.run("r1").await, db.run("r2").await);
     let mut one = mutation("r1", "one", "src/a");
-    one.objects = vec!["cas/a".to_owned(), "bases/b".to_owned()];
+    one.objects = vec![db.reserved("cas/a", 5).await, db.reserved("bases/b", 0).await];
     let mut two = mutation("r2", "two", "src/a");
-    two.objects = vec!["cas/a".to_owned()];
+    two.objects = vec![db.reserved("cas/a", 5).await];
     let again = mutation("r1", "again", "src/b");
     db.append(one.clone()).await;
     db.append(two).await;

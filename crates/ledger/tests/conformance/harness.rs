@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ledger::{Appended, Entry, Ledger, LedgerError, Reply, RunChange, StoredRun};
+use ledger::{Appended, Entry, EntryObject, Ledger, LedgerError, Reply, RunChange, StoredRun};
 use model::{
     Budget, Draft, ImportReport, LogicalPath, Mount, Permission, Policy, Record, Run, RunCounts, RunId, RunState,
     Sha256, Source, Token, TokenId, ToolCallId, Usage, Verdict,
@@ -243,6 +243,7 @@ pub(crate) fn policy() -> Policy {
         approval: model::ApprovalRule::default(),
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
+        outside_changes: model::OutsideChanges::Refuse,
     }
 }
 
@@ -275,7 +276,7 @@ pub(crate) fn new_run(id: &str) -> StoredRun {
             error: None,
         },
         counts: RunCounts::default(),
-        disk: model::Disk::default(),
+        disk: model::DiskUse::default(),
         head_seq: 0,
         head_hash: Sha256::ZERO,
     };
@@ -362,6 +363,12 @@ impl TestDatabase {
         self.ledger.append(vec![entry]).await
     }
 
+    /// Reserves an object that lasts as long as its run.
+    pub(crate) async fn reserved(&self, object: &str, size_bytes: u64) -> EntryObject {
+        let reservation = self.ledger.reserve_object(object).await.unwrap().unwrap();
+        EntryObject { name: object.to_owned(), reservation, size_bytes, path: None }
+    }
+
     /// Appends an entry that must be recorded.
     pub(crate) async fn append(&self, entry: Entry) -> Record {
         only_record(self.try_append(entry).await.unwrap())
@@ -371,7 +378,7 @@ impl TestDatabase {
 /// Returns the record of the one entry that was appended.
 pub(crate) fn only_record(appended: Appended) -> Record {
     match appended {
-        Appended::Recorded(mut records) if records.len() == 1 => records.remove(0),
+        Appended::Recorded(records) if records.len() == 1 => Vec::from(records).remove(0),
         other => panic!("{other:?}"),
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ledger::{Appended, Entry, Epoch, Fence, LedgerError, Node, NodeIdentity, Role, RunOwner, Taken, TakenRole};
+use ledger::{
+    Appended, Entry, Epoch, Fence, JournalledRun, LedgerError, Node, NodeIdentity, Role, RunOwner, Taken, TakenRole,
+};
 use model::{Disk, RunId};
 use rstest::rstest;
 
@@ -275,12 +277,12 @@ async fn only_the_owner_changes_the_state_of_a_tree(#[values(Backend::Sqlite, Ba
     let pending = db.ledger.pending_journal(None).await.unwrap();
     assert_eq!(pending.iter().map(|entry| &entry.run_id).collect::<Vec<_>>(), [&r1]);
     let stored = db.ledger.run(&r1).await.unwrap().unwrap();
-    assert!(!stored.needs_repair && stored.run.disk == Disk::default(), "{stored:?}");
+    assert!(!stored.needs_repair && stored.run.disk.tree() == Disk::default(), "{stored:?}");
 
     db.ledger.set_needs_repair(&r2, true, NOON).await.unwrap();
     db.ledger.set_disk_usage(&r2, Some(Disk { bytes: 5, files: 1 })).await.unwrap();
     let stored = db.ledger.run(&r2).await.unwrap().unwrap();
-    assert!(stored.needs_repair && stored.run.disk == Disk { bytes: 5, files: 1 }, "{stored:?}");
+    assert!(stored.needs_repair && stored.run.disk.tree() == Disk { bytes: 5, files: 1 }, "{stored:?}");
     db.append(under(epoch, read("r2", "a"))).await;
 }
 
@@ -446,6 +448,9 @@ async fn the_epochs_in_which_nobody_has_opened_the_files_are_known(
     db.ledger.open_files(&run, epoch).await.unwrap();
     assert_eq!(epochs().await, 4..=4);
     db.ledger.give_back(&[(run.clone(), epoch)]).await.unwrap();
-    owned(db.take(&run).await);
+    let journalled = async || ledger.journalled(std::slice::from_ref(&run)).await.unwrap();
+    assert!(journalled().await.is_empty(), "nobody owns the run");
+    let epoch = owned(db.take(&run).await);
     assert_eq!(epochs().await, 4..=5);
+    assert_eq!(journalled().await, [JournalledRun { run: run.clone(), epoch, seqs: Vec::new() }]);
 }

@@ -97,7 +97,7 @@ async fn pages_of_runs_and_of_approvals_end_with_the_row_that_fills_their_bytes(
         db.ledger.create_run(&stored, &token, vec![]).await.unwrap();
         let mut entry = approval_request("r0", &format!("a{index}"));
         if let Some((approval, _)) = &mut entry.approval {
-            approval.diff = "x".repeat(LONG);
+            approval.diff = Some("x".repeat(LONG));
         }
         db.append(entry).await;
     }

@@ -2,7 +2,8 @@
 
 use ledger::{Appended, LedgerError, RunFilter, StorageTotals, StoredRun};
 use model::{
-    Disk, DiskChange, ImportReport, Outcome, Run, RunState, Sha256, SkippedEntry, Token, TokenId, Usage, Verdict,
+    Disk, DiskChange, DiskUse, ImportReport, Outcome, Run, RunState, Sha256, SkippedEntry, Token, TokenId, Usage,
+    Verdict,
 };
 use rstest::rstest;
 
@@ -108,7 +109,7 @@ async fn the_disk_usage_of_a_run_changes_with_each_record(
     let db = backend.open().await;
     assert_eq!(db.ledger.storage_totals().await.unwrap(), StorageTotals::default());
     let mut new = new_run("r1");
-    new.run.disk = Disk { bytes: 100, files: 2 };
+    new.run.disk = DiskUse::new(Disk { bytes: 100, files: 2 }, 0);
     db.ledger.create_run(&new, &new_token("r1", "tok-1"), vec![]).await.unwrap();
     let mut other = new_run("r2");
     (other.run.state, other.run.base_commit) = (RunState::Preparing, None);
@@ -119,11 +120,12 @@ async fn the_disk_usage_of_a_run_changes_with_each_record(
     let mut less = write("r1", "tc_2", "b");
     less.disk = DiskChange { bytes: -30, files: -2 };
     db.ledger.append(vec![less, read("r1", "a")]).await.unwrap();
-    assert_eq!(stored(&db, "r1").await.run.disk, Disk { bytes: 120, files: 1 });
+    assert_eq!(stored(&db, "r1").await.run.disk.tree(), Disk { bytes: 120, files: 1 });
     let import = ImportReport { files: 7, bytes: 8, ..ImportReport::default() };
     db.ledger.open_run(&other.run.run_id, "beef", &import).await.unwrap();
-    assert_eq!(stored(&db, "r2").await.run.disk, Disk { bytes: 8, files: 7 });
-    assert_eq!(db.ledger.storage_totals().await.unwrap(), StorageTotals { runs: 2, bytes: 128 });
+    assert_eq!(stored(&db, "r2").await.run.disk.tree(), Disk { bytes: 8, files: 7 });
+    let history_bytes = stored(&db, "r1").await.run.disk.history_bytes + stored(&db, "r2").await.run.disk.history_bytes;
+    assert_eq!(db.ledger.storage_totals().await.unwrap(), StorageTotals { runs: 2, bytes: 128, history_bytes });
     // An unknown disk usage remains unknown until it is measured and set.
     let r1 = new.run.run_id;
     db.ledger.set_disk_usage(&r1, None).await.unwrap();
@@ -133,9 +135,10 @@ async fn the_disk_usage_of_a_run_changes_with_each_record(
     assert_eq!(db.ledger.runs_without_disk_usage().await.unwrap(), std::slice::from_ref(&r1));
     db.ledger.set_disk_usage(&r1, Some(Disk { bytes: 5, files: 1 })).await.unwrap();
     assert_eq!(db.ledger.runs_without_disk_usage().await.unwrap(), []);
-    assert_eq!(stored(&db, "r1").await.run.disk, Disk { bytes: 5, files: 1 });
+    assert_eq!(stored(&db, "r1").await.run.disk.tree(), Disk { bytes: 5, files: 1 });
     db.ledger.set_run_state(&r1, RunState::Deleted, Some("2026-01-03T00:00:00Z")).await.unwrap();
-    assert_eq!(db.ledger.storage_totals().await.unwrap(), StorageTotals { runs: 1, bytes: 8 });
+    let totals = db.ledger.storage_totals().await.unwrap();
+    assert_eq!((totals.runs, totals.bytes), (1, 8));
     let summary = db.ledger.summary().await.unwrap();
     assert_eq!(summary.runs, [(RunState::Deleted, 1), (RunState::Open, 1)]);
     assert_eq!(summary.pending_approvals, 0);

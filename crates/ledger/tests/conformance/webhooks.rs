@@ -286,6 +286,23 @@ async fn a_delivery_that_is_redelivered_during_an_attempt_is_attempted_again(
     }
 }
 
+/// As of a process that was paused while another one took its work over.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_position_of_a_webhook_is_never_put_back(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let db = open(backend).await;
+    db.run("r1").await;
+    for round in 1..=20 {
+        db.append(refused("r1", Code::PolicyDenied, "rule")).await;
+        let enqueue = || db.ledger.enqueue_refused_calls("all");
+        let (one, two, three) = tokio::join!(enqueue(), enqueue(), enqueue());
+        one.unwrap();
+        two.unwrap();
+        three.unwrap();
+        assert_eq!(deliveries(&db, "all").await.len(), round);
+    }
+}
+
 #[rstest]
 #[tokio::test]
 async fn old_and_surplus_deliveries_are_deleted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {

@@ -62,6 +62,9 @@ pub struct Policy {
     /// The verdict on reading or changing a file that Git ignores and does not track. Reads cannot wait for approval, so
     /// `REQUIRE_APPROVAL` denies them.
     pub ignored_files: Verdict,
+    /// What happens to a change of a file that was changed by something else than a call of the run.
+    #[serde(default)]
+    pub outside_changes: OutsideChanges,
 }
 
 /// The maximum bytes of file contents that one call may have in memory: contents before and after its change together. If two
@@ -76,6 +79,18 @@ impl Policy {
 }
 
 named_enum! {
+    /// What happens to a call that changes a file whose present version no record of the run, and not its base, has.
+    #[derive(Default)]
+    pub enum OutsideChanges {
+        /// The call is refused with `CHANGED_OUTSIDE`.
+        #[default]
+        Refuse = "REFUSE",
+        /// The change from outside is recorded first, as `workspace.outside_change` by `nobody`, with its diff.
+        Record = "RECORD",
+    }
+}
+
+named_enum! {
     /// A property of a change for which a policy may require approval.
     pub enum Trigger {
         /// Changes a file that defines the build or its dependencies: `pom.xml`, `build.gradle`, `Cargo.toml`, `build.rs`,
@@ -86,7 +101,7 @@ named_enum! {
         /// Changes a file that machines, agents or editors act on, in any folder and any letter case: CI (`.github/`,
         /// `.gitlab-ci.yml`, `.circleci/`, `Jenkinsfile`, `azure-pipelines.yml` …), agents' configuration and instructions
         /// (`.claude/`, `.cursor/`, `.codex/`, `.mcp.json`, `AGENTS.md`, `CLAUDE.md` …), editors (`.vscode/`, `.idea/`,
-        /// `.devcontainer/` …), hooks (`.husky/`, `.githooks/`, `.pre-commit-config.yaml`, `.envrc` …), Git
+        /// `.devcontainer/` …), hooks (`.husky/`, `.githooks/`, `.pre-commit-config.yaml`, `lefthook.yml` …), Git
         /// (`.gitattributes`, `.gitmodules`), build tools that run programs (`.cargo/`, `.mvn/`, the Gradle wrapper), and
         /// `CODEOWNERS`.
         TouchesSecuritySensitivePath = "touchesSecuritySensitivePath",
@@ -96,10 +111,11 @@ named_enum! {
         DeletesFile = "deletesFile",
         /// Adds, removes or changes a public declaration in Rust, Java, TypeScript or JavaScript, Python or Go.
         ChangesPublicApi = "changesPublicApi",
-        /// Deletes or empties a test file, or moves it to a name that is not one of a test. Knows Rust, Java, TypeScript or
-        /// JavaScript, Python and Go.
+        /// Deletes or empties a test file, or moves it to a name that is not one of a test or that its runner does not
+        /// collect. Knows Rust, Java, TypeScript or JavaScript, Python and Go.
         DeletesTest = "deletesTest",
-        /// Leaves fewer tests or assertions in a file than before, or skips more tests. In the same languages.
+        /// Leaves fewer tests or assertions in a file than before, skips more tests, or changes the configuration of a
+        /// runner of tests. In the same languages.
         WeakensTest = "weakensTest",
     }
 }
@@ -139,4 +155,6 @@ pub struct PolicyOverrides {
     pub allow_mode_change: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ignored_files: Option<Verdict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outside_changes: Option<OutsideChanges>,
 }

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::approval_rule::ApprovalRuleOverrides;
 use super::budget::BudgetOverrides;
-use super::definition::{Policy, PolicyOverrides, Trigger};
+use super::definition::{OutsideChanges, Policy, PolicyOverrides, Trigger};
 use super::globs::{Globs, Purpose};
 use super::kind_decision::KindDecision;
 use super::profiles::{MAX_FILE_BYTES, MAX_NUMBER, Profiles, with_overrides};
@@ -51,6 +51,7 @@ struct Profile {
     approval: Option<ApprovalRuleOverrides>,
     allow_mode_change: Option<bool>,
     ignored_files: Option<Verdict>,
+    outside_changes: Option<OutsideChanges>,
 }
 
 /// The offset of an error in bytes, and what is wrong.
@@ -133,6 +134,7 @@ impl Profile {
             approval: self.approval,
             allow_mode_change: self.allow_mode_change,
             ignored_files: self.ignored_files,
+            outside_changes: self.outside_changes,
         };
         let mut policy = with_overrides(base, &overrides).map_err(|refusal| {
             // Only a number that is too large has a limit; the other possible error is a kind.

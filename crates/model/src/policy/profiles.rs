@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::approval_rule::{ApprovalRule, MAX_APPROVERS};
 use super::budget::{Budget, BudgetOverrides};
-use super::definition::{Policy, PolicyOverrides, Trigger};
+use super::definition::{OutsideChanges, Policy, PolicyOverrides, Trigger};
 use super::kind_decision::KindDecision;
 use super::quota::Quota;
 use super::rules::Rules;
@@ -103,6 +103,7 @@ fn base_policy(name: &str) -> Policy {
         approval: ApprovalRule::default(),
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
+        outside_changes: OutsideChanges::Refuse,
     }
 }
 
@@ -137,6 +138,7 @@ pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> R
     policy.max_transfer_bytes = overrides.max_transfer_bytes.unwrap_or(profile.max_transfer_bytes);
     policy.allow_mode_change = overrides.allow_mode_change.unwrap_or(profile.allow_mode_change);
     policy.ignored_files = overrides.ignored_files.unwrap_or(profile.ignored_files);
+    policy.outside_changes = overrides.outside_changes.unwrap_or(profile.outside_changes);
     Ok(policy)
 }
 
@@ -196,6 +198,8 @@ fn check_numbers(overrides: &PolicyOverrides) -> Result<()> {
         ("quota.maxTreeBytes".to_owned(), quota.max_tree_bytes, MAX_NUMBER),
         ("quota.maxFiles".to_owned(), quota.max_files, MAX_NUMBER),
         ("quota.pendingApprovals".to_owned(), quota.pending_approvals, MAX_NUMBER),
+        ("quota.maxHistoryBytes".to_owned(), quota.max_history_bytes, MAX_NUMBER),
+        ("quota.maxRecords".to_owned(), quota.max_records, MAX_NUMBER),
     ];
     let budgets = of("budget", &overrides.budget).into_iter().chain(of("runBudget", &overrides.run_budget));
     let approvers = overrides.approval.and_then(|approval| approval.approvers);

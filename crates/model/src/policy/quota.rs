@@ -13,11 +13,21 @@ pub struct Quota {
     pub max_files: u64,
     /// Calls that wait for approval. A batch counts as one.
     pub pending_approvals: u64,
+    /// Bytes that its calls, reads included, add to the database and to the object store.
+    pub max_history_bytes: u64,
+    /// Records of its calls.
+    pub max_records: u64,
 }
 
 impl Default for Quota {
     fn default() -> Self {
-        Self { max_tree_bytes: 4 << 30, max_files: 200_000, pending_approvals: 100 }
+        Self {
+            max_tree_bytes: 4 << 30,
+            max_files: 200_000,
+            pending_approvals: 100,
+            max_history_bytes: 1 << 30,
+            max_records: 1_000_000,
+        }
     }
 }
 
@@ -32,6 +42,10 @@ pub struct QuotaOverrides {
     pub max_files: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending_approvals: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_history_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_records: Option<u64>,
 }
 
 impl QuotaOverrides {
@@ -41,6 +55,8 @@ impl QuotaOverrides {
             max_tree_bytes: self.max_tree_bytes.unwrap_or(base.max_tree_bytes),
             max_files: self.max_files.unwrap_or(base.max_files),
             pending_approvals: self.pending_approvals.unwrap_or(base.pending_approvals),
+            max_history_bytes: self.max_history_bytes.unwrap_or(base.max_history_bytes),
+            max_records: self.max_records.unwrap_or(base.max_records),
         }
     }
 }

@@ -39,7 +39,16 @@ fn the_built_in_profiles_are_those_of_the_contract() {
     assert_eq!((policy.max_file_bytes, policy.max_transfer_bytes), (1 << 20, 1 << 30));
     assert_eq!((policy.allow_mode_change, policy.ignored_files), (false, Verdict::Deny));
     assert_eq!(policy.run_budget, None);
-    assert_eq!(policy.quota, Quota { max_tree_bytes: 4 << 30, max_files: 200_000, pending_approvals: 100 });
+    assert_eq!(
+        policy.quota,
+        Quota {
+            max_tree_bytes: 4 << 30,
+            max_files: 200_000,
+            pending_approvals: 100,
+            max_history_bytes: 1 << 30,
+            max_records: 1_000_000
+        }
+    );
     assert_eq!(policy.approval, ApprovalRule { approvers: 1, not_creator: false });
     assert_eq!(policy.kinds.len(), FileKind::ALL.len());
     assert_eq!(policy.kinds[&FileKind::Lockfile], KindDecision::RequireApproval);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Record;
+use super::{Record, Versions};
 use crate::{RunId, Sha256, canonical_json};
 
 /// The first invalid record of a chain.
@@ -35,9 +35,34 @@ pub struct ChainReport {
     /// Records before the first verified one that are in the run's archive, and were not verified here.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub archived_records: u64,
-    /// The first invalid record.
+    /// The first invalid record; if all are valid, `discontinuity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_break: Option<ChainBreak>,
+    /// The first record that begins with another version of a file than the records before it, or the base, have left: a change from
+    /// outside is not recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discontinuity: Option<ChainBreak>,
+}
+
+impl ChainReport {
+    /// Adds a record that begins with another version of a file than the records before it, or the base, have left. An earlier one
+    /// stays the first.
+    pub fn add_discontinuity(&mut self, found: ChainBreak) {
+        self.intact = false;
+        let is_first = |known: &Option<ChainBreak>| known.as_ref().is_none_or(|known| found.seq < known.seq);
+        if is_first(&self.discontinuity) {
+            // The hashes are the more basic problem, whichever comes first.
+            if self.is_chain_valid() {
+                self.first_break = Some(found.clone());
+            }
+            self.discontinuity = Some(found);
+        }
+    }
+
+    /// Whether every hash is valid, although a change from outside may be missing in the records.
+    pub fn is_chain_valid(&self) -> bool {
+        self.first_break == self.discontinuity
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
@@ -47,12 +72,17 @@ fn is_zero(number: &u64) -> bool {
 
 /// Verifies a chain record by record, without having it in memory as a whole.
 #[derive(Clone, Debug)]
-pub struct ChainCheck(ChainReport);
+pub struct ChainCheck {
+    report: ChainReport,
+    versions: Versions,
+    /// The first record that does not continue what the records before it have left. It may be in a valid chain.
+    discontinuity: Option<ChainBreak>,
+}
 
 impl ChainCheck {
     /// Starts before the first record of `run_id`.
     pub fn new(run_id: &RunId) -> Self {
-        Self(ChainReport {
+        let report = ChainReport {
             run_id: run_id.clone(),
             intact: true,
             records: 0,
@@ -61,26 +91,28 @@ impl ChainCheck {
             missing_diffs: 0,
             archived_records: 0,
             first_break: None,
-        })
+            discontinuity: None,
+        };
+        Self { report, versions: Versions::default(), discontinuity: None }
     }
 
     /// Starts after the record `seq` of `run_id`, whose hash is `head`.
     pub fn after(run_id: &RunId, seq: u64, head: Sha256) -> Self {
         let mut check = Self::new(run_id);
-        (check.0.head_seq, check.0.head_hash) = (seq, head);
+        (check.report.head_seq, check.report.head_hash) = (seq, head);
         check
     }
 
     /// Starts after the archived records of `run_id`, of which the last is `seq` with the hash `head`.
     pub fn after_archive(run_id: &RunId, seq: u64, head: Sha256) -> Self {
         let mut check = Self::after(run_id, seq, head);
-        check.0.archived_records = seq;
+        check.report.archived_records = seq;
         check
     }
 
     /// The `seq` that the next record has to have.
     pub fn next_seq(&self) -> u64 {
-        self.0.head_seq + 1
+        self.report.head_seq + 1
     }
 
     /// Checks the next stored record: its JSON text, including `hash`. Returns false if this or an earlier record is invalid.
@@ -90,24 +122,29 @@ impl ChainCheck {
         self.push_result(|run_id, seq, head| check_link(run_id, text, seq, head))
     }
 
-    /// Checks the next stored record as [`push`](Self::push) does, with what its text was parsed to. A text that is what this
-    /// version writes needs no second parse.
+    /// Checks the next stored record as [`push`](Self::push) does, with what its text was parsed to, and that it continues what
+    /// the records before it have left. A text that is what this version writes needs no second parse.
     pub fn push_parsed(&mut self, text: &str, record: &Record) -> bool {
-        self.push_result(|run_id, seq, head| match check_written_link(run_id, text, record, seq, head) {
-            Some(hash) => Ok(hash),
-            None => check_link(run_id, text, seq, head),
-        })
+        let is_valid =
+            self.push_result(|run_id, seq, head| match check_written_link(run_id, text, record, seq, head) {
+                Some(hash) => Ok(hash),
+                None => check_link(run_id, text, seq, head),
+            });
+        if is_valid && let Err(problem) = self.versions.push(record) {
+            self.discontinuity.get_or_insert(ChainBreak { seq: record.seq, problem });
+        }
+        is_valid
     }
 
     fn push_result(&mut self, check: impl FnOnce(&RunId, u64, Sha256) -> Result<Sha256, String>) -> bool {
-        if self.0.first_break.is_some() {
+        if self.report.first_break.is_some() {
             return false;
         }
-        match check(&self.0.run_id, self.next_seq(), self.0.head_hash) {
+        match check(&self.report.run_id, self.next_seq(), self.report.head_hash) {
             Ok(hash) => {
-                self.0.records += 1;
-                self.0.head_seq += 1;
-                self.0.head_hash = hash;
+                self.report.records += 1;
+                self.report.head_seq += 1;
+                self.report.head_hash = hash;
                 true
             }
             Err(problem) => {
@@ -119,19 +156,19 @@ impl ChainCheck {
 
     /// Counts the diff of the last checked record as missing.
     pub fn add_missing_diff(&mut self) {
-        self.0.missing_diffs += 1;
+        self.report.missing_diffs += 1;
     }
 
     /// Marks the next record as invalid, unless an earlier one is.
     pub fn fail(&mut self, problem: impl Into<String>) {
         let seq = self.next_seq();
-        self.0.first_break.get_or_insert_with(|| ChainBreak { seq, problem: problem.into() });
+        self.report.first_break.get_or_insert_with(|| ChainBreak { seq, problem: problem.into() });
     }
 
     /// Compares the end of the chain with the stored head and returns the result.
     pub fn finish(mut self, known_head: (u64, Sha256)) -> ChainReport {
-        if (self.0.head_seq, self.0.head_hash) != known_head {
-            let problem = format!("the chain ends at {} but the run's head is {}", self.0.head_seq, known_head.0);
+        if (self.report.head_seq, self.report.head_hash) != known_head {
+            let problem = format!("the chain ends at {} but the run's head is {}", self.report.head_seq, known_head.0);
             self.fail(problem);
         }
         self.end()
@@ -139,8 +176,11 @@ impl ChainCheck {
 
     /// Returns the result if no head is stored.
     pub fn end(mut self) -> ChainReport {
-        self.0.intact = self.0.first_break.is_none();
-        self.0
+        self.report.intact = self.report.first_break.is_none();
+        if let Some(found) = self.discontinuity {
+            self.report.add_discontinuity(found);
+        }
+        self.report
     }
 }
 

@@ -36,6 +36,7 @@ named_enum! {
         EditNotFound = "EDIT_NOT_FOUND",
         EditNotUnique = "EDIT_NOT_UNIQUE",
         RevertConflict = "REVERT_CONFLICT",
+        ChangedOutside = "CHANGED_OUTSIDE",
         PatchBudgetExceeded = "PATCH_BUDGET_EXCEEDED",
         QuotaExceeded = "QUOTA_EXCEEDED",
         ApprovalRequired = "APPROVAL_REQUIRED",

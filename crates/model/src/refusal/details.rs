@@ -14,6 +14,9 @@ pub struct ProblemDetails {
     /// The hash of the file's current content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_sha256: Option<Sha256>,
+    /// The hash of the file's version that the run's records, or else its base, have. Missing if they have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known_sha256: Option<Sha256>,
     /// The rules that decided.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
@@ -120,6 +123,7 @@ impl ProblemDetails {
         let Self {
             path,
             current_sha256: _,
+            known_sha256: _,
             reasons,
             limit: _,
             actual: _,
@@ -153,6 +157,7 @@ impl ProblemDetails {
         let Self {
             path: _,
             current_sha256: _,
+            known_sha256: _,
             reasons: _,
             limit: _,
             actual: _,

@@ -197,6 +197,13 @@ const GUIDES: [(Code, &str, &str, &str); Code::ALL.len()] = [
         "revert_calls of the first of two writes to the same file.",
     ),
     (
+        Code::ChangedOutside,
+        "The file was changed by something else than a call of the run: no record, and not the base, has its present version.",
+        "Ask the operator to settle it: POST /v1/runs/{run}/drift accepts the present file or restores the recorded one. \
+         `knownSha256` is the recorded version, `currentSha256` the present one.",
+        "edit_file of a file to which a program outside of the service has appended a line.",
+    ),
+    (
         Code::PatchBudgetExceeded,
         "The change is larger than the budget of a call or of the run.",
         "Make a smaller change. `reasons` names the budget, `limit` its value and `actual` that of the change.",

@@ -52,7 +52,7 @@ impl Workspace {
         let chains = chains(steps);
         let mut changed = Vec::new();
         let mut pending = Vec::new();
-        let mut applied = Applied::new(root.clone(), self.tmp().clone());
+        let mut applied = Applied::new(self);
         for (path, chain, progress) in self.progress_of_all(root, &chains)? {
             match progress {
                 // Applied, but perhaps not synced, and neither are the folders above.
@@ -129,13 +129,27 @@ impl Workspace {
                 _ => return Ok(Progress::ChangedOutside),
             },
         };
-        Ok(if found == last {
+        let is_applied = found == last && self.has_mode(root, path, chain.last)?;
+        Ok(if is_applied {
             Progress::Applied
         } else if !chain.states.contains(&found) || !self.has_staged(chain.last)? {
             Progress::ChangedOutside
         } else {
             Progress::Pending { replaces: found.is_some() }
         })
+    }
+
+    /// Whether the file at `path`, which has the bytes of `content`, has its permission bits too. A staged file that is gone is
+    /// the one in the tree, and got its bits before it was moved there.
+    fn has_mode(&self, root: &Root, path: &LogicalPath, content: Option<&StepContent>) -> io::Result<bool> {
+        let Some(content) = content else { return Ok(true) };
+        let parent = match root.open_parent(path) {
+            Ok(parent) => parent,
+            Err(error) => return error.unless_disk().map(|()| true),
+        };
+        let is_same = parent.stat()?.is_none_or(|stat| stat.st_mode & 0o777 == content.mode & 0o777);
+        let is_inline = matches!(content.bytes, StepBytes::Inline(_));
+        Ok(is_same || !is_inline && !self.has_staged(Some(content))?)
     }
 
     /// Whether a step's staged file still exists with the expected hash.

@@ -1,17 +1,18 @@
 //! Drift: paths at which the tree differs from what the ledger says.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read as _};
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
 use std::sync::atomic::AtomicBool;
 
 use model::{LogicalPath, Rules, Sha256};
 use rustix::fs::FileType;
 
-use super::{Snapshot, SnapshotFile, StoredContents};
+use super::{LargeContent, Snapshot, SnapshotFile, StoredContents};
 use crate::apply::copy_hashed;
 use crate::dir::open_file;
 use crate::guard::GuardError;
-use crate::read::is_readable;
+use crate::read::{HEAD_BYTES, is_readable};
 use crate::{Workspace, WorkspaceError};
 
 /// What is at a path.
@@ -137,9 +138,30 @@ impl Workspace {
         if bytes.as_ref().is_some_and(|bytes| Some(Sha256::of(bytes)) != new.sha256()) {
             return Err(io::Error::other("a file changed while it was read").into());
         }
-        let shown = is_readable(rules, &path, false);
+        let is_secret = |bytes: &Vec<u8>| rules.is_secret_content(&path, &bytes[..bytes.len().min(HEAD_BYTES)]);
+        let shown = is_readable(rules, &path, false) && !bytes.as_ref().is_some_and(is_secret);
         let diff = self.drift_diff(snapshot, &path, (new, bytes.as_deref()), shown, contents)?;
         Ok(DriftEntry { path, old, new, bytes, diff })
+    }
+
+    /// Returns the size and a reader of the file at `path`, if its content is `sha256`.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn content_at(&self, path: &LogicalPath, sha256: &Sha256) -> io::Result<Option<LargeContent>> {
+        let opened = match self.tree().root.open_unlinked(path) {
+            Ok(opened) if opened.file_type() == FileType::RegularFile => opened,
+            Ok(_) => return Ok(None),
+            Err(error) => return error.unless_disk().map(|()| None),
+        };
+        let mut file = File::from(opened.file);
+        let (found, size) = copy_hashed(&mut file, &mut io::sink(), u64::MAX)?;
+        if found != *sha256 {
+            return Ok(None);
+        }
+        file.rewind()?;
+        Ok(Some((size, Box::new(file))))
     }
 
     fn link_target(&self, path: &LogicalPath) -> Result<Vec<u8>, WorkspaceError> {

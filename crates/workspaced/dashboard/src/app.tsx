@@ -5,6 +5,7 @@ import { get, hasToken, setToken, whenSignedOut } from "./lib/api.ts";
 import { useKeys, useLoad } from "./lib/hooks.ts";
 import { navigate, useRoute } from "./lib/route.ts";
 import type { Approval, Node, Operator, Page, Scope } from "./lib/types.ts";
+import { Boundary } from "./ui/boundary.tsx";
 import { Dialog, Empty, Failed, Loading } from "./ui/parts.tsx";
 import { About } from "./pages/about.tsx";
 import { Approvals } from "./pages/approvals.tsx";
@@ -48,8 +49,8 @@ function Frame({ signOut }: { signOut: () => void }) {
   return (
     <>
       <a class="skip" href="#main" data-outside>Skip to the content</a>
-      <Header operator={self.data} rights={rights} signOut={signOut} page={path[0] ?? ""} />
-      <main id="main" tabIndex={-1}>{rights.review ? <PageOf path={path} rights={rights} /> : <Empty><p>Your token has the scopes {self.data.scopes.join(", ")}. The dashboard needs <code>orchestrate</code>, <code>approve</code> or <code>audit</code>.</p></Empty>}</main>
+      <Boundary what="the navigation"><Header operator={self.data} rights={rights} signOut={signOut} page={path[0] ?? ""} /></Boundary>
+      <main id="main" tabIndex={-1}>{rights.review ? <Boundary key={path.join("/")} what="this page"><PageOf path={path} rights={rights} /></Boundary> : <Empty><p>Your token has the scopes {self.data.scopes.join(", ")}. The dashboard needs <code>orchestrate</code>, <code>approve</code> or <code>audit</code>.</p></Empty>}</main>
     </>
   );
 }

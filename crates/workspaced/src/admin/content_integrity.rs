@@ -6,7 +6,8 @@ use content::ObjectError;
 use engine::history::content_history;
 use engine::tools::files::INLINE_BYTES;
 use engine::tools::files::PUT;
-use model::{LogicalPath, Record, Sha256};
+use engine::tools::settle_drift::SETTLE;
+use model::{LogicalPath, OUTSIDE_CHANGE_TOOL, Record, Sha256};
 use serde::Deserialize;
 use workspace::{ContentLocation, Snapshot, SnapshotFile};
 
@@ -142,8 +143,8 @@ fn written_by(record: &Record) -> impl Iterator<Item = (&LogicalPath, Sha256)> {
 
 /// Returns why the ledger has no content of `record`.
 ///
-/// Only uploads of files and repairs can leave contents that are too large to be stored. The response to an upload has the
-/// size; for a repair it is unknown.
+/// Only uploads, moves, and records of changes from outside can leave contents that are too large to be stored. The response to an
+/// upload has the size; for the others it is unknown.
 async fn absence_of(run: &OfflineRun, record: &Record) -> Result<Absence, StartError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -151,7 +152,8 @@ async fn absence_of(run: &OfflineRun, record: &Record) -> Result<Absence, StartE
         size_bytes: u64,
     }
 
-    if repair::TOOLS.contains(&record.tool.as_str()) {
+    let of_any_size = [SETTLE.name, OUTSIDE_CHANGE_TOOL, "move_file"];
+    if repair::TOOLS.iter().chain(&of_any_size).any(|tool| *tool == record.tool) {
         return Ok(Absence::Unknown);
     }
     if record.tool != PUT.name {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use content::{ObjectError, Objects};
+use content::{NoClaims, ObjectError, Objects};
 use engine::clock::{new_tool_call_id, now};
 use engine::runs::{check_object, recorded_base};
 use ledger::{CopiedTable, Entry, Ledger, LedgerError, ObjectReference, RestoreTarget};
@@ -76,7 +76,7 @@ async fn migrate(
     check_source(lock, source.as_ref()).await?;
     let mark = source.setting(ledger::INSTANCE).await.map_err(database)?.unwrap_or_default();
     let is_copied = has_copy(config, &mark).await?;
-    let objects = open_objects(&config.object_store, &config.data_dir, 0);
+    let objects = open_objects(&config.object_store, &config.data_dir, 0, Arc::new(NoClaims));
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     let workspaces = Workspaces::open_existing(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
     let migration = Migration { config, source, workspaces: Arc::new(workspaces), objects };

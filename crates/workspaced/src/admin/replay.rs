@@ -5,13 +5,19 @@
 
 #![expect(clippy::disallowed_types, reason = "folders that an operator names are compared; no run's tree is opened")]
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use content::NoClaims;
+use engine::audit::story::find_break;
 use engine::history::snapshot::RawContents;
+use engine::tools::files::INLINE_BYTES;
+use model::{FirstVersions, LogicalPath, Sha256};
 use transparency::LeafCheck;
-use workspace::{RebuildReport, Snapshot, WorkspaceError};
+use workspace::{LargeContent, RebuildReport, Snapshot, StoredContents, Workspace, WorkspaceError};
 
 use crate::admin::content_integrity;
 use crate::admin::offline_run::{OfflineRun, database};
@@ -29,7 +35,11 @@ use crate::objects::open_objects;
 /// If the run's data or the folder cannot be used.
 pub async fn replay(config: ReplayConfig) -> Result<bool, StartError> {
     check_target(&config)?;
-    let objects = config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir, 0)).transpose();
+    let objects = config
+        .object_store
+        .as_ref()
+        .map(|store| open_objects(store, &config.data_dir, 0, Arc::new(NoClaims)))
+        .transpose();
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     let mut run = OfflineRun::open(&config.data_dir, &config.database_url, &config.run).await?;
     run.objects = objects;
@@ -70,7 +80,17 @@ async fn replay_run(run: &OfflineRun, to: &Path) -> Result<bool, StartError> {
 
 /// Verifies the run's chain and the leaves over it, and prints the report as `verify` does. Returns whether it is intact.
 async fn verify_chain(run: &OfflineRun) -> Result<bool, StartError> {
-    let mut report = run.ledger.verify(run.id()).await.map_err(database)?;
+    let mut first = FirstVersions::default();
+    let verified = run.ledger.verify_each(run.id(), &mut |record| first.push(record)).await;
+    let mut report = verified.map_err(database)?;
+    if let Ok(base) = &run.base
+        && report.archived_records == 0
+    {
+        let found = find_break(base, &run.stored.run.policy, &first);
+        if let Some(found) = found.map_err(|error| StartError::failed("the run's base", &error))? {
+            report.add_discontinuity(found);
+        }
+    }
     let mut check = LeafCheck::default();
     for leaf in leaves_of(run.ledger.as_ref(), run.id(), u64::MAX).await.map_err(database)? {
         push_leaf(&mut check, &leaf);
@@ -95,15 +115,56 @@ fn check_base(run: &OfflineRun) -> bool {
 
 async fn rebuild(run: &OfflineRun, expected: &Snapshot, to: &Path) -> Result<RebuildReport, StartError> {
     let base = run.base.as_ref().map_err(|error| StartError::failed("the run's base", error))?;
-    let (base, snapshot, contents) = (Arc::clone(base), expected.clone(), RawContents(run.contents()));
+    let (base, snapshot) = (Arc::clone(base), expected.clone());
+    let contents = WithTree::new(RawContents(run.contents()), run.workspace.as_ref().ok().cloned(), expected);
     let target = to.to_owned();
-    let rebuilt = tokio::task::spawn_blocking(move || base.rebuild(&snapshot, &target, &contents)).await;
-    match rebuilt.map_err(|error| StartError::failed("the rebuilt tree", &error))? {
+    let rebuilt = tokio::task::spawn_blocking(move || {
+        let rebuilt = base.rebuild(&snapshot, &target, &contents);
+        (rebuilt, contents.taken.into_inner())
+    });
+    let (rebuilt, taken) = rebuilt.await.map_err(|error| StartError::failed("the rebuilt tree", &error))?;
+    print_paths("over 1 MiB: taken from the workspace, where it has the ledger's hash", &taken);
+    match rebuilt {
         Err(WorkspaceError::Io(error)) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
             let to = to.display();
             Err(ConfigError(format!("--to {to}: the folder is not empty; name an empty or a new one")).into())
         }
         rebuilt => rebuilt.map_err(|error| StartError::failed("the rebuilt tree", &error)),
+    }
+}
+
+/// The stored contents, and the files of the workspace that have the hash of a content which is too large for the ledger.
+struct WithTree {
+    contents: RawContents,
+    workspace: Option<Arc<Workspace>>,
+    paths: HashMap<Sha256, LogicalPath>,
+    /// What was taken from the workspace.
+    taken: RefCell<Vec<LogicalPath>>,
+}
+
+impl WithTree {
+    fn new(contents: RawContents, workspace: Option<Arc<Workspace>>, expected: &Snapshot) -> Self {
+        let paths = expected.files().iter().map(|(path, file)| (file.sha256, path.clone())).collect();
+        Self { contents, workspace, paths, taken: RefCell::default() }
+    }
+}
+
+impl StoredContents for WithTree {
+    fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
+        self.contents.content(seq, sha256)
+    }
+
+    fn large(&self, sha256: &Sha256) -> io::Result<Option<LargeContent>> {
+        let stored = self.contents.large(sha256)?;
+        let (None, Some(workspace), Some(path)) = (&stored, &self.workspace, self.paths.get(sha256)) else {
+            return Ok(stored);
+        };
+        // Smaller ones are in the ledger, and missing there if they are not.
+        let found = workspace.content_at(path, sha256)?.filter(|(size, _)| *size > INLINE_BYTES as u64);
+        if found.is_some() {
+            self.taken.borrow_mut().push(path.clone());
+        }
+        Ok(found)
     }
 }
 

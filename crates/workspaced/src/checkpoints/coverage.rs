@@ -43,9 +43,10 @@ pub(crate) struct AuditVerification {
 }
 
 impl AuditVerification {
-    /// Whether the chain is valid, ends at record `seq`, and is covered by a checkpoint up to there.
+    /// Whether the chain is valid, ends at record `seq`, and is covered by a checkpoint up to there. A change from outside that is
+    /// not recorded stays visible in the archived records.
     pub(crate) fn is_confirmed(&self, seq: u64) -> bool {
-        self.report.intact && self.report.head_seq == seq && self.checkpointed_seq == seq
+        self.report.is_chain_valid() && self.report.head_seq == seq && self.checkpointed_seq == seq
     }
 
     /// Returns the first problem of the chain.

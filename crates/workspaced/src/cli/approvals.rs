@@ -115,7 +115,7 @@ fn show(output: Output, approval: &Approval) -> Result<(), CliError> {
     } else {
         output.fields(&fields_of(approval))?;
         output.line("")?;
-        output.diff(&approval.diff)?;
+        output.diff(approval.diff.as_deref().unwrap_or_default())?;
     }
     Ok(())
 }

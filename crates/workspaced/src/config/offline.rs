@@ -80,6 +80,9 @@ pub struct RepairArgs {
     /// Reason for the audit.
     #[arg(long, value_name = "TEXT", value_parser = parse_reason)]
     reason: Option<String>,
+    /// Object store of the service, which has the large contents [default: none]
+    #[arg(long, env = "WORKSPACED_OBJECT_STORE_URL", value_name = "URL")]
+    object_store_url: Option<String>,
     #[command(flatten)]
     data: DataArgs,
 }
@@ -97,6 +100,7 @@ pub enum Accept {
 #[derive(Debug)]
 pub struct VerifyConfig {
     pub(crate) run: Option<RunId>,
+    pub(crate) data_dir: PathBuf,
     pub(crate) database_url: DatabaseUrl,
     pub(crate) checkpoint_file: PathBuf,
     pub(crate) checkpoint_key_file: PathBuf,
@@ -120,6 +124,7 @@ pub struct RepairConfig {
     pub(crate) accept: Option<Accept>,
     pub(crate) yes: bool,
     pub(crate) reason: Option<String>,
+    pub(crate) object_store: Option<ObjectStoreConfig>,
     pub(crate) data_dir: PathBuf,
     pub(crate) database_url: DatabaseUrl,
 }
@@ -143,6 +148,7 @@ impl VerifyArgs {
             checkpoint_file: checkpoints::file(settings.checkpoint_file, &data_dir),
             checkpoint_key_file: checkpoints::key_file(settings.checkpoint_key_file, &data_dir),
             checkpoint_verifier: key.map(|key| VerifierKey::parse(&key)).transpose().map_err(bad)?,
+            data_dir,
         })
     }
 }
@@ -174,9 +180,12 @@ impl RepairArgs {
     ///
     /// Fails with the first setting that cannot be used.
     pub fn check(self) -> Result<RepairConfig, ConfigError> {
-        let (data_dir, database_url) = self.data.check()?;
-        let Self { run, accept, yes, reason, .. } = self;
-        Ok(RepairConfig { run, accept, yes, reason, data_dir, database_url })
+        let Self { run, accept, yes, reason, object_store_url, data } = self;
+        let settings = data.merge(Settings { object_store_url, ..Settings::default() })?;
+        let data_dir = settings.data_dir();
+        let database_url = DatabaseUrl::check(&settings, &data_dir)?;
+        let object_store = ObjectStoreConfig::check(&settings)?;
+        Ok(RepairConfig { run, accept, yes, reason, object_store, data_dir, database_url })
     }
 }
 
@@ -189,13 +198,6 @@ impl DataArgs {
             Some(file) => given.or(Settings::read(file)?),
             None => given,
         })
-    }
-
-    fn check(self) -> Result<(PathBuf, DatabaseUrl), ConfigError> {
-        let settings = self.merge(Settings::default())?;
-        let data_dir = settings.data_dir();
-        let database_url = DatabaseUrl::check(&settings, &data_dir)?;
-        Ok((data_dir, database_url))
     }
 }
 

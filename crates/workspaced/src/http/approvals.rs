@@ -14,7 +14,7 @@ use engine::page::{List, Page, Paging};
 
 /// List approvals
 ///
-/// In the order in which they were requested, or the newest first. A page may have fewer approvals than match, also none,
+/// Without their diffs. In the order in which they were requested, or the newest first. A page may have fewer approvals than match, also none,
 /// because it searches a bounded number of approvals: there are more as long as it has a `nextCursor`.
 #[utoipa::path(
     get, path = "/v1/approvals", tag = "approvals", operation_id = "listApprovals",

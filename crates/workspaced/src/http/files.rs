@@ -29,7 +29,7 @@ use crate::http::transfer::MinRate;
 use crate::service::Service;
 use engine::CallError;
 use engine::call::{Answer, Failed};
-use engine::dispatch::file_transfers::{Chunks, FileCallOptions, Upload};
+use engine::dispatch::file_transfers::{Chunks, Download, FileCallOptions, Upload};
 use engine::tools::files::StoredFile;
 
 /// Chunks of an upload that may wait for the disk.
@@ -40,6 +40,8 @@ const REASON_FORMAT: &str =
     "The reason, 1 to 2,000 characters: UTF-8, or `utf-8''` and percent-encoded UTF-8 (RFC 8187).";
 
 static REASON: HeaderName = HeaderName::from_static("x-reason");
+/// Set on a file that was changed by something else than a call of the run.
+static OUTSIDE: HeaderName = HeaderName::from_static("workspaced-outside");
 static TOOL_CALL_ID: HeaderName = HeaderName::from_static("x-tool-call-id");
 
 /// Query of a read.
@@ -63,7 +65,8 @@ pub(crate) struct FileQuery {
         ("X-Tool-Call-Id" = Option<String>, Header, description = "The ID of the call.")
     ),
     responses(
-        (status = 200, description = "The file.", content_type = "application/octet-stream", body = Vec<u8>),
+        (status = 200, description = "The file.", content_type = "application/octet-stream", body = Vec<u8>,
+            headers(("Workspaced-Outside" = String, description = "`true` if the file was changed by something else than a call of the run."))),
         (status = 206, description = "The requested part.", content_type = "application/octet-stream", body = Vec<u8>),
         (status = 304, description = "The file has the given ETag."),
         (status = 416, description = "The file has no such part; `Content-Range` has its size.", body = ProblemBody,
@@ -79,7 +82,7 @@ pub(crate) async fn get_file(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let options = FileCallOptions { mount: query.mount, ..call_options(&headers) };
-    let transfer = service.get_file(&run, caller, &path, &options).await.map_err(problem)?;
+    let Download { transfer, is_outside } = service.get_file(&run, caller, &path, &options).await.map_err(problem)?;
     let etag = etag(&transfer.state.sha256);
     if headers.get(header::IF_NONE_MATCH).is_some_and(|known| matches_etag(known, &etag)) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
@@ -90,7 +93,11 @@ pub(crate) async fn get_file(
         Requested::Part(from, to) => Some((from, to)),
         Requested::Unsatisfiable => return Err(unsatisfiable_range(size)),
     };
-    Ok(file_response(transfer, etag, part, method == Method::HEAD))
+    let mut response = file_response(transfer, etag, part, method == Method::HEAD);
+    if is_outside {
+        response.headers_mut().insert(&OUTSIDE, HeaderValue::from_static("true"));
+    }
+    Ok(response)
 }
 
 /// Store a file

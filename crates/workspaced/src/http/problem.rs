@@ -288,7 +288,8 @@ pub(crate) fn status(code: Code) -> StatusCode {
         | Code::ToolCallIdReused
         | Code::IdempotencyKeyReused
         | Code::RunClosed
-        | Code::RevertConflict => StatusCode::CONFLICT,
+        | Code::RevertConflict
+        | Code::ChangedOutside => StatusCode::CONFLICT,
         Code::FileTooLarge | Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::UnsupportedBinary => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Code::BatchNotDone => StatusCode::FAILED_DEPENDENCY,

@@ -1,13 +1,14 @@
 //! Deletes objects of the object store that no run refers to.
 //!
-//! A run refers to its base and to its large contents from the commit that names them until it is deleted. What is about to be
-//! committed is protected by its age: it was put, or put again, less than half of the grace period ago.
+//! A run refers to its base and to its large contents from the commit that names them until it is deleted. To a content that is too
+//! large to be restored, it refers only while one of its files has it. What is about to be committed is reserved in the ledger.
 
 use std::error::Error;
 use std::time::Duration;
 
 use content::{ObjectError, ObjectName, Objects};
 use engine::CallError;
+use engine::clock::new_claim;
 use ledger::Role;
 
 use crate::service::Service;
@@ -44,8 +45,9 @@ pub(crate) async fn run(service: Service) {
     }
 }
 
-/// Deletes every object that is past its grace period and that no run refers to. Returns how many.
+/// Deletes every object that has been unused for the grace period and that no run refers to. Returns how many.
 async fn pass(service: &Service, objects: &Objects) -> Result<usize, CallError> {
+    while service.ledger.end_references().await? > 0 {}
     let mut deleted = 0;
     for prefix in [ObjectName::CONTENTS, ObjectName::BASES] {
         let mut after = None;
@@ -57,12 +59,12 @@ async fn pass(service: &Service, objects: &Objects) -> Result<usize, CallError> 
             after = Some(last.clone());
             for name in page {
                 if base.first().is_some_and(|first| first.reference() != name.reference()) {
-                    deleted += collect(service, objects, std::mem::take(&mut base)).await?;
+                    deleted += collect(objects, std::mem::take(&mut base)).await?;
                 }
                 base.push(name);
             }
         }
-        deleted += collect(service, objects, base).await?;
+        deleted += collect(objects, base).await?;
     }
     Ok(deleted)
 }
@@ -76,19 +78,13 @@ async fn list(
     Ok(page.into_iter().map(|(name, _)| name).collect())
 }
 
-/// Deletes objects with one reference, unless a run has it.
-async fn collect(service: &Service, objects: &Objects, mut names: Vec<ObjectName>) -> Result<usize, CallError> {
+/// Deletes objects with one reference, if they have been unused for the grace period and no run has the reference.
+async fn collect(objects: &Objects, mut names: Vec<ObjectName>) -> Result<usize, CallError> {
     let Some(reference) = names.first().map(ObjectName::reference) else { return Ok(0) };
     // Without its index a base does not exist, so that goes first.
     names.sort_by_key(|name| !name.is_index());
-    if let Some(first) = names.first()
-        && !objects.is_collectable(first).await?
-    {
-        return Ok(0);
-    }
-    if service.ledger.is_object_referenced(&reference).await? {
-        return Ok(0);
-    }
+    let claim = new_claim();
+    let Some(claimed) = objects.claim(&reference, &claim).await? else { return Ok(0) };
     failpoint::hit("objects.unreferenced");
-    Ok(objects.delete_unused(&reference, &names).await?)
+    Ok(claimed.delete(&names).await?)
 }

@@ -19,6 +19,8 @@ pub(crate) async fn record(service: &Service) -> Result<(), CallError> {
     telemetry::set_disk(space.total, space.free, service.state.disk.reserve());
     if service.state.node.is_some() {
         service.refresh_totals().await?;
+    } else {
+        service.refresh_history().await?;
     }
     let pending = service.ledger.pending_deliveries().await?;
     telemetry::set_webhook_pending(pending.iter().map(|(_, count)| count).sum());

@@ -27,6 +27,10 @@ pub(crate) static HOP: HeaderName = HeaderName::from_static("workspaced-hop");
 /// Shows that a request, or an answer to [`CHALLENGE`], comes from a node.
 pub(crate) static HOP_PROOF: HeaderName = HeaderName::from_static("workspaced-hop-proof");
 
+/// Marks a request that another node has forwarded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FromNode;
+
 /// How long a node that was found to own a run counts as its owner, and how long one that has answered counts as reachable.
 const CACHE_TIME: Duration = Duration::from_secs(1);
 /// How long a node that has not answered is not asked again.

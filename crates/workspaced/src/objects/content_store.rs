@@ -7,8 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use content::{BaseId, ContentStore, ObjectError, ObjectName, ObjectStat, Objects, StoredObject};
-use engine::clock;
+use content::{BaseId, ContentStore, ObjectClaims, ObjectError, ObjectName, ObjectStat, Objects, StoredObject};
 use futures_util::StreamExt as _;
 use model::Sha256;
 use object_store::ObjectMeta;
@@ -19,7 +18,7 @@ use crate::config::ObjectStoreConfig;
 use crate::telemetry;
 
 /// Opens the object store of `config`. Copies of objects are temporary files without names in `data_dir`, which also has a cache of
-/// bases, of at most `base_cache_bytes` bytes.
+/// bases, of at most `base_cache_bytes` bytes. `claims` has the reservations of objects.
 ///
 /// # Errors
 ///
@@ -28,14 +27,14 @@ pub(crate) fn open_objects(
     config: &ObjectStoreConfig,
     data_dir: &Path,
     base_cache_bytes: u64,
+    claims: Arc<dyn ObjectClaims>,
 ) -> Result<Objects, StoreError> {
     let cache = match base_cache_bytes {
         0 => None,
         max_bytes => Some(Arc::new(BaseCache::open(data_dir, max_bytes)?)),
     };
     let store = BucketStore { bucket: Bucket::open(&config.to)?, temp_dir: data_dir.into(), cache };
-    let grace_seconds = i64::try_from(config.grace.as_secs()).unwrap_or(i64::MAX);
-    Ok(Objects::new(Arc::new(store), grace_seconds, clock::now_seconds))
+    Ok(Objects::new(Arc::new(store), claims, config.grace))
 }
 
 struct BucketStore {
@@ -168,7 +167,7 @@ impl ContentStore for BucketStore {
 }
 
 fn stat_of(meta: &ObjectMeta) -> ObjectStat {
-    ObjectStat { size_bytes: meta.size, modified_seconds: meta.last_modified.timestamp() }
+    ObjectStat { size_bytes: meta.size }
 }
 
 fn error_of(error: StoreError) -> ObjectError {

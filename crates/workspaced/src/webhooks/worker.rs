@@ -15,8 +15,8 @@ use super::retry::delay_seconds;
 use crate::service::Service;
 use crate::telemetry;
 
-/// Deliveries that are read at a time. They are sent one after the other.
-const DUE_PER_ROUND: u32 = 16;
+/// Deliveries that are read at a time. They are sent one after the other, before a more urgent one is noticed.
+const DUE_PER_ROUND: u32 = 4;
 /// The time between two queries for due deliveries.
 const IDLE: Duration = Duration::from_secs(1);
 /// The time after which a failing ledger is tried again.
@@ -61,7 +61,12 @@ impl Webhook {
         if self.is_gone() || !service.holds(Role::Webhooks) {
             return Ok(false);
         }
-        let has_more = ledger.enqueue_refused_calls(&self.config.name).await?;
+        // What is due is sent also if no more deliveries can be made.
+        let has_more = ledger.enqueue_refused_calls(&self.config.name).await.unwrap_or_else(|error| {
+            let error = &error as &dyn Error;
+            tracing::warn!(webhook.name = self.config.name, error, "failed to make deliveries of refused calls");
+            false
+        });
         let due = ledger.due_deliveries(&self.config.name, &clock::latest(), DUE_PER_ROUND).await?;
         let is_idle = due.is_empty() && !has_more;
         for due in due {

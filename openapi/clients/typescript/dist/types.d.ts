@@ -1,3 +1,4 @@
+export type Accept = "tree" | "ledger";
 export interface AppendEventRequest {
     data?: unknown;
     durationMicros?: number | null;
@@ -61,7 +62,7 @@ export interface Approval {
     approvers: number;
     createdAt: string;
     decidedBy?: string | null;
-    diff: string;
+    diff?: string | null;
     expiresAt: string;
     files: Array<ApprovalFile>;
     notCreator: boolean;
@@ -93,7 +94,7 @@ export interface ApprovalResult {
     approvers: number;
     createdAt: string;
     decidedBy?: string | null;
-    diff: string;
+    diff?: string | null;
     expiresAt: string;
     files: Array<ApprovalFile>;
     notCreator: boolean;
@@ -120,6 +121,7 @@ export type ApprovalState = "pending" | "approved" | "denied" | "expired" | "fai
 export type ArtifactId = string;
 export interface AuditVerification {
     archivedRecords?: number;
+    discontinuity?: ChainBreak | null;
     firstBreak?: ChainBreak | null;
     headHash: Sha256;
     headSeq: number;
@@ -184,6 +186,7 @@ export interface ChainBreak {
 }
 export interface ChainReport {
     archivedRecords?: number;
+    discontinuity?: ChainBreak | null;
     firstBreak?: ChainBreak | null;
     headHash: Sha256;
     headSeq: number;
@@ -209,7 +212,7 @@ export interface CheckpointLeaf {
     headSeq: number;
     runId: RunId;
 }
-export type Code = "BODY_TOO_LARGE" | "UNAUTHENTICATED" | "FORBIDDEN" | "RATE_LIMITED" | "RUN_NOT_FOUND" | "TOOL_NOT_FOUND" | "INVALID_REQUEST" | "PATCH_INVALID" | "PRECONDITION_REQUIRED" | "TOOL_CALL_ID_REUSED" | "IDEMPOTENCY_KEY_REUSED" | "PATH_REJECTED" | "RUN_CLOSED" | "RUN_NEEDS_REPAIR" | "BASE_COMMIT_MISMATCH" | "POLICY_DENIED_SECRET" | "POLICY_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "NOT_A_DIRECTORY" | "NOT_A_FILE" | "FILE_TOO_LARGE" | "UNSUPPORTED_BINARY" | "WRITE_CONFLICT" | "PATCH_CONFLICT" | "EDIT_NOT_FOUND" | "EDIT_NOT_UNIQUE" | "REVERT_CONFLICT" | "PATCH_BUDGET_EXCEEDED" | "QUOTA_EXCEEDED" | "APPROVAL_REQUIRED" | "BATCH_NOT_DONE" | "UNAVAILABLE" | "INTERNAL";
+export type Code = "BODY_TOO_LARGE" | "UNAUTHENTICATED" | "FORBIDDEN" | "RATE_LIMITED" | "RUN_NOT_FOUND" | "TOOL_NOT_FOUND" | "INVALID_REQUEST" | "PATCH_INVALID" | "PRECONDITION_REQUIRED" | "TOOL_CALL_ID_REUSED" | "IDEMPOTENCY_KEY_REUSED" | "PATH_REJECTED" | "RUN_CLOSED" | "RUN_NEEDS_REPAIR" | "BASE_COMMIT_MISMATCH" | "POLICY_DENIED_SECRET" | "POLICY_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "NOT_A_DIRECTORY" | "NOT_A_FILE" | "FILE_TOO_LARGE" | "UNSUPPORTED_BINARY" | "WRITE_CONFLICT" | "PATCH_CONFLICT" | "EDIT_NOT_FOUND" | "EDIT_NOT_UNIQUE" | "REVERT_CONFLICT" | "CHANGED_OUTSIDE" | "PATCH_BUDGET_EXCEEDED" | "QUOTA_EXCEEDED" | "APPROVAL_REQUIRED" | "BATCH_NOT_DONE" | "UNAVAILABLE" | "INTERNAL";
 export interface Conflict {
     appliesAt?: Array<number>;
     expected: string;
@@ -327,10 +330,12 @@ export interface DiffWorkspaceOutput {
     treeChecked?: boolean | null;
     truncated: boolean;
     truncatedReason?: string | null;
+    warnings?: Array<string>;
 }
 export interface Disk {
     bytes: number;
     files: number;
+    historyBytes?: number;
 }
 export interface DriftEntry {
     actualSha256?: Sha256 | null;
@@ -418,6 +423,7 @@ export interface FindFilesOutput {
     totalEntries?: number | null;
     truncated: boolean;
     truncatedReason?: string | null;
+    warnings?: Array<string>;
 }
 export interface FoundFile {
     kind?: FileKind | null;
@@ -501,6 +507,7 @@ export interface ListDirOutput {
     totalEntries?: number | null;
     truncated: boolean;
     truncatedReason?: string | null;
+    warnings?: Array<string>;
 }
 export type LogicalPath = string;
 export interface Match {
@@ -592,6 +599,7 @@ export interface OperatorSelf {
     scopes: Array<Scope>;
 }
 export type Outcome = "ok" | "refused" | "pending" | "failed";
+export type OutsideChanges = "REFUSE" | "RECORD";
 export interface OwnRun {
     baseCommit?: string | null;
     closedAt?: string | null;
@@ -669,6 +677,7 @@ export interface Policy {
     maxFileBytes: number;
     maxTransferBytes: number;
     notSecret?: Array<string>;
+    outsideChanges?: OutsideChanges;
     profile: string;
     quota?: Quota;
     read: Array<string>;
@@ -698,6 +707,7 @@ export interface PolicyOverrides {
     maxFileBytes?: number | null;
     maxTransferBytes?: number | null;
     notSecret?: Array<string> | null;
+    outsideChanges?: OutsideChanges | null;
     profile?: string | null;
     quota?: QuotaOverrides | null;
     read?: Array<string> | null;
@@ -720,6 +730,7 @@ export interface Problem {
     difference?: string | null;
     headHash?: Sha256 | null;
     hunk?: number | null;
+    knownSha256?: Sha256 | null;
     limit?: number | null;
     lines?: Array<number>;
     nearest?: Array<NearestText>;
@@ -750,6 +761,7 @@ export interface ProblemDetails {
     difference?: string | null;
     headHash?: Sha256 | null;
     hunk?: number | null;
+    knownSha256?: Sha256 | null;
     limit?: number | null;
     lines?: Array<number>;
     nearest?: Array<NearestText>;
@@ -761,16 +773,22 @@ export interface ProblemDetails {
 }
 export interface Quota {
     maxFiles?: number;
+    maxHistoryBytes?: number;
+    maxRecords?: number;
     maxTreeBytes?: number;
     pendingApprovals?: number;
 }
 export interface QuotaAmounts {
     files: number;
+    historyBytes: number;
     pendingApprovals: number;
+    records: number;
     treeBytes: number;
 }
 export interface QuotaOverrides {
     maxFiles?: number | null;
+    maxHistoryBytes?: number | null;
+    maxRecords?: number | null;
     maxTreeBytes?: number | null;
     pendingApprovals?: number | null;
 }
@@ -802,6 +820,7 @@ export interface ReadFileOutput {
     toolCallId: string;
     totalLines: number;
     truncated: boolean;
+    warnings?: Array<string>;
 }
 export interface ReadFilesInput {
     maxChars?: number | null;
@@ -818,6 +837,7 @@ export interface ReadFilesOutput {
     remaining?: Array<string>;
     toolCallId: string;
     truncated?: boolean;
+    warnings?: Array<string>;
 }
 export interface Readiness {
     degraded?: Array<Degradation>;
@@ -1092,6 +1112,7 @@ export interface SearchTextOutput {
     toolCallId: string;
     truncated: boolean;
     truncatedReason?: string | null;
+    warnings?: Array<string>;
 }
 export interface ServiceLimits {
     exportThreads: number;
@@ -1105,6 +1126,25 @@ export interface ServiceLimits {
     readThreads: number;
     searchThreads: number;
     writeThreads: number;
+}
+export interface SettleRequest {
+    accept: "tree" | "ledger";
+    dryRun?: boolean | null;
+    paths?: Array<string> | null;
+    reason: string;
+    toolCallId?: string | null;
+}
+export interface SettledDrift {
+    accept: Accept;
+    files: Array<SettledFile>;
+    remaining: number;
+    skipped: Array<LogicalPath>;
+}
+export interface SettledFile {
+    change: string;
+    foundSha256?: Sha256 | null;
+    knownSha256?: Sha256 | null;
+    path: LogicalPath;
 }
 export type Sha256 = string;
 export interface SkippedEntry {
@@ -1149,6 +1189,7 @@ export interface StatPathOutput {
     sizeBytes?: number | null;
     toolCallId: string;
     type?: "file" | "directory" | "symlink" | "other" | null;
+    warnings?: Array<string>;
     writable: boolean;
 }
 export interface StoredFile {
@@ -1283,6 +1324,7 @@ export interface TreeStatsOutput {
     path: LogicalPath;
     toolCallId: string;
     truncated?: boolean;
+    warnings?: Array<string>;
 }
 export type Trigger = "touchesBuildFile" | "touchesSecuritySensitivePath" | "touchesLockfile" | "deletesFile" | "changesPublicApi" | "deletesTest" | "weakensTest";
 export interface UpdateRunRequest {

@@ -1,5 +1,7 @@
 // The objects of the API. Written by `generate_types.py` from the API document: do not edit.
 
+export type Accept = "tree" | "ledger";
+
 export interface AppendEventRequest {
   data?: unknown;
   durationMicros?: number | null;
@@ -68,7 +70,7 @@ export interface Approval {
   approvers: number;
   createdAt: string;
   decidedBy?: string | null;
-  diff: string;
+  diff?: string | null;
   expiresAt: string;
   files: Array<ApprovalFile>;
   notCreator: boolean;
@@ -104,7 +106,7 @@ export interface ApprovalResult {
   approvers: number;
   createdAt: string;
   decidedBy?: string | null;
-  diff: string;
+  diff?: string | null;
   expiresAt: string;
   files: Array<ApprovalFile>;
   notCreator: boolean;
@@ -136,6 +138,7 @@ export type ArtifactId = string;
 
 export interface AuditVerification {
   archivedRecords?: number;
+  discontinuity?: ChainBreak | null;
   firstBreak?: ChainBreak | null;
   headHash: Sha256;
   headSeq: number;
@@ -206,6 +209,7 @@ export interface ChainBreak {
 
 export interface ChainReport {
   archivedRecords?: number;
+  discontinuity?: ChainBreak | null;
   firstBreak?: ChainBreak | null;
   headHash: Sha256;
   headSeq: number;
@@ -235,7 +239,7 @@ export interface CheckpointLeaf {
   runId: RunId;
 }
 
-export type Code = "BODY_TOO_LARGE" | "UNAUTHENTICATED" | "FORBIDDEN" | "RATE_LIMITED" | "RUN_NOT_FOUND" | "TOOL_NOT_FOUND" | "INVALID_REQUEST" | "PATCH_INVALID" | "PRECONDITION_REQUIRED" | "TOOL_CALL_ID_REUSED" | "IDEMPOTENCY_KEY_REUSED" | "PATH_REJECTED" | "RUN_CLOSED" | "RUN_NEEDS_REPAIR" | "BASE_COMMIT_MISMATCH" | "POLICY_DENIED_SECRET" | "POLICY_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "NOT_A_DIRECTORY" | "NOT_A_FILE" | "FILE_TOO_LARGE" | "UNSUPPORTED_BINARY" | "WRITE_CONFLICT" | "PATCH_CONFLICT" | "EDIT_NOT_FOUND" | "EDIT_NOT_UNIQUE" | "REVERT_CONFLICT" | "PATCH_BUDGET_EXCEEDED" | "QUOTA_EXCEEDED" | "APPROVAL_REQUIRED" | "BATCH_NOT_DONE" | "UNAVAILABLE" | "INTERNAL";
+export type Code = "BODY_TOO_LARGE" | "UNAUTHENTICATED" | "FORBIDDEN" | "RATE_LIMITED" | "RUN_NOT_FOUND" | "TOOL_NOT_FOUND" | "INVALID_REQUEST" | "PATCH_INVALID" | "PRECONDITION_REQUIRED" | "TOOL_CALL_ID_REUSED" | "IDEMPOTENCY_KEY_REUSED" | "PATH_REJECTED" | "RUN_CLOSED" | "RUN_NEEDS_REPAIR" | "BASE_COMMIT_MISMATCH" | "POLICY_DENIED_SECRET" | "POLICY_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "NOT_A_DIRECTORY" | "NOT_A_FILE" | "FILE_TOO_LARGE" | "UNSUPPORTED_BINARY" | "WRITE_CONFLICT" | "PATCH_CONFLICT" | "EDIT_NOT_FOUND" | "EDIT_NOT_UNIQUE" | "REVERT_CONFLICT" | "CHANGED_OUTSIDE" | "PATCH_BUDGET_EXCEEDED" | "QUOTA_EXCEEDED" | "APPROVAL_REQUIRED" | "BATCH_NOT_DONE" | "UNAVAILABLE" | "INTERNAL";
 
 export interface Conflict {
   appliesAt?: Array<number>;
@@ -366,11 +370,13 @@ export interface DiffWorkspaceOutput {
   treeChecked?: boolean | null;
   truncated: boolean;
   truncatedReason?: string | null;
+  warnings?: Array<string>;
 }
 
 export interface Disk {
   bytes: number;
   files: number;
+  historyBytes?: number;
 }
 
 export interface DriftEntry {
@@ -473,6 +479,7 @@ export interface FindFilesOutput {
   totalEntries?: number | null;
   truncated: boolean;
   truncatedReason?: string | null;
+  warnings?: Array<string>;
 }
 
 export interface FoundFile {
@@ -569,6 +576,7 @@ export interface ListDirOutput {
   totalEntries?: number | null;
   truncated: boolean;
   truncatedReason?: string | null;
+  warnings?: Array<string>;
 }
 
 export type LogicalPath = string;
@@ -675,6 +683,8 @@ export interface OperatorSelf {
 
 export type Outcome = "ok" | "refused" | "pending" | "failed";
 
+export type OutsideChanges = "REFUSE" | "RECORD";
+
 export interface OwnRun {
   baseCommit?: string | null;
   closedAt?: string | null;
@@ -762,6 +772,7 @@ export interface Policy {
   maxFileBytes: number;
   maxTransferBytes: number;
   notSecret?: Array<string>;
+  outsideChanges?: OutsideChanges;
   profile: string;
   quota?: Quota;
   read: Array<string>;
@@ -792,6 +803,7 @@ export interface PolicyOverrides {
   maxFileBytes?: number | null;
   maxTransferBytes?: number | null;
   notSecret?: Array<string> | null;
+  outsideChanges?: OutsideChanges | null;
   profile?: string | null;
   quota?: QuotaOverrides | null;
   read?: Array<string> | null;
@@ -816,6 +828,7 @@ export interface Problem {
   difference?: string | null;
   headHash?: Sha256 | null;
   hunk?: number | null;
+  knownSha256?: Sha256 | null;
   limit?: number | null;
   lines?: Array<number>;
   nearest?: Array<NearestText>;
@@ -847,6 +860,7 @@ export interface ProblemDetails {
   difference?: string | null;
   headHash?: Sha256 | null;
   hunk?: number | null;
+  knownSha256?: Sha256 | null;
   limit?: number | null;
   lines?: Array<number>;
   nearest?: Array<NearestText>;
@@ -859,18 +873,24 @@ export interface ProblemDetails {
 
 export interface Quota {
   maxFiles?: number;
+  maxHistoryBytes?: number;
+  maxRecords?: number;
   maxTreeBytes?: number;
   pendingApprovals?: number;
 }
 
 export interface QuotaAmounts {
   files: number;
+  historyBytes: number;
   pendingApprovals: number;
+  records: number;
   treeBytes: number;
 }
 
 export interface QuotaOverrides {
   maxFiles?: number | null;
+  maxHistoryBytes?: number | null;
+  maxRecords?: number | null;
   maxTreeBytes?: number | null;
   pendingApprovals?: number | null;
 }
@@ -904,6 +924,7 @@ export interface ReadFileOutput {
   toolCallId: string;
   totalLines: number;
   truncated: boolean;
+  warnings?: Array<string>;
 }
 
 export interface ReadFilesInput {
@@ -920,6 +941,7 @@ export interface ReadFilesOutput {
   remaining?: Array<string>;
   toolCallId: string;
   truncated?: boolean;
+  warnings?: Array<string>;
 }
 
 export interface Readiness {
@@ -1215,6 +1237,7 @@ export interface SearchTextOutput {
   toolCallId: string;
   truncated: boolean;
   truncatedReason?: string | null;
+  warnings?: Array<string>;
 }
 
 export interface ServiceLimits {
@@ -1229,6 +1252,28 @@ export interface ServiceLimits {
   readThreads: number;
   searchThreads: number;
   writeThreads: number;
+}
+
+export interface SettleRequest {
+  accept: "tree" | "ledger";
+  dryRun?: boolean | null;
+  paths?: Array<string> | null;
+  reason: string;
+  toolCallId?: string | null;
+}
+
+export interface SettledDrift {
+  accept: Accept;
+  files: Array<SettledFile>;
+  remaining: number;
+  skipped: Array<LogicalPath>;
+}
+
+export interface SettledFile {
+  change: string;
+  foundSha256?: Sha256 | null;
+  knownSha256?: Sha256 | null;
+  path: LogicalPath;
 }
 
 export type Sha256 = string;
@@ -1282,6 +1327,7 @@ export interface StatPathOutput {
   sizeBytes?: number | null;
   toolCallId: string;
   type?: "file" | "directory" | "symlink" | "other" | null;
+  warnings?: Array<string>;
   writable: boolean;
 }
 
@@ -1416,6 +1462,7 @@ export interface TreeStatsOutput {
   path: LogicalPath;
   toolCallId: string;
   truncated?: boolean;
+  warnings?: Array<string>;
 }
 
 export type Trigger = "touchesBuildFile" | "touchesSecuritySensitivePath" | "touchesLockfile" | "deletesFile" | "changesPublicApi" | "deletesTest" | "weakensTest";

@@ -13,8 +13,6 @@ struct Change<'a> {
     summary: Cow<'a, str>,
     #[serde(borrow, default)]
     files: Vec<ChangedFile<'a>>,
-    #[serde(borrow)]
-    warnings: Vec<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -29,21 +27,18 @@ struct ChangedFile<'a> {
     deletions: u64,
 }
 
-/// Renders the answer of a mutation: its summary, a line for each of several files, and its warnings.
+/// Renders the answer of a mutation: its summary, and a line for each of several files.
 ///
 /// # Errors
 ///
 /// If it is not one.
 pub(crate) fn change(answer: &str) -> serde_json::Result<Rendered> {
-    let Change { summary, files, warnings } = serde_json::from_str(answer)?;
+    let Change { summary, files } = serde_json::from_str(answer)?;
     let mut out = format!("{}\n", quote::one_line(&summary));
     if files.len() > 1 {
         for file in &files {
             push_file(&mut out, file);
         }
-    }
-    for warning in &warnings {
-        out.push_line(format_args!("warning: {}", quote::one_line(warning)));
     }
     Ok(out.into())
 }

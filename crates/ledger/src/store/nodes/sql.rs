@@ -20,6 +20,9 @@ pub(crate) struct NodeSql {
     pub(crate) take_run: &'static str,
     /// Leaves all runs of the process `$2` of the node `$1` without an owner, except those that the JSON list `$3` names.
     pub(crate) give_back_except: &'static str,
+    /// Selects the epochs of the runs that the JSON list `$3` names and the process `$2` of the node `$1` owns, with the numbers of the
+    /// records that the journal has, or without one. Every run belongs to a process that is no node: `$1` is empty then.
+    pub(crate) journalled: &'static str,
     pub(crate) role: &'static str,
     /// As [`take_run`](Self::take_run), for the role `$1`, whose epoch is 0 if it has never been taken.
     pub(crate) take_role: &'static str,
@@ -142,6 +145,13 @@ macro_rules! node_sql {
                  AND run_no NOT IN (SELECT run_no FROM run WHERE run_id IN (",
                 $listed,
                 "))"
+            ),
+            journalled: concat!(
+                "SELECT DISTINCT run.run_id, h.epoch, step.seq FROM run JOIN run_head h ON h.run_no = run.run_no \
+                 LEFT JOIN step ON step.run_no = run.run_no \
+                 WHERE (CAST($1 AS TEXT) = '' OR (h.owner_node = $1 AND h.owner_incarnation = $2)) AND run.run_id IN (",
+                $listed,
+                ") ORDER BY run.run_id, step.seq"
             ),
             role: concat!(
                 "SELECT r.owner_node, r.owner_incarnation, r.epoch, node.url, ",

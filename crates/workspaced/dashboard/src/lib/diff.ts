@@ -8,7 +8,7 @@ export interface FileDiff {
 }
 
 const HUNK = /^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@ ?(.*)$/;
-const ESCAPES: Record<string, number> = { n: 10, t: 9, r: 13, '"': 34, "\\": 92, a: 7, b: 8, f: 12, v: 11 };
+const ESCAPES = new Map([["n", 10], ["t", 9], ["r", 13], ['"', 34], ["\\", 92], ["a", 7], ["b", 8], ["f", 12], ["v", 11]]);
 
 /** Returns the name in a header, which git quotes if it has unusual characters. */
 export function unquote(name: string): string {
@@ -17,7 +17,7 @@ export function unquote(name: string): string {
   const inner = name.slice(1, name.lastIndexOf('"'));
   for (const part of inner.match(/\\[0-7]{3}|\\.|[^\\]+/gs) ?? []) {
     if (!part.startsWith("\\")) data.push(...new TextEncoder().encode(part));
-    else data.push(part.length === 4 ? parseInt(part.slice(1), 8) : (ESCAPES[part[1]] ?? part.charCodeAt(1)));
+    else data.push(part.length === 4 ? parseInt(part.slice(1), 8) : (ESCAPES.get(part[1]) ?? part.charCodeAt(1)));
   }
   return new TextDecoder().decode(Uint8Array.from(data));
 }

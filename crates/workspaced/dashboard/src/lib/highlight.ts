@@ -19,8 +19,9 @@ const SCRIPT = language(HASH, "and as assert async await break class continue de
 const CONFIG = language(HASH, "true false null yes no on off");
 const SQL = language("--.*", "add all alter and as asc begin between by case check column commit constraint create default delete desc distinct drop else end exists foreign from full group having in index inner insert into is join key left like limit not null on or order outer primary references right rollback select set table then union unique update values view when where with ADD ALL ALTER AND AS ASC BEGIN BETWEEN BY CASE CHECK COLUMN COMMIT CONSTRAINT CREATE DEFAULT DELETE DESC DISTINCT DROP ELSE END EXISTS FOREIGN FROM FULL GROUP HAVING IN INDEX INNER INSERT INTO IS JOIN KEY LEFT LIKE LIMIT NOT NULL ON OR ORDER OUTER PRIMARY REFERENCES RIGHT ROLLBACK SELECT SET TABLE THEN UNION UNIQUE UPDATE VALUES VIEW WHEN WHERE WITH");
 
-const BY_EXTENSION: Record<string, Language> = {};
-const assign = (extensions: string, found: Language): void => extensions.split(" ").forEach((extension) => (BY_EXTENSION[extension] = found));
+// A map, not an object: extensions such as `constructor` are names of an object's own prototype.
+const BY_EXTENSION = new Map<string, Language>();
+const assign = (extensions: string, found: Language): void => extensions.split(" ").forEach((extension) => BY_EXTENSION.set(extension, found));
 assign("c h cc cpp hpp cs go java js jsx mjs cjs kt swift ts tsx scala dart php css scss json proto", C);
 assign("rs", RUST);
 assign("py rb sh bash zsh pl r nix", SCRIPT);
@@ -30,7 +31,7 @@ assign("sql", SQL);
 /** Returns the language of a path, by its extension or its name. */
 export function languageOf(path: string): Language | undefined {
   const name = path.slice(path.lastIndexOf("/") + 1).toLowerCase();
-  return BY_EXTENSION[name.slice(name.lastIndexOf(".") + 1)];
+  return BY_EXTENSION.get(name.slice(name.lastIndexOf(".") + 1));
 }
 
 /** Longer lines are shown without colours. */

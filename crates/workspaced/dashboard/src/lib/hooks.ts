@@ -4,28 +4,53 @@ import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preac
 
 export interface Loaded<T> { data?: T; error?: Error; isLoading: boolean; reload: () => void }
 
-/** Loads data whenever `key` changes; the data of the same key stays while it is loaded again. */
-export function useLoad<T>(key: string, load: (signal: AbortSignal) => Promise<T>, everyMillis = 0): Loaded<T> {
+/**
+ * Loads data whenever `key` changes; the data of the same key stays while it is loaded again: `everyMillis` after a load has
+ * ended, when `version` changes, and on `reload`. Only another key ends a load that is in progress. What was asked for
+ * meanwhile follows it, so that a load that takes longer than the interval still arrives.
+ */
+export function useLoad<T>(key: string, load: (signal: AbortSignal) => Promise<T>, everyMillis = 0, version: string | number = ""): Loaded<T> {
   const [state, setState] = useState<{ key: string; data?: T; error?: Error; isLoading: boolean }>({ key, isLoading: true });
-  const [turn, setTurn] = useState(0);
-  const reload = useCallback(() => setTurn((count) => count + 1), []);
+  const start = useRef(() => {});
+  const reload = useCallback(() => start.current(), []);
   const loader = useRef(load);
   loader.current = load;
+  const loadedVersion = useRef(version);
   useEffect(() => {
     if (!key) return;
     const controller = new AbortController();
-    setState((before) => (before.key === key ? { ...before, isLoading: true } : { key, isLoading: true }));
-    loader.current(controller.signal).then(
-      (data) => controller.signal.aborted || setState({ key, data, isLoading: false }),
-      (error: Error) => controller.signal.aborted || setState((before) => ({ key, data: before.key === key ? before.data : undefined, error, isLoading: false })),
-    );
-    return () => controller.abort();
-  }, [key, turn]);
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let [isBusy, isWantedAgain] = [false, false];
+    const wait = () => {
+      if (everyMillis) timer = setTimeout(() => (document.hidden ? wait() : start.current()), everyMillis);
+    };
+    const end = (result: { data: T } | { error: Error }) => {
+      if (controller.signal.aborted) return;
+      isBusy = false;
+      setState((before) => ({ data: before.key === key ? before.data : undefined, ...result, key, isLoading: false }));
+      if (isWantedAgain) start.current();
+      else wait();
+    };
+    start.current = () => {
+      if (isBusy) return void (isWantedAgain = true);
+      clearTimeout(timer);
+      [isBusy, isWantedAgain] = [true, false];
+      setState((before) => (before.key === key ? { ...before, isLoading: true } : { key, isLoading: true }));
+      loader.current(controller.signal).then((data) => end({ data }), (error: Error) => end({ error }));
+    };
+    loadedVersion.current = version;
+    start.current();
+    return () => {
+      controller.abort();
+      clearTimeout(timer);
+      start.current = () => {};
+    };
+  }, [key, everyMillis]);
   useEffect(() => {
-    if (!everyMillis) return;
-    const timer = setInterval(() => document.hidden || reload(), everyMillis);
-    return () => clearInterval(timer);
-  }, [everyMillis, reload]);
+    if (loadedVersion.current === version) return;
+    loadedVersion.current = version;
+    start.current();
+  }, [version]);
   return { ...(state.key === key ? state : { isLoading: true }), reload };
 }
 
@@ -52,10 +77,9 @@ export function useKeys(keys: Keys): void {
       const target = event.target as HTMLElement;
       if (target.closest("input, textarea, select, dialog")) return;
       if (event.key === "Enter" && target.closest("a, button")) return;
-      const handler = handlers.current[event.key];
-      if (!handler) return;
+      if (!Object.hasOwn(handlers.current, event.key)) return;
       event.preventDefault();
-      handler(event);
+      handlers.current[event.key](event);
     };
     addEventListener("keydown", listener);
     return () => removeEventListener("keydown", listener);

@@ -62,8 +62,17 @@ export function useNewest<T>(path: string, filters: Filters, idOf: (item: T) => 
     };
     setState({ key, isLoading: true });
     void readNewest();
-    // A change during a read is read after it.
-    watch(() => (timer ??= setTimeout(() => void queue.then(() => ((timer = undefined), readNewest())), RENEW_MILLIS)), signal);
+    // A change during a read is read a while after it has ended.
+    let isRenewing = false;
+    const renewal = () => {
+      isRenewing = false;
+      void readNewest();
+    };
+    watch(() => {
+      if (isRenewing) return;
+      isRenewing = true;
+      void queue.then(() => signal.aborted || (timer = setTimeout(renewal, RENEW_MILLIS)));
+    }, signal);
     return () => {
       controller.abort();
       clearTimeout(timer);

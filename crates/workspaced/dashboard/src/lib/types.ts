@@ -19,6 +19,9 @@ export interface Run {
   headSeq: number; headHash: string;
 }
 
+/** The number of a run's changes: what depends on its files is read again when it grows. */
+export const changesOf = ({ counts }: Run): number => counts.mutations;
+
 export interface RecordFile { path: string; kind: string; oldSha256?: string; newSha256?: string }
 export type Outcome = "ok" | "refused" | "pending" | "failed";
 export interface AuditRecord {
@@ -32,7 +35,9 @@ export interface AuditRecord {
 
 export interface Approval {
   approvalId: string; runId: string; toolCallId: string; tool: string; reason: string; actor: string;
-  state: "pending" | "approved" | "denied" | "expired" | "failed"; reasons: string[]; diff: string;
+  state: "pending" | "approved" | "denied" | "expired" | "failed"; reasons: string[];
+  /** Lists have no diffs. */
+  diff?: string;
   files: { path: string; operation: string; oldSha256?: string; newSha256?: string }[];
   createdAt: string; expiresAt: string; decidedBy?: string; onBehalfOf?: string; note?: string;
   approvers: number; approvedBy: string[]; notCreator: boolean; seq?: number;

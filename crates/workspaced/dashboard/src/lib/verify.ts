@@ -4,6 +4,7 @@ import { get, getText, query, RequestError, runPath } from "./api.ts";
 import { type Exact, parseExact } from "./canonical.ts";
 import { isSameKey, KeyHistory, KeyHistoryError, splitStatements } from "./key_history.ts";
 import { checkInclusion, checkRecord, GENESIS, type Link, parseKey } from "./proof.ts";
+import { Story } from "./story.ts";
 
 export interface Verdict {
   state: "checking" | "intact" | "broken" | "incomplete";
@@ -57,6 +58,8 @@ async function readHistory(signal: AbortSignal): Promise<KeyHistory> {
 async function checkChain(run: string, signal: AbortSignal, onProgress: (checked: number) => void, hashes: Map<number, string>): Promise<Verdict> {
   let last: Link = GENESIS;
   let cursor: string | undefined;
+  const story = new Story();
+  let gap: Pick<Verdict, "brokenSeq" | "problem"> | undefined;
   do {
     const text = await getText(`${runPath(run)}/audit${query({ limit: 500, cursor })}`, signal);
     const page = parseExact(text) as Map<string, Exact>;
@@ -65,18 +68,22 @@ async function checkChain(run: string, signal: AbortSignal, onProgress: (checked
       if (typeof link === "string")
         return { state: "broken", checked: last.seq, signed: 0, brokenSeq: last.seq + 1, problem: `Record ${last.seq + 1} ${link}.` };
       last = link;
+      const problem = story.add(record);
+      if (problem) gap ??= { brokenSeq: link.seq, problem: `Record ${link.seq} ${problem}.` };
       hashes.set(link.seq, link.hash);
     }
     cursor = page.get("nextCursor") as string | undefined;
     onProgress(last.seq);
   } while (cursor);
-  return { state: "intact", checked: last.seq, signed: 0 };
+  return { state: gap ? "broken" : "intact", checked: last.seq, signed: 0, ...gap };
 }
 
 async function checkSignature(run: string, signal: AbortSignal, chain: Verdict, hashes: Map<number, string>): Promise<Verdict> {
   const history = await readHistory(signal);
   const key = history.newest;
-  const { checkpointedSeq } = await get<{ checkpointedSeq: number }>(`${runPath(run)}/audit/verify`, signal);
+  const { checkpointedSeq, discontinuity } = await get<{ checkpointedSeq: number; discontinuity?: { seq: number; problem: string } }>(`${runPath(run)}/audit/verify`, signal);
+  // The browser does not have the files that the run started with, so the first version of each is the service's to compare.
+  if (discontinuity) return { ...chain, state: "broken", brokenSeq: discontinuity.seq, problem: `Record ${discontinuity.seq}: ${discontinuity.problem}.` };
   if (!checkpointedSeq) return { ...chain, state: "incomplete", key: key.name, problem: "No checkpoint covers this run yet. One is signed every few seconds." };
   const proof = parseExact(await getText(`${runPath(run)}/audit/inclusion${query({ seq: checkpointedSeq })}`, signal));
   const { head, checkpoint } = await checkInclusion(proof, run, (note) => history.open(note));

@@ -5,6 +5,7 @@ import { exactTime, visible } from "../lib/format.ts";
 import { callHref, runHref, setParams } from "../lib/route.ts";
 import type { Approval, ChangeList } from "../lib/types.ts";
 import { DiffView } from "../ui/diff_view.tsx";
+import { Boundary } from "../ui/boundary.tsx";
 import { Badge, Failed, Foreign, Hash, Loading, Time } from "../ui/parts.tsx";
 import { Decide } from "./decide.tsx";
 
@@ -47,12 +48,12 @@ export function ApprovalView({ approval, rights, error, changed }: Props) {
       </dl>
       {approval.state === "failed" && <p class="tone-bad">It was approved, but could not be applied: the files had changed since. Nothing was changed.</p>}
       {approval.state === "expired" && <p>Nobody decided in time. Nothing was changed; the agent can ask again.</p>}
-      <Versions approval={approval} drift={drift.data} />
+      <Boundary what="the versions of the files"><Versions approval={approval} drift={drift.data} /></Boundary>
       {drift.error && <Failed error={drift.error} what="Comparing with the current files" retry={drift.reload} />}
       {isPending && rights.audit && !drift.data && !drift.error && <Loading what="the current versions" />}
       {isPending && !rights.audit && <p class="quiet">Your scopes do not include the current versions. The service compares them when you approve.</p>}
       {mayDecide && <Decide approval={approval} isReady={!rights.audit || drift.data !== undefined || drift.error !== undefined} drift={drift.data?.size ?? 0} changed={changed} />}
-      <DiffView text={approval.diff} scope={approval.approvalId} />
+      <DiffView text={approval.diff ?? ""} scope={approval.approvalId} />
       {rights.audit && <p><a href={`${runHref(approval.runId)}?kind=changes`}>What else the run did</a>{approval.seq && <> · <a href={callHref(approval.runId, approval.seq)}>its record</a></>}</p>}
     </section>
   );

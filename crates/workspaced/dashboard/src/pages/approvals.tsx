@@ -5,6 +5,7 @@ import { count, visible } from "../lib/format.ts";
 import { useKeys, useLoad } from "../lib/hooks.ts";
 import { setParams, useRoute } from "../lib/route.ts";
 import type { Approval } from "../lib/types.ts";
+import { Boundary } from "../ui/boundary.tsx";
 import { Badge, Choice, Empty, Failed, Foreign, Loading, Time } from "../ui/parts.tsx";
 import { ApprovalView } from "./approval.tsx";
 import { DecideMany } from "./decide.tsx";
@@ -50,7 +51,7 @@ export function Approvals({ rights }: { rights: Rights }) {
       {load.data && !items.length && !id && <Empty><p>{state === "pending" ? "Nothing waits for a person." : "No approval has this state."}</p></Empty>}
       <div class={`approvals ${id ? "with-call" : ""}`}>
         {items.length > 0 && <ul class="queue" aria-label="Queue">{items.slice(0, 500).map((approval) => (
-          <QueueRow key={approval.approvalId} approval={approval} isOpen={approval.approvalId === id} isSelected={selected.has(approval.approvalId)} wasOpened={opened.has(approval.approvalId)} toggle={rights.decide ? () => toggle(approval.approvalId) : undefined} />
+          <Boundary key={approval.approvalId} what={`the approval ${approval.approvalId}`}><QueueRow approval={approval} isOpen={approval.approvalId === id} isSelected={selected.has(approval.approvalId)} wasOpened={opened.has(approval.approvalId)} toggle={rights.decide ? () => toggle(approval.approvalId) : undefined} /></Boundary>
         ))}</ul>}
         {items.length > 500 && <p class="quiet">{state === "pending" ? `${count(items.length - 500)} more wait; decide these first.` : `${count(items.length - 500)} older are not shown.`}</p>}
         {id && <Selected id={id} rights={rights} changed={load.reload} />}
@@ -80,5 +81,5 @@ function QueueRow({ approval, isOpen, isSelected, wasOpened, toggle }: QueueProp
 function Selected({ id, rights, changed }: { id: string; rights: Rights; changed: () => void }) {
   const load = useLoad(`approval ${id}`, (signal) => get<Approval>(`/v1/approvals/${encodeURIComponent(id)}`, signal), 5000);
   if (!load.data) return <section class="call" aria-label="Approval">{load.error ? <Failed error={load.error} what="Reading the approval" retry={load.reload} /> : <Loading what="the approval" />}</section>;
-  return <ApprovalView key={id} approval={load.data} rights={rights} error={load.error} changed={() => { load.reload(); changed(); }} />;
+  return <Boundary key={id} what="the approval"><ApprovalView approval={load.data} rights={rights} error={load.error} changed={() => { load.reload(); changed(); }} /></Boundary>;
 }

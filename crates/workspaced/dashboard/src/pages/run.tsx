@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Rights } from "../app.tsx";
 import { get, runPath } from "../lib/api.ts";
 import { bytes, count, short } from "../lib/format.ts";
@@ -6,6 +6,7 @@ import { useLoad } from "../lib/hooks.ts";
 import { runHref, useRoute } from "../lib/route.ts";
 import type { Run } from "../lib/types.ts";
 import { VERIFY_AT_ONCE, verifyRun, type Verdict } from "../lib/verify.ts";
+import { Boundary } from "../ui/boundary.tsx";
 import { Badge, Failed, Loading, Time } from "../ui/parts.tsx";
 import { Changes } from "./run/changes.tsx";
 import { Files } from "./run/files.tsx";
@@ -43,12 +44,14 @@ export function RunPage({ run, seq, rights }: Props) {
       </nav>
       <div class={`run-body ${tab === "" ? "with-side" : ""}`}>
         <div class="run-main">
-          {tab === "" && <Timeline run={run} seq={seq} rights={rights} brokenSeq={verdict?.brokenSeq} />}
-          {tab === "changes" && <Changes run={load.data} rights={rights} />}
-          {tab === "files" && <Files run={load.data} />}
-          {tab === "report" && <ReportTab run={run} head={load.data.headSeq} />}
+          <Boundary key={tab} what={tabs.find(([id]) => id === tab)![1]}>
+            {tab === "" && <Timeline run={run} seq={seq} rights={rights} brokenSeq={verdict?.brokenSeq} />}
+            {tab === "changes" && <Changes run={load.data} rights={rights} />}
+            {tab === "files" && <Files run={load.data} />}
+            {tab === "report" && <ReportTab run={run} head={load.data.headSeq} />}
+          </Boundary>
         </div>
-        {tab === "" && seq === undefined && <Side run={load.data} verdict={verdict} verify={proof.verify} rights={rights} />}
+        {tab === "" && seq === undefined && <Boundary what="the policy and the budgets"><Side run={load.data} verdict={verdict} verify={proof.verify} rights={rights} /></Boundary>}
       </div>
     </div>
   );
@@ -66,7 +69,10 @@ function ProofLine({ verdict, head }: { verdict?: Verdict; head: number }) {
 function useProof(run: string, head: number | undefined, mayAudit: boolean) {
   const [verdict, setVerdict] = useState<Verdict>();
   const [turn, setTurn] = useState(0);
-  const isWanted = mayAudit && head !== undefined && (turn > 0 || head <= VERIFY_AT_ONCE);
+  // Decided once: a verification goes on while the run grows beyond the limit.
+  const isShort = useRef<boolean | undefined>(undefined);
+  if (head !== undefined) isShort.current ??= head <= VERIFY_AT_ONCE;
+  const isWanted = mayAudit && (turn > 0 || isShort.current === true);
   useEffect(() => {
     if (!isWanted) return;
     const controller = new AbortController();

@@ -6,7 +6,8 @@ import { buildRows, type FileDiff, type Line, parseDiff, type Row, wordMarks } f
 import { languageOf, mark, tokens } from "../lib/highlight.ts";
 import { useKeys } from "../lib/hooks.ts";
 import { setParams, useRoute } from "../lib/route.ts";
-import { Counts } from "./parts.tsx";
+import { Boundary } from "./boundary.tsx";
+import { Counts, Failed } from "./parts.tsx";
 import { Windowed } from "./window.tsx";
 
 const ROW_HEIGHT = 22;
@@ -32,7 +33,25 @@ interface Props {
   readLines?: (path: string, from: number, to: number) => Promise<string[]>;
 }
 
-export function DiffView({ text, scope, readLines }: Props) {
+/** Characters of a diff that are shown where it cannot be shown by files. */
+const MAX_PLAIN = 200_000;
+
+/** A diff by files and lines; if that fails its text, because a person decides by it. */
+export function DiffView(props: Props) {
+  return <Boundary what="the diff" instead={(error) => <PlainDiff text={props.text} error={error} />}><Files {...props} /></Boundary>;
+}
+
+function PlainDiff({ text, error }: { text: string; error: Error }) {
+  return (
+    <section class="diff" aria-label="Diff">
+      <Failed error={error} what="Showing the diff by files" />
+      {text.length > MAX_PLAIN && <p class="tone-wait">The text is cut after {MAX_PLAIN} of {text.length} characters.</p>}
+      <pre class="json">{visible(text.slice(0, MAX_PLAIN))}</pre>
+    </section>
+  );
+}
+
+function Files({ text, scope, readLines }: Props) {
   const { params } = useRoute();
   const split = params.get("diff") === "split";
   const files = useMemo(() => parseDiff(text), [text]);
@@ -172,7 +191,15 @@ function Half({ line, number, path, other }: { line?: Line; number?: number; pat
 
 const SIGNS = { add: "+", delete: "−", context: " " };
 
-function Code({ line, path, other }: { line: Line; path: string; other?: Line }) {
+interface CodeProps { line: Line; path: string; other?: Line }
+
+/** A line in colours, or without them: it is shown in any case. */
+function Code(props: CodeProps) {
+  const { type, text } = props.line;
+  return <Boundary what="the line" instead={() => <code><span class="sign">{SIGNS[type]}</span>{visible(text)}</code>}><ColouredCode {...props} /></Boundary>;
+}
+
+function ColouredCode({ line, path, other }: CodeProps) {
   const marks = other ? (line.type === "delete" ? wordMarks(line.text, other.text).left : wordMarks(other.text, line.text).right) : [];
   return (
     <code>

@@ -6,26 +6,26 @@ import { RequestError } from "../lib/api.ts";
 import { ago, exactTime, short, visible } from "../lib/format.ts";
 import { useNow } from "../lib/hooks.ts";
 
-const SYMBOLS: Record<string, [symbol: string, tone: string, text: string]> = {
-  ok: ["✓", "good", "ok"],
-  refused: ["✕", "bad", "refused"],
-  failed: ["✕", "bad", "failed"],
-  pending: ["◐", "wait", "waiting for approval"],
-  approved: ["✓", "good", "approved"],
-  denied: ["✕", "bad", "denied"],
-  expired: ["○", "quiet", "expired"],
-  open: ["●", "good", "open"],
-  awaiting_approval: ["◐", "wait", "waiting for approval"],
-  preparing: ["◌", "quiet", "preparing"],
-  closed: ["■", "quiet", "closed"],
-  deleted: ["✕", "quiet", "deleted"],
-  alive: ["●", "good", "alive"],
-  ended: ["■", "quiet", "ended"],
-};
+const SYMBOLS = new Map<string, [symbol: string, tone: string, text: string]>([
+  ["ok", ["✓", "good", "ok"]],
+  ["refused", ["✕", "bad", "refused"]],
+  ["failed", ["✕", "bad", "failed"]],
+  ["pending", ["◐", "wait", "waiting for approval"]],
+  ["approved", ["✓", "good", "approved"]],
+  ["denied", ["✕", "bad", "denied"]],
+  ["expired", ["○", "quiet", "expired"]],
+  ["open", ["●", "good", "open"]],
+  ["awaiting_approval", ["◐", "wait", "waiting for approval"]],
+  ["preparing", ["◌", "quiet", "preparing"]],
+  ["closed", ["■", "quiet", "closed"]],
+  ["deleted", ["✕", "quiet", "deleted"]],
+  ["alive", ["●", "good", "alive"]],
+  ["ended", ["■", "quiet", "ended"]],
+]);
 
 /** A state with its own shape as well as its own colour. */
 export function Badge({ state, short: isShort }: { state: string; short?: boolean }) {
-  const [symbol, tone, text] = SYMBOLS[state] ?? ["·", "quiet", state];
+  const [symbol, tone, text] = SYMBOLS.get(state) ?? ["·", "quiet", state];
   return (
     <span class={`badge tone-${tone}`} title={text}>
       <span aria-hidden="true">{symbol}</span> <span class={isShort ? "sr-only" : ""}>{text}</span>

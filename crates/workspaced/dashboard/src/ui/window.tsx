@@ -2,6 +2,8 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { visible } from "../lib/format.ts";
+import { Boundary } from "./boundary.tsx";
 
 interface Props {
   count: number;
@@ -26,6 +28,10 @@ interface Props {
 }
 
 const OVERSCAN = 12;
+
+/** Renders a row within its boundary, so that one that cannot be shown does not take the others with it. */
+const Row = ({ index, render }: { index: number; render: Props["render"] }) => <>{render(index)}</>;
+const brokenRow = (error: Error) => <span class="tone-bad" role="alert">✕ This row cannot be shown: {visible(error.message)}</span>;
 
 export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd, onStart, onRange, above = 0, minWidth, fit, class: name }: Props) {
   const box = useRef<HTMLDivElement>(null);
@@ -68,7 +74,7 @@ export function Windowed({ count, rowHeight, label, render, focus, follow, onEnd
   useEffect(() => onRange?.(first, last - 1), [first, last]);
   const rows = [];
   for (let index = first; index < last; index += 1)
-    rows.push(<div key={index} class="window-row" role="listitem" aria-setsize={count} aria-posinset={index + 1} style={{ transform: `translateY(${index * rowHeight}px)`, height: `${rowHeight}px` }}>{render(index)}</div>);
+    rows.push(<div key={index} class="window-row" role="listitem" aria-setsize={count} aria-posinset={index + 1} style={{ transform: `translateY(${index * rowHeight}px)`, height: `${rowHeight}px` }}><Boundary what="a row" instead={brokenRow}><Row index={index} render={render} /></Boundary></div>);
   return (
     <div ref={box} class={`window ${fit ? "fit" : ""} ${name ?? ""}`} style={fit ? { height: `${count * rowHeight + 18}px` } : undefined} onScroll={update} tabIndex={0} role="region" aria-label={label}>
       <div role="list" class="window-content" aria-label={label} style={{ height: `${count * rowHeight}px`, minWidth }}>{rows}</div>

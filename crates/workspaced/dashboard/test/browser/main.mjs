@@ -12,8 +12,10 @@ import * as huge from "./huge.mjs";
 import * as keys from "./keys.mjs";
 import * as lists from "./lists.mjs";
 import * as looks from "./looks.mjs";
+import * as names from "./names.mjs";
 import * as nodes from "./nodes.mjs";
 import * as reading from "./reading.mjs";
+import * as slow from "./slow.mjs";
 import * as stress from "./stress.mjs";
 
 const env = (name) => process.env[name] ?? (() => { throw new Error(`${name} is not set`); })();
@@ -47,7 +49,7 @@ async function open(token, options = {}, address = base) {
 
 const ofKeys = (process.env.WORKSPACED_KEYS ?? "").split(" ").filter(Boolean);
 const chosen = process.env.WORKSPACED_HUGE ? huge : process.env.WORKSPACED_NODES ? nodes : ofKeys.length ? keys : undefined;
-const tests = Object.entries(chosen ?? { ...reading, ...lists, ...decisions, ...looks, ...stress }).filter(([name]) => name !== "longestTask");
+const tests = Object.entries(chosen ?? { ...reading, ...lists, ...decisions, ...looks, ...names, ...slow, ...stress }).filter(([name]) => name !== "longestTask");
 const wanted = process.env.DASHBOARD_TESTS;
 let failed = 0;
 for (const [name, test] of tests) {

@@ -4,6 +4,7 @@ import text from "../../../../../openapi/checkpoint-vectors.json?raw";
 import { canonical, type Exact, parseExact } from "../../src/lib/canonical.ts";
 import { KeyHistory, splitStatements } from "../../src/lib/key_history.ts";
 import { checkInclusion as checkAny, checkRecord, fromBase64, fromHex, GENESIS, openNote, parseKey, rootFromInclusion, toHex } from "../../src/lib/proof.ts";
+import { Story } from "../../src/lib/story.ts";
 
 const exact = (value: unknown): Exact => parseExact(JSON.stringify(value));
 const key = await parseKey(vectors.verifierKey);
@@ -36,6 +37,20 @@ test("a record that was changed, moved or taken from another run is found", asyn
   expect(await check({ prevHash: "1".repeat(64) })).toContain("follow");
   expect(await check({}, "another")).toContain("run");
   expect(await check({}, record.runId, { seq: 1, hash: record.hash })).toContain("number");
+});
+
+test("a record that builds on a change from outside is found", () => {
+  const record = (path: string, oldSha256?: string, newSha256?: string, more: object = {}): Exact =>
+    exact({ mutates: true, outcome: "ok", pathsWritten: [path], files: [{ path, oldSha256, newSha256 }], ...more });
+  const story = new Story();
+  expect(story.add(record("a", "base", "1"))).toBeUndefined();
+  expect(story.add(record("__proto__", undefined, "1"))).toBeUndefined();
+  expect(story.add(record("constructor", undefined, "1"))).toBeUndefined();
+  expect(story.add(record("a", "1"))).toBeUndefined();
+  for (const more of [{ outcome: "refused" }, { mutates: false }, { pathsWritten: [] }]) expect(story.add(record("a", "x", "y", more))).toBeUndefined();
+  expect(story.add(record("a", undefined, "2"))).toBeUndefined();
+  expect(story.add(record("a", "3", "4"))).toContain("a was 3 before it, but the record before it left 2");
+  expect(story.add(record("a", "4", "5"))).toBeUndefined();
 });
 
 test("every inclusion proof of the vectors leads to its root, and to no other leaf's", async () => {

@@ -78,6 +78,15 @@ test("coloured and marked parts together are the line", () => {
   expect(tokens('let a = "// no";', languageOf("a.rs")).map(({ kind }) => kind)).toEqual(["keyword", "", "string", ""]);
 });
 
+test("names of an object's own members are no languages and no escapes", () => {
+  for (const name of ["constructor", "__proto__", "toString", "hasOwnProperty", "valueOf"])
+    for (const path of [`src/x.${name}`, name, `${name}/${name}`]) {
+      expect(languageOf(path)).toBeUndefined();
+      expect(tokens("let a = 1;", languageOf(path))).toEqual([{ kind: "", text: "let a = 1;" }]);
+      expect(parseDiff(`diff --git a/${path} b/${path}\n--- a/${path}\n+++ b/${path}\n@@ -1 +1 @@\n-a\n+b\n`)[0].path).toBe(path);
+    }
+});
+
 test("blame follows lines back through the changes", () => {
   const change = (seq: number, text: string) => ({ seq, diff: parseDiff(`diff --git a/f b/f\n${text}`)[0] });
   const first = change(1, "new file mode 100644\n@@ -0,0 +1,3 @@\n+a\n+b\n+c\n");

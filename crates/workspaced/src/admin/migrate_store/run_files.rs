@@ -57,7 +57,9 @@ impl From<LedgerError> for RunProblem {
 impl From<ObjectError> for RunProblem {
     fn from(error: ObjectError) -> Self {
         match error {
-            ObjectError::Store(_) | ObjectError::Io(_) => Self::OfAll(StartError::failed("--object-store-url", &error)),
+            ObjectError::Store(_) | ObjectError::Io(_) | ObjectError::BeingDeleted(_) | ObjectError::Claims(_) => {
+                Self::OfAll(StartError::failed("--object-store-url", &error))
+            }
             ObjectError::Differs(_) | ObjectError::Missing(_) | ObjectError::TooLarge(_) => {
                 Self::OfRun(error.to_string())
             }
@@ -101,7 +103,7 @@ pub(super) async fn put(
                 let message = format!("{count} of its files, such as {path}, differ from the ledger: repair it");
                 return Err(RunProblem::OfRun(message));
             }
-            Ok(workspaces.existing_base(&run, &expected)?)
+            Ok(workspaces.existing_base(&run, &expected, None)?)
         })
         .await?
     };
@@ -135,7 +137,8 @@ async fn put_large(
 ) -> Result<(), RunProblem> {
     let file = workspaces.open_file(run, &Workspaces::path_in_tree(path.as_str()))?;
     let size_bytes = file.metadata()?.len();
-    Ok(objects.put_content(sha256, size_bytes, Box::new(file)).await?)
+    objects.put_content(sha256, size_bytes, Box::new(file)).await?;
+    Ok(())
 }
 
 async fn blocking<T: Send + 'static>(

@@ -1,12 +1,14 @@
 //! The two ways to settle a run: restore its files from the ledger, or record the files as they are.
 
+use std::io;
 use std::sync::atomic::AtomicBool;
 
+use content::ReservedObject;
 use engine::clock::now;
-use engine::history::snapshot::VerifiedContents;
-use ledger::JournalEntry;
+use engine::history::snapshot::{MAX_RESTORABLE_BYTES, VerifiedContents};
+use ledger::{Entry, EntryObject, JournalEntry};
 use model::{LogicalPath, Rules, Sha256, StepBytes, StepContent};
-use workspace::{Drift, EntryState, RestoreTarget, Snapshot};
+use workspace::{ChainPoint, Drift, DriftEntry, EntryState, RestoreTarget, Snapshot};
 
 use super::is_confirmed;
 use super::record::{append, drift_entry, restore_entry};
@@ -63,7 +65,7 @@ pub(super) async fn ledger(
         return Ok(false);
     }
     // As with any mutation, the record comes first: overwritten content cannot be restored.
-    let seq = append(run, restore_entry(run, config, expected, &known)).await?;
+    let point = append(run, restore_entry(run, config, expected, &known)).await?;
     let is_restored = run
         .blocking("the workspace", move |workspace| {
             let (applied, is_restored) = workspace.restore(&targets)?;
@@ -75,7 +77,7 @@ pub(super) async fn ledger(
         print(BLOCKED);
         return Ok(false);
     }
-    finish(run, journal, seq).await?;
+    finish(run, journal, point).await?;
     print(&format!("{}: the files match the ledger; the run accepts mutations again", run.id()));
     Ok(true)
 }
@@ -146,16 +148,65 @@ pub(super) async fn tree(
         let inspect = |entry| workspace.inspect_drift(&rules, &expected, entry, &contents, MAX_STORED_BYTES);
         drift.into_iter().map(inspect).collect::<Result<Vec<_>, _>>()
     });
-    let seq = append(run, drift_entry(run, config, found.await?)).await?;
-    finish(run, journal, seq).await?;
+    let found = found.await?;
+    let large: Vec<_> = found.iter().filter(|entry| entry.bytes.is_none()).filter_map(large_file).collect();
+    let Some(stored) = store_large(run, &large).await? else { return Ok(false) };
+    let left_paths = found.iter().map(|entry| entry.path.clone()).collect();
+    let entry = Entry { objects: stored, left_paths, ..drift_entry(run, config, found) };
+    let point = append(run, entry).await?;
+    finish(run, journal, point).await?;
     print(&format!("{}: the files are recorded as they are; the run accepts mutations again", run.id()));
     Ok(true)
 }
 
+/// Returns the path and the hash of a file whose content is too large for the ledger.
+fn large_file(entry: &DriftEntry) -> Option<(LogicalPath, Sha256)> {
+    match entry.new {
+        EntryState::File { sha256, .. } => Some((entry.path.clone(), sha256)),
+        EntryState::Nothing | EntryState::Link { .. } | EntryState::Folder | EntryState::Other => None,
+    }
+}
+
+/// Puts large contents into the object store, and returns what the record refers to. `None` if the service has an object store and
+/// this command was not told which.
+async fn store_large(
+    run: &OfflineRun,
+    large: &[(LogicalPath, Sha256)],
+) -> Result<Option<Vec<EntryObject>>, StartError> {
+    let Some(objects) = &run.objects else {
+        let paths: Vec<_> = large.iter().map(|(path, _)| path.clone()).collect();
+        let is_stored = engine::runs::is_base_referenced(run.ledger.as_ref(), &run.stored.run).await;
+        let is_stored = is_stored.map_err(|error| StartError::failed("the database", &error))?;
+        if is_stored && !large.is_empty() {
+            print_paths("is over 1 MiB and belongs into the object store", &paths);
+            print("nothing was changed; name the service's store by --object-store-url");
+            return Ok(None);
+        }
+        print_paths("is over 1 MiB: its content is kept in the workspace alone", &paths);
+        return Ok(Some(Vec::new()));
+    };
+    let mut stored = Vec::with_capacity(large.len());
+    for (path, sha256) in large {
+        let (at, wanted) = (path.clone(), *sha256);
+        let content = run.blocking("the workspace", move |workspace| Ok(workspace.content_at(&at, &wanted)?)).await?;
+        let Some((size, content)) = content else {
+            return Err(StartError::failed("the workspace", &io::Error::other("a file changed while it was read")));
+        };
+        let put = objects.put_content(*sha256, size, content).await;
+        let ReservedObject { reference, reservation } =
+            put.map_err(|error| StartError::failed("the object store", &error))?;
+        let path = (size > MAX_RESTORABLE_BYTES).then(|| path.clone());
+        stored.push(EntryObject { name: reference, reservation, size_bytes: size, path });
+    }
+    Ok(Some(stored))
+}
+
 /// Removes the pending changes and lifts the block.
-async fn finish(run: &OfflineRun, journal: &[JournalEntry], seq: u64) -> Result<(), StartError> {
+async fn finish(run: &OfflineRun, journal: &[JournalEntry], point: ChainPoint) -> Result<(), StartError> {
     let id = run.id();
-    let done: Vec<_> = journal.iter().map(|entry| entry.seq).chain([seq]).map(|seq| (id.clone(), seq)).collect();
+    // Before the journal drops the steps, as a service does.
+    run.note_tree(point).await?;
+    let done: Vec<_> = journal.iter().map(|entry| entry.seq).chain([point.seq]).map(|seq| (id.clone(), seq)).collect();
     run.ledger.prune(&done).await.map_err(database)?;
     // The files may have other sizes now: the next start counts them.
     run.ledger.set_disk_usage(id, None).await.map_err(database)?;

@@ -49,6 +49,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "rotateOperatorToken"
         | "listWebhooks"
         | "listDeliveries"
+        | "settleDrift"
         | "redeliver" => (Orchestrators::SCOPES, false),
         "getArchive"
         | "getBundle"

@@ -95,8 +95,12 @@ fn headers() -> [(&'static str, &'static str, &'static str, Value); 15] {
 }
 
 /// Refusals of single operations, besides those that are documented at the route.
-const OWN_REFUSALS: [(&str, &[&str]); 14] = [
-    ("getFile", &["413"]),
+const OWN_REFUSALS: [(&str, &[&str]); 18] = [
+    ("getFile", &["413", "507"]),
+    ("getArchive", &["507"]),
+    ("getBundle", &["507"]),
+    ("getPatch", &["507"]),
+    ("getDrift", &["507"]),
     // The run is archived.
     ("listAudit", &["409"]),
     ("streamAudit", &["409"]),

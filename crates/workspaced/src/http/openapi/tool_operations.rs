@@ -59,7 +59,7 @@ pub(crate) fn operation(tool: &Tool) -> Value {
             "text/plain": {"schema": {"type": "string"}},
         }},
     });
-    let statuses: &[_] = if tool.mutates() { &["202", "422", "507"] } else { &[] };
+    let statuses: &[_] = if tool.mutates() { &["202", "422", "507"] } else { &["507"] };
     for status in statuses {
         responses[*status] = json!(refusal(status, true));
     }

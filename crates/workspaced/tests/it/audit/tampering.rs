@@ -65,12 +65,23 @@ impl Server {
 
     /// Rewrites the records from `first` on with another reason and recomputes their hashes.
     async fn fork(&self, run: &Run, records: &[Value], first: usize) -> Vec<Value> {
+        self.rewrite_records(run, records, first, |record| record["reason"] = json!("never happened")).await
+    }
+
+    /// Rewrites the records from `first` on by `change` and recomputes their hashes.
+    pub(crate) async fn rewrite_records(
+        &self,
+        run: &Run,
+        records: &[Value],
+        first: usize,
+        change: impl Fn(&mut Value),
+    ) -> Vec<Value> {
         let mut forked = records.to_vec();
         for at in first - 1..forked.len() {
             let prev_hash = if at == 0 { json!("0".repeat(64)) } else { forked[at - 1]["hash"].clone() };
             let record = &mut forked[at];
             record.as_object_mut().unwrap().remove("hash");
-            record["reason"] = json!("never happened");
+            change(record);
             record["prevHash"] = prev_hash;
             record["hash"] = json!(sha256(canonical(record)));
             let body = canonical(record).replace('\'', "''");

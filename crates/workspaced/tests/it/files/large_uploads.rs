@@ -49,7 +49,7 @@ fn is_tmp_empty(run: &Run) -> bool {
 
 fn large_budget() -> Value {
     let budget = json!({"maxInsertions": 1_000_000, "maxDeletions": 1_000_000, "maxBytes": 1_000_000_000});
-    json!({"policy": {"budget": budget}})
+    json!({"policy": {"budget": budget, "outsideChanges": "RECORD"}})
 }
 
 #[rstest]
@@ -127,7 +127,7 @@ async fn the_budget_applies_to_a_large_text(#[values(Backend::Sqlite, Backend::P
 #[rstest]
 #[tokio::test]
 async fn the_deletion_of_a_large_text_counts_its_lines(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let (_server, run) = Run::shared(backend, &[]).await;
+    let (_server, run) = Run::shared_with(backend, &[], json!({"policy": {"outsideChanges": "RECORD"}})).await;
     let text = lines(2 * MIB);
     run.put("a.txt", &text);
     let hash = sha256(&text);
@@ -146,7 +146,8 @@ async fn the_deletion_of_a_large_text_counts_its_lines(#[values(Backend::Sqlite,
     // A move counts no lines.
     let moved = json!({"from": "a.txt", "to": "b.txt", "expectedSha256": hash, "reason": "r"});
     run.ok("move_file", moved).await;
-    let policy = json!({"policy": {"budget": {"maxDeletions": count(&text), "maxInsertions": 1}}});
+    let budget = json!({"maxDeletions": count(&text), "maxInsertions": 1});
+    let policy = json!({"policy": {"budget": budget, "outsideChanges": "RECORD"}});
     let (_server, run) = Run::shared_with(backend, &[], policy).await;
     run.put("a.txt", &text);
     let refused = send(&run, Method::PUT, "a.txt", &[("if-match", &tag)], b"1\n2\n".to_vec()).await;
@@ -170,7 +171,8 @@ async fn a_large_upload_that_needs_approval_is_refused_before_its_body(
     assert!(refused["message"].as_str().unwrap().contains("approv"), "{answer}");
     assert!(run.get().await["counts"]["pendingApprovals"] == 0);
     create(&run, "Cargo.lock", lines(MIB)).await.is(202);
-    let policy = json!({"requireApprovalIf": ["changesPublicApi"], "budget": large_budget()["policy"]["budget"]});
+    let budget = large_budget()["policy"]["budget"].clone();
+    let policy = json!({"requireApprovalIf": ["changesPublicApi"], "budget": budget, "outsideChanges": "RECORD"});
     let run = server.run(json!({"policy": policy})).await;
     let refused = create(&run, "lib.rs", lines(2 * MIB)).await.refused("FILE_TOO_LARGE");
     assert_eq!(refused["reasons"], json!(["requireApprovalIf:changesPublicApi"]));
@@ -251,7 +253,8 @@ async fn an_upload_is_judged_by_its_path_before_its_body(
 #[rstest]
 #[tokio::test]
 async fn a_repeated_large_upload_gets_the_first_answer(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let recording = json!({"policy": {"outsideChanges": "RECORD"}});
+    let (server, run) = Run::shared_with(backend, &[("a.txt", "a\n")], recording).await;
     let mut body = lines(2 * MIB);
     body[0] = 0;
     let put = async |path: &str, id: &str, body: &[u8]| {

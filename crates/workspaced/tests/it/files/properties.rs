@@ -74,7 +74,9 @@ fn run_property<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value) -
 fn every_path_is_refused_or_inside_the_root() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(Server::start(Backend::Sqlite));
-    let run = runtime.block_on(server.run_with_files(&[("a/b", "x\n"), (".env", "A=1\n")], json!({})));
+    // Each file that was written is removed from outside.
+    let recording = json!({"policy": {"outsideChanges": "RECORD"}});
+    let run = runtime.block_on(server.run_with_files(&[("a/b", "x\n"), (".env", "A=1\n")], recording));
     put(&server.home, "outside/f.txt", "outside\n");
     run.link("link", "a");
     run.link("out", server.home.join("outside").to_str().unwrap());

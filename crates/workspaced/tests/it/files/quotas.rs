@@ -201,42 +201,56 @@ async fn unfinished_uploads_count_as_they_grow(#[values(Backend::Sqlite, Backend
     assert_eq!(std::fs::read_dir(run.repo.parent().unwrap().join("tmp")).unwrap().count(), 0);
 }
 
+/// Asserts that a call is refused by the limit of all runs. The history of the runs counts too, so that the sum is known only roughly.
+#[track_caller]
+fn assert_over_disk(answer: &Answer, limit: usize, least: usize) {
+    let problem = answer.refused("QUOTA_EXCEEDED");
+    assert_eq!((&problem["reasons"], &problem["limit"]), (&json!(["maxDiskBytes"]), &json!(limit)), "{problem:#}");
+    let actual = usize::try_from(problem["actual"].as_u64().unwrap()).unwrap();
+    assert!((least.max(limit)..least + MIB).contains(&actual), "{problem:#}");
+}
+
 #[rstest]
 #[tokio::test]
 async fn all_runs_together_have_a_quota(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let setup = Setup::new(backend).arg("--max-disk-bytes", 1000).arg("--max-runs", 3);
+    // The history of a test is far smaller than a step.
+    const STEP: usize = 1 << 18;
+    let of = |name: &str, steps: usize| (name.to_owned(), "x".repeat(steps * STEP));
+    let limit = 10 * STEP;
+    let setup = Setup::new(backend).arg("--max-disk-bytes", limit).arg("--max-runs", 3);
     let mut server = Server::start_with(setup).await;
-    let one = server.run_with_files(&[("a.txt", &"a".repeat(600))], json!({})).await;
+    let one = server.run_with_files(&[("a.txt", &of("a", 6).1)], json!({})).await;
     let two = server.run(json!({})).await;
-    assert_over(&two.call("write_file", write("b.txt", 500)).await, "maxDiskBytes", 1000, 1100);
-    two.ok("write_file", write("b.txt", 300)).await;
-    assert_over(&two.call("write_file", write("c.txt", 300)).await, "maxDiskBytes", 1000, 1200);
+    put(&two, "b.bin", vec![0; 5 * STEP]).await.refused("QUOTA_EXCEEDED");
+    assert_over_disk(&put(&two, "b.bin", vec![0; 5 * STEP]).await, limit, 11 * STEP);
+    put(&two, "b.bin", vec![0; 2 * STEP]).await.is(201);
+    assert_over_disk(&put(&two, "c.bin", vec![0; 3 * STEP]).await, limit, 11 * STEP);
     // A refused import leaves no files.
-    let template = server.template(&[("a.txt", &"a".repeat(60)), ("b.txt", &"b".repeat(60))]);
+    let template = server.template(&[("a.txt", &of("a", 1).1), ("b.txt", &of("b", 1).1)]);
     let source = json!({"runId": "big", "source": {"type": "directory", "path": template}});
-    assert_over(&server.operator().post("/v1/runs", source.clone()).await, "maxDiskBytes", 1000, 1020);
+    assert_over_disk(&server.operator().post("/v1/runs", source.clone()).await, limit, 10 * STEP);
     server.operator().get("/v1/runs/big").await.refused("RUN_NOT_FOUND");
     let three = server.run(json!({"source": {"type": "archive"}})).await;
     let empty = json!({"source": {"type": "empty"}});
     assert_over(&server.operator().post("/v1/runs", empty.clone()).await, "maxRuns", 3, 4);
-    let tar = gzip(&tar_of(&[("a", &[b'x'; 50]), ("b", &[b'x'; 70])]));
+    let tar = gzip(&tar_of(&[("a", &vec![b'x'; STEP]), ("b", &vec![b'x'; STEP])]));
     let path = format!("/v1/runs/{}/archive", three.id);
-    assert_over(&server.operator().put(&path, tar).await, "maxDiskBytes", 1000, 1020);
+    assert_over_disk(&server.operator().put(&path, tar).await, limit, 10 * STEP);
     assert_eq!(three.get().await["state"], "preparing");
     // After a restart, the ledger has the counts.
     server.stop();
     server.restart();
     let (one, two, three) = (server.reconnect(&one), server.reconnect(&two), server.reconnect(&three));
-    assert_over(&two.call("write_file", write("c.txt", 300)).await, "maxDiskBytes", 1000, 1200);
+    assert_over_disk(&put(&two, "c.bin", vec![0; 3 * STEP]).await, limit, 11 * STEP);
     assert_over(&server.operator().post("/v1/runs", empty.clone()).await, "maxRuns", 3, 4);
     for _ in 0..2 {
         server.operator().delete(&format!("/v1/runs/{}", one.id)).await.ok();
     }
-    two.ok("write_file", write("c.txt", 300)).await;
-    let fits = tar_of(&[("a", &[b'x'; 400])]);
+    put(&two, "c.bin", vec![0; 3 * STEP]).await.is(201);
+    let fits = tar_of(&[("a", &vec![b'x'; 4 * STEP])]);
     server.operator().put(&format!("/v1/runs/{}/archive", three.id), fits).await.ok();
-    assert_eq!(disk(&three).await, (400, 1));
-    assert_over(&two.call("write_file", write("d.txt", 1)).await, "maxDiskBytes", 1000, 1001);
+    assert_eq!(disk(&three).await, (4 * STEP as u64, 1));
+    assert_over_disk(&put(&two, "d.bin", vec![0; STEP]).await, limit, 10 * STEP);
     let four = server.operator().post("/v1/runs", empty.clone()).await;
     four.is(201);
     assert_over(&server.operator().post("/v1/runs", empty).await, "maxRuns", 3, 4);
@@ -352,14 +366,15 @@ async fn the_number_of_pending_approvals_is_limited(#[values(Backend::Sqlite, Ba
 async fn a_run_without_stored_counts_is_counted_at_the_start(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let mut server = Server::start_with(Setup::new(backend).arg("--max-disk-bytes", 1000)).await;
+    let setup = Setup::new(backend).arg("--max-disk-bytes", 2 * MIB);
+    let mut server = Server::start_with(setup).await;
     let run = server.run_with_files(&[("a.txt", &"a".repeat(600))], json!({})).await;
     run.put(".hidden/b", "bb");
-    run.put("from/outside.txt", "x".repeat(100));
+    run.put("from/outside.txt", "x".repeat(MIB));
     server.stop();
     server.database.tamper("UPDATE run_head SET disk_bytes = NULL, disk_files = NULL").await.unwrap();
     server.restart();
     let run = server.reconnect(&run);
-    assert_eq!(disk(&run).await, (702, 3));
-    assert_over(&run.call("write_file", write("c.txt", 300)).await, "maxDiskBytes", 1000, 1002);
+    assert_eq!(disk(&run).await, (MIB as u64 + 602, 3));
+    assert_over_disk(&put(&run, "c.bin", vec![0; MIB]).await, 2 * MIB, 2 * MIB + 602);
 }

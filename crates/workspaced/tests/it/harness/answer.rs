@@ -30,7 +30,8 @@ fn status_of(code: &str) -> u16 {
         | "TOOL_CALL_ID_REUSED"
         | "IDEMPOTENCY_KEY_REUSED"
         | "RUN_CLOSED"
-        | "REVERT_CONFLICT" => 409,
+        | "REVERT_CONFLICT"
+        | "CHANGED_OUTSIDE" => 409,
         "FILE_TOO_LARGE" | "BODY_TOO_LARGE" => 413,
         "UNSUPPORTED_BINARY" => 415,
         "PATCH_BUDGET_EXCEEDED" => 422,

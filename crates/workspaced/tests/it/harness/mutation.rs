@@ -23,6 +23,9 @@ const SWAP: &str = "--- a/full/x.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n--- /dev
 const EMPTY: &str = "--- a/old/er/x.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n\
     diff --git a/older/y.txt b/y.txt\nsimilarity index 100%\nrename from older/y.txt\nrename to y.txt\n";
 
+/// Changes the mode of a file and nothing else.
+const MODE: &str = "diff --git a/a.txt b/a.txt\nold mode 100644\nnew mode 100755\n";
+
 /// A kind of mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -34,6 +37,7 @@ pub(crate) enum Kind {
     Patch,
     Swap,
     Empty,
+    Mode,
     PutBinary,
     PutLarge,
     Revert,
@@ -55,7 +59,7 @@ pub(crate) struct Mutation {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Create,
         Self::Replace,
         Self::Edit,
@@ -64,6 +68,7 @@ impl Kind {
         Self::Patch,
         Self::Swap,
         Self::Empty,
+        Self::Mode,
         Self::PutBinary,
         Self::PutLarge,
         Self::Revert,
@@ -106,6 +111,7 @@ impl Kind {
             Self::Patch => ("apply_patch", json!({"patch": PATCH})),
             Self::Swap => ("apply_patch", json!({"patch": SWAP})),
             Self::Empty => ("apply_patch", json!({"patch": EMPTY})),
+            Self::Mode => ("apply_patch", json!({"patch": MODE})),
             Self::Revert => ("revert_calls", json!({"toolCallIds": ["first"]})),
             Self::Approval => {
                 ("write_file", json!({"path": "Cargo.lock", "content": "m\n", "expectedSha256": sha256("l\n")}))
@@ -118,7 +124,7 @@ impl Kind {
 impl Mutation {
     /// Creates a run with everything that the mutation needs. Does not send the mutation.
     pub(crate) async fn prepare(server: &Server, kind: Kind) -> Self {
-        let run = server.run_with_files(&FILES, json!({})).await;
+        let run = server.run_with_files(&FILES, json!({"policy": {"allowModeChange": true}})).await;
         let start = run.snapshot();
         let (tool, mut body) = kind.tool_and_input();
         body["toolCallId"] = json!("m");
@@ -190,6 +196,11 @@ impl Mutation {
         let records = super::assert_consistent(run, &self.start).await;
         let done = records.iter().filter(|record| record["toolCallId"] == "m" && record["outcome"] == "ok");
         assert_eq!(done.count(), 1, "{records:#?}");
+        if self.kind == Kind::Mode {
+            use std::os::unix::fs::PermissionsExt as _;
+            let mode = run.repo.join("a.txt").metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o755, "the mode is recorded and not applied");
+        }
         if self.kind.emptied_folders() > 0 {
             assert!(run.snapshot().values().all(|entry| entry != "directory"), "{:#?}", run.snapshot());
         }

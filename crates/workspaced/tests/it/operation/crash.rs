@@ -37,6 +37,7 @@ fn failpoints(kind: Kind) -> Vec<Failpoint> {
     failpoints.push(failpoint("transaction.applied", true, false));
     // They may be passed before the answer is sent: the process pauses there until it is, and is killed then.
     failpoints.push(failpoint("fsync.synced:1:pause", true, true));
+    failpoints.push(failpoint("fsync.noted:1:pause", true, true));
     failpoints.push(failpoint("fsync.pruned:1:pause", true, true));
     failpoints
 }
@@ -108,7 +109,7 @@ async fn a_kill_during_recovery_is_recovered(
 }
 
 #[rstest]
-#[case::files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Patch, Kind::Empty, Kind::PutLarge])]
+#[case::files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Patch, Kind::Empty, Kind::Mode, Kind::PutLarge])]
 #[case::writes("pwrite64,write,writev,ftruncate", &[Kind::Replace, Kind::Patch])]
 #[case::syncs("fsync,fdatasync,sync_file_range", &[Kind::Move, Kind::PutLarge])]
 #[tokio::test]

@@ -110,21 +110,36 @@ async fn a_run_is_rebuilt_from_its_base_and_its_ledger(#[values(Backend::Sqlite,
     assert!(!output_of(&differs).contains("x.log"), "an ignored file was reported");
     assert_eq!(files_in(&second), tree, "replay used the tree, not the ledger");
     assert_ends(&offline(&server, "replay", &["--run", "none-such", "--to", "x"]), 2, &["there is no such run"]);
-    assert_ends(&offline(&server, "repair", &["--run", &run.id]), 0, &["needs no repair"]);
+    assert_ends(
+        &offline(&server, "repair", &["--run", &run.id]),
+        1,
+        &["was changed from outside", "at 3 paths", "--accept"],
+    );
 }
 
 #[rstest]
 #[tokio::test]
-async fn content_that_was_too_large_to_store_is_reported_and_not_rebuilt(
+async fn content_that_was_too_large_to_store_is_rebuilt_from_the_workspace(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
-    put(&run, "large.bin", None, &vec![7; (1 << 20) + 1]).await;
+    let large = vec![7; (1 << 20) + 1];
+    put(&run, "large.bin", None, &large).await;
     assert!(server.stop().success());
-    let to = server.home.join("rebuilt").display().to_string();
-    let replayed = offline(&server, "replay", &["--run", &run.id, "--to", &to]);
-    assert_ends(&replayed, 1, &["rebuilt 1 files", "too large to be stored: large.bin", "the workspace is equal"]);
+    let to = server.home.join("rebuilt");
+    let replay = |to: &Path| offline(&server, "replay", &["--run", &run.id, "--to", &to.display().to_string()]);
+    let says = ["rebuilt 2 files", "taken from the workspace, where it has the ledger's hash: large.bin", "is equal"];
+    assert_ends(&replay(&to), 0, &says);
+    assert_eq!(std::fs::read(to.join("large.bin")).unwrap(), large);
+    run.put("large.bin", vec![8; (1 << 20) + 1]);
+    let says = ["rebuilt 1 files", "too large to be stored: large.bin", "DIFFERS at 1 paths"];
+    assert_ends(&replay(&server.home.join("again")), 1, &says);
+
+    // Accepting the tree keeps the content where a replay finds it.
+    let accept = ["--run", &run.id, "--accept", "tree", "--yes"];
+    assert_ends(&offline(&server, "repair", &accept), 0, &["kept in the workspace alone: large.bin", "recorded as"]);
+    assert_ends(&replay(&server.home.join("third")), 0, &["rebuilt 2 files", "is equal"]);
 }
 
 const PATCH: &str =

@@ -29,6 +29,23 @@ async fn state(run: &Run, id: &str) -> Value {
 
 #[rstest]
 #[tokio::test]
+async fn lists_of_approvals_have_no_diffs_and_the_single_approval_has(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (run, id) = run_with_pending_approval(backend).await;
+    for query in ["", "&state=pending", "&order=desc", "&limit=1"] {
+        let page = run.operator.get(&format!("/v1/approvals?run={}{query}", run.id)).await.ok();
+        let listed = &page["items"][0];
+        assert_eq!((&listed["approvalId"], listed.get("diff")), (&json!(id), None), "{query}: {page:#}");
+        assert_eq!(listed["files"][0]["path"], "Cargo.lock");
+    }
+    assert!(state(&run, &id).await["diff"].as_str().unwrap().contains("+new\n"));
+    let denied = decide(&run, &id, "deny").await.ok();
+    assert!(denied["diff"].as_str().unwrap().contains("+new\n"));
+}
+
+#[rstest]
+#[tokio::test]
 async fn an_approved_change_is_applied_as_shown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (run, id) = run_with_pending_approval(backend).await;
     run.agent.post(&format!("/v1/approvals/{id}/approve"), json!({"decidedBy": "me"})).await.refused("FORBIDDEN");

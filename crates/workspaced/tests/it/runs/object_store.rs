@@ -134,7 +134,7 @@ async fn seen(run: &Run, seqs: &[u64]) -> Seen {
         diff: run.diff_sha256().await,
         patch: patch.text(),
         earlier,
-        head: json!([head["baseCommit"], head["disk"], head["state"]]),
+        head: json!([head["baseCommit"], head["disk"]["bytes"], head["disk"]["files"], head["state"]]),
     }
 }
 

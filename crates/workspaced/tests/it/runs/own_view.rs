@@ -56,11 +56,17 @@ async fn a_token_sees_its_run_with_usage_and_remaining_budgets(
     assert_eq!(view["usage"]["runBudget"], used);
     assert_eq!(view["remaining"]["runBudget"], json!({"filesTouched": 3, "insertions": 6}));
     let full = run.get().await;
-    assert_eq!(view["usage"]["quota"], json!({"treeBytes": full["disk"]["bytes"], "files": 5, "pendingApprovals": 0}));
+    let history = full["disk"]["historyBytes"].as_u64().unwrap();
+    let used = json!({"treeBytes": full["disk"]["bytes"], "files": 5, "pendingApprovals": 0,
+        "historyBytes": history, "records": full["headSeq"]});
+    assert_eq!(view["usage"]["quota"], used);
+    assert!(history > 1000, "{history}");
     let remaining = &view["remaining"]["quota"];
     assert_eq!(members(remaining, &["files", "pendingApprovals"]), json!({"files": 4, "pendingApprovals": 100}));
     let bytes = (4_u64 << 30) - full["disk"]["bytes"].as_u64().unwrap();
     assert_eq!(remaining["treeBytes"], bytes);
+    assert_eq!(remaining["historyBytes"], (1_u64 << 30) - history);
+    assert_eq!(remaining["records"], 1_000_000 - full["headSeq"].as_u64().unwrap());
     assert_eq!(
         view["token"]["permissions"].as_array().unwrap().len(),
         run.created["token"]["permissions"].as_array().unwrap().len()

@@ -94,7 +94,8 @@ async fn one_patch_changes_many_files(#[values(Backend::Sqlite, Backend::Postgre
 async fn one_invalid_section_leaves_every_file_unchanged(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let (_server, run) = Run::shared(backend, &FILES).await;
+    let recording = json!({"policy": {"outsideChanges": "RECORD"}});
+    let (_server, run) = Run::shared_with(backend, &FILES, recording).await;
     run.put("target/gen.rs", "g\n");
     run.put("Cargo.lock", "l\n");
     run.put(".env", "A=1\n");

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Unpack, overload
 
 
+Accept: TypeAlias = "Literal['tree', 'ledger']"
+
+
 class AppendEventRequest(TypedDict):
     data: NotRequired[Any]
     durationMicros: NotRequired[int | None]
@@ -73,7 +76,7 @@ class Approval(TypedDict):
     approvers: int
     createdAt: str
     decidedBy: NotRequired[str | None]
-    diff: str
+    diff: NotRequired[str | None]
     expiresAt: str
     files: list[ApprovalFile]
     notCreator: bool
@@ -110,7 +113,7 @@ class ApprovalResult(TypedDict):
     approvers: int
     createdAt: str
     decidedBy: NotRequired[str | None]
-    diff: str
+    diff: NotRequired[str | None]
     expiresAt: str
     files: list[ApprovalFile]
     notCreator: bool
@@ -144,6 +147,7 @@ ArtifactId: TypeAlias = "str"
 
 class AuditVerification(TypedDict):
     archivedRecords: NotRequired[int]
+    discontinuity: NotRequired[ChainBreak | None]
     firstBreak: NotRequired[ChainBreak | None]
     headHash: Sha256
     headSeq: int
@@ -214,6 +218,7 @@ class ChainBreak(TypedDict):
 
 class ChainReport(TypedDict):
     archivedRecords: NotRequired[int]
+    discontinuity: NotRequired[ChainBreak | None]
     firstBreak: NotRequired[ChainBreak | None]
     headHash: Sha256
     headSeq: int
@@ -243,7 +248,7 @@ class CheckpointLeaf(TypedDict):
     runId: RunId
 
 
-Code: TypeAlias = "Literal['BODY_TOO_LARGE', 'UNAUTHENTICATED', 'FORBIDDEN', 'RATE_LIMITED', 'RUN_NOT_FOUND', 'TOOL_NOT_FOUND', 'INVALID_REQUEST', 'PATCH_INVALID', 'PRECONDITION_REQUIRED', 'TOOL_CALL_ID_REUSED', 'IDEMPOTENCY_KEY_REUSED', 'PATH_REJECTED', 'RUN_CLOSED', 'RUN_NEEDS_REPAIR', 'BASE_COMMIT_MISMATCH', 'POLICY_DENIED_SECRET', 'POLICY_DENIED', 'NOT_FOUND', 'ALREADY_EXISTS', 'NOT_A_DIRECTORY', 'NOT_A_FILE', 'FILE_TOO_LARGE', 'UNSUPPORTED_BINARY', 'WRITE_CONFLICT', 'PATCH_CONFLICT', 'EDIT_NOT_FOUND', 'EDIT_NOT_UNIQUE', 'REVERT_CONFLICT', 'PATCH_BUDGET_EXCEEDED', 'QUOTA_EXCEEDED', 'APPROVAL_REQUIRED', 'BATCH_NOT_DONE', 'UNAVAILABLE', 'INTERNAL']"
+Code: TypeAlias = "Literal['BODY_TOO_LARGE', 'UNAUTHENTICATED', 'FORBIDDEN', 'RATE_LIMITED', 'RUN_NOT_FOUND', 'TOOL_NOT_FOUND', 'INVALID_REQUEST', 'PATCH_INVALID', 'PRECONDITION_REQUIRED', 'TOOL_CALL_ID_REUSED', 'IDEMPOTENCY_KEY_REUSED', 'PATH_REJECTED', 'RUN_CLOSED', 'RUN_NEEDS_REPAIR', 'BASE_COMMIT_MISMATCH', 'POLICY_DENIED_SECRET', 'POLICY_DENIED', 'NOT_FOUND', 'ALREADY_EXISTS', 'NOT_A_DIRECTORY', 'NOT_A_FILE', 'FILE_TOO_LARGE', 'UNSUPPORTED_BINARY', 'WRITE_CONFLICT', 'PATCH_CONFLICT', 'EDIT_NOT_FOUND', 'EDIT_NOT_UNIQUE', 'REVERT_CONFLICT', 'CHANGED_OUTSIDE', 'PATCH_BUDGET_EXCEEDED', 'QUOTA_EXCEEDED', 'APPROVAL_REQUIRED', 'BATCH_NOT_DONE', 'UNAVAILABLE', 'INTERNAL']"
 
 
 class Conflict(TypedDict):
@@ -377,11 +382,13 @@ class DiffWorkspaceOutput(TypedDict):
     treeChecked: NotRequired[bool | None]
     truncated: bool
     truncatedReason: NotRequired[str | None]
+    warnings: NotRequired[list[str]]
 
 
 class Disk(TypedDict):
     bytes: int
     files: int
+    historyBytes: NotRequired[int]
 
 
 class DriftEntry(TypedDict):
@@ -490,6 +497,7 @@ class FindFilesOutput(TypedDict):
     totalEntries: NotRequired[int | None]
     truncated: bool
     truncatedReason: NotRequired[str | None]
+    warnings: NotRequired[list[str]]
 
 
 class FoundFile(TypedDict):
@@ -588,6 +596,7 @@ class ListDirOutput(TypedDict):
     totalEntries: NotRequired[int | None]
     truncated: bool
     truncatedReason: NotRequired[str | None]
+    warnings: NotRequired[list[str]]
 
 
 LogicalPath: TypeAlias = "str"
@@ -699,6 +708,9 @@ class OperatorSelf(TypedDict):
 Outcome: TypeAlias = "Literal['ok', 'refused', 'pending', 'failed']"
 
 
+OutsideChanges: TypeAlias = "Literal['REFUSE', 'RECORD']"
+
+
 class OwnRun(TypedDict):
     baseCommit: NotRequired[str | None]
     closedAt: NotRequired[str | None]
@@ -788,6 +800,7 @@ class Policy(TypedDict):
     maxFileBytes: int
     maxTransferBytes: int
     notSecret: NotRequired[list[str]]
+    outsideChanges: NotRequired[OutsideChanges]
     profile: str
     quota: NotRequired[Quota]
     read: list[str]
@@ -818,6 +831,7 @@ class PolicyOverrides(TypedDict):
     maxFileBytes: NotRequired[int | None]
     maxTransferBytes: NotRequired[int | None]
     notSecret: NotRequired[list[str] | None]
+    outsideChanges: NotRequired[OutsideChanges | None]
     profile: NotRequired[str | None]
     quota: NotRequired[QuotaOverrides | None]
     read: NotRequired[list[str] | None]
@@ -842,6 +856,7 @@ class Problem(TypedDict):
     difference: NotRequired[str | None]
     headHash: NotRequired[Sha256 | None]
     hunk: NotRequired[int | None]
+    knownSha256: NotRequired[Sha256 | None]
     limit: NotRequired[int | None]
     lines: NotRequired[list[int]]
     nearest: NotRequired[list[NearestText]]
@@ -873,6 +888,7 @@ class ProblemDetails(TypedDict):
     difference: NotRequired[str | None]
     headHash: NotRequired[Sha256 | None]
     hunk: NotRequired[int | None]
+    knownSha256: NotRequired[Sha256 | None]
     limit: NotRequired[int | None]
     lines: NotRequired[list[int]]
     nearest: NotRequired[list[NearestText]]
@@ -885,18 +901,24 @@ class ProblemDetails(TypedDict):
 
 class Quota(TypedDict):
     maxFiles: NotRequired[int]
+    maxHistoryBytes: NotRequired[int]
+    maxRecords: NotRequired[int]
     maxTreeBytes: NotRequired[int]
     pendingApprovals: NotRequired[int]
 
 
 class QuotaAmounts(TypedDict):
     files: int
+    historyBytes: int
     pendingApprovals: int
+    records: int
     treeBytes: int
 
 
 class QuotaOverrides(TypedDict):
     maxFiles: NotRequired[int | None]
+    maxHistoryBytes: NotRequired[int | None]
+    maxRecords: NotRequired[int | None]
     maxTreeBytes: NotRequired[int | None]
     pendingApprovals: NotRequired[int | None]
 
@@ -930,6 +952,7 @@ class ReadFileOutput(TypedDict):
     toolCallId: str
     totalLines: int
     truncated: bool
+    warnings: NotRequired[list[str]]
 
 
 class ReadFilesInput(TypedDict):
@@ -946,6 +969,7 @@ class ReadFilesOutput(TypedDict):
     remaining: NotRequired[list[str]]
     toolCallId: str
     truncated: NotRequired[bool]
+    warnings: NotRequired[list[str]]
 
 
 class Readiness(TypedDict):
@@ -1246,6 +1270,7 @@ class SearchTextOutput(TypedDict):
     toolCallId: str
     truncated: bool
     truncatedReason: NotRequired[str | None]
+    warnings: NotRequired[list[str]]
 
 
 class ServiceLimits(TypedDict):
@@ -1260,6 +1285,28 @@ class ServiceLimits(TypedDict):
     readThreads: int
     searchThreads: int
     writeThreads: int
+
+
+class SettleRequest(TypedDict):
+    accept: Literal['tree', 'ledger']
+    dryRun: NotRequired[bool | None]
+    paths: NotRequired[list[str] | None]
+    reason: str
+    toolCallId: NotRequired[str | None]
+
+
+class SettledDrift(TypedDict):
+    accept: Accept
+    files: list[SettledFile]
+    remaining: int
+    skipped: list[LogicalPath]
+
+
+class SettledFile(TypedDict):
+    change: str
+    foundSha256: NotRequired[Sha256 | None]
+    knownSha256: NotRequired[Sha256 | None]
+    path: LogicalPath
 
 
 Sha256: TypeAlias = "str"
@@ -1315,6 +1362,7 @@ class StatPathOutput(TypedDict):
     sizeBytes: NotRequired[int | None]
     toolCallId: str
     type: NotRequired[Literal['file', 'directory', 'symlink', 'other'] | None]
+    warnings: NotRequired[list[str]]
     writable: bool
 
 
@@ -1451,6 +1499,7 @@ class TreeStatsOutput(TypedDict):
     path: LogicalPath
     toolCallId: str
     truncated: NotRequired[bool]
+    warnings: NotRequired[list[str]]
 
 
 Trigger: TypeAlias = "Literal['touchesBuildFile', 'touchesSecuritySensitivePath', 'touchesLockfile', 'deletesFile', 'changesPublicApi', 'deletesTest', 'weakensTest']"

@@ -2,7 +2,7 @@ import type { Rights } from "../../app.tsx";
 import { callTool } from "../../lib/api.ts";
 import { useLoad } from "../../lib/hooks.ts";
 import { lineReader } from "../../lib/files.ts";
-import type { Run, WorkspaceDiff } from "../../lib/types.ts";
+import { changesOf, type Run, type WorkspaceDiff } from "../../lib/types.ts";
 import { DiffView } from "../../ui/diff_view.tsx";
 import { Failed, Loading } from "../../ui/parts.tsx";
 
@@ -12,15 +12,17 @@ const MAX_BYTES = 4_000_000;
 /** What the run has changed since its base. */
 export function Changes({ run, rights }: { run: Run; rights: Rights }) {
   // Reading the diff is recorded itself, so it is read again only after a change.
-  const load = useLoad(`diff ${run.runId} ${run.counts.mutations}`, (signal) => callTool<WorkspaceDiff>(run.runId, "diff_workspace", { maxBytes: MAX_BYTES }, signal));
-  if (load.error) return <Failed error={load.error} what="Reading the changes" retry={load.reload} />;
-  if (!load.data) return <Loading what="the changes" />;
+  const version = changesOf(run);
+  const load = useLoad(`diff ${run.runId}`, async (signal) => ({ ...(await callTool<WorkspaceDiff>(run.runId, "diff_workspace", { maxBytes: MAX_BYTES }, signal)), version }), 0, version);
+  if (!load.data) return load.error ? <Failed error={load.error} what="Reading the changes" retry={load.reload} /> : <Loading what="the changes" />;
   const { data } = load;
-  if (!data.filesChanged) return <p class="state">The files are as they were at the base.</p>;
+  const failure = load.error && <Failed error={load.error} what="Reading the changes again" retry={load.reload} />;
+  if (!data.filesChanged) return <>{failure}<p class="state">The files are as they were at the base.</p></>;
   return (
     <>
+      {failure}
       {data.truncated && <p class="tone-wait">The diff is cut{data.nextPath && <> before <code>{data.nextPath}</code></>}. The whole diff is in the patch of the run.</p>}
-      <DiffView key={data.diff.length} text={data.diff} scope={`${run.runId}:${run.counts.mutations}`} readLines={rights.audit ? lineReader(run.runId, undefined) : undefined} />
+      <DiffView key={data.version} text={data.diff} scope={`${run.runId}:${data.version}`} readLines={rights.audit ? lineReader(run.runId, undefined) : undefined} />
     </>
   );
 }

@@ -7,7 +7,7 @@ import { bytes, count, visible } from "../../lib/format.ts";
 import { languageOf, tokens } from "../../lib/highlight.ts";
 import { useLoad } from "../../lib/hooks.ts";
 import { callHref, setParams, useRoute } from "../../lib/route.ts";
-import type { AuditRecord, ChangeList, Run, RunChange, TreeEntry } from "../../lib/types.ts";
+import { type AuditRecord, type ChangeList, changesOf, type Run, type RunChange, type TreeEntry } from "../../lib/types.ts";
 import { Empty, Failed, Field, Loading, Time } from "../../ui/parts.tsx";
 import { Windowed } from "../../ui/window.tsx";
 
@@ -31,9 +31,9 @@ export function Files({ run }: { run: Run }) {
   const path = params.get("path") ?? "";
   const search = params.get("q") ?? "";
   const [shownSeq, setShownSeq] = useState<number>();
-  const changes = useLoad(`changes ${run.runId} ${run.counts.mutations}`, (signal) => readChanges(run.runId, signal));
-  const tree = useLoad(`tree ${run.runId} ${seq ?? `now ${run.counts.mutations}`}`, (signal) =>
-    callTool<{ entries: TreeEntry[]; truncated: boolean }>(run.runId, "list_dir", { maxDepth: 20, maxEntries: 10000, includeHidden: true, ...(seq ? { atSeq: seq } : {}) }, signal));
+  const changes = useLoad(`changes ${run.runId}`, (signal) => readChanges(run.runId, signal), 0, changesOf(run));
+  const tree = useLoad(`tree ${run.runId} ${seq ?? "now"}`, (signal) =>
+    callTool<{ entries: TreeEntry[]; truncated: boolean }>(run.runId, "list_dir", { maxDepth: 20, maxEntries: 10000, includeHidden: true, ...(seq ? { atSeq: seq } : {}) }, signal), 0, seq ? "" : changesOf(run));
   const entries = (tree.data?.entries ?? []).filter((entry) => entry.type !== "directory" && entry.path.toLowerCase().includes(search.toLowerCase()));
   const at = shownSeq ?? seq ?? run.headSeq;
   return (
@@ -77,7 +77,7 @@ interface FileProps { run: Run; path: string; seq?: number; changes: RunChange[]
 function File({ run, path, seq, changes }: FileProps) {
   const history = changes.filter((change) => change.seq <= (seq ?? Infinity) && change.files.some((file) => file.path === path));
   const [pages, setPages] = useState(1);
-  const text = useLoad(`file ${path} ${seq ?? history.length} ${pages}`, async (signal) => {
+  const text = useLoad(`file ${path} ${seq ?? "now"}`, async (signal) => {
     const lines: string[] = [];
     let page = await readPage(run.runId, path, seq, 1, 1000, signal);
     lines.push(...linesOf(page.content));
@@ -86,7 +86,7 @@ function File({ run, path, seq, changes }: FileProps) {
       lines.push(...linesOf(page.content));
     }
     return { lines, total: page.totalLines, hasMore: page.nextStartLine !== undefined && page.nextStartLine !== null };
-  });
+  }, 0, `${seq ? "" : history.length} ${pages}`);
   const [isBlameOn, setBlame] = useState(false);
   return (
     <section aria-label={path}>

@@ -3,7 +3,7 @@ import type { Rights } from "../../app.tsx";
 import { get, runPath } from "../../lib/api.ts";
 import { bytes, count, visible } from "../../lib/format.ts";
 import { useLoad } from "../../lib/hooks.ts";
-import type { Report, Run } from "../../lib/types.ts";
+import { changesOf, type Report, type Run } from "../../lib/types.ts";
 import { trustPresentKey, type Verdict, VERIFY_AT_ONCE } from "../../lib/verify.ts";
 import { Failed, Time } from "../../ui/parts.tsx";
 
@@ -14,7 +14,7 @@ export function Side({ run, verdict, verify, rights }: Props) {
   // The report reads every record, so that of a long run is read on request only.
   const [readAt, setReadAt] = useState(run.headSeq <= VERIFY_AT_ONCE ? -1 : 0);
   const isWanted = rights.audit && (readAt > 0 || (readAt < 0 && run.headSeq <= VERIFY_AT_ONCE));
-  const report = useLoad(isWanted ? `budgets ${run.runId} ${readAt > 0 ? readAt : run.counts.mutations}` : "", (signal) => get<Report>(`${runPath(run.runId)}/report?format=json&verify=false`, signal));
+  const report = useLoad(isWanted ? `budgets ${run.runId}` : "", (signal) => get<Report>(`${runPath(run.runId)}/report?format=json&verify=false`, signal), 0, readAt > 0 ? `at ${readAt}` : changesOf(run));
   return (
     <aside class="side" aria-label="Proof, budgets and policy">
       <section><h2>Proof</h2><Proof verdict={verdict} verify={verify} head={run.headSeq} /></section>

@@ -5,6 +5,7 @@ import { useKeys } from "../../lib/hooks.ts";
 import { type RecordFilter, type Records, useMatches, useRecords } from "../../lib/records.ts";
 import { callHref, navigate, runHref, setParams, useRoute } from "../../lib/route.ts";
 import type { AuditRecord } from "../../lib/types.ts";
+import { Boundary } from "../../ui/boundary.tsx";
 import { Badge, Choice, Empty, Failed, Field, Loading } from "../../ui/parts.tsx";
 import { Windowed } from "../../ui/window.tsx";
 import { Call } from "../call.tsx";
@@ -116,7 +117,7 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
           render={(index) => <TimelineRow record={rows.at(index)} seq={rows.seqAt(index)!} before={rows.at(index - 1)} run={run} isFocused={index === focus || rows.seqAt(index) === seq} isBroken={rows.seqAt(index) === brokenSeq} />} />
         {fresh > 0 && <button type="button" class="fresh" onClick={() => setFocusSeq(rows.seqAt(rows.count - 1))}>{count(fresh)} new</button>}
       </div>
-      {seq !== undefined && (selected ? <Call key={selected.seq} record={selected} rights={rights} close={close} last={cache.head} /> : <section class="call" aria-label="Call">{records.error ? <Failed error={records.error} what={`Reading record ${seq}`} retry={records.retry} /> : records.isLoading || seq <= cache.head ? <Loading what={`record ${seq}`} /> : <Empty><p>The run has no record {seq}.</p></Empty>}</section>)}
+      {seq !== undefined && (selected ? <Boundary key={selected.seq} what={`record ${selected.seq}`}><Call record={selected} rights={rights} close={close} last={cache.head} /></Boundary> : <section class="call" aria-label="Call">{records.error ? <Failed error={records.error} what={`Reading record ${seq}`} retry={records.retry} /> : records.isLoading || seq <= cache.head ? <Loading what={`record ${seq}`} /> : <Empty><p>The run has no record {seq}.</p></Empty>}</section>)}
     </div>
   );
 }

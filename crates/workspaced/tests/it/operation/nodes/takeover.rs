@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use super::{LEASE, events, prepare, signer_key, start, start_at, two, until_recorded};
 use crate::audit::checkpoints::until_covered;
-use crate::harness::{Server, assert_chain};
+use crate::harness::{Server, assert_chain, sha256};
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
 #[tokio::test]
@@ -107,6 +107,25 @@ async fn a_node_that_was_paused_for_longer_than_its_lease_records_nothing_of_its
     assert_chain(&run.id, &records);
     let written = records.iter().filter(|record| record["tool"] == "write_file").collect::<Vec<_>>();
     assert_eq!((written.len(), &written[0]["seq"]), (1, &late["seq"]), "{records:#?}");
+}
+
+#[tokio::test]
+async fn what_the_database_knows_of_a_run_is_answered_while_its_killed_owner_counts_as_alive() {
+    let [mut first, second] = two().await;
+    let run = first.run_with_files(&[("Cargo.lock", "old\n")], json!({})).await;
+    run.create("a.txt", "a\n").await;
+    let input = json!({"path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": "r"});
+    let asked = run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    first.kill();
+    let operator = second.operator();
+    let path = format!("/v1/runs/{}", run.id);
+    let shown = operator.get(&path).await.ok();
+    assert_eq!((&shown["runId"], &shown["state"]), (&json!(run.id), &json!("awaiting_approval")));
+    assert_eq!(operator.get(&format!("{path}/audit/verify")).await.ok()["intact"], true);
+    let records = operator.get(&format!("{path}/audit")).await.ok();
+    assert_eq!(records["items"].as_array().unwrap().len() as u64, shown["headSeq"].as_u64().unwrap());
+    operator.get(&format!("/v1/approvals/{}", asked["approvalId"].as_str().unwrap())).await.ok();
+    assert_eq!(operator.get(&format!("{path}/changes")).await.ok()["items"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -1,13 +1,14 @@
 //! The deletion of objects that no run refers to.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use reqwest::Method;
 use rstest::rstest;
 use serde_json::json;
 
 use super::{MIB, lose_files, objects, storing};
-use crate::harness::{Backend, Server, Setup, incompressible, sha256};
+use crate::harness::{Backend, Run, Server, Setup, incompressible, sha256};
 use crate::operation::replay_and_repair::put;
 
 /// Waits until exactly these objects are left.
@@ -17,6 +18,13 @@ async fn until_left(server: &Server, folder: &Path, is_left: impl Fn(&Path) -> b
         assert!(Instant::now() < deadline, "{:?}\n{}", objects(folder), server.log());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+async fn delete(run: &Run, path: &str, content: &[u8]) {
+    let request = run.agent.request(Method::DELETE, &format!("/v1/runs/{}/files/{path}", run.id));
+    let if_match = format!("\"{}\"", sha256(content));
+    let answer = run.agent.send(request.header("x-reason", "because").header("if-match", if_match)).await;
+    assert!(answer.status < 300, "{answer:?}");
 }
 
 #[rstest]
@@ -50,6 +58,66 @@ async fn objects_are_deleted_when_no_run_refers_to_them(
     let kept = lose_files(&mut server, &kept);
     kept.ok("read_file", json!({"path": "kept.txt"})).await;
     assert_eq!(kept.snapshot(), tree);
+}
+
+/// A content that is too large to be restored is kept, and counts, while a file has it; a smaller one as long as the run.
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_content_that_no_version_needs_any_more_is_deleted(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, folder) = storing(Setup::new(backend).arg("--object-store-grace", "1s")).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let history = async |run: &Run| run.get().await["disk"]["historyBytes"].as_u64().unwrap();
+    let (huge, other) = (incompressible(17 * MIB), incompressible(17 * MIB + 8));
+    let small = incompressible(2 * MIB);
+    put(&run, "huge.bin", None, &huge).await;
+    put(&run, "same.bin", None, &huge).await;
+    put(&run, "small.bin", None, &small).await;
+    assert!((19 * MIB as u64..20 * MIB as u64).contains(&history(&run).await), "{}", history(&run).await);
+    // Replaced at one path, and removed at the other.
+    put(&run, "huge.bin", Some(&huge), &other).await;
+    delete(&run, "small.bin", &small).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let cas = |bytes: &[u8]| folder.join("cas").join(sha256(bytes)).exists();
+    assert!(cas(&huge) && cas(&other) && cas(&small));
+    delete(&run, "same.bin", &huge).await;
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while cas(&huge) {
+        assert!(Instant::now() < deadline, "{:?}", objects(&folder));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(cas(&other) && cas(&small));
+    assert!((19 * MIB as u64..20 * MIB as u64).contains(&history(&run).await), "{}", history(&run).await);
+    // What is left is all that a run needs whose files are lost.
+    let tree = run.snapshot();
+    server.until_journal_is_empty().await;
+    let run = lose_files(&mut server, &run);
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    assert_eq!(run.snapshot(), tree);
+    // The same content again is stored again.
+    put(&run, "again.bin", None, &huge).await;
+    assert!(cas(&huge));
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_base_with_a_missing_part_is_not_used_again(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (mut server, folder) = storing(Setup::new(backend)).await;
+    let template = server.template(&[("a.txt", "a\n"), (".gitignore", "*.log\n"), ("x.log", "ignored\n")]);
+    let body = json!({"source": {"type": "directory", "path": template}});
+    server.run(body.clone()).await;
+    let is_part = |object: &&PathBuf| {
+        let name = object.display().to_string();
+        name.contains("bases/") && !name.ends_with("/index")
+    };
+    let found = objects(&folder);
+    let part = found.iter().find(is_part).unwrap();
+    std::fs::remove_file(folder.join(part)).unwrap();
+    let run = server.run(body).await;
+    assert!(folder.join(part).exists());
+    let run = lose_files(&mut server, &run);
+    run.ok("read_file", json!({"path": "a.txt"})).await;
 }
 
 /// Uploads of the same few contents, runs that come and go with the same base, and a collection every second.

@@ -1,0 +1,238 @@
+//! `POST …/drift`: settles files that differ from the run's audit.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
+use serde::{Deserialize, Serialize};
+use workspace::{Target, Workspace, WorkspaceError};
+
+use super::drift::change_name;
+use super::write_file::members;
+use crate::tool::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::earlier_calls::StoredContent;
+use crate::tool::input::{any_path, parse};
+use crate::tool::outside_change::{Accept, OutsideChange};
+use crate::tool::text::notes::counted;
+use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, text};
+
+/// The most paths of one call.
+pub(crate) const MAX_PATHS: usize = 500;
+
+/// `POST …/drift`.
+pub static SETTLE: Tool = Tool {
+    name: "settle_drift",
+    description: "Accepts files that were changed from outside as they are, or restores them from the run's audit.",
+    is_expensive: true,
+    permissions: &[Permission::FileWriteReplace],
+    content: &[],
+    input: ToolSchema::of::<SettleInput>,
+    output: ToolSchema::of::<SettledDrift>,
+    text: text::no_text,
+    run: ToolRun::Mutation(|members| Ok(Box::new(SettleDrift::try_from(parse::<SettleInput>(members)?)?))),
+};
+
+/// The input of a settlement.
+#[derive(Clone, Debug, Deserialize, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(example = json!({"accept": "tree", "paths": ["src/main.rs"], "reason": "a person has edited it"}))]
+pub struct SettleInput {
+    /// The side that is accepted.
+    pub accept: Accept,
+    /// The paths to settle, at most 500. Without it, those that `GET …/drift` lists, as many as fit into one call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 500)]
+    pub paths: Option<Vec<String>>,
+}
+
+/// The result of a settlement.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SettledDrift {
+    /// The accepted side.
+    accept: Accept,
+    /// The files that are settled, sorted by path.
+    files: Vec<SettledFile>,
+    /// Paths that this call cannot settle: policy denies their change, or they are not regular files. `workspaced repair` settles
+    /// them offline.
+    skipped: Vec<LogicalPath>,
+    /// How many paths are left for further calls.
+    remaining: usize,
+}
+
+/// A settled file.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SettledFile {
+    /// The path.
+    path: LogicalPath,
+    /// How it was changed from outside: `created`, `modified`, `deleted` or `mode`.
+    change: &'static str,
+    /// The hash that the audit had. Omitted if it had no file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    known_sha256: Option<Sha256>,
+    /// The hash that was found. Omitted if there was no file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found_sha256: Option<Sha256>,
+}
+
+/// A settlement.
+pub(crate) struct SettleDrift {
+    accept: Accept,
+    paths: Vec<LogicalPath>,
+    /// Whether the paths are all that differ, of which those that cannot be settled are skipped.
+    is_all: bool,
+    /// How many of the paths have been looked at.
+    examined: Cell<usize>,
+    /// The contents that the audit has, if they are to be restored.
+    contents: BTreeMap<LogicalPath, (Sha256, StoredContent)>,
+}
+
+impl TryFrom<SettleInput> for SettleDrift {
+    type Error = Refusal;
+
+    fn try_from(input: SettleInput) -> Result<Self, Refusal> {
+        let raw = input.paths.unwrap_or_default();
+        if raw.is_empty() || raw.len() > MAX_PATHS {
+            let message = format!("`paths` has {} entries; it takes 1 to {MAX_PATHS}", raw.len());
+            return Err(Refusal::invalid(message, "Leave out `paths`, or settle the paths in several calls."));
+        }
+        let paths: BTreeSet<_> = raw.iter().map(|raw| any_path(raw)).collect::<Result<_, _>>()?;
+        Ok(Self {
+            accept: input.accept,
+            paths: paths.into_iter().collect(),
+            is_all: false,
+            examined: Cell::default(),
+            contents: BTreeMap::new(),
+        })
+    }
+}
+
+impl SettleDrift {
+    /// Creates a settlement of all of `paths` that can be settled, as many as fit into one call.
+    pub(crate) fn of_all(accept: Accept, paths: Vec<LogicalPath>) -> Self {
+        Self { accept, paths, is_all: true, examined: Cell::default(), contents: BTreeMap::new() }
+    }
+}
+
+impl Mutation for SettleDrift {
+    fn paths(&self) -> Vec<LogicalPath> {
+        self.paths.iter().take(MAX_PATHS).cloned().collect()
+    }
+
+    fn changed_paths(&self) -> Vec<LogicalPath> {
+        // The budgets are the agent's.
+        Vec::new()
+    }
+
+    fn removed_paths(&self) -> Vec<LogicalPath> {
+        if self.accept == Accept::Ledger { self.paths() } else { Vec::new() }
+    }
+
+    fn restores(&self) -> Vec<LogicalPath> {
+        if self.accept == Accept::Ledger { self.paths() } else { Vec::new() }
+    }
+
+    fn take_restored(&mut self, path: LogicalPath, sha256: Sha256, content: StoredContent) {
+        self.contents.insert(path, (sha256, content));
+    }
+
+    fn targets(
+        &self,
+        rules: &Rules,
+        workspace: &Workspace,
+        removed: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
+        let max_bytes = rules.policy().max_file_bytes;
+        let paths = self.paths();
+        if !self.is_all {
+            self.examined.set(paths.len());
+            return workspace.targets_of_any_kind(rules, &paths, removed, max_bytes);
+        }
+        let (mut targets, mut held_bytes) = (Vec::new(), 0);
+        for path in paths {
+            // Contents to be restored are in memory too.
+            if held_bytes > rules.policy().max_call_bytes() / 4 {
+                break;
+            }
+            self.examined.set(self.examined.get() + 1);
+            match workspace.targets_of_any_kind(rules, &[path], removed, max_bytes) {
+                Ok(found) => {
+                    let bytes = found.iter().filter_map(|target| target.before.as_ref()).map(|(_, bytes)| bytes.len());
+                    held_bytes += bytes.sum::<usize>() as u64;
+                    targets.extend(found);
+                }
+                Err(WorkspaceError::Refused(_)) => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(targets)
+    }
+
+    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+        let targeted: BTreeSet<_> = targets.iter().map(|target| &target.path).collect();
+        let examined = &self.paths[..self.examined.get().min(self.paths.len())];
+        let mut skipped: BTreeSet<_> = examined.iter().filter(|path| !targeted.contains(path)).cloned().collect();
+        let (mut outside, mut desired) = (Vec::new(), Vec::new());
+        for change in context.outside {
+            match self.accept {
+                Accept::Tree => {}
+                Accept::Ledger => match self.restored(change) {
+                    Ok(file) => desired.push(file),
+                    Err(_) if self.is_all => {
+                        skipped.insert(change.path.clone());
+                        continue;
+                    }
+                    Err(refusal) => return Err(refusal),
+                },
+            }
+            outside.push(change.clone());
+        }
+        let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired);
+        let files: Vec<_> = outside.iter().map(SettledFile::from).collect();
+        let settled = counted(files.len() as u64, "path", "paths");
+        plan.summary = match self.accept {
+            Accept::Tree => format!("accepted {settled} as found"),
+            Accept::Ledger => format!("restored {settled} from the audit"),
+        };
+        let (skipped, remaining) = (skipped.into_iter().collect(), self.paths.len() - examined.len());
+        plan.output = members(&SettledDrift { accept: self.accept, files, skipped, remaining });
+        (plan.settlement, plan.outside) = (Some(self.accept), outside);
+        Ok(plan)
+    }
+}
+
+impl SettleDrift {
+    /// Returns the file as the audit has it.
+    fn restored(&self, change: &OutsideChange) -> Result<DesiredFile, Refusal> {
+        let OutsideChange { path, known, found } = change;
+        let Some(known) = known else {
+            return Ok(DesiredFile { path: path.clone(), effect: Effect::Delete, after: None });
+        };
+        let effect = if found.is_some() { Effect::Replace } else { Effect::Create };
+        let mode = match known.executable {
+            Some(_) => known.mode(),
+            None => found.as_ref().map_or(0o644, |found| found.mode),
+        };
+        match self.contents.get(path) {
+            Some((sha256, StoredContent::Bytes(bytes))) if *sha256 == known.sha256 && !known.is_link => {
+                Ok(DesiredFile { path: path.clone(), effect, after: Some((bytes.clone(), mode)) })
+            }
+            _ => {
+                let message =
+                    format!("`{path}` cannot be restored: its recorded content is not stored, or is no regular file");
+                let hint = "Leave it out, accept the tree, or use `workspaced repair` offline.";
+                Err(Refusal::new(model::Code::RevertConflict, message, hint).at(path))
+            }
+        }
+    }
+}
+
+impl From<&OutsideChange> for SettledFile {
+    fn from(change: &OutsideChange) -> Self {
+        let known_sha256 = change.known.map(|known| known.sha256);
+        let found_sha256 = change.found.as_ref().map(|found| found.sha256);
+        let name = if known_sha256 == found_sha256 { "mode" } else { change_name(known_sha256, found_sha256) };
+        Self { path: change.path.clone(), change: name, known_sha256, found_sha256 }
+    }
+}
