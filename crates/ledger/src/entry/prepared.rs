@@ -41,7 +41,10 @@ impl PreparedEntry {
         let bytes = self.reply.as_ref().map_or(0, |reply| packed(self.packed_reply.as_ref(), reply.body.len()))
             + self.artifact.as_ref().map_or(0, |artifact| packed(self.packed_diff.as_ref(), artifact.diff.len()))
             + self.upload.as_ref().map_or(0, |upload| packed(self.packed_upload.as_ref(), upload.bytes.len()))
-            + self.approval.as_ref().map_or(0, |(approval, input)| approval.diff.len() + input.len())
+            + self
+                .approval
+                .as_ref()
+                .map_or(0, |(approval, input)| approval.diff.as_ref().map_or(0, String::len) + input.len())
             + contents.map(|((_, bytes), content)| packed(content.as_ref(), bytes.len())).sum::<usize>();
         bytes as u64 + LEAST_RECORD_BYTES
     }
