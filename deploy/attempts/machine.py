@@ -1,4 +1,7 @@
 """Programs of this machine, started on loopback for a moment, in temporary folders."""
+import contextlib
+import ctypes
+import hashlib
 import http.client
 import json
 import os
@@ -18,9 +21,9 @@ class NotPossible(Exception):
     """The machine lacks what the attempt needs."""
 
 
-def run(*command, **options):
+def run(*command, timeout=600, **options):
     """Runs a command and returns its output; fails with the output if the command fails."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600, **options)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, **options)
     if done.returncode != 0:
         raise AssertionError(f"{command[0]}: exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-2000:]}")
     return done.stdout
@@ -48,11 +51,74 @@ def until(is_done, what, seconds=30):
         time.sleep(0.1)
 
 
-class Server:
+def child_of(process):
+    """Returns the process ID of the only child of a process, or None."""
+    children = pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return int(children[0]) if children else None
+
+
+@contextlib.contextmanager
+def network_of(process):
+    """Opens the connections of this thread in the network of another process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def enter(namespace):
+        if libc.setns(namespace.fileno(), 0x40000000) != 0:  # CLONE_NEWNET
+            raise OSError(ctypes.get_errno(), "setns")
+
+    with open("/proc/thread-self/ns/net") as own, open(f"/proc/{process}/ns/net") as other:
+        enter(other)
+        try:
+            yield
+        finally:
+            enter(own)
+
+
+class Caller:
+    """An operator of a service that somebody else starts."""
+
+    def __init__(self, port, token):
+        self.port, self.token = port, token
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+
+    def request(self, method, path, body=None, connection=None):
+        connection = connection or self.connect()
+        headers = {"Authorization": "Bearer " + self.token, "Content-Type": "application/json"}
+        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+    def ok(self, method, path, body=None, connection=None):
+        status, text = self.request(method, path, body, connection)
+        if status not in (200, 201):
+            raise AssertionError(f"{method} {path}: {status} {text[:300]}")
+        return text
+
+    def work(self):
+        """A run, a write, a read, a search, an export."""
+        self.ok("POST", "/v1/runs", {"runId": "r", "source": {"type": "empty"}})
+        write = {"path": "a.txt", "content": "a\n", "reason": "a trial", "mode": "CREATE_NEW"}
+        self.ok("POST", "/v1/runs/r/tools/write_file", write)
+        self.ok("POST", "/v1/runs/r/tools/read_file", {"path": "a.txt"})
+        self.ok("POST", "/v1/runs/r/tools/search_text", {"query": "a"})
+        self.ok("GET", "/v1/runs/r/archive")
+
+    def has_worked(self):
+        """Checks what `work` has left."""
+        if b"intact" not in self.ok("GET", "/v1/runs/r/audit/verify"):
+            raise AssertionError("the chain does not verify")
+        if hashlib.sha256(b"a\n").hexdigest().encode() not in self.ok("POST", "/v1/runs/r/tools/read_file", {"path": "a.txt"}):
+            raise AssertionError("the file is not as it was written")
+
+
+class Server(Caller):
     """The service in a folder, with its key and its checkpoint log in folders of their own, as in the image."""
 
     def __init__(self, folder, environment, wrapper=()):
-        self.folder, self.port = pathlib.Path(folder), free_port()
+        super().__init__(free_port(), TOKEN)
+        self.folder = pathlib.Path(folder)
         for name in ("data", "key", "log"):
             (self.folder / name).mkdir(exist_ok=True)
         token = self.folder / "operator-token"
@@ -73,8 +139,7 @@ class Server:
 
     def __exit__(self, *_):
         if self.wrapper:
-            children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-            os.kill(int(children[0]), 15)
+            os.kill(child_of(self.process.pid), 15)
         else:
             self.process.terminate()
         if self.process.wait(60) != 0:
@@ -88,32 +153,11 @@ class Server:
         except OSError:
             return False
 
-    def request(self, method, path, body=None, connection=None):
-        connection = connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        headers = {"Authorization": "Bearer " + TOKEN, "Content-Type": "application/json"}
-        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-
-    def ok(self, method, path, body=None, connection=None):
-        status, text = self.request(method, path, body, connection)
-        if status not in (200, 201):
-            raise AssertionError(f"{method} {path}: {status} {text[:300]}")
-        return text
-
-    def work(self):
-        """A run, a write, a read, a search, an export."""
-        self.ok("POST", "/v1/runs", {"runId": "r", "source": {"type": "empty"}})
-        write = {"path": "a.txt", "content": "a\n", "reason": "a trial", "mode": "CREATE_NEW"}
-        self.ok("POST", "/v1/runs/r/tools/write_file", write)
-        self.ok("POST", "/v1/runs/r/tools/read_file", {"path": "a.txt"})
-        self.ok("POST", "/v1/runs/r/tools/search_text", {"query": "a"})
-        self.ok("GET", "/v1/runs/r/archive")
-
 
 def program():
-    if len(sys.argv) > 1:
-        return str(pathlib.Path(sys.argv[1]).resolve())
+    named = [word for word in sys.argv[1:] if not word.startswith("--")]
+    if named:
+        return str(pathlib.Path(named[0]).resolve())
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     built = [path for path in (target / "release/workspaced", target / "debug/workspaced") if path.exists()]
     if not built:

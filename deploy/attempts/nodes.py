@@ -37,7 +37,47 @@ def variables_of_image():
     return dict(word.split("=", 1) for word in block.replace("\\\n", " ").split())
 
 
-class NodeSetup:
+class Traffic:
+    """Calls of one client through the proxy; `call` sends a request."""
+
+    def ok(self, method, path, body=None):
+        status, text = self.call(method, path, body)
+        if status not in (200, 201):
+            raise AssertionError(f"{method} {path}: {status} {text[:300]}")
+        return json.loads(text)
+
+    def write(self, number):
+        """Writes a file as a client does, which repeats what was refused. Returns how long that took, in seconds."""
+        started = time.monotonic()
+        body = {"path": f"{number}.txt", "content": f"{number}\n", "reason": "a trial", "toolCallId": f"write-{number}"}
+        while True:
+            status, text = self.call("POST", "/v1/runs/r/tools/write_file", body)
+            if status == 200:
+                return time.monotonic() - started
+            if status not in (502, 503) or time.monotonic() > started + 30:
+                raise AssertionError(f"write {number}: {status} {text[:300]}")
+            time.sleep(0.2)
+
+    def owner_url(self):
+        """The address of the node that owns the run."""
+        nodes = self.ok("GET", "/v1/nodes")["items"]
+        urls = [node["url"] for node in nodes if node["isAlive"] and node["ownedRuns"]]
+        if len(urls) != 1:
+            raise AssertionError(f"the run has the owners {urls}")
+        return urls[0]
+
+    def check(self, count):
+        """Compares the files with what was written, and verifies the chain."""
+        for number in range(count):
+            read = self.ok("POST", "/v1/runs/r/tools/read_file", {"path": f"{number}.txt"})
+            if f"{number}" not in json.dumps(read):
+                raise AssertionError(f"the file {number}.txt is not as it was written: {read}")
+        report = self.ok("GET", "/v1/runs/r/audit/verify")
+        if not report["intact"]:
+            raise AssertionError(f"the chain is broken: {report}")
+
+
+class NodeSetup(Traffic):
     """PostgreSQL, an object store, the nodes and the proxy."""
 
     def __init__(self, folder):
@@ -139,31 +179,10 @@ class NodeSetup:
         server = next(iter(self.nodes.values()))
         return server.request(method, path, body, self.caddy.tls())
 
-    def ok(self, method, path, body=None):
-        status, text = self.call(method, path, body)
-        if status not in (200, 201):
-            raise AssertionError(f"{method} {path}: {status} {text[:300]}")
-        return json.loads(text)
-
-    def write(self, number):
-        """Writes a file as a client does, which repeats what was refused. Returns how long that took, in seconds."""
-        started = time.monotonic()
-        body = {"path": f"{number}.txt", "content": f"{number}\n", "reason": "a trial", "toolCallId": f"write-{number}"}
-        while True:
-            status, text = self.call("POST", "/v1/runs/r/tools/write_file", body)
-            if status == 200:
-                return time.monotonic() - started
-            if status not in (502, 503) or time.monotonic() > started + 30:
-                raise AssertionError(f"write {number}: {status} {text[:300]}")
-            time.sleep(0.2)
-
     def owner(self):
         """The node that owns the run."""
-        urls = {node["url"] for node in self.ok("GET", "/v1/nodes")["items"] if node["isAlive"] and node["ownedRuns"]}
-        owners = [server for server in self.nodes.values() if server.environment["WORKSPACED_NODE_URL"] in urls]
-        if len(owners) != 1:
-            raise AssertionError(f"the run has the owners {urls}")
-        return owners[0]
+        url = self.owner_url()
+        return next(server for server in self.nodes.values() if server.environment["WORKSPACED_NODE_URL"] == url)
 
     def try_failures(self):
         """A run whose owner is killed, and whose next owner is drained, while a client goes on. Returns what was seen."""
@@ -185,13 +204,7 @@ class NodeSetup:
         if self.owner() is drained:
             raise AssertionError("the drained node owns the run")
         drained.__enter__()
-        for number in range(60):
-            read = self.ok("POST", "/v1/runs/r/tools/read_file", {"path": f"{number}.txt"})
-            if f"{number}" not in json.dumps(read):
-                raise AssertionError(f"the file {number}.txt is not as it was written: {read}")
-        report = self.ok("GET", "/v1/runs/r/audit/verify")
-        if not report["intact"]:
-            raise AssertionError(f"the chain is broken: {report}")
+        self.check(60)
         verified = self.migrate()
         if "r: intact" not in verified:
             raise AssertionError(f"offline: {verified}")

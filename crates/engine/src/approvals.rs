@@ -15,7 +15,7 @@ use crate::admission::operators::OperatorIdentity;
 use crate::approvals::decide::Decider;
 use crate::clock::latest;
 use crate::engine::Engine;
-use crate::page::conditions::{CreatedQuery, OrderQuery, check_actor, check_path_prefix};
+use crate::page::conditions::{CreatedQuery, OrderQuery, check_actor, check_path_prefix, recorded_actor};
 use crate::page::{Cursor, List, Page};
 
 /// Maximum characters of `onBehalfOf`, and of `decidedBy`.
@@ -55,7 +55,7 @@ impl ApprovalQuery {
         Ok(ApprovalFilter {
             state: self.state,
             run,
-            actor: self.actor.clone(),
+            actor: self.actor.as_deref().map(recorded_actor),
             path_prefix: self.path_prefix.clone(),
             created_after,
             created_before,

@@ -1,5 +1,6 @@
 //! Queries and streams of audit records.
 
+pub mod content;
 pub mod report;
 pub mod story;
 
@@ -14,7 +15,9 @@ use crate::call_error::refusals::{run_archived, run_not_found};
 use crate::clock::just_after;
 use crate::engine::Engine;
 use crate::history::content_history;
-use crate::page::conditions::{CreatedQuery, LabelQuery, OrderQuery, check_actor, check_path_prefix, time};
+use crate::page::conditions::{
+    CreatedQuery, LabelQuery, OrderQuery, check_actor, check_path_prefix, recorded_actor, time,
+};
 use crate::page::{Cursor, ListKey, Page};
 
 /// The maximum time to wait for the decision about a call, in seconds.
@@ -100,11 +103,16 @@ impl WaitQuery {
 }
 
 impl ToolCall {
-    /// Returns the call without the diff of its approval, for a caller without `file:read`.
+    /// Returns the call without the diff of its approval and the data of an event, for a caller without `file:read`.
     #[must_use]
     pub fn without_content(mut self) -> Self {
         let diff = self.approval.as_mut().and_then(|approval| approval.diff.replace(String::new()));
         self.content_withheld = diff.is_some_and(|diff| !diff.is_empty());
+        if content::is_event(&self.record.tool)
+            && let Some(input) = &mut self.record.input
+        {
+            self.content_withheld |= content::withhold_data(input);
+        }
         self
     }
 
@@ -124,7 +132,8 @@ pub struct ToolCall {
     /// The approval that the call required.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<Approval>,
-    /// True for a run token without `file:read`: the approval's diff is withheld, and the member is empty.
+    /// True for a run token without `file:read`: the approval's diff is withheld, and the member is empty; or the data of an
+    /// event is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     content_withheld: bool,
@@ -176,7 +185,7 @@ impl Filters {
             since: since.max(),
             until: until.min(),
             path_prefix: self.path_prefix.clone(),
-            actor: self.actor.clone(),
+            actor: self.actor.as_deref().map(recorded_actor),
             code: self.code.map(|code| code.as_str().to_owned()),
             labels: labels.check()?,
             newest_first: order.is_newest_first(),

@@ -2,7 +2,7 @@
 
 pub(crate) mod chain_head;
 pub mod disclosure;
-mod evidence;
+pub(crate) mod evidence;
 pub mod record;
 
 use std::borrow::Cow;
@@ -153,7 +153,7 @@ impl CallContext {
 
     /// Whether the caller has one of the tool's permissions.
     pub fn is_permitted(&self) -> bool {
-        self.tool.permissions.iter().any(|permission| self.caller.permissions.contains(permission))
+        self.tool.is_permitted(&self.caller.permissions)
     }
 
     /// Parses the input of a reading tool, restricted to what the caller may be shown.
@@ -285,7 +285,8 @@ fn check_id(raw: &str) -> Result<ToolCallId, Refusal> {
         let message = format!("`toolCallId` contains a credential: {what}");
         return Err(Refusal::invalid(message, "Give an ID without credentials, or omit it."));
     }
-    ToolCallId::parse(raw).map_err(|error| Refusal::invalid(error.to_string(), "Give a valid toolCallId, or omit it."))
+    ToolCallId::parse_new(raw)
+        .map_err(|error| Refusal::invalid(error.to_string(), "Give a valid toolCallId, or omit it."))
 }
 
 fn text_member(members: &mut Map<String, Value>, name: &str) -> Result<Option<String>, Refusal> {

@@ -3,6 +3,7 @@
 pub mod file_transfers;
 pub mod policy_query;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,8 +21,12 @@ use crate::runs::open_run::OpenRun;
 use crate::tool::Tool;
 use crate::tool::expected_version::SEEN;
 use crate::tool::text::TextAnswer;
+use crate::tools::TOOLS;
 use crate::transaction::{Operation, Outcomes, Parsed};
 use crate::{CallError, json};
+
+/// The tool in the record of a batch that is refused before its calls are known.
+const BATCH: &str = "batch";
 
 /// A call with the tool's own members of its input, or the refusal of the input.
 pub type CallWithInput = (CallContext, Result<Map<String, Value>, Refusal>);
@@ -61,6 +66,36 @@ impl Engine {
         let seq = answer.head.map(|head| head.seq);
         TextAnswer::of(tool.text, answer.body, seq)
             .map_err(|error| Failed { tool_call_id, error: CallError::Internal(Box::new(error)) })
+    }
+
+    /// Checks that a caller may use `tool`, before the input of the call is received. The ID of a refused call is generated,
+    /// because that of the caller is in the input.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN`, recorded.
+    pub async fn check_permitted(&self, run: &RunId, caller: &Caller, tool: &'static Tool) -> Result<(), Failed> {
+        if tool.is_permitted(&caller.permissions) {
+            return Ok(());
+        }
+        let call = CallContext::new(run, caller.clone(), tool);
+        let refused = self.record_error(&call, &[], forbidden(tool.permissions).into());
+        let error = refused.instrument(call.span()).await;
+        Err(Failed { tool_call_id: call.tool_call_id, error })
+    }
+
+    /// Checks that a caller may use any tool, before the calls of a batch are received.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN`, recorded as a call of `batch`.
+    pub async fn check_permitted_batch(&self, run: &RunId, caller: &Caller) -> Result<(), CallError> {
+        if TOOLS.iter().any(|tool| tool.is_permitted(&caller.permissions)) {
+            return Ok(());
+        }
+        let needed: BTreeSet<_> = TOOLS.iter().flat_map(|tool| tool.permissions).copied().collect();
+        let refusal = forbidden(&needed.into_iter().collect::<Vec<_>>());
+        Err(self.record_refusal(run, caller, BATCH, refusal).await)
     }
 
     async fn call_in_view(&self, view: View, (call, members): CallWithInput) -> Result<Answer, Failed> {

@@ -9,15 +9,15 @@ use content::Objects;
 use ledger::{Appended, ApprovalFilter, Entry, Ledger, LedgerError, RequiredToken, StorageTotals};
 use model::{ApprovalState, Draft, Permission, Profiles, Sha256};
 use parking_lot::RwLock;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use shared_pool::{Parties, Permit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 use workspace::Workspaces;
 
 use crate::CallError;
-use crate::admission::body_memory::{BodyMemory, RequestMemory};
-use crate::admission::bulkhead::RunBulkhead;
+use crate::admission::body_memory::RequestMemory;
+use crate::admission::pools::{Pools, permit};
 use crate::admission::rate_limit::RateLimiter;
 use crate::admission::tokens::Tokens;
 use crate::approvals::vote_locks::VoteLocks;
@@ -72,37 +72,14 @@ pub struct Parts {
     pub votes: VoteLocks,
     /// Rate and concurrency limits by token.
     pub rate_limiter: RateLimiter,
-    /// Memory for request bodies.
-    pub body_memory: BodyMemory,
-    /// Permits for work on the disk, by kind of call.
-    pub permits: ConcurrencyLimits,
+    /// What callers share, by kind of work.
+    pub pools: Pools,
     /// Work that outlives its request: mutations and imports.
     pub tasks: TaskTracker,
     /// Syncs changed files after the answer.
     pub fsync_worker: FsyncWorker,
     /// Cancelled when the process shuts down: streams end, new work is refused.
     pub shutdown: CancellationToken,
-}
-
-/// Permits for work on the disk. A kind of call that takes all of its permits leaves the other kinds theirs.
-pub struct ConcurrencyLimits {
-    /// Cheap reads: `read_file`, `list_dir`.
-    pub read: Semaphore,
-    /// Expensive reads: searches and diffs.
-    pub search: Semaphore,
-    /// Exports. The client decides how long one takes.
-    pub export: RunBulkhead,
-    /// Mutations.
-    pub write: Semaphore,
-    /// Uploads of large files. The client decides how long one takes.
-    pub receive: RunBulkhead,
-    /// Imports of local folders and git repositories.
-    pub import: Semaphore,
-    /// Background imports that hold a permit of `import` or wait for one. The others wait for a turn, so that an import whose
-    /// caller waits is not delayed by them.
-    pub background_import: Semaphore,
-    /// Uploads of archives. The client decides how long one takes.
-    pub upload: Semaphore,
 }
 
 /// The caller of one request.
@@ -154,6 +131,7 @@ impl Engine {
         tokens: Tokens,
         held: StorageTotals,
     ) -> Self {
+        let pools = Pools::new(&limits);
         Self(Arc::new(Parts {
             fsync_worker: FsyncWorker::start(Arc::clone(&ledger)),
             ledger,
@@ -167,9 +145,8 @@ impl Engine {
             tokens,
             keyed_requests: InFlightCalls::default(),
             votes: VoteLocks::default(),
-            rate_limiter: RateLimiter::new(&limits),
-            body_memory: BodyMemory::new(limits.max_body_memory_bytes),
-            permits: ConcurrencyLimits::new(&limits),
+            rate_limiter: RateLimiter::new(&limits, pools.request.clone()),
+            pools,
             tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),
             limits,
@@ -223,13 +200,13 @@ impl Engine {
         &self,
         work: impl Future<Output = Result<T, CallError>> + Send + 'static,
     ) -> Result<T, CallError> {
-        let memory = RequestMemory::current();
+        let (memory, parties) = (RequestMemory::current(), Parties::current());
         let work = async move {
             let done = work.await;
             drop(memory);
             done
         };
-        let task = self.tasks.spawn(work.instrument(tracing::Span::current()));
+        let task = self.tasks.spawn(parties.scope(work.instrument(tracing::Span::current())));
         task.await.map_err(|error| CallError::Internal(Box::new(error)))?
     }
 
@@ -248,23 +225,13 @@ impl Engine {
     }
 
     /// Takes a permit for a read. Cheap reads never wait for expensive ones.
-    ///
-    /// # Errors
-    ///
-    /// None while the service runs.
-    pub async fn read_permit(&self, is_expensive: bool) -> Result<SemaphorePermit<'_>, CallError> {
-        let (pool, permits) =
-            if is_expensive { ("search", &self.permits.search) } else { ("read", &self.permits.read) };
-        take_permit(pool, permits).await
+    pub async fn read_permit(&self, is_expensive: bool) -> Permit {
+        permit(if is_expensive { &self.pools.search } else { &self.pools.read }).await
     }
 
     /// Takes a permit for a mutation, so that a disk that hangs blocks a bounded number of threads.
-    ///
-    /// # Errors
-    ///
-    /// None while the service runs.
-    pub async fn write_permit(&self) -> Result<SemaphorePermit<'_>, CallError> {
-        take_permit("write", &self.permits.write).await
+    pub async fn write_permit(&self) -> Permit {
+        permit(&self.pools.write).await
     }
 
     /// Checks whether the service accepts calls.
@@ -318,40 +285,8 @@ impl Engine {
         metrics::set_gauges(self.runs.len(), self.imports.len());
         metrics::set_runs_bytes(self.node.bytes(), self.node.history_bytes());
         metrics::set_connections(self.ledger.connections());
-        let (permits, limits) = (&self.permits, &self.limits);
-        for (pool, total, free) in [
-            ("read", limits.read_concurrency, permits.read.available_permits()),
-            ("search", limits.search_concurrency, permits.search.available_permits()),
-            ("export", limits.export_concurrency, permits.export.available_permits()),
-            ("write", limits.write_concurrency, permits.write.available_permits()),
-            ("receive", limits.write_concurrency, permits.receive.available_permits()),
-            ("import", limits.import_concurrency, permits.import.available_permits()),
-            ("upload", limits.import_concurrency, permits.upload.available_permits()),
-        ] {
-            metrics::set_permits(pool, total, free);
-        }
-    }
-}
-
-/// Takes a permit of `pool` and records how long that took.
-async fn take_permit<'a>(pool: &'static str, permits: &'a Semaphore) -> Result<SemaphorePermit<'a>, CallError> {
-    let started = Instant::now();
-    let permit = permits.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
-    metrics::permit_taken(pool, started.elapsed());
-    Ok(permit)
-}
-
-impl ConcurrencyLimits {
-    fn new(limits: &Limits) -> Self {
-        Self {
-            read: Semaphore::new(limits.read_concurrency),
-            search: Semaphore::new(limits.search_concurrency),
-            export: RunBulkhead::new("export", "exports", limits.export_concurrency),
-            write: Semaphore::new(limits.write_concurrency),
-            receive: RunBulkhead::new("receive", "large uploads", limits.write_concurrency),
-            import: Semaphore::new(limits.import_concurrency),
-            background_import: Semaphore::new(limits.import_concurrency),
-            upload: Semaphore::new(limits.import_concurrency),
+        for pool in self.pools.all().into_iter().chain([self.ledger.page_queries()]) {
+            metrics::set_permits(pool);
         }
     }
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::CallError;
+use crate::call::evidence::{ATTESTED, is_check};
 use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
@@ -66,8 +67,19 @@ impl Engine {
 
     /// Records that an event whose body cannot be parsed was refused.
     pub async fn refuse_event(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> CallError {
-        let refusal = if caller.permissions.contains(&Permission::EventAppend) { refusal } else { lacks_permission() };
         self.record_refusal(run, caller, UNKNOWN_KIND, refusal).await
+    }
+
+    /// Checks that the caller may append events, before their body is received.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN`, recorded.
+    pub async fn admit_event(&self, run: &RunId, caller: &Caller) -> Result<(), CallError> {
+        if caller.permissions.contains(&Permission::EventAppend) {
+            return Ok(());
+        }
+        Err(self.record_refusal(run, caller, UNKNOWN_KIND, lacks_permission()).await)
     }
 
     async fn try_append(
@@ -154,8 +166,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Records a refusal of an event or an upload, and returns it with the number of its record.
-    async fn record_refusal(&self, run: &RunId, caller: &Caller, tool: &str, refusal: Refusal) -> CallError {
+    /// Records a refusal of what is no call of a tool, such as an event, and returns it with the number of its record.
+    pub(crate) async fn record_refusal(&self, run: &RunId, caller: &Caller, tool: &str, refusal: Refusal) -> CallError {
         if matches!(refusal.code, Code::RunNotFound | Code::Unavailable) {
             return refusal.into();
         }
@@ -186,6 +198,9 @@ fn entry_of(run: &RunId, caller: &Caller, event: Event) -> Entry {
     draft.duration_micros = event.duration_micros;
     draft.step_id = event.step_id;
     draft.input = Some(event.input);
+    // The record says whether the event may be evidence, because the token may be gone by then.
+    let is_attested = is_check(&draft.tool) && caller.permissions.contains(&Permission::EvidenceAttest);
+    draft.reasons.extend(is_attested.then(|| ATTESTED.to_owned()));
     RequestIds::write(caller.request.as_deref(), &mut draft);
     let mut entry = Entry::new(draft, event.input_sha256);
     entry.client_supplied_id = client_supplied_id;

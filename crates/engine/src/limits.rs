@@ -23,10 +23,37 @@ pub struct Limits {
     pub write_concurrency: usize,
     /// Maximum concurrent imports, and separately archive uploads.
     pub import_concurrency: usize,
+    /// Maximum concurrent requests, of which one token or run gets at most a quarter.
+    pub max_requests: usize,
+    /// Maximum open event streams.
+    pub max_streams: usize,
     /// Maximum open runs.
     pub max_live_runs: usize,
     /// Maximum number of runs that are not deleted; `None` if there is no limit.
     pub max_runs: Option<u64>,
     /// Maximum size of the files of all runs; `None` if there is no limit.
     pub max_disk_bytes: Option<u64>,
+}
+
+#[cfg(test)]
+impl Limits {
+    /// Limits that no test reaches.
+    pub(crate) fn for_tests() -> Self {
+        Self {
+            request_timeout: Duration::from_secs(10),
+            max_body_memory_bytes: 1 << 20,
+            rate: None,
+            token_concurrency: 64,
+            read_concurrency: 64,
+            search_concurrency: 64,
+            export_concurrency: 64,
+            write_concurrency: 64,
+            import_concurrency: 64,
+            max_requests: 1024,
+            max_streams: 64,
+            max_live_runs: 64,
+            max_runs: None,
+            max_disk_bytes: None,
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ledger::{ConnectionCounts, Summary};
 use model::{Code, Draft, Outcome, Record, RunState, Verdict};
+use shared_pool::SharedPool;
 use tracing::Span;
 
 /// The target of spans that are for traces only. Logs leave them out.
@@ -12,6 +13,11 @@ pub const SPANS: &str = "otel";
 /// Counts a run that could not be opened because its data is missing or damaged.
 pub fn run_damaged() {
     metrics::counter!("workspaced_runs_broken_total").increment(1);
+}
+
+/// Counts a folder that was moved to `lost+found/` while the service runs.
+pub fn folder_lost() {
+    metrics::gauge!("workspaced_lost_folders").increment(1.0);
 }
 
 /// The metrics of a call, held until its record is durable.
@@ -141,9 +147,9 @@ pub fn set_connections(counts: ConnectionCounts) {
 }
 
 /// Sets the gauges of the permits of `pool`.
-pub fn set_permits(pool: &'static str, total: usize, free: usize) {
-    metrics::gauge!("workspaced_permits", "pool" => pool).set(to_float(total as u64));
-    metrics::gauge!("workspaced_permits_free", "pool" => pool).set(to_float(free as u64));
+pub fn set_permits(pool: &SharedPool) {
+    metrics::gauge!("workspaced_permits", "pool" => pool.name()).set(to_float(pool.total()));
+    metrics::gauge!("workspaced_permits_free", "pool" => pool.name()).set(to_float(pool.free()));
 }
 
 /// Records that a call took a permit of `pool` after `waited`.

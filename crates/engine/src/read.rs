@@ -110,28 +110,30 @@ impl Engine {
             return output.map_err(CallError::from);
         }
         let (_permit, snapshot) = match at_record {
-            None => (self.read_permit(call.tool.is_expensive).await?, None),
+            None => (self.read_permit(call.tool.is_expensive).await, None),
             Some(at) => {
                 let (permit, snapshot) = self.snapshot_at(call, run, at).await?;
                 (permit, Some(snapshot))
             }
         };
-        let (run, tool_name, counts_all) = (Arc::clone(run), call.tool.name, call.view == View::Text);
+        let needs_one_state = snapshot.is_none() && mount.is_none() && tool.needs_one_state();
+        let (open_run, tool_name, counts_all) = (Arc::clone(run), call.tool.name, call.view == View::Text);
         let cancel = Arc::new(AtomicBool::new(false));
         // Dropped with this future when the client disconnects. The thread sees the flag and stops.
         let _cancel = SetOnDrop(Arc::clone(&cancel));
-        self.blocking(move || {
+        let read = move || {
             failpoint::hit("call.read");
-            let context =
-                ReadContext { snapshot: snapshot.as_ref(), counts_all, ..context(&run, mount.as_deref(), &cancel) };
+            let context = context(&open_run, mount.as_deref(), &cancel);
+            let context = ReadContext { snapshot: snapshot.as_ref(), counts_all, ..context };
             let output = tool.read(&context);
             if matches!(output, Err(WorkspaceError::Cancelled)) {
                 tracing::debug!("a read was cancelled: the client disconnected or the time limit was exceeded");
                 metrics::read_cancelled(tool_name);
             }
             output.map_err(CallError::from)
-        })
-        .await
+        };
+        // Boxed, so that the future of a read of one file is smaller.
+        if needs_one_state { Box::pin(self.read_one_state(run, read)).await } else { self.blocking(read).await }
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use ledger::{JournalEntry, LedgerError};
 use model::{LogicalPath, RunId, Sha256, Step};
-use workspace::Replay;
+use workspace::{ChainPoint, Replay};
 
 use crate::CallError;
 use crate::call_error::refusals::{needs_repair, run_not_found};
@@ -22,7 +22,7 @@ use crate::history::content_integrity::damaged_step;
 use crate::runs::known_versions::KnownVersions;
 use crate::runs::open_run::OpenRun;
 use crate::runs::path_locks::PathGuard;
-use crate::transaction::fsync_worker::fsync;
+use crate::transaction::fsync_worker::{abort_on_failed_fsync, fsync};
 use crate::transaction::staged_files;
 
 /// Locks `paths` once the tree has every recorded change.
@@ -120,6 +120,8 @@ async fn unless_partially_applied(engine: &Engine, run: &Arc<OpenRun>, error: Ca
 
 /// Repeats every journal step that the ledger still has. The caller has locked the whole run.
 async fn reconcile(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
+    let mut change = run.tree_states.begin();
+    change.begin_to_apply();
     // Waits for uncertain commits: their steps are now pending, or will never be.
     let settled = engine.ledger.settled_run(&run.run_id).await?.ok_or_else(run_not_found)?;
     discard_uncertain_files(engine, run, &settled.journal).await?;
@@ -171,11 +173,14 @@ async fn replay_journal(
     // A file that several calls changed is compared only with its last version, since earlier ones were overwritten.
     let steps: Vec<Step> = journal.into_iter().flat_map(|entry| entry.steps).collect();
     let (tree, staged) = (Arc::clone(run), staged_files::names(&steps));
-    match engine.blocking(move || tree.workspace.replay(&steps).map_err(CallError::from)).await? {
+    let head = ChainPoint { seq: head.0, hash: head.1 };
+    match engine.blocking(move || replay(&tree, &steps, head)).await? {
         Replay::Done(applied) => {
             let run = Arc::clone(run);
             let finish = move || {
                 fsync(&[applied]);
+                // With the whole run locked, the tree has every change of the chain.
+                run.tree_note.reach(head).inspect_err(abort_on_failed_fsync)?;
                 // The old content of a large file that was exchanged with the new one before.
                 staged_files::discard(&run, &staged);
                 Ok(())
@@ -192,20 +197,21 @@ async fn replay_journal(
 /// # Errors
 ///
 /// If they cannot be repeated now. The next call of the run tries again.
-pub async fn replay_records(engine: &Engine, run: &Arc<OpenRun>, seqs: &[u64]) -> Result<(), CallError> {
+pub async fn replay_records(engine: &Engine, run: &Arc<OpenRun>, records: &[ChainPoint]) -> Result<(), CallError> {
     run.accounting.set_dirty();
     let settled = engine.ledger.settled_run(&run.run_id).await?.ok_or_else(run_not_found)?;
     let (mut journal, head) = (settled.journal, (settled.stored.run.head_seq, settled.stored.run.head_hash));
-    journal.retain(|entry| seqs.contains(&entry.seq));
+    journal.retain(|entry| records.iter().any(|record| record.seq == entry.seq));
     if !is_intact(engine, run, &journal, head).await? {
         return Err(needs_repair().into());
     }
     let steps: Vec<Step> = journal.into_iter().flat_map(|entry| entry.steps).collect();
+    let Some(last) = records.last().copied() else { return Ok(()) };
     let tree = Arc::clone(run);
-    match engine.blocking(move || tree.workspace.replay(&steps).map_err(CallError::from)).await? {
+    match engine.blocking(move || replay(&tree, &steps, last)).await? {
         Replay::Done(applied) => {
             // Not pruned here: steps of one file are pruned in their order.
-            engine.fsync_worker.push(&run.run_id, seqs.to_vec(), applied).await;
+            engine.fsync_worker.push(run, records.to_vec(), applied).await;
             Ok(())
         }
         Replay::ChangedOutside(paths) => {
@@ -213,6 +219,12 @@ pub async fn replay_records(engine: &Engine, run: &Arc<OpenRun>, seqs: &[u64]) -
             Err(needs_repair().into())
         }
     }
+}
+
+/// Repeats `steps`, the last of which belong to the record `last` or to earlier ones.
+fn replay(run: &OpenRun, steps: &[Step], last: ChainPoint) -> Result<Replay, CallError> {
+    run.tree_note.begin(last)?;
+    Ok(run.workspace.replay(steps)?)
 }
 
 /// Reconciles the dirty open runs, after a temporary error of the disk or the database.

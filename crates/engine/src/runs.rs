@@ -14,6 +14,7 @@ mod keyed_requests;
 pub mod known_versions;
 pub(crate) mod lifecycle;
 pub mod listing;
+mod one_state;
 mod open;
 pub mod open_run;
 pub mod open_runs;
@@ -22,6 +23,7 @@ pub mod path_locks;
 pub mod quota;
 pub mod run_history;
 pub mod seen_versions;
+pub mod tree_states;
 pub mod update;
 
 use std::io::Read;
@@ -46,7 +48,7 @@ use crate::{CallError, reconcile};
 
 pub use base_objects::{check_object, is_base_referenced, store_existing_base};
 pub use create::{Answer, CreateRunRequest, CreatedRun};
-pub use open::recorded_base;
+pub use open::{FolderHistory, compare_folder, recorded_base};
 
 /// The maximum time that a deletion waits for calls in progress.
 const DELETE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -66,7 +68,14 @@ impl Engine {
         let importing = self.imports.get(run);
         match (self.ledger.run(run).await.map_err(|error| unreadable(run, error))?, importing) {
             (Some(stored), importing) => {
-                let mut known = self.close_if_expired(stored.run).await?;
+                let state = stored.run.state;
+                let mut known = match self.close_if_expired(stored.run.clone()).await {
+                    // The node that owns the run, or the next owner, records that it has expired.
+                    Err(CallError::Moved(_)) if state != RunState::Preparing => {
+                        Run { state: RunState::Closed, ..stored.run }
+                    }
+                    known => known?,
+                };
                 if let (RunState::Preparing, Some(importing)) = (known.state, importing) {
                     known.import = importing.import;
                 }
@@ -79,13 +88,18 @@ impl Engine {
     }
 
     /// Closes a run. After the answer no mutation is recorded or applied and no call is approved, not even one that is in
-    /// progress. Closing a closed run succeeds.
+    /// progress. Closing a closed run succeeds. Runs to completion even if the client disconnects.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run's source is being imported or the run is deleted; `UNAVAILABLE` if a recorded
     /// change cannot be applied: the run is closed nevertheless.
     pub async fn close_run(&self, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
+        let (engine, run, caller) = (self.clone(), run.clone(), caller.clone());
+        self.detached(async move { engine.close(&run, &caller).await }).await
+    }
+
+    async fn close(&self, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
         let (known, stored) = self.stored_run(run).await?;
         match known.state {
             _ if !stored => Err(still_importing().into()),
@@ -160,11 +174,16 @@ impl Engine {
 
     /// Closes the run in the ledger if it has expired, unless its expiry time is replaced meanwhile.
     async fn close_if_expired(&self, run: Run) -> Result<Run, CallError> {
-        let id = &run.run_id;
         let expires_at = match &run.expires_at {
-            Some(expires_at) if has_expired(run.state, Some(expires_at)) => expires_at,
+            Some(expires_at) if has_expired(run.state, Some(expires_at)) => expires_at.clone(),
             _ => return Ok(run),
         };
+        let engine = self.clone();
+        Box::pin(self.detached(async move { engine.close_expired(run, &expires_at).await })).await
+    }
+
+    async fn close_expired(&self, run: Run, expires_at: &str) -> Result<Run, CallError> {
+        let id = &run.run_id;
         self.append_change(lifecycle::expired(id, expires_at)).await?;
         let Some(stored) = self.ledger.run(id).await? else { return Ok(run) };
         if stored.run.state == RunState::Closed {
@@ -179,14 +198,19 @@ impl Engine {
     }
 
     /// Deletes a run's files and the contents that the ledger stores of them. The audit stays. Deleting a deleted run succeeds.
+    /// Runs to completion even if the client disconnects.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run's source is being imported.
     pub async fn delete_run(&self, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
-        Box::pin(self.remove_run(run, RunState::Deleted, lifecycle::deleted(run, caller, &now()))).await?;
-        tracing::info!(run.id = %run, "run deleted");
-        self.run(run).await
+        let (engine, run, entry) = (self.clone(), run.clone(), lifecycle::deleted(run, caller, &now()));
+        let work = async move {
+            Box::pin(engine.remove_run(&run, RunState::Deleted, entry)).await?;
+            tracing::info!(run.id = %run, "run deleted");
+            engine.run(&run).await
+        };
+        self.detached(work).await
     }
 
     /// Records by `entry` that a run is deleted or archived, then deletes its files and what the ledger need not keep of it. The

@@ -58,6 +58,11 @@ impl Tool {
     pub fn mutates(&self) -> bool {
         matches!(self.run, ToolRun::Mutation(_))
     }
+
+    /// Whether a caller with these permissions may call it.
+    pub fn is_permitted(&self, permissions: &BTreeSet<Permission>) -> bool {
+        self.permissions.iter().any(|permission| permissions.contains(permission))
+    }
 }
 
 /// The parser of a tool's input, which also says whether the tool reads or changes files.
@@ -86,6 +91,12 @@ pub trait ReadTool: Send {
     /// `FORBIDDEN` if every output would show content.
     fn restrict_to_metadata(&mut self) -> Result<(), Refusal> {
         Ok(())
+    }
+
+    /// Whether all files that the read looks at must be as they were at one record. False if it looks at one file, or the caller has
+    /// locked the run.
+    fn needs_one_state(&self) -> bool {
+        true
     }
 
     /// Returns the earlier record at which the files are to be read; `None` for the present files.

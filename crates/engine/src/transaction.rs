@@ -200,8 +200,12 @@ impl Engine {
             Some(objects) => Box::pin(staged.store_large(self, objects, run)).await?,
             None => (staged, StoredContents::default()),
         };
+        let mut change = run.tree_states.begin();
         let committed: Committed = staged.commit(self, run, decision, stored).await?;
-        committed.apply(self, run).await.map_err(Failure::Recorded)
+        if let Some(record) = committed.records.last() {
+            change.commit(record.seq);
+        }
+        committed.apply(self, run, change).await.map_err(Failure::Recorded)
     }
 
     async fn record_dry_run(&self, run: &OpenRun, judged: Judged) -> Result<Outcomes, Failure> {
@@ -250,7 +254,7 @@ impl Engine {
     }
 
     async fn prepare_locked(&self, run: &Arc<OpenRun>, loaded: Loaded, goal: Goal) -> Result<Prepared, Failure> {
-        let _permit = self.write_permit().await.map_err(Failure::All)?;
+        let _permit = self.write_permit().await;
         let (has_reads, cancel) = (loaded.has_reads(), Arc::new(AtomicBool::new(false)));
         let work = {
             let (run, cancel) = (Arc::clone(run), Arc::clone(&cancel));

@@ -246,6 +246,7 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         approval: model::ApprovalRule::default(),
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
+        outside_changes: model::OutsideChanges::Refuse,
     };
     let run = Run {
         run_id: run_id.clone(),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::future::Future;
 
 use model::RunId;
+use shared_pool::SharedPool;
 use tokio::sync::watch;
 
 use crate::entry::prepared::PreparedEntry;
@@ -114,10 +115,21 @@ impl PageColumns {
     }
 }
 
+/// The part of a path that the index of `record_path` has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathKey {
+    /// The whole path.
+    Path,
+    /// The first [`PATH_KEY_CHARS`](crate::filter::PATH_KEY_CHARS) characters.
+    Prefix,
+}
+
 /// A database system.
 pub(crate) trait Backend: Send + Sync + 'static {
     /// The statements that read the clock of the database.
     const NODE_SQL: NodeSql;
+    /// The part of a path that its index has.
+    const PATH_KEY: PathKey;
     /// The statements about objects that read the clock of the database.
     const OBJECT_SQL: ObjectSql;
     /// Maximum number of records whose steps are pruned in one transaction.
@@ -184,6 +196,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Returns a receiver of the newest settled position.
     fn newest_position(&self) -> watch::Receiver<i64>;
+
+    /// Returns the permits of queries for pages, which read many rows. Callers share them, and connections are left for all else.
+    fn page_queries(&self) -> &SharedPool;
 
     /// Returns the number of connections in use.
     fn connections(&self) -> ConnectionCounts;

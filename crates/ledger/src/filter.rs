@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 
 use crate::RecordFilter;
-use crate::backend::Param;
+use crate::backend::{Param, PathKey};
 use crate::rows::packed::record_columns;
 
 /// Positions per zone of the zone map, the table `audit_zone`, which contains the first and last time of each zone.
@@ -16,6 +16,8 @@ pub(crate) const ZONE_POSITIONS: i64 = 4096;
 /// Positions per part of the path index, as a power of two. Each part is sorted by path, so that new records are written to few
 /// pages regardless of their paths. A search for a path visits each part.
 pub(crate) const PATH_PART_BITS: u32 = 16;
+/// Number of characters of [`PathKey::Prefix`].
+pub(crate) const PATH_KEY_CHARS: usize = 512;
 /// Maximum number of a path's records to collect and sort. For more records, a scan that skips other paths is cheaper.
 pub(crate) const MAX_SORTED: i64 = 20_000;
 
@@ -79,10 +81,31 @@ impl<'f> PathRange<'f> {
         }
     }
 
+    /// Returns the first path, and the last one or the end.
+    fn ends(&self) -> (&str, &str) {
+        match self {
+            Self::One(path) => (path, path),
+            Self::From { start, end } => (start, end),
+        }
+    }
+
+    /// Whether the first [`PATH_KEY_CHARS`] characters of a path decide if it is in the range: a longer path differs from a shorter end
+    /// within its prefix.
+    fn is_decided_by_prefix(&self) -> bool {
+        let is_short = |text: &str| text.chars().nth(PATH_KEY_CHARS - 1).is_none();
+        let (start, end) = self.ends();
+        is_short(start) && is_short(end)
+    }
+
     /// The column sorts by bytes, so these are the paths between the prefix and the texts after it.
     fn starting_with(prefix: &'f str) -> Self {
         Self::From { start: prefix, end: format!("{prefix}\u{10ffff}") }
     }
+}
+
+/// Returns the first [`PATH_KEY_CHARS`] characters.
+fn prefix(text: &str) -> &str {
+    text.char_indices().nth(PATH_KEY_CHARS).map_or(text, |(end, _)| &text[..end])
 }
 
 /// Whether `folder` ends with `/` and `path` begins with it.
@@ -94,13 +117,19 @@ fn is_under(path: &str, folder: &str) -> bool {
 pub(crate) struct Query {
     pub(crate) sql: String,
     pub(crate) params: Vec<Param<'static>>,
+    path_key: PathKey,
 }
 
 impl Query {
     /// Selects the first `limit` records of `filter` in `range`.
-    pub(crate) fn records(filter: &RecordFilter, access: AccessPath, range: PositionRange, limit: i64) -> Self {
-        let mut query =
-            Self { sql: String::from(concat!("SELECT r.position, ", record_columns!("r."))), params: Vec::new() };
+    pub(crate) fn records(
+        path_key: PathKey,
+        filter: &RecordFilter,
+        access: AccessPath,
+        range: PositionRange,
+        limit: i64,
+    ) -> Self {
+        let mut query = Self::new(path_key, concat!("SELECT r.position, ", record_columns!("r.")));
         if !filter.labels.is_empty() {
             query.sql.push_str(", (SELECT labels FROM run WHERE run.run_no = r.run_no) AS labels");
         }
@@ -124,16 +153,20 @@ impl Query {
         query
     }
 
+    fn new(path_key: PathKey, sql: &str) -> Self {
+        Self { sql: sql.to_owned(), params: Vec::new(), path_key }
+    }
+
     /// Counts the records of the filter's path in `range`, up to one more than [`MAX_SORTED`].
-    pub(crate) fn count_path(filter: &RecordFilter, range: PositionRange) -> Option<Self> {
+    pub(crate) fn count_path(path_key: PathKey, filter: &RecordFilter, range: PositionRange) -> Option<Self> {
         let paths = PathRange::of(filter)?;
-        Some(Self::count(MAX_SORTED, |query| query.positions_of(&paths, range)))
+        Some(Self::count(path_key, MAX_SORTED, |query| query.positions_of(&paths, range)))
     }
 
     /// Selects the numbers of the parts in which the filter's path has records in `range`.
-    pub(crate) fn parts_of_path(filter: &RecordFilter, range: PositionRange) -> Option<Self> {
+    pub(crate) fn parts_of_path(path_key: PathKey, filter: &RecordFilter, range: PositionRange) -> Option<Self> {
         let paths = PathRange::of(filter)?;
-        let mut query = Self { sql: String::new(), params: Vec::new() };
+        let mut query = Self::new(path_key, "");
         query.parts(range);
         query.sql.push_str("SELECT no FROM part WHERE EXISTS (SELECT 1 FROM record_path p WHERE ");
         query.in_part(&paths, range);
@@ -144,7 +177,7 @@ impl Query {
     /// Counts the records of the filter's tool in `range`, over all runs, up to one more than `max`.
     pub(crate) fn count_tool(filter: &RecordFilter, range: PositionRange, max: i64) -> Option<Self> {
         let tool = filter.tool.as_deref().filter(|tool| !tool.ends_with('*'))?;
-        Some(Self::count(max, |query| {
+        Some(Self::count(PathKey::Path, max, |query| {
             query.sql.push_str("SELECT 1 FROM audit_record p WHERE p.tool = ");
             query.value(tool);
             query.and("p.position >= ", range.low);
@@ -153,8 +186,8 @@ impl Query {
     }
 
     /// Counts the rows of the query that `rows` writes, up to one more than `max`.
-    fn count(max: i64, rows: impl FnOnce(&mut Self)) -> Self {
-        let mut query = Self { sql: "SELECT count(*) FROM (".to_owned(), params: Vec::new() };
+    fn count(path_key: PathKey, max: i64, rows: impl FnOnce(&mut Self)) -> Self {
+        let mut query = Self::new(path_key, "SELECT count(*) FROM (");
         rows(&mut query);
         query.sql.push_str(" LIMIT ");
         query.value(max + 1);
@@ -262,15 +295,31 @@ impl Query {
 
     /// Adds the condition on the path.
     fn in_paths(&mut self, paths: &PathRange<'_>) {
+        if self.path_key == PathKey::Prefix {
+            let column = format!("substr(p.path, 1, {PATH_KEY_CHARS})");
+            if paths.is_decided_by_prefix() {
+                return self.in_range(&column, paths);
+            }
+            // Of two texts in order, the prefixes are in the same order or equal.
+            let (start, end) = paths.ends();
+            let _ = write!(self.sql, "{column} >= ");
+            self.value(prefix(start));
+            self.and(&format!("{column} <= "), prefix(end));
+            self.sql.push_str(" AND ");
+        }
+        self.in_range("p.path", paths);
+    }
+
+    fn in_range(&mut self, column: &str, paths: &PathRange<'_>) {
         match paths {
             PathRange::One(path) => {
-                self.sql.push_str("p.path = ");
+                let _ = write!(self.sql, "{column} = ");
                 self.value(*path);
             }
             PathRange::From { start, end } => {
-                self.sql.push_str("p.path >= ");
+                let _ = write!(self.sql, "{column} >= ");
                 self.value(*start);
-                self.and("p.path < ", end.as_str());
+                self.and(&format!("{column} < "), end.as_str());
             }
         }
     }

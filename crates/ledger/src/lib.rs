@@ -30,6 +30,7 @@ use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
     Sha256, Token, ToolCallId,
 };
+use shared_pool::SharedPool;
 
 pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
 pub use entry::{
@@ -48,8 +49,8 @@ pub use store::objects::{CLAIM_VALIDITY, ObjectLog};
 pub use store::transfer::{CopiedTable, ObjectReference, TRANSFER, end_transfer, object_references, transfer_database};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
-    ApprovalFilter, ClosedRun, ConnectionCounts, JournalEntry, RecordData, RecordFilter, RunFilter, SettledRun,
-    StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
+    ApprovalFilter, ClosedRun, ConnectionCounts, JournalEntry, JournalledRun, RecordData, RecordFilter, RunFilter,
+    SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
 };
 
 /// The setting that names the service instance that may write to the database: see [`Ledger::take_over`].
@@ -86,6 +87,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLo
     async fn storage_totals(&self) -> Result<StorageTotals>;
     /// Counts the runs in each state and the pending approvals.
     async fn summary(&self) -> Result<Summary>;
+    /// Returns the permits of queries for pages.
+    fn page_queries(&self) -> &SharedPool;
     /// Returns the number of connections in use. No transaction.
     fn connections(&self) -> ConnectionCounts;
     /// Returns a run.
@@ -104,7 +107,11 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLo
     async fn expired_runs(&self, now: &str) -> Result<Vec<RunId>>;
 
     /// Returns the token whose secret has this hash.
-    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>>;
+    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
+        Ok(self.tokens(std::slice::from_ref(secret_sha256)).await?.pop())
+    }
+    /// Returns the tokens whose secrets have these hashes, in no particular order.
+    async fn tokens(&self, secrets_sha256: &[Sha256]) -> Result<Vec<Token>>;
     /// Lists the secret hashes after `after` of the tokens that are valid at `now` (RFC 3339, UTC), in order.
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>>;
 
@@ -192,6 +199,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLo
     async fn pending_journal(&self, run: Option<&RunId>) -> Result<Vec<JournalEntry>>;
     /// Returns the runs that have pending steps.
     async fn runs_with_pending_journal(&self) -> Result<Vec<RunId>>;
+    /// Returns which records of `runs` have steps in the journal. Leaves out the runs that another process owns.
+    async fn journalled(&self, runs: &[RunId]) -> Result<Vec<JournalledRun>>;
     /// Removes the steps of these records from the journal, once their files are synced. Several transactions if there are
     /// many.
     async fn prune(&self, done: &[(RunId, u64)]) -> Result<()>;

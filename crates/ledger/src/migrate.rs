@@ -66,7 +66,10 @@ migrations! {
     19 "0019_node";
     20 "0020_object_reference";
     21 "0021_unopened";
+    24 "0024_long_paths";
+    25 "0025_due_deliveries";
     26 "0026_history";
+    29 "0029_lease";
 }
 
 impl AppliedMigration {

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use futures_util::TryStreamExt as _;
 use model::RunId;
 use parking_lot::Mutex;
+use shared_pool::{Parties, SharedPool};
 use sqlx::postgres::PgPool;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, Transaction};
 use tokio::sync::watch;
@@ -32,7 +33,7 @@ use self::fence::{BEGIN, EnterMode, Fence};
 pub(crate) use self::open::check_url;
 use self::settled_position::SettledPosition;
 use self::writer::{Job, Writer};
-use crate::backend::{Backend, PageColumns, Param, RowReader, Statement, to_count, to_int};
+use crate::backend::{Backend, PageColumns, Param, PathKey, RowReader, Statement, to_count, to_int};
 use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
 use crate::store::nodes::sql::{self, NodeSql};
@@ -56,6 +57,7 @@ pub(crate) struct Postgres {
     /// The task that looks for the settled position, which is aborted with the ledger.
     watcher: Mutex<JoinSet<()>>,
     pool: PgPool,
+    page_queries: SharedPool,
     /// The connection of [`transact_apart`](Backend::transact_apart), between two calls.
     apart: tokio::sync::Mutex<Option<PgConnection>>,
     address: Arc<Address>,
@@ -82,7 +84,7 @@ impl Postgres {
         let writer =
             tokio::spawn(Writer::new(Arc::clone(&address), connection, Arc::clone(&fence), jobs, settled).run());
         let (writer, watcher, apart) = (Mutex::new(Some(writer)), Mutex::new(watcher), tokio::sync::Mutex::default());
-        Ok(Self { queue, writer, watcher, pool, apart, address, fence, newest })
+        Ok(Self { queue, writer, watcher, pool, page_queries: page_queries(), apart, address, fence, newest })
     }
 
     /// Connects to the database at `url` for reading, while a service may use it. Jobs are rejected. Fails if the database has
@@ -98,7 +100,8 @@ impl Postgres {
         let (_, newest) = watch::channel(0);
         let pool = open::pool(open::read_only(address.options()));
         let (writer, watcher, apart) = (Mutex::default(), Mutex::default(), tokio::sync::Mutex::default());
-        Ok(Self { queue, writer, watcher, pool, apart, address, fence: Arc::default(), newest })
+        let page_queries = page_queries();
+        Ok(Self { queue, writer, watcher, pool, page_queries, apart, address, fence: Arc::default(), newest })
     }
 
     /// Runs `statements` in one transaction, again if it conflicts with another one. Returns how many rows the first one changed.
@@ -174,8 +177,14 @@ async fn with_timeout<T>(work: impl Future<Output = T>) -> Result<T> {
     done.map_err(|_| LedgerError::Unavailable("the database does not respond".into()))
 }
 
+/// Permits for three quarters of the pool's connections.
+fn page_queries() -> SharedPool {
+    SharedPool::new("page_query", u64::from(open::MAX_POOL) * 3 / 4)
+}
+
 impl Backend for Postgres {
     const NODE_SQL: NodeSql = sql::POSTGRES;
+    const PATH_KEY: PathKey = PathKey::Prefix;
     const OBJECT_SQL: ObjectSql = object_sql::POSTGRES;
     const PRUNE_BATCH: usize = 4096;
 
@@ -215,6 +224,7 @@ impl Backend for Postgres {
         // At least one row is queried, which shows whether any exist.
         params.push(size.bytes.max(1).into());
         let query = convert::bind(sqlx::query(AssertSqlSafe(sql)), params);
+        let _permit = self.page_queries.acquire(Parties::current(), 1).await;
         let fetched = async {
             let mut connection = self.address.acquire(&self.pool).await?;
             query.fetch_all(&mut *connection).await.map_err(failed)
@@ -307,6 +317,10 @@ impl Backend for Postgres {
 
     fn newest_position(&self) -> watch::Receiver<i64> {
         self.newest.clone()
+    }
+
+    fn page_queries(&self) -> &SharedPool {
+        &self.page_queries
     }
 
     fn connections(&self) -> ConnectionCounts {

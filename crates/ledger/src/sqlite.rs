@@ -20,6 +20,7 @@ use std::thread::JoinHandle;
 
 use model::RunId;
 use parking_lot::Mutex;
+use shared_pool::{Parties, SharedPool};
 use tokio::sync::watch;
 
 use self::ballast::BallastFile;
@@ -27,7 +28,7 @@ use self::convert::{is_full, unavailable};
 use self::read_pool::ReadPool;
 use self::wal_checkpointer::WalCheckpointer;
 use self::writer::{Job, Writer};
-use crate::backend::{Backend, PageColumns, Param, RowReader, Statement};
+use crate::backend::{Backend, PageColumns, Param, PathKey, RowReader, Statement};
 use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
@@ -49,6 +50,7 @@ pub(crate) struct Sqlite {
     queue: CommitQueue<Job>,
     writer: Mutex<Option<JoinHandle<()>>>,
     readers: ReadPool,
+    page_queries: SharedPool,
     newest: watch::Receiver<i64>,
     last_commit_failed: Arc<AtomicBool>,
     /// The node that this process is.
@@ -75,7 +77,15 @@ impl Sqlite {
         };
         let thread = std::thread::Builder::new().name("ledger".to_owned()).spawn(run).map_err(unavailable)?;
         let writer = Mutex::new(Some(thread));
-        Ok(Self { queue, writer, readers: ReadPool::new(path), newest, last_commit_failed, node })
+        Ok(Self {
+            queue,
+            writer,
+            readers: ReadPool::new(path),
+            page_queries: page_queries(),
+            newest,
+            last_commit_failed,
+            node,
+        })
     }
 
     /// Opens the database at `path` for reading, while another process may have it open. Jobs are rejected. Blocks.
@@ -85,12 +95,19 @@ impl Sqlite {
         queue.close();
         let (_, newest) = watch::channel(0);
         let (writer, last_commit_failed) = (Mutex::default(), Arc::default());
-        Ok(Self { queue, writer, readers: ReadPool::new(path), newest, last_commit_failed, node: Arc::default() })
+        let (readers, page_queries) = (ReadPool::new(path), page_queries());
+        Ok(Self { queue, writer, readers, page_queries, newest, last_commit_failed, node: Arc::default() })
     }
+}
+
+/// Permits for three quarters of the connections that read.
+fn page_queries() -> SharedPool {
+    SharedPool::new("page_query", read_pool::MAX_READERS as u64 * 3 / 4)
 }
 
 impl Backend for Sqlite {
     const NODE_SQL: NodeSql = sql::SQLITE;
+    const PATH_KEY: PathKey = PathKey::Path;
     const OBJECT_SQL: ObjectSql = object_sql::SQLITE;
     // Small, because other jobs wait for this transaction, but no caller waits for its result.
     const PRUNE_BATCH: usize = 64;
@@ -118,6 +135,7 @@ impl Backend for Sqlite {
         columns: PageColumns,
     ) -> Result<Page<T>> {
         let sql = sql.into();
+        let _permit = self.page_queries.acquire(Parties::current(), 1).await;
         self.readers
             .query(move |connection| convert::fetch_page(connection, &sql, &params, read, size, columns.sizes))
             .await
@@ -177,6 +195,10 @@ impl Backend for Sqlite {
 
     fn newest_position(&self) -> watch::Receiver<i64> {
         self.newest.clone()
+    }
+
+    fn page_queries(&self) -> &SharedPool {
+        &self.page_queries
     }
 
     fn connections(&self) -> ConnectionCounts {

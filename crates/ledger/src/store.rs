@@ -15,6 +15,7 @@ use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
     RunState, Sha256, Token, ToolCallId, WebhookMessage,
 };
+use shared_pool::SharedPool;
 use tokio::sync::watch;
 
 use self::insert::{insert_head, insert_operator, insert_run, insert_token, operator_params};
@@ -27,8 +28,8 @@ use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, selec
 use crate::table::{Rows, tables};
 use crate::{
     Appended, ApprovalFilter, ClosedRun, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
-    KeyedAnswer, Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun,
-    StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
+    JournalledRun, KeyedAnswer, Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter,
+    SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
 };
 
 /// A ledger on the database `B`.
@@ -136,6 +137,10 @@ impl<B: Backend> Ledger for Store<B> {
         Ok(Summary { runs, pending_approvals: pending.unwrap_or(0) })
     }
 
+    fn page_queries(&self) -> &SharedPool {
+        self.0.page_queries()
+    }
+
     fn connections(&self) -> ConnectionCounts {
         self.0.connections()
     }
@@ -189,8 +194,13 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.fetch(sql::EXPIRED_RUNS, vec![now.into()], |row| rows::run_id(row, 0)).await
     }
 
-    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
-        self.one(sql::TOKEN, vec![secret_sha256.into()], rows::token).await
+    async fn tokens(&self, secrets_sha256: &[Sha256]) -> Result<Vec<Token>> {
+        let Some(last) = secrets_sha256.last() else { return Ok(Vec::new()) };
+        // A power of two, so that there are few statements to prepare.
+        let count = secrets_sha256.len().next_power_of_two();
+        let placeholders = (1..=count).map(|number| format!("${number}")).collect::<Vec<_>>().join(", ");
+        let hashes = secrets_sha256.iter().chain(std::iter::repeat(last)).take(count);
+        self.0.fetch(format!("{} ({placeholders})", sql::TOKENS), hashes.map(Param::from).collect(), rows::token).await
     }
 
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>> {
@@ -314,6 +324,24 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn runs_with_pending_journal(&self) -> Result<Vec<RunId>> {
         self.0.fetch(sql::RUNS_WITH_STEPS, Vec::new(), |row| rows::run_id(row, 0)).await
+    }
+
+    async fn journalled(&self, runs: &[RunId]) -> Result<Vec<JournalledRun>> {
+        let (node_id, incarnation) = self.0.node().map_or(("", 0), |node| (node.node_id.as_str(), node.incarnation));
+        let list = serde_json::to_string(runs).map_err(|error| LedgerError::Internal(error.into()))?;
+        let params = vec![node_id.into(), incarnation.into(), list.as_str().into()];
+        let read = |row: &dyn RowReader| {
+            let (epoch, seq) = (Epoch(to_count(row.int(1)?)), row.maybe_int(2)?.map(to_count));
+            Ok(JournalledRun { run: rows::run_id(row, 0)?, epoch, seqs: seq.into_iter().collect() })
+        };
+        let mut runs: Vec<JournalledRun> = Vec::new();
+        for found in self.0.fetch(B::NODE_SQL.journalled, params, read).await? {
+            match runs.last_mut().filter(|last| last.run == found.run) {
+                Some(last) => last.seqs.extend(found.seqs),
+                None => runs.push(found),
+            }
+        }
+        Ok(runs)
     }
 
     async fn prune(&self, done: &[(RunId, u64)]) -> Result<()> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::{Approval, ApprovalState, Run, RunId, RunState, Sha256, Step, Usage};
 use serde::Serialize;
 
-use crate::Reply;
+use crate::{Epoch, Reply};
 
 /// A recorded call.
 #[derive(Clone, Debug)]
@@ -34,6 +34,17 @@ pub struct JournalEntry {
     pub seq: u64,
     /// The steps, in order.
     pub steps: Vec<Step>,
+}
+
+/// The records of a run that have steps in the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalledRun {
+    /// The run.
+    pub run: RunId,
+    /// The epoch under which this process owns it, if the process is a node.
+    pub epoch: Epoch,
+    /// Their numbers, in order.
+    pub seqs: Vec<u64>,
 }
 
 /// Which records to list. A record must match every member that is set.

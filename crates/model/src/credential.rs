@@ -34,6 +34,12 @@ pub fn new_credential(old: Option<&[u8]>, new: &[u8]) -> Option<&'static str> {
     found.find(|(_, value)| !known.contains(value)).map(|(kind, _)| kind)
 }
 
+/// Whether a file whose first bytes are `head` is a private key, whatever its name.
+pub(crate) fn is_key_file(head: &[u8]) -> bool {
+    // Most files are decided by their first byte.
+    private_key::is_key_file(&readable(head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head)))
+}
+
 /// Returns `text` with its credentials redacted, truncated to `max_chars` characters, and `…` where it is truncated.
 ///
 /// Use it for messages that repeat a caller's input. Redaction comes first: truncation could shorten a credential so that

@@ -92,9 +92,10 @@ id!(
     RunId, "run ID"
 );
 id!(
-    /// Identifies a tool call within its run. The caller may choose any text without control characters.
-    ToolCallId, "tool call ID", "1 to 128 characters, none of them a control character",
-    r"^[^\u0000-\u001f\u007f-\u009f]{1,128}$",
+    /// Identifies a tool call within its run. The caller may choose any text without control characters, except `.` and `..`:
+    /// see [`ToolCallId::parse_new`].
+    ToolCallId, "tool call ID", "1 to 128 characters, none of them a control character, and neither `.` nor `..`",
+    r"^([^\u0000-\u001f\u007f-\u009f]{3,128}|[^\u0000-\u001f\u007f-\u009f.][^\u0000-\u001f\u007f-\u009f]?|\.[^\u0000-\u001f\u007f-\u009f.])$",
     |raw| (1..=MAX_TOOL_CALL_ID).contains(&raw.chars().count()) && !raw.chars().any(char::is_control)
 );
 id!(
@@ -119,6 +120,19 @@ id!(
         bytes.len() <= 64 && bytes.first().is_some_and(u8::is_ascii_alphanumeric) && bytes.iter().all(is_allowed)
     }
 );
+
+impl ToolCallId {
+    /// Parses the ID of a new call. It may not be `.` or `..`, which clients resolve in the path of a URL; records of earlier
+    /// versions may have such IDs.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn parse_new(raw: &str) -> Result<Self, IdInvalid> {
+        // No ID is empty.
+        Self::parse(if matches!(raw, "." | "..") { "" } else { raw })
+    }
+}
 
 impl OperatorName {
     /// Whether both name the same operator.
@@ -159,5 +173,17 @@ mod tests {
         assert!(ToolCallId::parse(&"é".repeat(129)).is_err());
         assert!(ToolCallId::parse("a\nb").is_err());
         assert!(ToolCallId::parse("").is_err());
+    }
+
+    #[test]
+    fn no_id_is_a_step_in_a_path() {
+        for step in [".", ".."] {
+            assert!(RunId::parse(step).is_err() && TokenId::parse(step).is_err() && ArtifactId::parse(step).is_err());
+            assert!(ApprovalId::parse(step).is_err() && OperatorName::parse(step).is_err());
+            assert!(ToolCallId::parse_new(step).is_err(), "{step}");
+        }
+        for other in ["...", ".a", "a..", "../a", "a"] {
+            assert!(ToolCallId::parse_new(other).is_ok(), "{other}");
+        }
     }
 }

@@ -78,8 +78,8 @@ impl FileKind {
 
     /// Returns the kind of the file at `path` whose first bytes are `head` (8 KiB are enough).
     ///
-    /// For secrets, Git-internal files, generated and vendored files and lockfiles, the name alone decides. Use [`is_binary`]
-    /// to find out whether such a file is text.
+    /// A private key is a secret under any name. For other secrets, Git-internal files, generated and vendored files and
+    /// lockfiles, the name alone decides. Use [`is_binary`] to find out whether such a file is text.
     pub fn of_file(path: &LogicalPath, head: &[u8]) -> Self {
         Self::of_path(path).with_head(head)
     }
@@ -88,11 +88,11 @@ impl FileKind {
 /// Substrings of which a path contains at least one if a folder affects its kind, or if its last name may be secret.
 static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let folders = names::classified_folders().map(|name| format!("{name}/"));
-    let fixed = secret::MARKS.iter().copied().chain([".git", "git~1", "\\"]);
+    let fixed = [".git", "git~1", "\\"].map(str::to_owned);
     AhoCorasick::builder()
         .ascii_case_insensitive(true)
         .kind(Some(AhoCorasickKind::DFA))
-        .build(folders.chain(fixed.map(str::to_owned)))
+        .build(folders.chain(secret::marks()).chain(fixed))
         .ok()
 });
 
@@ -158,7 +158,7 @@ impl<'a> PathClassifier<'a> {
                 names::folder_kind(folded).filter(|_| !is_source)
             };
             let kind = self.secret_or_git(name, folded).or_else(of_folder);
-            self.parent = Parent::of(folded);
+            self.parent = Parent::of(folded, self.parent);
             kind
         });
         self.kind = match (self.kind, kind) {

@@ -296,8 +296,8 @@ named_enum! {
     ///
     /// Only `file:read` permits answers with file content. Without it, `file:search` accepts literal text only and returns
     /// which files contain it, `file:diff` returns which files differ and their line counts, and a conflict has neither the
-    /// current content nor its position; such an answer has `contentWithheld: true`. An artifact requires `file:read` in
-    /// addition to `audit:read`, and the run's patch requires `file:read` in addition to `file:diff`. A caller that may edit
+    /// current content nor its position; such an answer has `contentWithheld: true`. An artifact and the
+    /// data of an event require `file:read` in addition to `audit:read`, and the run's patch requires `file:read` in addition to `file:diff`. A caller that may edit
     /// or search can still confirm a guess about a file's content, because the edit applies or the text is found. Each such
     /// guess is a recorded call.
     #[expect(missing_docs, reason = "the contract describes each permission")]

@@ -1,5 +1,6 @@
 //! Applying steps to the tree: new content is staged in `tmp/`, then renamed into the tree, and replayed after a crash.
 
+mod kept;
 mod replay;
 mod restore;
 mod stage;
@@ -23,9 +24,11 @@ use crate::dir::fresh_name;
 use crate::guard::{self, GuardError, IsRemoved, ParentHandle, Root};
 use crate::stamp::FileStamp;
 
+pub(crate) use kept::{KeptFiles, Pin};
 pub use replay::Replay;
 pub use restore::RestoreTarget;
 use stage::Folder;
+pub(crate) use stage::fdatasync;
 pub use stage::{Staged, StagedFile, is_fsync_failure};
 pub use sync::Applied;
 pub(crate) use sync::sync_in_parallel;
@@ -57,7 +60,7 @@ impl Workspace {
         if !changed.is_empty() {
             return Err(ApplyError::ChangedOutside(changed));
         }
-        let mut applied = Applied::new(root.clone(), staged.tmp.clone());
+        let mut applied = Applied::new(self);
         // Removals come first: a new folder or file may take the path of a removed one.
         for item in staged.items.iter().filter(|item| item.file.is_none()) {
             let removed = move_out(&staged.tmp, root, &item.path, Replaced::File(item.stamp), &mut applied);
@@ -251,11 +254,8 @@ impl Replaced {
         match (FileType::from_raw_mode(stat.st_mode), self) {
             (FileType::RegularFile | FileType::Symlink, Self::FileOrLink) => true,
             (FileType::RegularFile, Self::File(expected)) => {
-                // A rename changes the time of the inode's last change, so that one is not compared.
-                let same = |known: FileStamp, now: FileStamp| {
-                    (known.inode, known.size, known.modified_ns) == (now.inode, now.size, now.modified_ns)
-                };
-                !guard::is_hard_linked(stat) && expected.is_none_or(|known| same(known, FileStamp::of(stat)))
+                let found = FileStamp::of(stat);
+                !guard::is_hard_linked(stat) && expected.is_none_or(|known| known.has_same_content(&found))
             }
             _ => false,
         }
@@ -278,6 +278,7 @@ fn move_in(
 ) -> Result<(), MoveError> {
     let made_folders = if let Some(replaced) = replaced {
         let (parent, changed) = root.create_parent(path)?;
+        applied.about_to_take_out(path, name);
         // Exchanged, and removed with the sync: a rename over a file would wait until its blocks are freed.
         let exchange = || rustix::fs::renameat_with(tmp, name, &parent.dir, &*parent.name, RenameFlags::EXCHANGE);
         exchange()?;
@@ -334,6 +335,7 @@ fn move_out(
 ) -> Result<(), MoveError> {
     let parent = root.open_parent(path)?;
     let name = fresh_name("gone-");
+    applied.about_to_take_out(path, &name);
     rustix::fs::renameat_with(&parent.dir, &*parent.name, tmp, &*name, RenameFlags::NOREPLACE)?;
     if !replaced.is_in(tmp, &name).map_err(MoveError::Io)? {
         with_parent(root, path, |parent| {

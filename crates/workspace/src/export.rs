@@ -2,85 +2,117 @@
 
 mod archive;
 mod bundle;
+mod spool;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use model::{LogicalPath, Rules};
-use rustix::fs::FileType;
+use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
-use tar::{Builder, EntryType, Header};
+use tar::{Builder, EntryType as HeaderType, Header};
 
+use self::spool::Spool;
+use crate::apply::Pin;
 use crate::error::file_too_large;
 use crate::guard::{self, Opened};
 use crate::ignored::{GITIGNORE_NAME, Scope};
 use crate::import::stays_inside;
-use crate::read::is_readable;
+use crate::read::{is_readable, is_secret_file};
+use crate::stamp::FileStamp;
 use crate::walk::each_entry;
 use crate::{Workspace, WorkspaceError};
 
-pub use bundle::Bundle;
+pub use bundle::{Bundle, PreparedBundle};
 
 impl Workspace {
-    /// Writes the tree as tar.gz to `out`, in path order, in constant memory. Left out are files that policy hides or git
-    /// ignores, special files, and symbolic links to paths outside the tree.
-    ///
-    /// The same tree gives the same bytes: the archive has no owners and times.
+    /// Begins an export of the tree as it is now. Left out are files that policy hides or git ignores, special files, and symbolic
+    /// links to paths outside the tree. Changes that are applied later do not affect the export: it keeps the files that they replace.
     ///
     /// # Errors
     ///
-    /// If the disk or `out` fails, a file becomes shorter while it is written, or a file is larger than the policy's
-    /// `maxTransferBytes`. The archive is truncated then.
-    pub fn export(&self, rules: &Rules, out: &mut dyn Write) -> Result<(), WorkspaceError> {
-        let gzip = GzEncoder::new(out, Compression::fast());
-        let mut export = Export { workspace: self, rules, tar: Builder::new(gzip) };
-        let mut entries = export.entries(&LogicalPath::root(), &Scope::default())?;
-        while let Some(entry) = entries.pop() {
-            if entry.is_folder {
-                export.folder(&entry.path)?;
-                entries.append(&mut export.entries(&entry.path, &entry.scope)?);
-            } else {
-                export.file(&entry.path)?;
+    /// If the disk fails, or a file is larger than the policy's `maxTransferBytes`; `Cancelled`.
+    pub fn begin_export(self: &Arc<Self>, rules: &Rules, cancel: &AtomicBool) -> Result<TreeExport, WorkspaceError> {
+        // Before the first file is listed.
+        let pin = Pin::new(self.kept(), self.tmp());
+        let lister = Lister { workspace: self, rules, cancel };
+        let (mut entries, mut listed) = (lister.entries(&LogicalPath::root(), &Scope::default())?, Vec::new());
+        while let Some((entry, scope)) = entries.pop() {
+            if let (EntryKind::Folder, Some(scope)) = (&entry.kind, scope) {
+                entries.append(&mut lister.entries(&entry.path, &scope)?);
             }
+            listed.push(entry);
         }
-        export.tar.into_inner()?.finish()?.flush()?;
-        Ok(())
+        Ok(TreeExport { workspace: Arc::clone(self), entries: listed, pin })
+    }
+
+    /// Returns the whole diff as [`write_patch`](Self::write_patch) writes it.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails; `Cancelled`.
+    pub fn patch(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Box<dyn Read + Send>, WorkspaceError> {
+        let mut spool = Spool::new(Arc::clone(self.tmp()));
+        self.write_patch(rules, &mut spool, cancel)?;
+        Ok(spool.into_reader()?)
     }
 }
 
-/// An entry that remains to be written.
+/// An export of the tree as it was when the export began.
+pub struct TreeExport {
+    workspace: Arc<Workspace>,
+    /// In path order.
+    entries: Vec<Entry>,
+    pin: Pin,
+}
+
+/// An entry of an export.
 struct Entry {
     path: LogicalPath,
-    is_folder: bool,
-    scope: Scope,
+    kind: EntryKind,
 }
 
-struct Export<'a, W: Write> {
+enum EntryKind {
+    Folder,
+    File {
+        stamp: FileStamp,
+        is_executable: bool,
+    },
+    /// A link with its target.
+    Link(String),
+}
+
+/// Lists what is exported.
+struct Lister<'a> {
     workspace: &'a Workspace,
     rules: &'a Rules,
-    tar: Builder<GzEncoder<W>>,
+    cancel: &'a AtomicBool,
 }
 
-impl<W: Write> Export<'_, W> {
-    /// Returns the entries of the folder at `path` in reverse order. `above` are the rules in force in its parent.
-    fn entries(&self, path: &LogicalPath, above: &Scope) -> Result<Vec<Entry>, WorkspaceError> {
+impl Lister<'_> {
+    /// Returns the entries of the folder at `path` in reverse order, folders with the rules in force in this one. `above` are the rules
+    /// in force in its parent.
+    fn entries(&self, path: &LogicalPath, above: &Scope) -> Result<Vec<(Entry, Option<Scope>)>, WorkspaceError> {
         let tree = self.workspace.tree();
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
-        let Some(opened) = self.open(path)? else { return Ok(Vec::new()) };
+        let Some(opened) = open(self.workspace, path)? else { return Ok(Vec::new()) };
+        let folder = opened.file.as_fd();
         let mut names = Vec::new();
-        let never = std::sync::atomic::AtomicBool::new(false);
-        each_entry(opened.file.as_fd(), &mut Vec::new(), &never, |name, file_type| {
+        each_entry(folder, &mut Vec::new(), self.cancel, |name, file_type| {
             names.push((name.to_owned(), file_type));
             Ok(())
         })?;
         let text = path.as_str().as_bytes();
         let scope = if names.iter().any(|(name, _)| name.to_bytes() == GITIGNORE_NAME.as_bytes()) {
-            ignored.enter(&tree.root, above, text, opened.file.as_fd())?
+            ignored.enter(&tree.root, above, text, folder)?
         } else {
             ignored.enter_without_gitignore(above, text)?
         };
@@ -90,74 +122,126 @@ impl<W: Write> Export<'_, W> {
             let Some(path) = name.to_str().ok().and_then(|name| path.child(name).ok()) else { continue };
             let is_folder = file_type == FileType::Directory;
             let is_hidden = tree.hides(&scope, path.as_str().as_bytes(), is_folder);
-            let is_exported = if is_folder {
-                is_hidden.is_ok_and(|hidden| !hidden)
-            } else {
-                matches!(file_type, FileType::RegularFile | FileType::Symlink)
-                    && !is_hidden?
-                    && is_readable(self.rules, &path, false)
-            };
-            if is_exported {
-                entries.push(Entry { path, is_folder, scope: scope.clone() });
+            if is_folder {
+                if is_hidden.is_ok_and(|hidden| !hidden) {
+                    entries.push((Entry { path, kind: EntryKind::Folder }, Some(scope.clone())));
+                }
+            } else if matches!(file_type, FileType::RegularFile | FileType::Symlink)
+                && !is_hidden?
+                && is_readable(self.rules, &path, false)
+                && let Some(kind) = self.kind(folder, &name, &path)?
+            {
+                entries.push((Entry { path, kind }, None));
             }
         }
-        entries.sort_unstable_by(|a, b| b.path.cmp(&a.path));
+        entries.sort_unstable_by(|(a, _), (b, _)| b.path.cmp(&a.path));
         Ok(entries)
     }
 
-    fn open(&self, path: &LogicalPath) -> Result<Option<Opened>, WorkspaceError> {
-        match self.workspace.tree().root.open_unlinked(path) {
-            Ok(opened) => Ok(Some(opened)),
-            Err(error) => {
-                // It was removed or replaced since its folder was read.
-                error.unless_disk()?;
-                Ok(None)
+    /// Returns what the entry `name` of `folder` is; `None` if it is not exported, or was removed since its folder was read.
+    fn kind(
+        &self,
+        folder: BorrowedFd<'_>,
+        name: &CStr,
+        path: &LogicalPath,
+    ) -> Result<Option<EntryKind>, WorkspaceError> {
+        let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(None),
+            stat => stat.map_err(io::Error::from)?,
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink => match rustix::fs::readlinkat(folder, name, Vec::new()) {
+                Ok(target) => Ok(link_kind(path, target.into_bytes())),
+                Err(Errno::NOENT | Errno::INVAL) => Ok(None),
+                Err(errno) => Err(io::Error::from(errno).into()),
+            },
+            // A file with several names may be an alias of one that policy hides.
+            FileType::RegularFile if !guard::is_hard_linked(&stat) => {
+                let (stamp, most) = (FileStamp::of(&stat), self.rules.policy().max_transfer_bytes);
+                if stamp.size > most {
+                    return Err(file_too_large(path, most, stamp.size).into());
+                }
+                Ok(Some(EntryKind::File { stamp, is_executable: stat.st_mode & 0o111 != 0 }))
             }
+            _ => Ok(None),
         }
-    }
-
-    fn folder(&mut self, path: &LogicalPath) -> Result<(), WorkspaceError> {
-        let mut header = header(EntryType::Directory, 0o755, 0);
-        Ok(self.tar.append_data(&mut header, format!("{path}/"), io::empty())?)
-    }
-
-    fn file(&mut self, path: &LogicalPath) -> Result<(), WorkspaceError> {
-        let Ok(parent) = self.workspace.tree().root.open_parent(path) else { return Ok(()) };
-        let Some(stat) = parent.stat()? else { return Ok(()) };
-        if FileType::from_raw_mode(stat.st_mode).is_symlink() {
-            return match rustix::fs::readlinkat(&parent.dir, &*parent.name, Vec::new()) {
-                Ok(target) => self.link(path, target.as_bytes()),
-                Err(Errno::NOENT | Errno::INVAL) => Ok(()),
-                Err(errno) => Err(errno.into()),
-            };
-        }
-        let Some(opened) = self.open(path)? else { return Ok(()) };
-        // A file with several names may be an alias of one that policy hides.
-        if !opened.file_type().is_file() || guard::is_hard_linked(&opened.stat) {
-            return Ok(());
-        }
-        let mode = if opened.stat.st_mode & 0o111 == 0 { 0o644 } else { 0o755 };
-        let (size, most) = (opened.size(), self.rules.policy().max_transfer_bytes);
-        if size > most {
-            return Err(file_too_large(path, most, size).into());
-        }
-        let mut header = header(EntryType::Regular, mode, size);
-        // Exactly as many bytes as the header says, even if the file changes meanwhile.
-        let mut bytes = Exactly { from: File::from(opened.file).take(size), left: size };
-        Ok(self.tar.append_data(&mut header, path.as_str(), &mut bytes)?)
-    }
-
-    fn link(&mut self, path: &LogicalPath, target: &[u8]) -> Result<(), WorkspaceError> {
-        let Ok(text) = std::str::from_utf8(target) else { return Ok(()) };
-        if !stays_inside(path.as_str().as_bytes(), target) {
-            return Ok(());
-        }
-        let mut header = header(EntryType::Symlink, 0o777, 0);
-        Ok(self.tar.append_link(&mut header, path.as_str(), text)?)
     }
 }
 
-pub(crate) fn header(entry_type: EntryType, mode: u32, size: u64) -> Header {
+/// Returns the entry of a link, unless it leads out of the tree.
+fn link_kind(path: &LogicalPath, target: Vec<u8>) -> Option<EntryKind> {
+    let target = String::from_utf8(target).ok()?;
+    stays_inside(path.as_str().as_bytes(), target.as_bytes()).then_some(EntryKind::Link(target))
+}
+
+fn open(workspace: &Workspace, path: &LogicalPath) -> Result<Option<Opened>, WorkspaceError> {
+    match workspace.tree().root.open_unlinked(path) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(error) => {
+            // It was removed or replaced since its folder was read.
+            error.unless_disk()?;
+            Ok(None)
+        }
+    }
+}
+
+impl TreeExport {
+    /// Writes the export as tar.gz to `out`, in path order, without the files that `rules` hide by their content.
+    ///
+    /// The same tree gives the same bytes: the archive has no owners and times.
+    ///
+    /// # Errors
+    ///
+    /// If the disk or `out` fails, a file becomes shorter while it is written, or changes replace more files meanwhile than can be
+    /// kept. The archive is truncated then.
+    pub fn write(&self, rules: &Rules, out: &mut dyn Write) -> Result<(), WorkspaceError> {
+        let mut tar = Builder::new(GzEncoder::new(out, Compression::fast()));
+        for Entry { path, kind } in &self.entries {
+            match kind {
+                EntryKind::Folder => {
+                    let mut header = header(HeaderType::Directory, 0o755, 0);
+                    tar.append_data(&mut header, format!("{path}/"), io::empty())?;
+                }
+                EntryKind::Link(target) => {
+                    tar.append_link(&mut header(HeaderType::Symlink, 0o777, 0), path.as_str(), target)?;
+                }
+                EntryKind::File { stamp, is_executable } => {
+                    let Some((file, size)) = self.open_file(path, *stamp)? else { continue };
+                    if is_secret_file(rules, path, &file)? {
+                        continue;
+                    }
+                    let mut header = header(HeaderType::Regular, if *is_executable { 0o755 } else { 0o644 }, size);
+                    // Exactly as many bytes as the header says, even if the file changes meanwhile.
+                    let mut bytes = Exactly { from: file.take(size), left: size };
+                    tar.append_data(&mut header, path.as_str(), &mut bytes)?;
+                }
+            }
+        }
+        tar.into_inner()?.finish()?.flush()?;
+        Ok(())
+    }
+
+    /// Opens the file that was at `path` when the export began, and returns its size. `None` if it was removed since, but by no change.
+    fn open_file(&self, path: &LogicalPath, stamp: FileStamp) -> Result<Option<(File, u64)>, WorkspaceError> {
+        let present = open(&self.workspace, path)?;
+        if let Some(opened) = &present
+            && FileStamp::of(&opened.stat).has_same_content(&stamp)
+        {
+            return Ok(present.map(|opened| (File::from(opened.file), stamp.size)));
+        }
+        if let Some(kept) = self.pin.open(path, stamp)? {
+            return Ok(Some((kept, stamp.size)));
+        }
+        // Changed from outside.
+        let changed = present.filter(|opened| opened.file_type().is_file() && !guard::is_hard_linked(&opened.stat));
+        Ok(changed.map(|opened| {
+            let size = opened.size();
+            (File::from(opened.file), size)
+        }))
+    }
+}
+
+pub(crate) fn header(entry_type: HeaderType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(entry_type);
     header.set_mode(mode);

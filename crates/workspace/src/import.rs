@@ -20,6 +20,7 @@ mod staging;
 #[cfg(test)]
 mod tests;
 mod tracked;
+mod tree_note;
 mod writer;
 
 use std::fmt;
@@ -43,16 +44,18 @@ pub(crate) use git::FETCHED;
 pub use git::{GitCredential, GitToken};
 pub use node_folder::FolderState;
 pub(crate) use remove::{all_in as remove_all_in, tree as remove_tree};
-pub use restore::{RecordedBase, RunRestorer};
+pub use restore::{MadeRun, RecordedBase, RunRestorer};
 pub use run_copy::{RunEntry, RunEntryKind, RunPart};
 pub use run_folders::RunFolder;
 pub(crate) use tracked::{folder_rules, is_folder_ignored};
+pub use tree_note::{ChainPoint, TreeNote, TreeNoteFile, sync_notes};
 pub(crate) use writer::stays_inside;
 
 use directory::FolderId;
 use quota::SkippedReport;
 use reuse::BaseIndex;
 use staging::{Done, Staging};
+use tree_note::OpenNotes;
 
 /// The prefix of a folder's name while it is imported. No run has such a name.
 const STAGING: &str = ".import-";
@@ -80,6 +83,7 @@ pub struct Workspaces {
     base_lru: Arc<BaseLru>,
     /// The name of this node, if several share the ledger.
     owner: Option<String>,
+    notes: OpenNotes,
 }
 
 /// The limits of an import.
@@ -264,6 +268,7 @@ impl Workspaces {
             base_index: BaseIndex::default(),
             base_lru: Arc::default(),
             owner: None,
+            notes: OpenNotes::default(),
         })
     }
 
@@ -423,6 +428,7 @@ impl Workspaces {
             Err(errno) => return Err(errno.into()),
         }
         self.base_index.remove(run);
+        self.notes.remove(run);
         // From here on the run is removed. If its files cannot be removed now, a sweep does it.
         rustix::fs::fsync(&self.dir)?;
         remove::tree(self.dir.as_fd(), trash.as_bytes())

@@ -31,13 +31,13 @@ pub use diff::{
     DiffFile, DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedFile, WorkspaceDiff,
 };
 pub use error::WorkspaceError;
-pub use export::Bundle;
+pub use export::{Bundle, PreparedBundle, TreeExport};
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
 pub use import::{
-    BasePart, FolderState, GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource,
-    ImportedRun, RecordedBase, RestoredRun, RunEntry, RunEntryKind, RunFolder, RunPart, RunRestorer, Untracked,
-    Workspaces,
+    BasePart, ChainPoint, FolderState, GitCredential, GitToken, ImportError, ImportLimits, ImportObserver,
+    ImportSource, ImportedRun, MadeRun, RecordedBase, RestoredRun, RunEntry, RunEntryKind, RunFolder, RunPart,
+    RunRestorer, TreeNote, TreeNoteFile, Untracked, Workspaces, sync_notes,
 };
 pub use preview::Preview;
 pub use query::{

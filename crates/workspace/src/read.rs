@@ -4,7 +4,9 @@ pub(crate) mod hash_cache;
 #[cfg(test)]
 mod tests;
 
+use std::fs::File;
 use std::io::{self, IoSliceMut};
+use std::os::fd::AsFd;
 
 use model::{Access, FileKind, LogicalPath, PathFacts, Refusal, Rules, Sha256};
 use rustix::fs::FileType;
@@ -187,6 +189,20 @@ impl Tree {
         Ok(model::judge_path(rules, access, &facts)?)
     }
 
+    /// Checks the policy for the content of a regular file: a private key is a secret under any name.
+    pub(crate) fn judge_content(
+        &self,
+        rules: &Rules,
+        access: Access,
+        path: &LogicalPath,
+        opened: &Opened,
+    ) -> Result<(), WorkspaceError> {
+        if is_secret(rules, opened.real.as_ref().unwrap_or(path), opened)? {
+            self.judge(rules, access, path, Some(opened), FileKind::SecretLike, Blocking::Allowed)?;
+        }
+        Ok(())
+    }
+
     /// Whether git ignores the file at `path` and does not track it.
     pub(crate) fn is_ignored(
         &self,
@@ -212,10 +228,24 @@ pub(crate) fn is_readable(rules: &Rules, path: &LogicalPath, hard_linked: bool) 
 
 /// Reads the first bytes of a file.
 pub(crate) fn head_of(opened: &Opened) -> io::Result<Vec<u8>> {
+    head(&opened.file)
+}
+
+fn head(file: impl AsFd) -> io::Result<Vec<u8>> {
     let mut head = vec![0; HEAD_BYTES];
-    let length = rustix::io::pread(&opened.file, &mut head, 0)?;
+    let length = rustix::io::pread(file, &mut head, 0)?;
     head.truncate(length);
     Ok(head)
+}
+
+/// Whether the file at `path` is a secret by its content.
+pub(crate) fn is_secret(rules: &Rules, path: &LogicalPath, opened: &Opened) -> io::Result<bool> {
+    Ok(opened.file_type() == FileType::RegularFile && rules.is_secret_content(path, &head_of(opened)?))
+}
+
+/// As [`is_secret`], for the contents of a regular file that may have been replaced in the tree.
+pub(crate) fn is_secret_file(rules: &Rules, path: &LogicalPath, file: &File) -> io::Result<bool> {
+    Ok(rules.is_secret_content(path, &head(file)?))
 }
 
 /// Returns the kind of the file at `path` with these bytes.

@@ -34,6 +34,11 @@ impl FileStamp {
         }
     }
 
+    /// Whether both are of one version of a file. A rename changes the time of the inode's last change, so that one is not compared.
+    pub(crate) fn has_same_content(&self, other: &Self) -> bool {
+        (self.inode, self.size, self.modified_ns) == (other.inode, other.size, other.modified_ns)
+    }
+
     /// Whether the last change is more than a second old. A later write then gets other times, and so another stamp.
     #[expect(clippy::disallowed_methods, reason = "compared with times that the file system took from the same clock")]
     pub(crate) fn is_settled(&self) -> bool {

@@ -42,8 +42,9 @@ impl Tree {
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`, `NOT_A_FILE`, `FILE_TOO_LARGE`.
     pub fn open_transfer(&self, rules: &Rules, path: &LogicalPath, max_bytes: u64) -> Result<Transfer, WorkspaceError> {
-        let admitted = self.admit(rules, Access::Read, path, Blocking::Allowed)?;
-        transfer(rules, admitted.opened, path, max_bytes)
+        let opened = self.admit(rules, Access::Read, path, Blocking::Allowed)?.opened;
+        self.judge_content(rules, Access::Read, path, &opened)?;
+        transfer(rules, opened, path, max_bytes)
     }
 }
 
@@ -72,7 +73,10 @@ impl Workspace {
             return Ok(Existing::EmptyDir(refusal));
         }
         match found {
-            Ok(opened) => transfer(rules, opened, path, max_bytes).map(Existing::File),
+            Ok(opened) => {
+                tree.judge_content(rules, Access::Mutate, path, &opened)?;
+                transfer(rules, opened, path, max_bytes).map(Existing::File)
+            }
             Err(GuardError::Missing) => Ok(Existing::Nothing),
             Err(error) => Err(error.at(path)),
         }

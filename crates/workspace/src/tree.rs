@@ -14,6 +14,7 @@ use std::sync::Arc;
 use model::{Access, Code, FileState, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict, judge_call_bytes};
 use rustix::fs::{FileType, OFlags};
 
+use crate::apply::KeptFiles;
 use crate::base::{Base, missing_part};
 use crate::dir;
 use crate::error::{file_too_large, not_a_directory, not_a_file, unsupported_binary};
@@ -35,6 +36,8 @@ pub struct Tree {
 pub struct Workspace {
     /// `workspaces/{run}/tmp`, on the same file system as the tree.
     tmp: Arc<OwnedFd>,
+    /// The files in `tmp` that exports need.
+    kept: Arc<KeptFiles>,
     tree: Tree,
     base: Arc<Base>,
 }
@@ -177,12 +180,17 @@ impl Workspace {
             opened.map_err(|errno| missing_part(errno, name))
         };
         let (repo, tmp) = (folder("repo")?, folder("tmp")?);
-        Ok(Self { tmp: Arc::new(tmp), tree: Tree::of_run(repo, base.clone()), base })
+        Ok(Self { tmp: Arc::new(tmp), kept: Arc::default(), tree: Tree::of_run(repo, base.clone()), base })
     }
 
     /// Returns the folder for temporary files.
     pub(crate) fn tmp(&self) -> &Arc<OwnedFd> {
         &self.tmp
+    }
+
+    /// Returns the files in `tmp/` that exports need.
+    pub(crate) fn kept(&self) -> &Arc<KeptFiles> {
+        &self.kept
     }
 
     /// Adds paths that the run has written. They are visible and readable even if the ignore rules exclude them.

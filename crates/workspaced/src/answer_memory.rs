@@ -1,8 +1,7 @@
 //! How many bytes of answers are in memory at a time, over all requests: an answer is held until its caller has taken it.
 
-use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,8 +9,9 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, SizeHint};
-use model::{Code, Refusal, Sha256};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use model::{Code, Refusal};
+use parking_lot::Mutex;
+use shared_pool::{Denied, Parties, Permit, SharedPool};
 
 use crate::CallError;
 
@@ -21,102 +21,70 @@ pub(crate) const SMALL_BYTES: usize = 64 * 1024;
 /// The memory for answers.
 #[derive(Debug)]
 pub(crate) struct AnswerMemory {
-    bytes: usize,
-    free: Arc<Semaphore>,
+    pool: SharedPool,
     /// For those that are made and wait: a quarter as much.
-    waiting: Semaphore,
-    /// What the answers to each token hold: a quarter at most, unless it is one answer.
-    by_token: Arc<Mutex<HashMap<Sha256, usize>>>,
-}
-
-/// What an answer counts for its token, until this is dropped.
-struct Share {
-    by_token: Arc<Mutex<HashMap<Sha256, usize>>>,
-    token: Sha256,
-    bytes: usize,
+    waiting: SharedPool,
 }
 
 /// What one answer holds of the memory, until the last clone of this is dropped.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HeldAnswer(Vec<Arc<OwnedSemaphorePermit>>);
+pub(crate) struct HeldAnswer(Arc<Mutex<Option<Permit>>>);
 
 impl AnswerMemory {
-    /// Memory for `bytes` of answers.
+    /// Memory for `bytes` of answers to callers with a token.
     pub(crate) fn new(bytes: u64) -> Self {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(u32::MAX as usize).min(Semaphore::MAX_PERMITS);
-        Self {
-            bytes,
-            free: Arc::new(Semaphore::new(bytes)),
-            waiting: Semaphore::new(bytes / 4),
-            by_token: Arc::default(),
-        }
+        Self { pool: SharedPool::new("answer", bytes), waiting: SharedPool::new("waiting_answer", bytes / 4) }
     }
 
-    /// Holds memory for an answer that has grown to `bytes`; false where there is none.
-    pub(crate) fn grow(&self, held: &mut HeldAnswer, bytes: usize) -> bool {
-        let wanted = self.wanted(held, bytes);
-        if wanted == 0 {
-            return true;
+    /// Memory for `bytes` of answers to callers without a token.
+    pub(crate) fn open(bytes: u64) -> Self {
+        Self { pool: SharedPool::new("open_answer", bytes), waiting: SharedPool::new("open_waiting_answer", bytes / 4) }
+    }
+
+    /// Returns its pools.
+    pub(crate) fn pools(&self) -> [&SharedPool; 2] {
+        [&self.pool, &self.waiting]
+    }
+
+    /// Holds memory for an answer that has grown to `bytes`. One that is larger than all of the memory takes all of it.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(crate) fn grow(&self, held: &HeldAnswer, bytes: usize) -> Result<(), Denied> {
+        let mut permit = held.0.lock();
+        match &mut *permit {
+            Some(permit) => permit.try_grow(bytes as u64),
+            None => self.pool.try_acquire(Parties::current(), bytes as u64).map(|first| *permit = Some(first)),
         }
-        let permit = Arc::clone(&self.free).try_acquire_many_owned(wanted);
-        permit.map(|permit| held.0.push(Arc::new(permit))).is_ok()
     }
 
     /// Makes `response` hold memory until it is sent, if it is large and complete. Waits for the memory at most `patience`,
-    /// and not at all if many responses wait, or if those to the same `token` hold their share.
+    /// and not at all if many responses wait, or if those to the same token or run hold their share.
     ///
     /// # Errors
     ///
     /// `UNAVAILABLE` where there is none.
-    pub(crate) async fn hold(
-        &self,
-        mut response: Response,
-        token: Option<Sha256>,
-        patience: Duration,
-    ) -> Result<Response, CallError> {
+    pub(crate) async fn hold(&self, mut response: Response, patience: Duration) -> Result<Response, CallError> {
         // What is sent while it is made does not know its size.
         let size = response.body().size_hint().exact().and_then(|size| usize::try_from(size).ok());
-        let mut held = response.extensions_mut().remove::<HeldAnswer>().unwrap_or_default();
+        let held = response.extensions_mut().remove::<HeldAnswer>().unwrap_or_default();
         let Some(size) = size.filter(|size| *size > SMALL_BYTES) else { return Ok(response) };
-        let share = token.map(|token| self.share(token, size)).transpose()?;
-        if !self.grow(&mut held, size) {
-            let wanted = self.wanted(&held, size);
-            let _waiting = self.waiting.try_acquire_many(wanted).map_err(|_| exhausted())?;
-            let taking = Arc::clone(&self.free).acquire_many_owned(wanted);
-            let Ok(Ok(permit)) = tokio::time::timeout(patience, taking).await else { return Err(exhausted().into()) };
-            held.0.push(Arc::new(permit));
+        match self.grow(&held, size) {
+            Ok(()) => {}
+            Err(Denied::OwnShare) => return Err(exhausted().into()),
+            Err(Denied::Exhausted) => {
+                let (parties, bytes) = (Parties::current(), size as u64);
+                let _waiting = self.waiting.try_acquire(parties, bytes).map_err(|_| exhausted())?;
+                // What it held while it grew would count as another answer.
+                drop(held.0.lock().take());
+                let permit = self.pool.acquire_within(parties, bytes, patience).await.map_err(|_| exhausted())?;
+                *held.0.lock() = Some(permit);
+            }
         }
         let (parts, body) = response.into_parts();
         let rest = body.collect().await.map_err(|error| CallError::Internal(Box::new(error)))?.to_bytes();
-        Ok(Response::from_parts(parts, Body::new(Portions { rest, _held: held, _share: share })))
-    }
-
-    fn share(&self, token: Sha256, bytes: usize) -> Result<Share, Refusal> {
-        let mut by_token = self.by_token.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = by_token.entry(token).or_default();
-        if *held > 0 && held.saturating_add(bytes) > self.bytes / 4 {
-            return Err(exhausted());
-        }
-        *held = held.saturating_add(bytes);
-        Ok(Share { by_token: Arc::clone(&self.by_token), token, bytes })
-    }
-
-    /// How much an answer of `bytes` lacks. One that is larger than all of the memory takes all of it.
-    fn wanted(&self, held: &HeldAnswer, bytes: usize) -> u32 {
-        let has: usize = held.0.iter().map(|permit| permit.num_permits()).sum();
-        u32::try_from(bytes.min(self.bytes).saturating_sub(has)).unwrap_or(u32::MAX)
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        let mut by_token = self.by_token.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = by_token.get_mut(&self.token) {
-            *held = held.saturating_sub(self.bytes);
-            if *held == 0 {
-                by_token.remove(&self.token);
-            }
-        }
+        Ok(Response::from_parts(parts, Body::new(Portions { rest, _held: held })))
     }
 }
 
@@ -124,7 +92,6 @@ impl Drop for Share {
 struct Portions {
     rest: Bytes,
     _held: HeldAnswer,
-    _share: Option<Share>,
 }
 
 impl HttpBody for Portions {
@@ -160,61 +127,60 @@ fn exhausted() -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use shared_pool::Party;
+
     use super::*;
 
     const SOON: Duration = Duration::from_millis(20);
 
-    async fn hold(memory: &AnswerMemory, bytes: usize) -> Option<Response> {
-        memory.hold(Response::new(Body::from(vec![7; bytes])), None, SOON).await.ok()
+    /// Answers a request of the caller `name`.
+    async fn hold(memory: &AnswerMemory, name: &str, bytes: usize) -> Option<Response> {
+        let held = memory.hold(Response::new(Body::from(vec![7; bytes])), SOON);
+        Parties::one(Party::of("token", name)).scope(held).await.ok()
     }
 
     #[tokio::test]
     async fn large_answers_hold_memory_until_they_are_dropped_and_small_ones_none() {
         let memory = AnswerMemory::new(400_000);
-        let first = hold(&memory, 200_000).await.unwrap();
-        let second = hold(&memory, 200_000).await.unwrap();
-        assert!(hold(&memory, 70_000).await.is_none());
-        assert!(hold(&memory, SMALL_BYTES).await.is_some());
+        let first = hold(&memory, "a", 200_000).await.unwrap();
+        let second = hold(&memory, "b", 200_000).await.unwrap();
+        assert!(hold(&memory, "c", 70_000).await.is_none());
+        assert!(hold(&memory, "c", SMALL_BYTES).await.is_some());
         drop(first);
-        assert!(hold(&memory, 200_000).await.is_some());
+        assert!(hold(&memory, "c", 200_000).await.is_some());
         drop(second);
         // One that is larger than all of it is alone.
-        let third = hold(&memory, 1_000_000).await.unwrap();
-        assert!(hold(&memory, 70_000).await.is_none());
+        let third = hold(&memory, "a", 1_000_000).await.unwrap();
+        assert!(hold(&memory, "b", 70_000).await.is_none());
         assert_eq!(third.into_body().collect().await.unwrap().to_bytes(), vec![7; 1_000_000]);
-        assert!(hold(&memory, 400_000).await.is_some());
+        assert!(hold(&memory, "b", 400_000).await.is_some());
     }
 
     #[tokio::test]
     async fn what_an_answer_held_while_it_grew_is_its_own() {
-        let memory = AnswerMemory::new(400_000);
-        let mut held = HeldAnswer::default();
-        assert!(memory.grow(&mut held, 200_000) && memory.grow(&mut held, 300_000));
-        assert!(!memory.grow(&mut HeldAnswer::default(), 200_000));
+        let memory = AnswerMemory::new(4_000_000);
+        let held = HeldAnswer::default();
+        assert!(memory.grow(&held, 200_000).is_ok() && memory.grow(&held, 300_000).is_ok());
         let mut response = Response::new(Body::from(vec![7; 400_000]));
         response.extensions_mut().insert(held);
-        let response = memory.hold(response, None, SOON).await.unwrap();
-        assert!(hold(&memory, 70_000).await.is_none());
+        let response = memory.hold(response, SOON).await.unwrap();
+        assert_eq!(memory.pool.free(), 3_600_000);
         drop(response);
-        assert!(hold(&memory, 400_000).await.is_some());
+        assert_eq!(memory.pool.free(), 4_000_000);
     }
 
     #[tokio::test]
     async fn the_answers_to_one_token_leave_the_others_theirs() {
         let memory = AnswerMemory::new(1_000_000);
-        let ask = async |token: &str, bytes: usize| {
-            let response = Response::new(Body::from(vec![7; bytes]));
-            memory.hold(response, Some(Sha256::of(token.as_bytes())), SOON).await.ok()
-        };
         // One answer may be larger than the share.
-        let large = ask("a", 400_000).await.unwrap();
-        assert!(ask("a", 70_000).await.is_none());
-        assert!(ask("a", SMALL_BYTES).await.is_some());
-        let held = [ask("b", 120_000).await.unwrap(), ask("b", 120_000).await.unwrap()];
-        assert!(ask("b", 70_000).await.is_none());
+        let large = hold(&memory, "a", 400_000).await.unwrap();
+        assert!(hold(&memory, "a", 70_000).await.is_none());
+        assert!(hold(&memory, "a", SMALL_BYTES).await.is_some());
+        let held = hold(&memory, "b", 120_000).await.unwrap();
+        assert!(hold(&memory, "b", 70_000).await.is_none());
         drop(large);
-        assert!(ask("a", 70_000).await.is_some());
+        assert!(hold(&memory, "a", 70_000).await.is_some());
         drop(held);
-        assert!(memory.by_token.lock().unwrap().is_empty());
+        assert_eq!(memory.pool.free(), 1_000_000);
     }
 }

@@ -354,8 +354,8 @@ fn raise_open_files_limit() -> Option<u64> {
 
 /// File descriptors that neither connections nor open runs use: the database, calls in progress, git.
 const RESERVED_FILES: u64 = 192;
-/// File descriptors of an open run: its tree, its folder for temporary files, its base, and a mount.
-const FILES_PER_RUN: usize = 4;
+/// File descriptors of an open run: its tree, its folder for temporary files, its base, its note, and a mount.
+const FILES_PER_RUN: usize = 5;
 
 /// Lowers the limits on connections and open runs to what the limit of open files allows.
 fn fit_to_open_files(config: &mut Config, max_open_files: Option<u64>) {
@@ -372,6 +372,7 @@ fn fit_to_open_files(config: &mut Config, max_open_files: Option<u64>) {
         );
     }
     (config.http_limits.max_connections, config.limits.max_live_runs) = (max_connections, max_live_runs);
+    config.limits.max_requests = max_connections;
 }
 
 /// Prints the address of the service; at the first start also the operator token, with commands to try.

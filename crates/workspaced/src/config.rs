@@ -125,7 +125,7 @@ impl Config {
         let http_limits = limits::http_limits(&settings)?;
         let database_url = DatabaseUrl::check(&settings, &data_dir)?;
         Ok(Self {
-            limits: limits::limits(&settings, http_limits.max_body_bytes)?,
+            limits: limits::limits(&settings, &http_limits)?,
             http_limits,
             checkpoints: CheckpointConfig::check(&settings, &data_dir, env)?,
             archives: ArchiveConfig::check(&settings)?,

@@ -25,7 +25,7 @@ use std::sync::LazyLock;
 
 use axum::Router;
 use axum::http::{HeaderValue, header};
-use axum::middleware::{from_fn, from_fn_with_state, map_request};
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{any, post};
 use bytes::Bytes;
@@ -39,7 +39,7 @@ use utoipa_axum::routes;
 use crate::config::OpenApiVersion;
 use crate::http::conventions::{compression, cors, request_ids};
 use crate::http::extract::json_text;
-use crate::http::middleware::forward::restore_target;
+use crate::http::middleware::forward::take_hop;
 use crate::http::problem::Problem;
 use crate::service::Service;
 
@@ -118,11 +118,11 @@ pub(crate) fn router(service: Service, cors_origins: Vec<HeaderValue>, metrics: 
     };
     let (api, _document) = documented.split_for_parts();
     let pages = health::docs().merge(dashboard::routes());
-    let is_node = service.state.node.is_some();
+    let node = service.state.node.clone();
     let mut router = around(api, pages, service);
-    if is_node {
+    if let Some(membership) = node {
         // Around the whole router, which has found the route before any of its layers runs.
-        router = Router::new().fallback_service(router).layer(map_request(restore_target));
+        router = Router::new().fallback_service(router).layer(from_fn_with_state(membership, take_hop));
     }
     if cors_origins.is_empty() {
         return router;

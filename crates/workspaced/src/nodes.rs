@@ -3,6 +3,7 @@
 pub(crate) mod membership;
 pub(crate) mod peers;
 pub(crate) mod proofs;
+pub(crate) mod proven_connection;
 
 use std::error::Error;
 use std::time::Duration;

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use engine::Engine;
+use shared_pool::SharedPool;
 
 use crate::answer_memory::AnswerMemory;
 use crate::checkpoints::Checkpoints;
@@ -46,6 +47,13 @@ pub(crate) struct State {
     pub(crate) node: Option<Arc<Membership>>,
 }
 
+impl State {
+    /// Returns every pool that only HTTP uses.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &SharedPool> {
+        self.answer_memory.pools().into_iter().chain(self.open_answer_memory.pools())
+    }
+}
+
 impl Deref for Service {
     type Target = Engine;
 
@@ -72,7 +80,7 @@ impl Service {
             protect_metrics,
             disk: Arc::new(disk),
             answer_memory: AnswerMemory::new(bytes),
-            open_answer_memory: AnswerMemory::new(bytes / 4),
+            open_answer_memory: AnswerMemory::open(bytes / 4),
             webhooks,
             cancellations: Cancellations::default(),
             node,

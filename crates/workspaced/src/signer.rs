@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::clock;
-use ledger::{AdvancedHead, Ledger, LedgerError, NewCheckpoint, Role, StoredCheckpoint};
+use ledger::{AdvancedHead, Ledger, LedgerError, NewCheckpoint, PageSize, RecordFilter, Role, StoredCheckpoint};
 use model::{Sha256, WebhookMessage};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -28,7 +28,7 @@ use transparency::{
 
 use self::file::CheckpointFile;
 use self::key::KeyInForce;
-use self::key_changes::FilePosition;
+use self::key_changes::{ExpectedStatements, FilePosition};
 use crate::bootstrap::error::StartError;
 use crate::checkpoints::{CheckpointState, Checkpoints, PAGE, PublicKeys, SignedCheckpoint, load_frontier};
 use crate::config::{CheckpointConfig, ConfigError};
@@ -41,8 +41,6 @@ pub(crate) use self::rotate::{Rotation, rotate};
 const MAX_RECORDS: i64 = 2000;
 /// How often uncovered records are counted.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a node waits to see the records that another one has signed.
-const SETTLING: Duration = Duration::from_secs(5);
 
 /// Starts the signing task where an earlier process ended. Returns what it publishes.
 ///
@@ -156,7 +154,7 @@ impl Signer {
     ///
     /// If the database or the file fails, the file lacks checkpoints, or another key signed the earlier ones.
     async fn resume(&mut self) -> Result<(), StartError> {
-        match self.load().await {
+        match self.load_with_file().await {
             Ok(tree) => self.tree = Some(tree),
             Err(SignError::Contradiction(why)) => self.halt(&why).await,
             Err(error) => return Err(self.start_error(error)),
@@ -298,6 +296,23 @@ impl Signer {
         self.publisher.send_replace(CheckpointState::Signed(Arc::new(signed)));
     }
 
+    /// As [`load`](Self::load), where the file may have been changed since this process has written to it: also compares all its
+    /// changes of the key with those of the database.
+    async fn load_with_file(&self) -> Result<Tree, SignError> {
+        let tree = self.load().await?;
+        let statements = key_changes::load(self.ledger.as_ref()).await?;
+        let key = self.key.verifier_key();
+        let (path, origin) = (self.path.clone(), key.name().to_owned());
+        let keys = KeyHistory::follow(key, statements.iter().map(String::as_str));
+        let keys = keys.map_err(|error| SignError::Contradiction(format!("the changes of the key: {error}")))?;
+        let expected = ExpectedStatements::new(statements, &keys);
+        let compared = tokio::task::spawn_blocking(move || file::contradiction(&path, &origin, expected)).await;
+        match compared.map_err(io::Error::other)?? {
+            Some(why) => Err(SignError::Contradiction(format!("--checkpoint-file {}: {why}", self.path.display()))),
+            None => Ok(tree),
+        }
+    }
+
     /// Loads the tree, completes the file and publishes the newest checkpoint.
     async fn load(&self) -> Result<Tree, SignError> {
         let latest = self.ledger.latest_checkpoint().await?;
@@ -317,7 +332,7 @@ impl Signer {
         }
         let file = self.complete_file(frontier.size(), &keys, &statements).await?;
         let position = latest.as_ref().map_or(0, |latest| latest.position);
-        if !self.has_records_until(position).await {
+        if !self.has_records_until(position).await? {
             return Err(SignError::Contradiction("records that a checkpoint covers are missing".to_owned()));
         }
         if let Some(latest) = latest {
@@ -326,12 +341,15 @@ impl Signer {
         Ok(Tree { frontier, position, file })
     }
 
-    /// Whether every record up to a position exists. Another node may have signed ones that this process has not seen yet.
-    async fn has_records_until(&self, position: i64) -> bool {
-        let patience = if self.node.is_some() { SETTLING } else { Duration::ZERO };
-        let mut newest = self.ledger.newest_position();
-        let seen = newest.wait_for(|newest| *newest >= position);
-        tokio::time::timeout(patience, seen).await.is_ok_and(|seen| seen.is_ok())
+    /// Whether the database has records up to a position. That another node has signed them says so before this process sees that they
+    /// are settled: a commit in flight can hold that back for as long as it lasts.
+    async fn has_records_until(&self, position: i64) -> Result<bool, LedgerError> {
+        if *self.ledger.newest_position().borrow() >= position {
+            return Ok(true);
+        }
+        let newest_first = RecordFilter { newest_first: true, ..RecordFilter::default() };
+        let newest = self.ledger.records(&newest_first, None, PageSize::rows(1)).await?;
+        Ok(newest.items.first().is_some_and(|newest| newest.position >= position))
     }
 
     /// Loads the frontier of the tree that was signed last. Computes it from the leaves if nodes are missing or changed.
@@ -378,16 +396,8 @@ impl Signer {
         statements: &[String],
     ) -> Result<CheckpointFile, SignError> {
         let (path, origin) = (self.path.clone(), self.key.verifier_key().name().to_owned());
-        let opened = tokio::task::spawn_blocking(move || {
-            let (file, tail) = CheckpointFile::open(&path, &origin)?;
-            Ok::<_, io::Error>((file, file::first_note(&path, &origin)?, tail))
-        });
-        let opened = opened.await;
-        let (mut file, first_note, LogTail { last_note, partial_bytes }) = opened.map_err(io::Error::other)??;
-        if first_note.is_some_and(|note| KeyChange::is_statement(&note) && statements.first() != Some(&note)) {
-            let why = "the first change of the key in the file is not in the database";
-            return Err(SignError::Contradiction(why.to_owned()));
-        }
+        let opened = tokio::task::spawn_blocking(move || CheckpointFile::open(&path, &origin));
+        let (mut file, LogTail { last_note, partial_bytes }) = opened.await.map_err(io::Error::other)??;
         if partial_bytes > 0 {
             tracing::warn!(bytes = partial_bytes, "a partial entry at the end of the checkpoint file was cut off");
         }

@@ -100,6 +100,7 @@ fn start_at_zero() {
         "workspaced_archived_runs_total",
         "workspaced_authentication_failures_total",
         "workspaced_connections_refused_total",
+        "workspaced_connections_evicted_total",
         "workspaced_forwarded_requests_total",
         "workspaced_heartbeat_failures_total",
         "workspaced_rate_limited_total",
@@ -136,6 +137,10 @@ fn describe() {
     metrics::describe_histogram!("workspaced_record_duration_seconds", "Time to commit a record.");
     metrics::describe_gauge!("workspaced_connections", "Open connections.");
     metrics::describe_counter!("workspaced_connections_refused_total", "Connections over the limit.");
+    metrics::describe_counter!(
+        "workspaced_connections_evicted_total",
+        "Connections that were ended because others needed them."
+    );
     metrics::describe_counter!("workspaced_forwarded_requests_total", "Requests forwarded to the owner of their run.");
     metrics::describe_counter!("workspaced_base_parts_total", "Parts of bases read to open runs, by source.");
     metrics::describe_gauge!("workspaced_node_role", "Whether this process has a role, by role.");
@@ -232,6 +237,11 @@ pub(crate) fn add_connections(difference: f64) {
 /// Counts a connection over the limit.
 pub(crate) fn connection_refused() {
     metrics::counter!("workspaced_connections_refused_total").increment(1);
+}
+
+/// Counts a connection that ended for another one.
+pub(crate) fn connection_evicted() {
+    metrics::counter!("workspaced_connections_evicted_total").increment(1);
 }
 
 /// Counts a part of a base that is read to open a run, from the `cache` or the `store`.

@@ -5,47 +5,36 @@ use std::time::Duration;
 
 use model::{Code, Refusal};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use shared_pool::{Denied, Parties, Permit};
+
+use crate::admission::pools::{Pools, own_share};
 
 /// Maximum size of a small body in bytes.
 const SMALL_BYTES: u64 = 64 * 1024;
 
-/// The memory budget for bodies. A quarter is reserved for small bodies, so that they never wait for large ones.
-#[derive(Debug)]
-pub struct BodyMemory {
-    small: Arc<Semaphore>,
-    large: Arc<Semaphore>,
-}
-
 /// The body memory of one request, released when this and its clones are dropped.
 #[derive(Clone, Debug, Default)]
-pub struct RequestMemory(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+pub struct RequestMemory(Arc<Mutex<Option<Permit>>>);
 
 tokio::task_local! {
     /// The memory of the request that the task serves.
     static CURRENT: RequestMemory;
 }
 
-impl BodyMemory {
-    /// Creates a budget of `bytes`.
-    pub fn new(bytes: u64) -> Self {
-        let part = |bytes: u64| {
-            let permits = usize::try_from(bytes).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-            Arc::new(Semaphore::new(permits))
-        };
-        Self { small: part(bytes / 4), large: part(bytes - bytes / 4) }
-    }
-
-    /// Acquires memory for a body of up to `bytes` of the current request, and waits for it at most `timeout`.
+impl Pools {
+    /// Acquires memory for a body of up to `bytes` of the current request, and waits for it at most `timeout`. Small bodies have
+    /// memory of their own, a quarter, so that they never wait for large ones.
     ///
     /// # Errors
     ///
-    /// `UNAVAILABLE` if the budget is in use.
-    pub async fn acquire(&self, bytes: u64, timeout: Duration) -> Result<(), Refusal> {
-        let part = if bytes <= SMALL_BYTES { &self.small } else { &self.large };
-        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let acquired = tokio::time::timeout(timeout, Arc::clone(part).acquire_many_owned(permits)).await;
-        let Ok(Ok(permit)) = acquired else { return Err(exhausted(timeout)) };
+    /// `RATE_LIMITED` if the token or its run has its share; `UNAVAILABLE` if others use the budget.
+    pub async fn acquire_body(&self, bytes: u64, timeout: Duration) -> Result<(), Refusal> {
+        let pool = if bytes <= SMALL_BYTES { &self.small_body } else { &self.large_body };
+        let permit = pool.acquire_within(Parties::current(), bytes, timeout).await;
+        let permit = permit.map_err(|denied| match denied {
+            Denied::OwnShare => own_share(pool, "bytes of request bodies"),
+            Denied::Exhausted => exhausted(timeout),
+        })?;
         // Outside a request, as in a test of an extractor, the memory is released at once.
         let _ = CURRENT.try_with(|memory| *memory.0.lock() = Some(permit));
         Ok(())
@@ -59,8 +48,9 @@ impl RequestMemory {
     }
 
     /// Serves one request. The memory of its body is held until `work` has ended and every clone of it is dropped.
-    pub async fn scope<T>(work: impl Future<Output = T>) -> T {
-        CURRENT.scope(Self::default(), work).await
+    pub fn scope<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
+        // Not an `async fn`, which would be twice as large as `work`.
+        CURRENT.scope(Self::default(), work)
     }
 }
 
@@ -73,39 +63,52 @@ fn exhausted(timeout: Duration) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use shared_pool::Party;
+
     use super::*;
+    use crate::limits::Limits;
 
     const SOON: Duration = Duration::from_millis(20);
     const LARGE: u64 = SMALL_BYTES + 1;
 
+    fn pools(bytes: u64) -> Pools {
+        Pools::new(&Limits { max_body_memory_bytes: bytes, ..Limits::for_tests() })
+    }
+
+    async fn request<T>(name: &str, work: impl Future<Output = T>) -> T {
+        Box::pin(Parties::one(Party::of("token", name)).scope(RequestMemory::scope(work))).await
+    }
+
     #[tokio::test]
     async fn large_bodies_wait_for_each_other_and_small_ones_do_not_wait_for_them() {
-        let memory = BodyMemory::new(4 * SMALL_BYTES);
-        RequestMemory::scope(async {
-            memory.acquire(LARGE, SOON).await.unwrap();
-            RequestMemory::scope(async {
-                memory.acquire(LARGE, SOON).await.unwrap();
-                let third = RequestMemory::scope(memory.acquire(LARGE, SOON)).await;
+        let pools = pools(4 * SMALL_BYTES);
+        request("a", async {
+            pools.acquire_body(LARGE, SOON).await.unwrap();
+            request("b", async {
+                pools.acquire_body(LARGE, SOON).await.unwrap();
+                let third = request("c", pools.acquire_body(LARGE, SOON)).await;
                 assert_eq!(third.unwrap_err().code, Code::Unavailable);
-                RequestMemory::scope(memory.acquire(SMALL_BYTES, SOON)).await.unwrap();
+                request("c", pools.acquire_body(SMALL_BYTES, SOON)).await.unwrap();
             })
             .await;
             // The second request has ended.
-            RequestMemory::scope(memory.acquire(LARGE, SOON)).await.unwrap();
+            request("b", pools.acquire_body(LARGE, SOON)).await.unwrap();
+            let second = request("a", pools.acquire_body(LARGE, SOON)).await;
+            assert_eq!(second.unwrap_err().code, Code::RateLimited, "one of a token that has its share");
         })
         .await;
     }
 
     #[tokio::test]
     async fn detached_work_keeps_the_memory_of_its_request() {
-        let memory = BodyMemory::new(2 * SMALL_BYTES);
-        let held = RequestMemory::scope(async {
-            memory.acquire(LARGE, SOON).await.unwrap();
+        let pools = pools(2 * SMALL_BYTES);
+        let held = request("a", async {
+            pools.acquire_body(LARGE, SOON).await.unwrap();
             RequestMemory::current()
         })
         .await;
-        assert!(memory.acquire(LARGE, SOON).await.is_err());
+        assert!(pools.acquire_body(LARGE, SOON).await.is_err());
         drop(held);
-        memory.acquire(LARGE, SOON).await.unwrap();
+        pools.acquire_body(LARGE, SOON).await.unwrap();
     }
 }

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use governor::clock::{Clock as _, DefaultClock};
 use governor::middleware::StateInformationMiddleware;
-use governor::{DefaultKeyedRateLimiter, Quota};
+use governor::{DefaultKeyedRateLimiter, InsufficientCapacity, Quota};
 use model::{Code, Refusal, Sha256};
 use parking_lot::Mutex;
+use shared_pool::{Denied, Parties, Permit, SharedPool};
 
+use crate::admission::pools::no_permit;
 use crate::limits::Limits;
 use crate::metrics;
 
@@ -19,11 +21,15 @@ pub struct RateLimiter {
     rate: Option<Rate>,
     concurrency: usize,
     in_flight: InFlight,
+    requests: SharedPool,
 }
 
 /// The rate limit of every token.
 struct Rate {
     per_second: u32,
+    burst: u32,
+    /// The time in which an empty burst is whole again.
+    window: Duration,
     limiter: DefaultKeyedRateLimiter<Sha256, StateInformationMiddleware>,
 }
 
@@ -52,19 +58,20 @@ pub struct RequestPermit {
     token: Sha256,
     max_streams: usize,
     in_flight: InFlight,
+    _share: Permit,
 }
 
 /// An open stream. It counts as a request until this is dropped.
 #[derive(Debug)]
-pub struct OpenStream(RequestPermit);
+pub struct OpenStream(RequestPermit, #[expect(dead_code, reason = "held for its drop")] Permit);
 
 impl RateLimiter {
-    /// Creates a limiter with the limits of the settings.
-    pub fn new(limits: &Limits) -> Self {
+    /// Creates a limiter with the limits of the settings, for requests that share `requests`.
+    pub fn new(limits: &Limits, requests: SharedPool) -> Self {
         let quota = limits.rate.and_then(|(rate, burst)| {
             Some(Quota::per_second(NonZeroU32::new(rate)?).allow_burst(NonZeroU32::new(burst)?))
         });
-        Self { rate: quota.map(Rate::new), concurrency: limits.token_concurrency, in_flight: Arc::default() }
+        Self { rate: quota.map(Rate::new), concurrency: limits.token_concurrency, in_flight: Arc::default(), requests }
     }
 
     /// Counts a request of the token with this hash. If there is a rate limit, passes its state to `observe`.
@@ -74,7 +81,7 @@ impl RateLimiter {
     /// `RATE_LIMITED`, with the seconds to wait.
     pub fn acquire(&self, token: Sha256, observe: impl FnOnce(RateState)) -> Result<RequestPermit, Refusal> {
         if let Some(rate) = &self.rate {
-            match rate.count(&token) {
+            match rate.count(&token, NonZeroU32::MIN) {
                 Ok(state) => observe(state),
                 Err(wait) => {
                     observe(RateState { remaining: 0, reset_seconds: seconds_up(wait) });
@@ -82,15 +89,45 @@ impl RateLimiter {
                 }
             }
         }
+        let second = Duration::from_secs(1);
+        let share = self.requests.try_acquire(Parties::current(), 1).map_err(|denied| match denied {
+            Denied::OwnShare => limited("the token or its run has too many concurrent requests", second),
+            Denied::Exhausted => no_permit("requests", Duration::ZERO),
+        })?;
         let mut in_flight = self.in_flight.lock();
         let count = in_flight.entry(token).or_default();
         if count.requests >= self.concurrency {
-            return Err(limited("the token has too many concurrent requests", Duration::from_secs(1)));
+            return Err(limited("the token has too many concurrent requests", second));
         }
         count.requests += 1;
         drop(in_flight);
         let max_streams = (self.concurrency / 2).max(1);
-        Ok(RequestPermit { token, max_streams, in_flight: Arc::clone(&self.in_flight) })
+        Ok(RequestPermit { token, max_streams, in_flight: Arc::clone(&self.in_flight), _share: share })
+    }
+
+    /// Counts `calls` more of a request of the token with this hash, which are several calls. If there is a rate limit, passes its
+    /// state to `observe`.
+    ///
+    /// # Errors
+    ///
+    /// `RATE_LIMITED`, with the seconds to wait. Nothing is counted then.
+    pub fn charge(&self, token: &Sha256, calls: usize, observe: impl FnOnce(RateState)) -> Result<(), Refusal> {
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        let (Some(rate), Some(calls)) = (&self.rate, NonZeroU32::new(calls)) else { return Ok(()) };
+        if calls.get() >= rate.burst {
+            let (limit, actual) = (u64::from(rate.burst), u64::from(calls.get()) + 1);
+            let message = format!("the request has {actual} calls; the rate limit permits {limit} at once");
+            let refusal = Refusal::new(Code::RateLimited, message, "Split the calls into several requests.");
+            return Err(refusal.with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual))));
+        }
+        match rate.count(token, calls) {
+            Ok(state) => observe(state),
+            Err(wait) => {
+                observe(RateState { remaining: 0, reset_seconds: seconds_up(wait) });
+                return Err(limited("the token makes too many calls: a request with several counts as so many", wait));
+            }
+        }
+        Ok(())
     }
 
     /// Removes the state of idle tokens. To be called periodically.
@@ -106,13 +143,17 @@ impl Rate {
     fn new(quota: Quota) -> Self {
         let per_second = 1_000_000_000 / quota.replenish_interval().as_nanos().max(1);
         let limiter = governor::RateLimiter::keyed(quota).with_middleware();
-        Self { per_second: u32::try_from(per_second).unwrap_or(u32::MAX).max(1), limiter }
+        let per_second = u32::try_from(per_second).unwrap_or(u32::MAX).max(1);
+        Self { per_second, burst: quota.burst_size().get(), window: quota.burst_size_replenished_in(), limiter }
     }
 
-    /// Counts a request. Returns the state, or the time to wait.
-    fn count(&self, token: &Sha256) -> Result<RateState, Duration> {
-        let checked = self.limiter.check_key(token);
-        let state = checked.map_err(|refused| refused.wait_time_from(DefaultClock::default().now()))?;
+    /// Counts calls, at most a burst. Returns the state, or the time to wait.
+    fn count(&self, token: &Sha256, calls: NonZeroU32) -> Result<RateState, Duration> {
+        let state = match self.limiter.check_key_n(token, calls) {
+            Ok(Ok(state)) => state,
+            Ok(Err(refused)) => return Err(refused.wait_time_from(DefaultClock::default().now())),
+            Err(InsufficientCapacity(_)) => return Err(self.window),
+        };
         let remaining = state.remaining_burst_capacity();
         let used = state.quota().burst_size().get().saturating_sub(remaining);
         Ok(RateState { remaining, reset_seconds: used.div_ceil(self.per_second).into() })
@@ -125,12 +166,18 @@ impl RequestPermit {
         &self.token
     }
 
-    /// Turns the request into a stream. Streams use at most half of a token's concurrent requests, so that calls still pass.
+    /// Turns the request into a stream of the pool `streams`. Streams use at most half of a token's concurrent requests, so that
+    /// calls still pass.
     ///
     /// # Errors
     ///
-    /// `RATE_LIMITED`, with the seconds to wait.
-    pub fn into_stream(self) -> Result<OpenStream, Refusal> {
+    /// `RATE_LIMITED`, with the seconds to wait; `UNAVAILABLE` if others use the pool.
+    pub fn into_stream(self, streams: &SharedPool) -> Result<OpenStream, Refusal> {
+        let second = Duration::from_secs(1);
+        let permit = streams.try_acquire(Parties::current(), 1).map_err(|denied| match denied {
+            Denied::OwnShare => limited("the token or its run has too many open streams", second),
+            Denied::Exhausted => no_permit("event streams", Duration::ZERO),
+        })?;
         let mut in_flight = self.in_flight.lock();
         let count = in_flight.entry(self.token).or_default();
         if count.streams >= self.max_streams {
@@ -141,7 +188,7 @@ impl RequestPermit {
         count.streams += 1;
         drop(in_flight);
         metrics::add_streams(1.0);
-        Ok(OpenStream(self))
+        Ok(OpenStream(self, permit))
     }
 }
 
@@ -187,7 +234,12 @@ mod tests {
         let quota = rate.map(|(rate, burst)| {
             Quota::per_second(NonZeroU32::new(rate).unwrap()).allow_burst(NonZeroU32::new(burst).unwrap())
         });
-        RateLimiter { rate: quota.map(Rate::new), concurrency, in_flight: Arc::default() }
+        RateLimiter {
+            rate: quota.map(Rate::new),
+            concurrency,
+            in_flight: Arc::default(),
+            requests: SharedPool::new("request", 1024),
+        }
     }
 
     fn acquire(limiter: &RateLimiter, token: Sha256) -> Result<RequestPermit, Refusal> {
@@ -219,6 +271,22 @@ mod tests {
     }
 
     #[test]
+    fn a_request_of_several_calls_costs_all_of_them() {
+        let limiter = limiter_of(Some((1, 10)), 100);
+        let token = Sha256::of(b"token");
+        let charge = |calls: usize| limiter.charge(&token, calls, |_| {});
+        drop(acquire(&limiter, token).unwrap());
+        charge(5).unwrap();
+        let refusal = charge(5).unwrap_err();
+        assert_eq!((refusal.code, refusal.details.retry_after_seconds), (Code::RateLimited, Some(1)));
+        charge(4).unwrap();
+        assert_eq!(acquire(&limiter, token).unwrap_err().code, Code::RateLimited);
+        let refusal = limiter.charge(&Sha256::of(b"other"), 10, |_| {}).unwrap_err();
+        assert_eq!((refusal.details.limit, refusal.details.actual), (Some(10), Some(11)));
+        limiter_of(None, 1).charge(&token, 1000, |_| panic!("there is no rate limit")).unwrap();
+    }
+
+    #[test]
     fn requests_at_a_time_are_counted_until_they_end() {
         let limiter = limiter_of(None, 2);
         let token = Sha256::of(b"token");
@@ -235,14 +303,15 @@ mod tests {
     fn streams_count_while_they_are_open_and_leave_half_to_calls() {
         let limiter = limiter_of(None, 5);
         let token = Sha256::of(b"token");
-        let open = || acquire(&limiter, token).unwrap().into_stream();
+        let streams = SharedPool::new("stream", 100);
+        let open = || acquire(&limiter, token).unwrap().into_stream(&streams);
         let (first, second) = (open().unwrap(), open().unwrap());
         let refusal = open().unwrap_err();
         assert_eq!((refusal.code, refusal.details.limit), (Code::RateLimited, Some(2)));
         let calls: Vec<_> = (0..3).map(|_| acquire(&limiter, token).unwrap()).collect();
         assert_eq!(acquire(&limiter, token).unwrap_err().code, Code::RateLimited, "streams are requests too");
         drop(first);
-        let third = acquire(&limiter, token).unwrap().into_stream().unwrap();
+        let third = acquire(&limiter, token).unwrap().into_stream(&streams).unwrap();
         drop((calls, second, third));
         assert!(limiter.in_flight.lock().is_empty(), "an idle token leaves no entry");
     }

@@ -2,6 +2,7 @@
 
 mod authenticate;
 pub(crate) mod form;
+mod lookups;
 mod peers;
 
 use std::collections::{BTreeSet, HashSet};
@@ -16,7 +17,7 @@ use model::{Operator, Permission, Refusal, RunId, Scope, Sha256, Token, TokenId}
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::admission::idempotency::{DerivationKey, KeyedRequest, OPERATOR_TOKEN, RUN_TOKEN};
 use crate::admission::operators::{AUDIT, LoadError, OPERATOR, OperatorIdentity, Operators};
@@ -24,7 +25,9 @@ use crate::clock::{latest, new_token_id, parse_time};
 use crate::metrics;
 
 use self::form::{OPERATOR_PREFIX, RUN_PREFIX, new_token, token_of};
+use self::lookups::{Kind, Lookups};
 use self::peers::PeerFailures;
+pub use self::peers::network_of;
 
 /// The ledger setting with the hash of the operator token that the first start generates.
 const OPERATOR_SETTING: &str = "operator_token_sha256";
@@ -32,8 +35,6 @@ const OPERATOR_SETTING: &str = "operator_token_sha256";
 const CACHED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Token hashes that are read from the ledger at a time.
 const PAGE: u32 = 10_000;
-/// Maximum concurrent ledger queries for unknown tokens, so that they leave the connections to valid callers.
-const UNKNOWN_TOKEN_CONCURRENCY: usize = 1;
 /// How often a stream checks whether its token has expired.
 const TOKEN_TICK: Duration = Duration::from_secs(1);
 
@@ -74,8 +75,9 @@ pub struct Tokens {
     cache: Mutex<LruCache<Sha256, Arc<Token>>>,
     /// The first 8 bytes of the hash of every run token that may be valid. A million tokens take 16 MB.
     known: Mutex<HashSet<u64>>,
-    /// Permits for ledger queries about tokens that are not in `known`.
-    unknown: Semaphore,
+    /// Run tokens that are not in `known`, and operators that are not known.
+    unknown_runs: Lookups,
+    unknown_operators: Lookups,
     failures: PeerFailures,
     derivation_key: DerivationKey,
     /// Counts revocations. A lookup during a revocation is not cached, and streams check their tokens again.
@@ -141,7 +143,8 @@ impl Tokens {
             operators: Operators::load(configured, ledger).await?,
             cache: Mutex::new(LruCache::new(CACHED)),
             known: Mutex::new(known_hashes(ledger).await?),
-            unknown: Semaphore::new(UNKNOWN_TOKEN_CONCURRENCY),
+            unknown_runs: Lookups::default(),
+            unknown_operators: Lookups::default(),
             failures: PeerFailures::new(settings.failures_per_minute),
             derivation_key: settings.derivation_key,
             revocations: watch::Sender::new(0),
@@ -207,6 +210,14 @@ impl Tokens {
         let mut cache = self.cache.lock();
         cache.clear();
         self.announce_revocation();
+    }
+
+    /// Returns the tokens that wait to be looked up.
+    fn lookups(&self, kind: Kind) -> &Lookups {
+        match kind {
+            Kind::Runs => &self.unknown_runs,
+            Kind::Operators => &self.unknown_operators,
+        }
     }
 
     /// Makes streams check their tokens again.

@@ -61,7 +61,8 @@ pub struct Decider {
 }
 
 impl Engine {
-    /// Approves the call that waits for `id`, and executes it if it still makes the approved change.
+    /// Approves the call that waits for `id`, and executes it if it still makes the approved change. Runs to completion even if the
+    /// client disconnects.
     ///
     /// If the run's policy requires several operators, the approval stays pending until the last of them approves.
     ///
@@ -73,6 +74,12 @@ impl Engine {
     /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided; `FORBIDDEN` if policy requires another operator; `UNAVAILABLE`, which
     /// leaves it pending.
     pub async fn approve(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
+        let (engine, id) = (self.clone(), id.clone());
+        self.detached(async move { engine.record_approval(&id, &decider).await }).await
+    }
+
+    async fn record_approval(&self, id: &ApprovalId, decider: &Decider) -> Result<ApprovalResult, CallError> {
+        failpoint::hit("decision.begin");
         let mut approval = self.pending_approval(id).await?;
         let mut voting = None;
         if approval.approvers > 1 {
@@ -82,28 +89,33 @@ impl Engine {
         self.check_approver(&approval, &decider.operator).await?;
         let vote = Vote::of(&approval, &decider.operator);
         if !vote.is_last() {
-            let head = self.record_vote(&approval, &decider, vote).await?;
+            let head = self.record_vote(&approval, decider, vote).await?;
             return Ok(ApprovalResult::new(self.approval(id).await?, head));
         }
-        let engine = self.clone();
-        let head = self.detached(async move { engine.execute_approval(&approval, &decider).await }).await?;
+        let head = Box::pin(self.execute_approval(&approval, decider)).await?;
         drop(voting);
         Ok(ApprovalResult::new(self.approval(id).await?, head))
     }
 
-    /// Denies the call that waits for `id`.
+    /// Denies the call that waits for `id`. Runs to completion even if the client disconnects.
     ///
     /// # Errors
     ///
     /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided.
     pub async fn deny(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
+        let (engine, id) = (self.clone(), id.clone());
+        self.detached(async move { engine.record_denial(&id, &decider).await }).await
+    }
+
+    async fn record_denial(&self, id: &ApprovalId, decider: &Decider) -> Result<ApprovalResult, CallError> {
+        failpoint::hit("decision.begin");
         let approval = self.pending_approval(id).await?;
         let refusal = Refusal::new(Code::PolicyDenied, "a person has denied the call", "Ask the operator why.")
             .with_details(|details| {
                 details.reasons = vec![format!("approval:{id}:denied")];
                 details.reasons.extend(decider.reason());
             });
-        let head = self.record_decision(&approval, Some(&decider), ApprovalState::Denied, &refusal, None).await?;
+        let head = self.record_decision(&approval, Some(decider), ApprovalState::Denied, &refusal, None).await?;
         Ok(ApprovalResult::new(self.approval(id).await?, head))
     }
 
@@ -129,6 +141,7 @@ impl Engine {
             return Err(approval_not_pending().into());
         }
         if approval.expires_at <= latest() {
+            // Only within a decision, which runs to completion.
             self.expire(&approval).await?;
             return Err(approval_not_pending().into());
         }

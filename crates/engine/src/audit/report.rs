@@ -7,6 +7,7 @@ mod entry;
 mod markdown;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ledger::{ApprovalFilter, RecordFilter};
@@ -288,8 +289,9 @@ impl Engine {
             opened => opened?,
         };
         reconcile::ensure_consistent(self, &run).await?;
-        let _permit = self.read_permit(true).await?;
-        let compare = self.blocking(move || {
+        let _permit = self.read_permit(true).await;
+        let open_run = Arc::clone(&run);
+        let compare = self.read_one_state(&open_run, move || {
             let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
             let scan = run.changed.start_scan();
             let diff = run.workspace.diff(&run.rules, &query, &AtomicBool::new(false))?;

@@ -48,7 +48,8 @@ impl CallContext {
 }
 
 impl Engine {
-    /// Reads the event that the evidence of a call names.
+    /// Reads the event that the evidence of a call names. It counts if a caller that may attest has appended it, after the run's
+    /// last change.
     ///
     /// # Errors
     ///
@@ -56,15 +57,21 @@ impl Engine {
     pub(crate) async fn load_evidence(&self, call: &mut CallContext) -> Result<(), CallError> {
         let id = call.evidence.as_ref().and_then(|evidence| evidence.event_id.as_deref());
         let Some(id) = id.map(parse_id).transpose()? else { return Ok(()) };
-        let exit_code = self.event_exit_code(&call.run_id, &id).await?;
-        call.evidence_fact = fact_of(exit_code);
+        let event = self.event_of_check(&call.run_id, &id).await?;
+        call.evidence_fact = if !event.reasons.iter().any(|reason| reason == ATTESTED) {
+            EvidenceFact::Unattested
+        } else if !self.ledger.changes(&call.run_id, event.seq, 1.into()).await?.is_empty() {
+            EvidenceFact::Stale
+        } else {
+            let data = event.input.as_ref().and_then(|input| input.get("data"));
+            fact_of(data.and_then(|data| data.get("exitCode")).and_then(Value::as_i64))
+        };
         Ok(())
     }
 
-    /// Returns the exit code in the data of an event.
-    async fn event_exit_code(&self, run: &RunId, id: &ToolCallId) -> Result<Option<i64>, CallError> {
-        let kinds = [EventKind::Command, EventKind::Test, EventKind::Evidence].map(EventKind::tool);
-        let event = self.ledger.call(run, id).await?.filter(|event| kinds.contains(&event.tool.as_str()));
+    /// Returns the record of an event that can be evidence.
+    async fn event_of_check(&self, run: &RunId, id: &ToolCallId) -> Result<Record, CallError> {
+        let event = self.ledger.call(run, id).await?.filter(|event| is_check(&event.tool));
         let record = match event {
             Some(event) => self.ledger.record(run, event.seq).await?,
             None => None,
@@ -73,11 +80,16 @@ impl Engine {
             let message = format!("the run has no event `{id}` of kind command, test or evidence");
             return Err(Refusal::invalid(message, "Append the event first, or give `command` and `exitCode`.").into());
         };
-        let record: Record =
-            serde_json::from_str(&record.text).map_err(|error| CallError::Internal(Box::new(error)))?;
-        let data = record.input.as_ref().and_then(|input| input.get("data"));
-        Ok(data.and_then(|data| data.get("exitCode")).and_then(Value::as_i64))
+        serde_json::from_str(&record.text).map_err(|error| CallError::Internal(Box::new(error)))
     }
+}
+
+/// The reason in the record of an event that can be evidence, if its caller may attest.
+pub(crate) const ATTESTED: &str = "evidence:attest";
+
+/// Whether events of this tool can be evidence.
+pub(crate) fn is_check(tool: &str) -> bool {
+    [EventKind::Command, EventKind::Test, EventKind::Evidence].map(EventKind::tool).contains(&tool)
 }
 
 fn check(evidence: &Evidence) -> Result<(), Refusal> {

@@ -139,9 +139,13 @@ impl Engine {
             entries.push(entry);
         }
         let records = match self.append(entries.clone()).await {
-            // The ID has an answer that this caller may not see, or the request was refused before it was looked up. The refusal
-            // is a further record.
-            Ok(Appended::Repeated(_)) if BEFORE_REPLAY.iter().any(|code| error.is(*code)) => {
+            Ok(Appended::Repeated(_)) => {
+                let is_early = BEFORE_REPLAY.iter().any(|code| error.is(*code));
+                if let Some(errors) = if is_early { None } else { self.stored_refusals(calls).await? } {
+                    return Ok(RecordedFailure { errors, failed });
+                }
+                // The ID has an answer that this caller may not see, or the request was refused before it was looked up. The
+                // refusal is a further record.
                 for entry in &mut entries {
                     entry.reply = None;
                 }
@@ -155,16 +159,11 @@ impl Engine {
             Ok(_) => return Err(already_recorded().into()),
             // What has failed may have been seen in a tree that was not up to date.
             Err(unrecorded @ LedgerError::RunMoved(_)) => return Err(unrecorded.into()),
-            Err(unrecorded) => match error {
-                CallError::Moved(_) | CallError::Internal(_) => {
-                    tracing::error!(
-                        error = &unrecorded as &dyn std::error::Error,
-                        "a failed call could not be recorded"
-                    );
-                    return Err(error);
-                }
-                CallError::Refused(_) => return Err(unrecorded.into()),
-            },
+            Err(unrecorded) if matches!(error, CallError::Refused(_)) => return Err(unrecorded.into()),
+            Err(unrecorded) => {
+                tracing::error!(error = &unrecorded as &dyn std::error::Error, "a failed call could not be recorded");
+                return Err(error);
+            }
         };
         let mut internal = Some(error);
         let errors = refusals.into_iter().zip(records).map(|(refusal, record)| match refusal {

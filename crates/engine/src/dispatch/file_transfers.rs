@@ -12,6 +12,7 @@ use tracing::Instrument as _;
 use workspace::{StagedFile, Transfer};
 
 use crate::CallError;
+use crate::admission::pools::permit_within;
 use crate::call::disclosure::Disclosure;
 use crate::call::{Answer, CallContext, Failed};
 use crate::engine::{Caller, Engine};
@@ -140,14 +141,16 @@ impl Engine {
         upload: Upload<impl FnOnce() -> Chunks>,
     ) -> Result<Answer, Failed> {
         let expected = upload.expected;
-        let members = options.members(&serde_json::json!({"path": path, "expectedSha256": expected}));
+        // Before the bytes arrive, the declared size is what distinguishes two uploads.
+        let early = serde_json::json!({"path": path, "expectedSha256": expected, "sizeBytes": upload.announced});
+        let members = options.members(&early);
         let (call, early) = CallContext::of(run, caller.clone(), &files::PUT, members);
         let path = match options.check(early).and_then(|_| files::put_path(path, expected)) {
             Ok(path) => path,
             Err(refusal) => return self.finish(call, Err(refusal)).await,
         };
-        let put = match self.receive_upload(&call, path, upload).await {
-            Ok(put) => put,
+        let (put, received) = match self.receive_upload(&call, path, upload).await {
+            Ok(received) => received,
             // The refusal is recorded already.
             Err(CallError::Refused(refusal)) if refusal.details.seq.is_some() => {
                 let answer = Disclosure::of(&call).apply(Err(refusal.into()));
@@ -161,19 +164,23 @@ impl Engine {
             }
             Err(error) => return Err(Failed { tool_call_id: call.tool_call_id, error }),
         };
-        let staged = match &put.content {
-            NewContent::Inline(_) | NewContent::Announced(_) => None,
-            NewContent::Staged(file, _) => Some(file.name.clone()),
-        };
         let (call, members) = CallContext::of(run, caller, &files::PUT, options.members(&put.to_input()));
         let tool_call_id = call.tool_call_id.clone();
         let answer = match members {
-            Ok(_) => self.store(call, put, staged).await,
+            Ok(_) => {
+                let engine = self.clone();
+                let work = async move {
+                    let staged = received.map(ReceivedFile::into_name);
+                    engine.store(call, put, staged).await
+                };
+                self.detached(work).await
+            }
             Err(refusal) => return self.finish(call, Err(refusal)).await,
         };
         answer.map_err(|error| Failed { tool_call_id, error })
     }
 
+    /// Stores a received upload. Must run as a task of its own, so that the staged file is removed if it is not used.
     async fn store(&self, call: CallContext, put: PutFile, staged: Option<String>) -> Result<Answer, CallError> {
         let (disclosure, span) = (Disclosure::of(&call), call.span());
         let open_run = self.open(&call.run_id).await?;
@@ -205,11 +212,11 @@ impl Engine {
         call: &CallContext,
         path: LogicalPath,
         upload: Upload<impl FnOnce() -> Chunks>,
-    ) -> Result<PutFile, CallError> {
+    ) -> Result<(PutFile, Option<ReceivedFile>), CallError> {
         if !call.is_permitted() {
             // The call itself is refused and recorded. The bytes are not read.
             let content = NewContent::Inline(Vec::new());
-            return Ok(PutFile { path, expected: upload.expected, content, reservation: None });
+            return Ok((PutFile { path, expected: upload.expected, content, reservation: None }, None));
         }
         let open_run = self.open(&call.run_id).await?;
         let Upload { expected, announced, receive } = upload;
@@ -232,23 +239,49 @@ impl Engine {
                 }
                 let limit = open_run.rules.policy().max_transfer_bytes;
                 // The rest is received on a blocking thread. The permits limit the number of these threads.
-                let permit = self.permits.receive.acquire(&call.run_id, self.limits.request_timeout).await?;
+                let permit = permit_within(&self.pools.receive, "large uploads", self.limits.request_timeout).await?;
                 let mut reader = UploadReader::new(first, chunks, open_run.disk.reservation());
                 let work = move || {
                     let _permit = permit;
                     let staged = stage(&open_run, &mut reader, limit)?;
-                    Ok((NewContent::Staged(staged, reader.scan.finish()), reader.reservation))
+                    let received = ReceivedFile { run: open_run, name: staged.name.clone() };
+                    Ok((NewContent::Staged(staged, reader.scan.finish()), reader.reservation, received))
                 };
-                let (content, reservation) = self.blocking(work).await?;
-                return Ok(PutFile { path, expected, content, reservation: Some(reservation) });
+                let (content, reservation, received) = self.blocking(work).await?;
+                return Ok((PutFile { path, expected, content, reservation: Some(reservation) }, Some(received)));
             }
         }
-        Ok(PutFile { path, expected, content: NewContent::Inline(first), reservation: None })
+        Ok((PutFile { path, expected, content: NewContent::Inline(first), reservation: None }, None))
     }
 
     async fn finish(&self, call: CallContext, members: Result<Map<String, Value>, Refusal>) -> Result<Answer, Failed> {
         let tool_call_id: ToolCallId = call.tool_call_id.clone();
         self.call(call, members).await.map_err(|error| Failed { tool_call_id, error })
+    }
+}
+
+/// A received file in the run's `tmp/`, removed on drop: the client may disconnect before its call has begun.
+struct ReceivedFile {
+    run: Arc<OpenRun>,
+    /// Empty once a call has the file.
+    name: String,
+}
+
+impl ReceivedFile {
+    /// Returns the name of the file, which a call now has.
+    fn into_name(mut self) -> String {
+        std::mem::take(&mut self.name)
+    }
+}
+
+impl Drop for ReceivedFile {
+    fn drop(&mut self) {
+        if !self.name.is_empty()
+            && let Err(error) = self.run.workspace.discard(&self.name)
+        {
+            // Nothing depends on it, and the folder is emptied when the run is opened again.
+            tracing::warn!(run.id = %self.run.run_id, %error, "an unused upload could not be removed");
+        }
     }
 }
 

@@ -3,18 +3,23 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{Access, Code, Decision, FileKind, LogicalPath, Patch, Permission, Refusal, RunId, Verdict};
+use ledger::{Appended, Entry};
+use model::{Access, Code, Decision, Draft, FileKind, LogicalPath, Patch, Permission, Refusal, RunId, Sha256, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::CallError;
 use crate::call::CallContext;
 use crate::call::record::{reasons_of, verdict_of};
-use crate::call_error::refusals::forbidden;
-use crate::engine::{Caller, Engine};
+use crate::call_error::refusals::{forbidden, refusal_of};
+use crate::clock::{new_tool_call_id, now};
+use crate::engine::{Caller, Engine, RequestIds};
 use crate::runs::open_run::OpenRun;
 use crate::tools;
 use crate::transaction::{Operation, Parsed};
+
+/// The tool in the record of a query.
+const TOOL: &str = "policy.explain";
 
 /// A policy query: a path or a patch.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
@@ -94,7 +99,8 @@ impl PolicyDecision {
 }
 
 impl Engine {
-    /// Returns what the policy would decide about a path or a patch. The answer discloses no more than a call would.
+    /// Returns what the policy would decide about a path or a patch. The answer discloses no more than a call would; one that
+    /// depends on the content of files is recorded.
     ///
     /// # Errors
     ///
@@ -124,6 +130,19 @@ impl Engine {
         }
     }
 
+    /// Checks that a caller may query the policy about paths or patches, before the query is received.
+    ///
+    /// # Errors
+    ///
+    /// `FORBIDDEN`.
+    pub fn check_may_explain(caller: &Caller) -> Result<(), Refusal> {
+        let needed = [Permission::FileList, Permission::FilePatchApply];
+        if needed.iter().any(|permission| caller.permissions.contains(permission)) {
+            return Ok(());
+        }
+        Err(forbidden(&needed))
+    }
+
     async fn explain_patch(&self, run: &RunId, caller: Caller, patch: String) -> Result<PolicyExplanation, CallError> {
         let parsed = Patch::parse(&patch)?;
         let paths: BTreeSet<_> = parsed.files.into_iter().flat_map(|section| [section.from, section.path]).collect();
@@ -137,12 +156,50 @@ impl Engine {
             let strictest = paths.iter().map(|path| &path.mutate).max_by_key(|decision| decision.decision).cloned();
             return Ok(PolicyExplanation { paths, patch: strictest });
         }
+        let patch_sha256 = Sha256::of(patch.as_bytes());
+        let explanation = self.explain_against_files(run, &caller, &open_run, (paths, patch)).await?;
+        self.record_query(run, &caller, patch_sha256, &explanation).await?;
+        Ok(explanation)
+    }
+
+    /// Records a query whose answer depends on content.
+    async fn record_query(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        patch_sha256: Sha256,
+        explanation: &PolicyExplanation,
+    ) -> Result<(), CallError> {
+        let mut draft = Draft::new(run.clone(), caller.actor.clone(), TOOL, new_tool_call_id(), now());
+        draft.paths_read = explanation.paths.iter().map(|path| path.path.clone()).collect();
+        draft.input = json!({"patchSha256": patch_sha256}).as_object().cloned();
+        if let Some(decision) = &explanation.patch {
+            draft.reasons.clone_from(&decision.reasons);
+        }
+        RequestIds::write(caller.request.as_deref(), &mut draft);
+        let mut entry = Entry::new(draft, patch_sha256);
+        entry.preconditions.token.clone_from(&caller.token);
+        match self.append(vec![entry]).await? {
+            Appended::Recorded(_) => Ok(()),
+            Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
+            other => Err(CallError::Internal(format!("the ledger rejected a policy query as {other:?}").into())),
+        }
+    }
+
+    async fn explain_against_files(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        open_run: &Arc<OpenRun>,
+        (paths, patch): (Vec<PathExplanation>, String),
+    ) -> Result<PolicyExplanation, CallError> {
         let tool = tools::find("apply_patch")
             .ok_or_else(|| CallError::Internal("the tool apply_patch does not exist".into()))?;
         let members = json!({"patch": patch, "reason": "explain", "dryRun": true});
-        let (call, members) = CallContext::of(run, caller, tool, members.as_object().cloned().unwrap_or_default());
+        let (call, members) =
+            CallContext::of(run, caller.clone(), tool, members.as_object().cloned().unwrap_or_default());
         let operation = Operation::parse(&call, members?)?;
-        let decision = match self.evaluate(&open_run, Parsed::new(&open_run, vec![(call, Ok(operation))])).await {
+        let decision = match self.evaluate(open_run, Parsed::new(open_run, vec![(call, Ok(operation))])).await {
             Ok(decision) => PolicyDecision::of(decision),
             Err(CallError::Refused(refusal)) => PolicyDecision::refused(refusal),
             Err(error) => return Err(error),

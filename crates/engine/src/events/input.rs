@@ -116,8 +116,8 @@ fn check_id(raw: &str) -> Result<ToolCallId, Refusal> {
         let message = format!("`eventId` contains a credential: {what}");
         return Err(Refusal::invalid(message, "Give an ID that is no secret, or omit it."));
     }
-    ToolCallId::parse(raw).map_err(|_| {
-        let message = "`eventId` takes 1 to 128 characters, none of them a control character";
+    ToolCallId::parse_new(raw).map_err(|_| {
+        let message = "`eventId` takes 1 to 128 characters, none of them a control character, and not `.` or `..`";
         Refusal::invalid(message, "Give another eventId, or omit it.")
     })
 }

@@ -199,7 +199,7 @@ impl Engine {
         }
         let guard = reconcile::lock_consistent(self, run).await?;
         let expected = ExpectedFiles { written: run.known.written() };
-        let _permit = self.read_permit(true).await?;
+        let _permit = self.read_permit(true).await;
         let open_run = Arc::clone(run);
         let find = move || {
             let mut paths = BTreeSet::new();

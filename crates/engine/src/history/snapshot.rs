@@ -6,8 +6,8 @@ use std::sync::Arc;
 use content::{ObjectError, Objects};
 use ledger::Ledger;
 use model::{ArtifactId, LogicalPath, Record, RecordFile, Refusal, RunId, Sha256};
+use shared_pool::Permit;
 use tokio::runtime::Handle;
-use tokio::sync::SemaphorePermit;
 use workspace::{Base, LargeContent, Snapshot, StoredContents};
 
 use crate::CallError;
@@ -193,7 +193,7 @@ impl Engine {
         call: &CallContext,
         open_run: &Arc<OpenRun>,
         at: AtRecord,
-    ) -> Result<(SemaphorePermit<'_>, SnapshotView), CallError> {
+    ) -> Result<(Permit, SnapshotView), CallError> {
         let AtRecord { seq, with_modes, only } = at;
         self.check_at_record(call, open_run, seq).await?;
         let ledger = &self.ledger;
@@ -204,14 +204,14 @@ impl Engine {
             ),
         };
         if let Some(path) = only {
-            let permit = self.read_permit(call.tool.is_expensive).await?;
+            let permit = self.read_permit(call.tool.is_expensive).await;
             let files = self.load_one(open_run, seq, &path).await?;
             if files.files().contains_key(&path) {
                 return Ok((permit, view(files)));
             }
             // The path may be a folder, which only the files in it show.
         }
-        let permit = self.read_permit(true).await?;
+        let permit = self.read_permit(true).await;
         Ok((permit, view(load(ledger, &open_run.run_id, open_run.workspace.base(), seq, with_modes).await?)))
     }
 

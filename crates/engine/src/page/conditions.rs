@@ -161,6 +161,14 @@ pub(crate) fn check_actor(actor: &str) -> Result<(), Refusal> {
     ))
 }
 
+/// Returns the actor in the records of `actor`. Those of the operator `operator` have another name.
+pub(crate) fn recorded_actor(actor: &str) -> String {
+    match actor.strip_prefix("operator:") {
+        Some(crate::admission::operators::OPERATOR) => format!("operator:{}", model::Scope::Orchestrate.as_str()),
+        _ => actor.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,6 +183,9 @@ mod tests {
         }
         for good in ["service", "operator:ada", "run-token:tok_1"] {
             assert!(check_actor(good).is_ok(), "{good:?}");
+        }
+        for (asked, recorded) in [("operator:operator", "operator:orchestrate"), ("operator:ada", "operator:ada")] {
+            assert_eq!(recorded_actor(asked), recorded);
         }
         for bad in ["", "ada", "operator:", "agent:x"] {
             assert!(check_actor(bad).is_err(), "{bad:?}");

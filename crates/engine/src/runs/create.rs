@@ -14,7 +14,7 @@ use model::{
 };
 use serde::{Deserialize, Serialize};
 use tracing::Instrument as _;
-use workspace::{ListQuery, Tree};
+use workspace::{ChainPoint, ListQuery, Tree};
 
 pub(crate) use self::check::{check_labels, redacted_labels};
 use self::check::{
@@ -229,6 +229,9 @@ impl Engine {
         // The ledger links the same draft to the same head.
         let run = lifecycle::after_creation(&stored.run, &entry);
         entry.keyed_answer = keyed.map(|keyed| keyed_answer(&keyed, &run, &issued));
+        if has_files {
+            self.note_creation(&run).await?;
+        }
         if let Err(error) = self.store_run(&stored, &token, entry).await {
             // If the outcome is uncertain, the files stay: the next start removes them if the ledger does not have the run.
             if has_files && !matches!(error, LedgerError::InDoubt(_)) {
@@ -248,6 +251,18 @@ impl Engine {
         drop(importing);
         tracing::info!(run.id = %id, files = stored.run.import.files, bytes = stored.run.import.bytes, "run created");
         Ok(CreatedRun { run, token: issued })
+    }
+
+    /// Notes in the folder of an imported run that its tree is that of the first record. Before the commit, because it can be opened from
+    /// then on.
+    async fn note_creation(&self, run: &Run) -> Result<(), CallError> {
+        let (workspaces, id) = (Arc::clone(&self.workspaces), run.run_id.clone());
+        let created = ChainPoint { seq: run.head_seq, hash: run.head_hash };
+        let noted = self.blocking(move || Ok(workspaces.set_tree_note(&id, created)?)).await;
+        if noted.is_err() {
+            self.remove_files(&run.run_id).await;
+        }
+        noted
     }
 
     /// Stores a run with its first record. If the outcome is uncertain, tries once more, which waits for the first attempt.

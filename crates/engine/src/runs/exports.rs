@@ -1,7 +1,7 @@
 //! Exports of a run as archive, patch or git bundle, and the stored diffs of its mutations.
 
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -9,9 +9,10 @@ use std::time::Instant;
 use ledger::{Appended, Entry};
 use model::{ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Refusal, RunId, Sha256};
 use serde::Deserialize;
-use workspace::Bundle;
+use shared_pool::Permit;
+use workspace::{Bundle, PreparedBundle, TreeExport};
 
-use crate::admission::bulkhead::Permit;
+use crate::admission::pools::permit_within;
 use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
@@ -76,6 +77,13 @@ enum ExportContent {
     Archive,
     Patch,
     Bundle(Bundle),
+}
+
+/// An export of which everything is read that a change could affect.
+enum ReadExport {
+    Archive(TreeExport),
+    Patch(Box<dyn Read + Send>),
+    Bundle(Box<PreparedBundle>),
 }
 
 impl ExportFormat {
@@ -148,7 +156,7 @@ impl Engine {
 
     async fn prepare_export(&self, run: &RunId, format: ExportFormat) -> Result<Export, CallError> {
         // The other half of the request timeout is for the start of the response.
-        let permit = self.permits.export.acquire(run, self.limits.request_timeout / 2).await?;
+        let permit = permit_within(&self.pools.export, "exports", self.limits.request_timeout / 2).await?;
         let commit = match &format {
             ExportFormat::Bundle(commit) => Some(commit.check(run)?),
             ExportFormat::Archive | ExportFormat::Patch => None,
@@ -272,16 +280,27 @@ impl Export {
     /// If the disk, git or `out` fails.
     pub async fn write(self, mut out: impl Write + Send + 'static, cancel: Arc<AtomicBool>) -> Result<(), CallError> {
         let Self { engine, open_run, content, permit } = self;
+        let (run, stop) = (Arc::clone(&open_run), Arc::clone(&cancel));
+        let read = move || {
+            let (workspace, rules) = (&run.workspace, &run.rules);
+            Ok(match &content {
+                ExportContent::Archive => ReadExport::Archive(workspace.begin_export(rules, &stop)?),
+                ExportContent::Patch => ReadExport::Patch(workspace.patch(rules, &stop)?),
+                ExportContent::Bundle(bundle) => {
+                    ReadExport::Bundle(Box::new(workspace.prepare_bundle(rules, bundle, &stop)?))
+                }
+            })
+        };
+        let export = engine.read_one_state(&open_run, read).await?;
+        // From here on neither waits for the other: the client, which may read slowly, and the run's mutations.
         engine
             .blocking(move || {
                 // Held by the thread: the permit limits the number of threads.
                 let _permit = permit;
-                match content {
-                    ExportContent::Archive => open_run.workspace.export(&open_run.rules, &mut out)?,
-                    ExportContent::Patch => drop(open_run.workspace.write_patch(&open_run.rules, &mut out, &cancel)?),
-                    ExportContent::Bundle(bundle) => {
-                        drop(open_run.workspace.bundle(&open_run.rules, &bundle, &mut out, &cancel)?);
-                    }
+                match export {
+                    ReadExport::Archive(export) => export.write(&open_run.rules, &mut out)?,
+                    ReadExport::Patch(mut patch) => drop(io::copy(&mut patch, &mut out)?),
+                    ReadExport::Bundle(bundle) => drop(bundle.write(&mut out, &cancel)?),
                 }
                 Ok(out.flush()?)
             })

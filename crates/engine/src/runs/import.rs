@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use ledger::{Appended, LedgerError};
 use model::{Code, Disk, ImportProblem, ImportReport, Rules, RunId, RunState, Source};
-use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
+use shared_pool::{Parties, Party};
 use workspace::{ImportError, ImportObserver as _, ImportSource, ImportedRun};
 
 use super::lifecycle;
 use crate::CallError;
-use crate::admission::bulkhead::no_permit;
 use crate::admission::operators::OperatorIdentity;
+use crate::admission::pools::{no_permit, operator_party};
 use crate::call_error::refusals::shutting_down;
 use crate::clock::now;
 use crate::engine::{Caller, Engine};
@@ -82,31 +82,34 @@ impl Engine {
         creator: Option<&OperatorIdentity>,
         patience: Option<Duration>,
     ) -> Result<ImportedRun, CallError> {
-        let pools = &self.permits;
-        let (turns, pool) = match origin {
+        let pool = match origin {
             // Takes as long as a small mutation.
-            Origin::Empty => (None, &pools.write),
+            Origin::Empty => &self.pools.write,
             // The client may send slowly. Other imports must not wait for that.
-            Origin::Archive(_) => (None, &pools.upload),
-            Origin::GitRemote { .. } | Origin::GitLocal { .. } | Origin::Directory(_) => {
-                (patience.is_none().then_some(&pools.background_import), &pools.import)
+            Origin::Archive(_) => &self.pools.upload,
+            Origin::GitRemote { .. } | Origin::GitLocal { .. } | Origin::Directory(_) => &self.pools.import,
+        };
+        // All imports in the background together have one share: an import whose caller waits is not delayed by them.
+        let parties = match creator {
+            Some(creator) if patience.is_none() => {
+                Parties::two(operator_party(creator), Party::of("work", "background import"))
             }
+            _ => Parties::current(),
         };
         // Held by this future, not by the thread: dropping it releases the permit, and the thread sees the cancellation.
         let permit = async {
             tokio::select! {
-                permit = permit_in_turn(turns, pool) => Ok(permit),
+                permit = pool.acquire(parties, 1) => Ok(permit),
                 () = importing.import.until_cancelled() => Err(CallError::from(ImportError::Cancelled)),
                 () = self.shutdown.cancelled(), if patience.is_none() => Err(shutting_down().into()),
             }
         };
-        let permit = match patience {
+        let _permit = match patience {
             None => permit.await?,
             Some(patience) => {
                 tokio::time::timeout(patience, permit).await.map_err(|_| no_permit("the import", patience))??
             }
         };
-        let _permit = permit.map_err(|error| CallError::Internal(Box::new(error)))?;
         if let Some(creator) = creator {
             // The import may have waited for long.
             self.tokens.operators.check(creator)?;
@@ -258,18 +261,6 @@ impl Engine {
 }
 
 /// Whether another attempt may succeed.
-/// Waits for a permit of `pool`, and before that for one of `turns`, if there are any.
-async fn permit_in_turn<'p>(
-    turns: Option<&'p Semaphore>,
-    pool: &'p Semaphore,
-) -> Result<(Option<SemaphorePermit<'p>>, SemaphorePermit<'p>), AcquireError> {
-    let turn = match turns {
-        Some(turns) => Some(turns.acquire().await?),
-        None => None,
-    };
-    Ok((turn, pool.acquire().await?))
-}
-
 fn is_temporary(error: &LedgerError) -> bool {
     matches!(error, LedgerError::Unavailable(_) | LedgerError::InDoubt(_) | LedgerError::ObjectNotReserved(_))
 }

@@ -7,11 +7,11 @@ use model::{Code, Refusal, RunId, Sha256};
 use serde::de::DeserializeOwned;
 
 use crate::CallError;
-use crate::admission::bulkhead::no_permit;
 use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::OperatorIdentity;
 use crate::admission::operators::manage::{CreateOperatorRequest, CreatedOperator};
 use crate::admission::operators::rotate::RotateTokenRequest;
+use crate::admission::pools::no_permit;
 use crate::admission::tokens::{IssueTokenRequest, IssuedToken, Tokens};
 use crate::clock::latest;
 use crate::engine::{Caller, Engine};

@@ -8,7 +8,7 @@ use model::{
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use workspace::{ImportedRun, RecordedBase};
+use workspace::{ChainPoint, ImportedRun, RecordedBase};
 
 use crate::clock::{new_tool_call_id, now};
 use crate::engine::{Caller, RequestIds};
@@ -98,6 +98,20 @@ pub(crate) fn import_failed(run: &RunId, at: &str, import: ImportReport) -> Entr
 pub(crate) fn deleted(run: &RunId, caller: &Caller, at: &str) -> Entry {
     let input = json!({ "cause": "request" });
     entry(run, Some(caller), "run.delete", members(&input), Some(RunChange::Delete { at: at.to_owned() }))
+}
+
+/// The record of a folder that is set aside, because its tree has changes up to the record `reached` which the ledger does not have any
+/// more. The ledger ends with `head`.
+pub(crate) fn set_aside(run: &RunId, head: ChainPoint, reached: ChainPoint) -> Entry {
+    let mut input = members(&json!({ "headSeq": head.seq, "headHash": head.hash }));
+    if reached != ChainPoint::UNKNOWN {
+        input.extend(members(&json!({ "reachedSeq": reached.seq, "reachedHash": reached.hash })));
+    }
+    let mut entry = entry(run, None, "run.set_aside", input, None);
+    entry.draft.reason = Some(
+        "the database has lost records of the run: its folder was set aside in lost+found, and its files were made again".to_owned(),
+    );
+    entry
 }
 
 /// The record of a run's archive, which the service made at `at`. It follows the archived records and names their head.

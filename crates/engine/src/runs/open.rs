@@ -1,6 +1,7 @@
 //! Opening runs, and removing deleted ones from the open runs.
 
 pub(crate) mod fetch;
+mod folder_history;
 mod ownership;
 mod recorded_base;
 mod unneeded_folders;
@@ -14,10 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::Duration;
 
 use ledger::{Epoch, LedgerError, SettledRun, StoredRun};
-use model::{Code, Refusal, Rules, RunId, RunState, Step};
+use model::{Code, Refusal, Rules, RunId, RunState, Source, Step};
 use tokio_util::sync::CancellationToken;
-use workspace::Tree;
+use workspace::{ChainPoint, Tree};
 
+pub use folder_history::{FolderHistory, compare_folder};
 pub use recorded_base::recorded_base;
 
 use self::fetch::still_fetching;
@@ -31,10 +33,12 @@ use crate::runs::open_run::OpenRun;
 use crate::runs::quota::{PendingApprovals, RunDisk};
 use crate::runs::run_history::RunHistory;
 use crate::runs::seen_versions::SeenVersions;
+use crate::runs::tree_states::TreeStates;
 use crate::{CallError, metrics};
 
 impl Engine {
-    /// Returns an open run. Opens it if it is not open.
+    /// Returns an open run. Opens it if it is not open, which runs to completion even if the client disconnects: a second attempt
+    /// beside the first one would delete what other calls have staged since.
     ///
     /// # Errors
     ///
@@ -42,11 +46,24 @@ impl Engine {
     /// missing or damaged; [`Moved`](CallError::Moved) if another node owns the run and is alive.
     pub async fn open(&self, run: &RunId) -> Result<Arc<OpenRun>, CallError> {
         let cell = self.runs.cell(run);
-        let opened = cell.get_or_try_init(|| self.load_run(run)).await.cloned();
-        if opened.is_err() {
-            self.runs.remove_unfilled(run, &cell);
+        if let Some(open) = cell.get() {
+            return Ok(Arc::clone(open));
         }
-        opened
+        let opening = cell.lock_opening().await;
+        if let Some(open) = cell.get() {
+            return Ok(Arc::clone(open));
+        }
+        let (engine, run) = (self.clone(), run.clone());
+        let work = async move {
+            let opened = engine.load_run(&run).await;
+            match &opened {
+                Ok(open) => cell.fill(Arc::clone(open)),
+                Err(_) => engine.runs.remove_unfilled(&run, &cell),
+            }
+            drop(opening);
+            opened
+        };
+        Box::pin(self.detached(work)).await
     }
 
     /// Reads the run's state and number of pending approvals from the ledger.
@@ -66,15 +83,16 @@ impl Engine {
         let epoch = self.take_run(run).await.map_err(|error| unreadable(run, error))?;
         // Waits until uncertain commits of an earlier process, or from before the run was last evicted, are decided.
         let settled = self.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
-        let Some(SettledRun { mut stored, journal: mut open }) = settled else {
+        let Some(mut settled) = settled else {
             let is_importing = self.imports.get(run).is_some();
             return Err(if is_importing { run_without_files(RunState::Preparing) } else { run_not_found() }.into());
         };
-        let state = stored.run.state;
-        if matches!(state, RunState::Preparing | RunState::Deleted) || stored.run.base_commit.is_none() {
+        let state = settled.stored.run.state;
+        if matches!(state, RunState::Preparing | RunState::Deleted) || settled.stored.run.base_commit.is_none() {
             return Err(run_without_files(state).into());
         }
-        if self.lacks_files(run, epoch).await? {
+        let mut found = self.folder_history(run, epoch, &settled).await?;
+        if !matches!(found, FolderHistory::Current(_)) {
             if let Err(error) = Box::pin(self.fetch_files(run, epoch)).await {
                 if let Some(epoch) = epoch.filter(|_| error.is(Code::RunNeedsRepair)) {
                     self.give_back_without_files(run, epoch).await;
@@ -82,21 +100,22 @@ impl Engine {
                 return Err(error);
             }
             // The run may have been closed or deleted meanwhile.
-            let settled = self.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
-            SettledRun { stored, journal: open } = settled.ok_or_else(run_not_found)?;
-            if stored.run.state == RunState::Deleted {
+            let again = self.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
+            settled = again.ok_or_else(run_not_found)?;
+            if settled.stored.run.state == RunState::Deleted {
                 return Err(run_without_files(RunState::Deleted).into());
             }
-            // What has ended may have begun before this node lost the run and got it back.
-            if self.lacks_files(run, epoch).await? {
-                return Err(still_fetching().into());
-            }
+            found = self.folder_history(run, epoch, &settled).await?;
         }
-        let pending = open.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
+        // What has ended may have begun before this node lost the run and got it back.
+        let FolderHistory::Current(point) = found else { return Err(still_fetching().into()) };
+        let SettledRun { stored, journal } = settled;
+        let pending = journal.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
         let known = KnownVersions::load(self.ledger.as_ref(), run).await?;
         let engine = self.clone();
         self.blocking(move || {
-            let open_run = load(&engine, stored, epoch, &pending, known)?;
+            failpoint::hit("open.loading");
+            let open_run = load(&engine, stored, epoch, &pending, known, point)?;
             Ok(Arc::new(open_run))
         })
         .await
@@ -115,12 +134,14 @@ impl Engine {
     }
 }
 
+/// Opens the folder of a run. `point` is what a folder without a note has.
 fn load(
     engine: &Engine,
     stored: StoredRun,
     epoch: Option<Epoch>,
     pending: &[Step],
     known: KnownVersions,
+    point: ChainPoint,
 ) -> Result<OpenRun, CallError> {
     let StoredRun { run, usage, mount_paths, needs_repair } = stored;
     let disk = RunDisk::new(&engine.node, &run.policy.quota, run.disk.tree());
@@ -135,7 +156,10 @@ fn load(
         }
         _ => error.into(),
     })?;
-    let rules = rules.with_source_folders(workspace.base().clone());
+    let tree_note = engine.workspaces.open_tree_note(&run.run_id, point)?;
+    // Only git says which folders of build output are source.
+    let is_from_git = matches!(run.source, Source::Git { .. });
+    let rules = if is_from_git { rules.with_source_folders(workspace.base().clone()) } else { rules };
     // Removes what killed calls had staged. No call has the run open, and no commit of it is uncertain.
     workspace.clear_tmp(pending)?;
     workspace.add_written(&known.paths());
@@ -156,12 +180,14 @@ fn load(
         epoch,
         rules: Arc::new(rules),
         workspace,
+        tree_note,
         mounts,
         state: AtomicU8::new(run.state as u8),
         expires_at: run.expires_at.into(),
         updating: tokio::sync::Mutex::default(),
         needs_repair: AtomicBool::new(needs_repair),
         path_locks: Arc::default(),
+        tree_states: TreeStates::default(),
         accounting: Accounting::new(usage, !pending.is_empty()),
         disk,
         history,

@@ -8,7 +8,7 @@ use ledger::Epoch;
 use model::{Mount, Rules, RunId, RunState};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use workspace::{Tree, Workspace};
+use workspace::{Tree, TreeNoteFile, Workspace};
 
 use crate::clock::latest;
 use crate::runs::accounting::Accounting;
@@ -19,6 +19,7 @@ use crate::runs::path_locks::PathLocks;
 use crate::runs::quota::{PendingApprovals, RunDisk};
 use crate::runs::run_history::RunHistory;
 use crate::runs::seen_versions::SeenVersions;
+use crate::runs::tree_states::TreeStates;
 
 /// A run that this process has opened. Its calls share one value.
 pub struct OpenRun {
@@ -30,6 +31,8 @@ pub struct OpenRun {
     pub rules: Arc<Rules>,
     /// The tree.
     pub workspace: Arc<Workspace>,
+    /// The note in the run's folder of the records that the tree has.
+    pub tree_note: Arc<TreeNoteFile>,
     /// The read-only trees.
     pub mounts: Vec<(Mount, Arc<Tree>)>,
     /// A [`RunState`], updated together with the ledger's.
@@ -46,6 +49,8 @@ pub struct OpenRun {
     pub known: KnownVersions,
     /// Locks of the mutations in progress.
     pub path_locks: Arc<PathLocks>,
+    /// The mutations that are being committed or applied.
+    pub tree_states: TreeStates,
     /// What mutations have used and written.
     pub accounting: Accounting,
     /// The disk space that the tree takes.

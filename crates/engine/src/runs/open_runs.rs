@@ -3,19 +3,46 @@
 pub mod fetches;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ledger::Epoch;
 use lru::LruCache;
 use model::{Rules, RunId};
 use parking_lot::Mutex;
-use tokio::sync::OnceCell;
+use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use crate::runs::open_run::OpenRun;
 
 /// The entry of a run. Empty while the first call opens the run.
-pub type OpenRunCell = Arc<OnceCell<Arc<OpenRun>>>;
+pub type OpenRunCell = Arc<OpenRunSlot>;
+
+/// The value of an [`OpenRunCell`].
+#[derive(Default)]
+pub struct OpenRunSlot {
+    run: OnceLock<Arc<OpenRun>>,
+    /// Held by the task that opens the run. It outlives the caller for whom the task began, so that no second task clears the
+    /// temporary files of a run that the first one has opened meanwhile.
+    opening: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl OpenRunSlot {
+    /// Returns the run, if it is open.
+    pub fn get(&self) -> Option<&Arc<OpenRun>> {
+        self.run.get()
+    }
+
+    /// Waits until no other task opens the run.
+    pub async fn lock_opening(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.opening).lock_owned().await
+    }
+
+    /// Stores the run that the holder of the lock has opened.
+    pub fn fill(&self, run: Arc<OpenRun>) {
+        // Only the holder of the lock stores a run, and only into an empty slot.
+        let _ = self.run.set(run);
+    }
+}
 
 /// The open runs, most recently used first. Runs in use stay open, so that there may be more than `capacity`.
 pub struct OpenRuns {

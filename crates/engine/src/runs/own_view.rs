@@ -164,11 +164,12 @@ impl Engine {
             Err(CallError::Refused(refusal)) if !refusal.code.is_retryable() || is_broken(&refusal) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let _permit = self.read_permit(false).await?;
+        let _permit = self.read_permit(false).await;
         let cancel = Arc::new(AtomicBool::new(false));
         // Dropped with this future when the caller goes away. The thread sees the flag and stops.
         let _cancel = CancelOnDrop(Arc::clone(&cancel));
-        self.blocking(move || list(&open_run, &cancel)).await.map(Some)
+        let listed = Arc::clone(&open_run);
+        self.read_one_state(&open_run, move || list(&listed, &cancel)).await.map(Some)
     }
 }
 

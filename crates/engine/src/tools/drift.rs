@@ -134,6 +134,11 @@ impl ExpectedFiles {
 }
 
 impl ReadTool for ExpectedFiles {
+    fn needs_one_state(&self) -> bool {
+        // The files are compared with the audit, for which the caller has locked the run.
+        false
+    }
+
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let workspace = context
             .workspace

@@ -277,6 +277,10 @@ impl Mutation for PutFile {
 struct GetFile(LogicalPath);
 
 impl ReadTool for GetFile {
+    fn needs_one_state(&self) -> bool {
+        false
+    }
+
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let limit = context.rules.policy().max_transfer_bytes;
         let transfer = context.tree.open_transfer(context.rules, &self.0, limit)?;

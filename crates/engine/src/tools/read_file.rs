@@ -140,6 +140,10 @@ impl TryFrom<ReadFileInput> for ReadFile {
 }
 
 impl ReadTool for ReadFile {
+    fn needs_one_state(&self) -> bool {
+        false
+    }
+
     fn read_inline(&self, context: &ReadContext<'_>) -> Option<Result<ReadOutput, WorkspaceError>> {
         let max_bytes = MAX_INLINE_BYTES.min(Self::max_bytes(context));
         match context.tree.try_read(context.rules, &self.path, max_bytes)? {

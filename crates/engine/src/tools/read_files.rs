@@ -176,6 +176,10 @@ impl ReadTool for ReadFiles {
         Ok(output)
     }
 
+    fn needs_one_state(&self) -> bool {
+        self.paths.len() > 1
+    }
+
     fn paths(&self) -> Vec<LogicalPath> {
         self.paths.iter().filter_map(|(_, path)| path.as_ref().ok().cloned()).collect()
     }

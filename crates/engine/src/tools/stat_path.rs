@@ -113,6 +113,10 @@ impl TryFrom<StatPathInput> for StatPath {
 }
 
 impl ReadTool for StatPath {
+    fn needs_one_state(&self) -> bool {
+        false
+    }
+
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let stat = context.tree.stat(context.rules, &self.path, context.cancel)?;
         let found = stat.found.as_ref();

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use model::Record;
+use model::{Record, Sha256};
 use tracing::Instrument as _;
-use workspace::{ApplyError, GITIGNORE_NAME};
+use workspace::{ApplyError, ChainPoint, GITIGNORE_NAME};
 
 use crate::CallError;
 use crate::call::Answer;
@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::metrics::SPANS;
 use crate::reconcile;
 use crate::runs::open_run::OpenRun;
+use crate::runs::tree_states::TreeChange;
 use crate::transaction::commit::Committed;
 
 impl Committed {
@@ -23,16 +24,27 @@ impl Committed {
     ///
     /// `RUN_NEEDS_REPAIR` if a file was changed from outside; `UNAVAILABLE` if the change cannot be applied to the disk
     /// now. The calls are recorded nevertheless.
-    pub async fn apply(self, engine: &Engine, run: &Arc<OpenRun>) -> Result<Vec<Answer>, CallError> {
+    pub async fn apply(
+        self,
+        engine: &Engine,
+        run: &Arc<OpenRun>,
+        mut change: TreeChange<'_>,
+    ) -> Result<Vec<Answer>, CallError> {
         let Self { answers, records, files } = self;
         let Some(files) = files else { return Ok(answers) };
         // A panic from here on would leave a change journalled and not applied.
         let unapplied = Unapplied(Some(run));
         failpoint::hit("transaction.committed");
-        let permit = engine.write_permit().await?;
-        let tree = Arc::clone(run);
+        let permit = engine.write_permit().await;
+        let points: Vec<_> = records.iter().map(point_of).collect();
+        let (tree, last) = (Arc::clone(run), points.last().copied());
+        change.begin_to_apply();
         let span = tracing::trace_span!(target: SPANS, "apply");
-        let applied = engine.blocking(move || Ok(tree.workspace.apply(files))).instrument(span).await;
+        let apply = move || {
+            let begun = last.map_or(Ok(()), |last| tree.tree_note.begin(last));
+            Ok(begun.map_err(ApplyError::Io).and_then(|()| tree.workspace.apply(files)))
+        };
+        let applied = engine.blocking(apply).instrument(span).await;
         drop(permit);
         failpoint::hit("transaction.applied");
         let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
@@ -40,23 +52,28 @@ impl Committed {
             note_written(run, record);
         }
         match applied {
-            Ok(Ok(applied)) => engine.fsync_worker.push(&run.run_id, seqs, applied).await,
+            Ok(Ok(applied)) => engine.fsync_worker.push(run, points, applied).await,
             Ok(Err(ApplyError::ChangedOutside(changed))) => {
                 reconcile::mark_for_repair(engine, run, &changed).await?;
                 return Err(needs_repair().into());
             }
             Ok(Err(ApplyError::Io(error))) => {
                 tracing::warn!(run.id = %run.run_id, ?seqs, %error, "a journalled change was not applied and is repeated");
-                reconcile::replay_records(engine, run, &seqs).await.map_err(|error| error.unapplied(&seqs))?;
+                reconcile::replay_records(engine, run, &points).await.map_err(|error| error.unapplied(&seqs))?;
             }
             Err(_) => {
                 tracing::error!(run.id = %run.run_id, ?seqs, "applying a change panicked; it is repeated");
-                reconcile::replay_records(engine, run, &seqs).await.map_err(|error| error.unapplied(&seqs))?;
+                reconcile::replay_records(engine, run, &points).await.map_err(|error| error.unapplied(&seqs))?;
             }
         }
         unapplied.finish();
+        drop(change);
         Ok(answers)
     }
+}
+
+fn point_of(record: &Record) -> ChainPoint {
+    ChainPoint { seq: record.seq, hash: record.hash.unwrap_or(Sha256::ZERO) }
 }
 
 /// Marks the run dirty when it is dropped before the change is applied.

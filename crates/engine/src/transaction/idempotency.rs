@@ -49,6 +49,23 @@ impl Engine {
         let refusal: Refusal = serde_json::from_str(&reply.body).map_err(internal)?;
         Ok(StoredAnswer::Found(Err(refusal.recorded(stored.seq, Some(stored.hash)))))
     }
+
+    /// Returns the stored refusals of `calls`, which are repetitions that were refused before the stored answers were looked up; `None`
+    /// if a call has no stored refusal.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub(crate) async fn stored_refusals(&self, calls: &[CallContext]) -> Result<Option<Vec<CallError>>, CallError> {
+        let mut refusals = Vec::with_capacity(calls.len());
+        for call in calls {
+            match self.stored_answer(call).await? {
+                StoredAnswer::Found(Err(refusal)) if refusal.details.seq.is_some() => refusals.push(refusal.into()),
+                StoredAnswer::None | StoredAnswer::OtherCall | StoredAnswer::Found(_) => return Ok(None),
+            }
+        }
+        Ok(Some(refusals))
+    }
 }
 
 /// Returns the permission that the effect of the first call required, if the present caller lacks it.

@@ -9,10 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ledger::{
     AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ClosedRun, ConnectionCounts, DeliveryAttempt, DueDelivery,
-    EachRecord, Entry, Epoch, GivenUp, JournalEntry, KeyedAnswer, KeyedAnswers, Ledger, LedgerError, NewCheckpoint,
-    Node, NodeIdentity, NodeLog, ObjectLog, Page, PageSize, RecordData, RecordFilter, Result, Role, RunFilter,
-    RunOwner, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode, StoredRecord, StoredRun,
-    Summary, Taken, TakenRole, WebhookLog,
+    EachRecord, Entry, Epoch, GivenUp, JournalEntry, JournalledRun, KeyedAnswer, KeyedAnswers, Ledger, LedgerError,
+    NewCheckpoint, Node, NodeIdentity, NodeLog, ObjectLog, Page, PageSize, RecordData, RecordFilter, Result, Role,
+    RunFilter, RunOwner, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode, StoredRecord,
+    StoredRun, Summary, Taken, TakenRole, WebhookLog,
 };
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
@@ -310,6 +310,10 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.summary()).await
     }
 
+    fn page_queries(&self) -> &shared_pool::SharedPool {
+        self.inner.page_queries()
+    }
+
     fn connections(&self) -> ConnectionCounts {
         self.inner.connections()
     }
@@ -342,8 +346,8 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.expired_runs(now)).await
     }
 
-    async fn token(&self, secret_sha256: &Sha256) -> Result<Option<Token>> {
-        self.pass(self.inner.token(secret_sha256)).await
+    async fn tokens(&self, secrets_sha256: &[Sha256]) -> Result<Vec<Token>> {
+        self.pass(self.inner.tokens(secrets_sha256)).await
     }
 
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>> {
@@ -430,6 +434,10 @@ impl Ledger for FailingLedger {
 
     async fn runs_with_pending_journal(&self) -> Result<Vec<RunId>> {
         self.pass(self.inner.runs_with_pending_journal()).await
+    }
+
+    async fn journalled(&self, runs: &[RunId]) -> Result<Vec<JournalledRun>> {
+        self.pass(self.inner.journalled(runs)).await
     }
 
     async fn prune(&self, done: &[(RunId, u64)]) -> Result<()> {

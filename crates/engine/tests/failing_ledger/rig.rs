@@ -223,6 +223,8 @@ pub(crate) fn limits() -> Limits {
         export_concurrency: 64,
         write_concurrency: 64,
         import_concurrency: 64,
+        max_requests: 1024,
+        max_streams: 64,
         max_live_runs: 64,
         max_runs: None,
         max_disk_bytes: None,

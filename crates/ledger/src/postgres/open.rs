@@ -15,7 +15,7 @@ use crate::{LedgerError, Result};
 /// Timeout for a new connection, or for one of the pool.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of connections besides the writer's.
-const MAX_POOL: u32 = 8;
+pub(crate) const MAX_POOL: u32 = 8;
 /// Acquires the lock of the process that migrates.
 const MIGRATE_LOCK: &str = "SELECT pg_advisory_xact_lock(7022364301936348778)";
 

@@ -11,7 +11,7 @@ use super::open;
 use crate::{ConnectionCounts, LedgerError, Result};
 
 /// Maximum number of concurrent queries.
-const MAX_READERS: usize = 4;
+pub(crate) const MAX_READERS: usize = 8;
 
 pub(crate) struct ReadPool {
     path: PathBuf,

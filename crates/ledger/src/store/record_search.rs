@@ -148,7 +148,7 @@ impl<B: Backend> Store<B> {
         let rows = size.rows.saturating_sub(u32::try_from(page.len()).unwrap_or(u32::MAX));
         let bytes = page.iter().map(|record| record.text.len() as u64).sum();
         let remaining = PageSize { rows, bytes: size.bytes.saturating_sub(bytes) };
-        let query = Query::records(filter, access, range, remaining.query_limit());
+        let query = Query::records(B::PATH_KEY, filter, access, range, remaining.query_limit());
         let columns = PageColumns::RECORDS.in_direction(filter.newest_first);
         let found = self.0.fetch_page(query.sql, query.params, rows::record, remaining, columns).await?;
         page.more = found.more;
@@ -172,7 +172,7 @@ impl<B: Backend> Store<B> {
         for (index, range) in ranges.iter().enumerate() {
             let mut rest = Some(*range);
             while let Some(range) = rest {
-                let query = Query::records(filter, access, range, chunk_size.query_limit());
+                let query = Query::records(B::PATH_KEY, filter, access, range, chunk_size.query_limit());
                 let chunk = self.0.fetch_page(query.sql, query.params, read, chunk_size, columns).await?;
                 let last = chunk.last().map(|(record, _)| record.position).filter(|_| chunk.more);
                 rest = last.and_then(|last| range.after(last, filter.newest_first));
@@ -221,7 +221,7 @@ impl<B: Backend> Store<B> {
         ranges: Vec<PositionRange>,
         all: PositionRange,
     ) -> Result<Vec<PositionRange>> {
-        let Some(query) = Query::parts_of_path(filter, all) else { return Ok(ranges) };
+        let Some(query) = Query::parts_of_path(B::PATH_KEY, filter, all) else { return Ok(ranges) };
         let mut parts: Vec<PositionRange> = Vec::new();
         for no in self.0.fetch(query.sql, query.params, |row| row.int(0)).await? {
             let part = PositionRange { low: no << PATH_PART_BITS, high: ((no + 1) << PATH_PART_BITS) - 1 };
@@ -253,7 +253,9 @@ impl<B: Backend> Store<B> {
                 return Ok(if is_rare { AccessPath::Tool } else { AccessPath::Run });
             }
         }
-        let Some(query) = Query::count_path(filter, range) else { return Ok(filter::default_access_path(filter)) };
+        let Some(query) = Query::count_path(B::PATH_KEY, filter, range) else {
+            return Ok(filter::default_access_path(filter));
+        };
         let count = self.0.fetch(query.sql, query.params, |row| row.int(0)).await?;
         if count.first().is_some_and(|count| *count <= MAX_SORTED) {
             return Ok(AccessPath::SortedPath);

@@ -47,8 +47,9 @@ pub(crate) const ORPHANED_RUNS: &str = "WITH RECURSIVE owner (run_no) AS (SELECT
       WHERE owner.run_no IS NOT NULL) \
     SELECT count(*) FROM owner WHERE run_no IS NOT NULL AND NOT EXISTS (SELECT 1 FROM run WHERE run.run_no = owner.run_no)";
 
-pub(crate) const TOKEN: &str = "SELECT run_id, token_id, secret_sha256, permissions, token.expires_at, revoked FROM token \
-    JOIN run ON run.run_no = token.run_no WHERE secret_sha256 = $1";
+/// Ends with the list of hashes in parentheses.
+pub(crate) const TOKENS: &str = "SELECT run_id, token_id, secret_sha256, permissions, token.expires_at, revoked FROM token \
+    JOIN run ON run.run_no = token.run_no WHERE secret_sha256 IN";
 pub(crate) const TOKEN_HASHES: &str = "SELECT secret_sha256 FROM token WHERE secret_sha256 > $1 AND revoked = $2 \
     AND (expires_at IS NULL OR expires_at > $3) ORDER BY secret_sha256 LIMIT $4";
 pub(crate) const REVOKE_TOKEN: &str = "UPDATE token SET revoked = $3 \

@@ -39,14 +39,24 @@ const WAITING: &str = "SELECT count(*), coalesce(sum(octet_length(body)), 0), \
     FROM webhook_delivery WHERE state = 'pending' AND webhook = $1";
 const GIVE_UP_OLD: &str = "UPDATE webhook_delivery SET state = 'failed', last_error = $3 \
     WHERE state = 'pending' AND webhook = $1 AND attempts > 0 AND created_at < $2";
-/// Refused calls are the first to be given up, and then the newest events.
+/// Refused calls are the first to be given up, and then the newest events of the runs that have most.
 const GIVE_UP_MANY: &str = "UPDATE webhook_delivery SET state = 'failed', last_error = $4 WHERE delivery_no IN (\
     SELECT delivery_no FROM (SELECT delivery_no, row_number() OVER waiting AS number, \
-    sum(octet_length(body)) OVER waiting AS bytes FROM webhook_delivery WHERE state = 'pending' AND webhook = $1 \
-    WINDOW waiting AS (ORDER BY CASE WHEN event_type = 'call.refused' THEN 1 ELSE 0 END, delivery_no)) AS numbered \
-    WHERE number > $2 OR bytes > $3) AND state = 'pending'";
-const DUE: &str = "SELECT delivery_no, message_id, body, attempts, next_attempt_at FROM webhook_delivery \
-    WHERE state = 'pending' AND webhook = $1 AND next_attempt_at <= $2 ORDER BY next_attempt_at, delivery_no LIMIT $3";
+    sum(bytes) OVER waiting AS total FROM (SELECT delivery_no, octet_length(body) AS bytes, \
+    CASE WHEN event_type = 'call.refused' THEN 1 ELSE 0 END AS class, \
+    row_number() OVER (PARTITION BY CASE WHEN event_type = 'call.refused' THEN 1 ELSE 0 END, run_id ORDER BY delivery_no) AS turn \
+    FROM webhook_delivery WHERE state = 'pending' AND webhook = $1) AS pending \
+    WINDOW waiting AS (ORDER BY class, turn, delivery_no)) AS numbered \
+    WHERE number > $2 OR total > $3) AND state = 'pending'";
+/// Refused calls come last, and runs take turns, so that no run and no flood of refused calls delays the events of others.
+const DUE: &str = "SELECT delivery.delivery_no, message_id, body, attempts, delivery.next_attempt_at FROM (\
+    SELECT delivery_no, next_attempt_at, CASE WHEN event_type = 'call.refused' THEN 1 ELSE 0 END AS class, \
+    row_number() OVER (PARTITION BY CASE WHEN event_type = 'call.refused' THEN 1 ELSE 0 END, run_id \
+    ORDER BY next_attempt_at, delivery_no) AS turn FROM webhook_delivery \
+    WHERE state = 'pending' AND webhook = $1 AND next_attempt_at <= $2 \
+    ORDER BY class, turn, next_attempt_at, delivery_no LIMIT $3) AS due \
+    JOIN webhook_delivery AS delivery ON delivery.delivery_no = due.delivery_no \
+    ORDER BY class, turn, delivery.next_attempt_at, delivery.delivery_no";
 macro_rules! select_delivery {
     ($rest:literal) => {
         concat!(
@@ -126,7 +136,8 @@ pub trait WebhookLog: Send + Sync {
     /// Stores deliveries to a webhook of the next calls that the policy refused. Does nothing while 10,000 are pending. Several
     /// transactions. Returns whether more follow.
     async fn enqueue_refused_calls(&self, webhook: &str) -> Result<bool>;
-    /// Returns the pending deliveries of a webhook whose time has passed at `now`, in the order of these times.
+    /// Returns the pending deliveries of a webhook whose time has passed at `now`: refused calls last, runs by turns, and those of a
+    /// run in the order of these times.
     async fn due_deliveries(&self, webhook: &str, now: &str, limit: u32) -> Result<Vec<DueDelivery>>;
     /// Stores the result of an attempt at `due`, unless it was redelivered since it was read: it is then attempted again.
     async fn record_attempt(&self, due: &DueDelivery, attempt: DeliveryAttempt) -> Result<()>;
@@ -143,7 +154,7 @@ pub trait WebhookLog: Send + Sync {
     /// Counts the pending deliveries of each webhook that has any.
     async fn pending_deliveries(&self) -> Result<Vec<(String, u64)>>;
     /// Gives up pending deliveries of a webhook: those that were attempted and created before `before`, and then what is beyond
-    /// 20,000 deliveries or 64 MiB of messages, refused calls first and the newest first. They stay in the list as failed ones.
+    /// 20,000 deliveries or 64 MiB of messages: refused calls first, then the newest of the runs that have most. They stay in the list as failed ones.
     async fn give_up_deliveries(&self, webhook: &str, before: &str) -> Result<GivenUp>;
     /// Deletes the deliveries that were created before `before`, and the oldest ones where a webhook has more than 10,000.
     /// Pending ones are kept if their webhook is configured.

@@ -243,6 +243,7 @@ pub(crate) fn policy() -> Policy {
         approval: model::ApprovalRule::default(),
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
+        outside_changes: model::OutsideChanges::Refuse,
     }
 }
 

@@ -64,6 +64,23 @@ async fn steps_are_pending_until_they_are_pruned(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
+async fn the_records_with_pending_steps_are_listed_by_run(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open().await;
+    let (r1, r2, r3) = (db.run("r1").await, db.run("r2").await, db.run("r3").await);
+    for (run, id) in [("r1", "one"), ("r2", "two"), ("r1", "three"), ("r1", "four")] {
+        db.append(mutation(run, id, "src/a")).await;
+    }
+    db.ledger.prune(&[(r1.clone(), 2), (r2.clone(), 1)]).await.unwrap();
+    let listed = db.ledger.journalled(&[r3.clone(), r1.clone(), r2.clone(), run_id("unknown")]).await.unwrap();
+    let listed: Vec<_> = listed.into_iter().map(|found| (found.run, found.seqs)).collect();
+    assert_eq!(listed, [(r1, vec![1, 3]), (r2, vec![]), (r3, vec![])]);
+    assert!(db.ledger.journalled(&[]).await.unwrap().is_empty());
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_diff_is_found_by_its_run_and_id(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let db = backend.open().await;
     let (run, other) = (db.run("r1").await, db.run("r2").await);

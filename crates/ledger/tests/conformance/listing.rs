@@ -466,3 +466,57 @@ async fn every_record_is_visible_when_its_position_is_published(
     }
     assert_eq!(seen, writers.join_all().await.len());
 }
+
+/// Returns a path of `bytes` bytes that does not compress well.
+fn long_path(first: &str, bytes: usize) -> String {
+    let mut path = first.to_owned();
+    while path.len() < bytes {
+        path.push('/');
+        for number in 0..3 {
+            path.push_str(&model::Sha256::of(format!("{number} {}", path.len()).as_bytes()).to_string());
+        }
+    }
+    path.truncate(bytes);
+    path
+}
+
+#[rstest]
+#[tokio::test]
+async fn records_of_paths_of_every_length_are_stored_and_found(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let db = backend.open().await;
+    db.run("r").await;
+    let mut paths: Vec<_> = [10, 511, 512, 513, 2600, 2800, 4095, 4096].map(|bytes| long_path("a", bytes)).to_vec();
+    // Two that differ in their last byte only, and one of characters of four bytes.
+    paths.push(format!("{}z", &paths[7][..4095]));
+    paths.push(format!("{}{}", "\u{1f600}".repeat(60), format!("/{}", "\u{1f600}".repeat(60)).repeat(15)));
+    for (index, file) in paths.iter().enumerate() {
+        db.append(write("r", &format!("w{index}"), file)).await;
+    }
+    let size = PageSize { rows: 100, bytes: u64::MAX };
+    let find = async |filter: RecordFilter| {
+        let found = db.ledger.records(&filter, None, size).await.unwrap();
+        let written = |record: &StoredRecord| {
+            let record: Record = serde_json::from_str(&record.text).unwrap();
+            record.paths_written.first().map(ToString::to_string)
+        };
+        found.iter().filter_map(written).collect::<Vec<_>>()
+    };
+    for file in &paths {
+        let filter = RecordFilter { path: Some(file.clone()), ..RecordFilter::default() };
+        assert_eq!(find(filter).await, std::slice::from_ref(file), "{} bytes", file.len());
+        let last = db.ledger.last_change(&run_id("r"), &path(file), 1000).await.unwrap();
+        assert!(last.is_some(), "{} bytes", file.len());
+    }
+    for bytes in [2, 500, 511, 512, 513, 600, 4000, 4095] {
+        let prefix = &paths[7][..bytes];
+        let want: Vec<_> = paths.iter().filter(|path| path.starts_with(prefix)).cloned().collect();
+        let filter = RecordFilter { path_prefix: Some(prefix.to_owned()), ..RecordFilter::default() };
+        assert_eq!(find(filter).await, want, "a prefix of {bytes} bytes");
+    }
+    let folder = format!("{}/", paths[7].rsplit_once('/').unwrap().0);
+    let filter = RecordFilter { path: Some(folder), ..RecordFilter::default() };
+    assert_eq!(find(filter).await, [paths[7].clone(), paths[8].clone()]);
+    assert!(db.ledger.verify(&run_id("r")).await.unwrap().intact);
+}

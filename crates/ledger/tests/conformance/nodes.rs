@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ledger::{Appended, Entry, Epoch, Fence, LedgerError, Node, NodeIdentity, Role, RunOwner, Taken, TakenRole};
+use ledger::{
+    Appended, Entry, Epoch, Fence, JournalledRun, LedgerError, Node, NodeIdentity, Role, RunOwner, Taken, TakenRole,
+};
 use model::{Disk, RunId};
 use rstest::rstest;
 
@@ -200,6 +202,37 @@ async fn after_an_outage_of_the_database_runs_stay_where_they_are(
     db.expire("a").await;
     assert!(db.ledger.heartbeat(LEASE).await.unwrap());
     assert!(matches!(db.take(&run).await, Taken::Owned(_)));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_database_clock_that_is_set_back_keeps_no_dead_node_alive(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut db = backend.open().await;
+    db.start_node("dead").await;
+    let run = db.run("r1").await;
+    assert!(matches!(db.ledger.take_role(Role::Signing).await.unwrap(), TakenRole::Held(_)));
+    db.start_node("a").await;
+    let kept = db.run("r2").await;
+    db.start_node("b").await;
+    // As if the clock had been set back by a day: `dead` sent its last heartbeat an hour before, and `a` and `b` a moment before.
+    let day = 24 * 60 * 60 * 1000;
+    for (name, ahead) in [("dead", day - 60 * 60 * 1000), ("a", day - 2000), ("b", day)] {
+        let sql = format!("UPDATE node SET expires_at_ms = expires_at_ms + {ahead} WHERE node_id = '{name}'");
+        db.execute(&sql).await.unwrap();
+    }
+    let alive = |nodes: Vec<ledger::StoredNode>| nodes.iter().map(|node| node.expires_in_ms > 0).collect::<Vec<_>>();
+    assert_eq!(alive(db.ledger.nodes().await.unwrap()), [false; 3], "a, b and dead");
+    let taken = db.ledger.take_run(&run).await;
+    assert!(matches!(taken, Err(LedgerError::Unavailable(_))), "{taken:?}");
+    // The first heartbeat is for all who were alive.
+    assert!(db.ledger.heartbeat(LEASE).await.unwrap());
+    assert_eq!(alive(db.ledger.nodes().await.unwrap()), [true, true, false], "a, b and dead");
+    assert!(!db.owner(&run).await.unwrap().is_alive());
+    assert!(matches!(db.take(&run).await, Taken::Owned(_)));
+    assert!(matches!(db.ledger.take_role(Role::Signing).await.unwrap(), TakenRole::Held(_)));
+    assert!(matches!(db.take(&kept).await, Taken::OwnedBy(owner) if owner.node == process("a", 1)));
 }
 
 #[rstest]
@@ -415,6 +448,9 @@ async fn the_epochs_in_which_nobody_has_opened_the_files_are_known(
     db.ledger.open_files(&run, epoch).await.unwrap();
     assert_eq!(epochs().await, 4..=4);
     db.ledger.give_back(&[(run.clone(), epoch)]).await.unwrap();
-    owned(db.take(&run).await);
+    let journalled = async || ledger.journalled(std::slice::from_ref(&run)).await.unwrap();
+    assert!(journalled().await.is_empty(), "nobody owns the run");
+    let epoch = owned(db.take(&run).await);
     assert_eq!(epochs().await, 4..=5);
+    assert_eq!(journalled().await, [JournalledRun { run: run.clone(), epoch, seqs: Vec::new() }]);
 }

@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, Match, MatchKind};
+use memchr::memmem;
 
-use super::private_key::{KEY_MARK, key_start, private_key, putty_key};
+use super::private_key::{KEY_MARK, PUTTY_MARK, key_start, private_key, putty_key};
 
 /// Maximum bytes of a class that are read after a mark. It bounds the cost of a hostile text to a multiple of its length.
 pub(crate) const MAX_BODY_BYTES: usize = 160;
@@ -13,6 +14,8 @@ pub(crate) const MAX_BODY_BYTES: usize = 160;
 pub(crate) const MAX_BEFORE_BYTES: usize = 32;
 /// Minimum length of a run of base64 before a mark that makes the mark a part of base64 text.
 const BASE64_TEXT_BYTES: usize = 12;
+/// Minimum number of digits in such a run. Names have fewer.
+const BASE64_DIGITS: usize = 3;
 
 /// A form of credential: its mark, what may precede the mark, and what follows it.
 pub(crate) struct Form {
@@ -61,12 +64,16 @@ const fn form(kind: &'static str, mark: &'static str, body: Body) -> Form {
 /// Every form. If the mark of one form starts with the mark of another, the form with the longer mark comes first.
 pub(crate) static FORMS: &[Form] = &[
     form("private key", KEY_MARK, Custom(private_key)),
-    form("private key", "PuTTY-User-Key-File-", Custom(putty_key)),
+    form("private key", PUTTY_MARK, Custom(putty_key)),
     form("age secret key", "AGE-SECRET-KEY-1", First(UPPER, 58)),
     form("AWS access key ID", "AKIA", Custom(aws_key_id)).with_before(Before::NoBase64),
     form("AWS access key ID", "ASIA", Custom(aws_key_id)).with_before(Before::NoBase64),
     form("AWS secret access key", "aws_secret_access_key", Custom(aws_secret)),
     form("AWS secret access key", "AWS_SECRET_ACCESS_KEY", Custom(aws_secret)),
+    form("AWS secret access key", "secret_access_key", Custom(aws_secret)),
+    form("AWS secret access key", "SECRET_ACCESS_KEY", Custom(aws_secret)),
+    form("AWS secret access key", "secretAccessKey", Custom(aws_secret)),
+    form("AWS secret access key", "SecretAccessKey", Custom(aws_secret)),
     form("Azure storage key", "AccountKey=", First(BASE64, 88)),
     form("GitHub token", "ghp_", AtLeast(ALNUM, 36)),
     form("GitHub token", "gho_", AtLeast(ALNUM, 36)),
@@ -147,7 +154,7 @@ pub(crate) fn credential_at(text: &[u8], mark: &Match) -> Option<Found> {
     let (before, rest) = (&text[mark.start().saturating_sub(MAX_BEFORE_BYTES)..mark.start()], &text[mark.end()..]);
     let fits = match form.before {
         Before::Anything => true,
-        Before::NoBase64 => !ends_in_base64(before) || ends_in_key_id(before),
+        Before::NoBase64 => is_after_name(before, rest) || ends_in_key_id(before),
         Before::NoWord => !before.last().is_some_and(ALNUM) || ends_in_escape(before),
     };
     let length = if fits { form.body.length(rest) } else { None }?;
@@ -170,23 +177,32 @@ impl Form {
 impl Body {
     /// Returns the length of the body at the start of `rest`.
     fn length(&self, rest: &[u8]) -> Option<usize> {
-        let (length, is_complete) = match self {
-            First(class, count) => {
-                let length = run_length(rest, *class).min(*count);
-                (length, length == *count)
-            }
-            AtLeast(class, count) => {
-                let length = run_length(rest, *class);
-                (length, length >= *count)
-            }
+        let (length, count) = match self {
+            First(class, count) => (run_length(rest, *class).min(*count), *count),
+            AtLeast(class, count) => (run_length(rest, *class), *count),
             Custom(length) => return length(rest),
         };
-        (is_complete && !is_placeholder(&rest[..length])).then_some(length)
+        // What follows the minimum must not turn a credential into a placeholder.
+        (length >= count && !is_placeholder(&rest[..count])).then_some(length)
     }
 }
 
+/// Whether a mark may begin a credential after `before`. Directly after a letter, words and protein sequences without digits do
+/// not.
+fn is_after_name(before: &[u8], rest: &[u8]) -> bool {
+    let is_delimited = !before.last().is_some_and(ALNUM);
+    !ends_in_base64(before) && (is_delimited || rest.iter().take(16).any(u8::is_ascii_digit))
+}
+
+/// Whether `before` ends in base64 text, rather than in a name such as `AWS_ACCESS_KEY_ID`. Padding ends a text, so that what
+/// follows a `=` is not part of it.
 fn ends_in_base64(before: &[u8]) -> bool {
-    before.iter().rev().take_while(|byte| BASE64(byte) || URL_SAFE(byte)).count() >= BASE64_TEXT_BYTES
+    let is_part = |byte: &&u8| **byte != b'=' && (BASE64(byte) || URL_SAFE(byte));
+    let run = &before[before.len() - before.iter().rev().take_while(is_part).count()..];
+    let class = |byte: &u8| (byte.is_ascii_lowercase(), byte.is_ascii_uppercase(), byte.is_ascii_digit());
+    let digits = run.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let changes = run.windows(2).filter(|pair| class(&pair[0]) != class(&pair[1])).count();
+    run.len() >= BASE64_TEXT_BYTES && digits > 0 && (digits >= BASE64_DIGITS || changes * 2 > run.len())
 }
 
 /// Whether `before` ends in another AWS access key ID.
@@ -220,9 +236,12 @@ pub(crate) fn run_length(rest: &[u8], class: Class) -> usize {
     rest.iter().take(MAX_BODY_BYTES).take_while(|byte| class(byte)).count()
 }
 
-/// Whether `body` is a placeholder such as `xxxx…`, which documentation shows in place of a credential.
+/// Whether `body` is a placeholder, which documentation shows in place of a credential: one repeated character, or a text with
+/// the word `EXAMPLE`.
 fn is_placeholder(body: &[u8]) -> bool {
-    body.iter().all(|byte| matches!(byte, b'x' | b'X' | b'-' | b'_'))
+    let mut letters = body.iter().filter(|byte| !matches!(byte, b'-' | b'_')).map(u8::to_ascii_lowercase);
+    let first = letters.next();
+    letters.all(|byte| Some(byte) == first) || memmem::find(body, b"EXAMPLE").is_some()
 }
 
 /// Matches 16 upper-case letters and digits. A longer run needs a digit in the first 16, which upper-case words and protein
@@ -253,7 +272,7 @@ fn aws_secret(rest: &[u8]) -> Option<usize> {
 fn slack_token(rest: &[u8]) -> Option<usize> {
     let length = run_length(rest, URL_SAFE);
     let digits = run_length(rest, u8::is_ascii_digit);
-    (length >= 20 && digits > 0 && !is_placeholder(&rest[..length])).then_some(length)
+    (length >= 20 && digits > 0 && !is_placeholder(&rest[..20])).then_some(length)
 }
 
 /// Matches the path of a webhook after its first `T`: `…/B…/…`.
@@ -261,7 +280,7 @@ fn slack_webhook(rest: &[u8]) -> Option<usize> {
     let length = run_length(rest, |byte| ALNUM(byte) || *byte == b'/');
     let mut parts = rest[..length].split(|byte| *byte == b'/');
     let (team, hook, secret) = (parts.next()?, parts.next()?, parts.next()?);
-    let is_complete = team.len() >= 7 && hook.starts_with(b"B") && secret.len() >= 20 && !is_placeholder(secret);
+    let is_complete = team.len() >= 7 && hook.starts_with(b"B") && secret.len() >= 20 && !is_placeholder(&secret[..20]);
     is_complete.then_some(length)
 }
 
@@ -269,7 +288,7 @@ fn slack_webhook(rest: &[u8]) -> Option<usize> {
 fn random_word(rest: &[u8]) -> Option<usize> {
     let length = run_length(rest, ALNUM);
     let digits = rest[..length].iter().filter(|byte| byte.is_ascii_digit()).count();
-    (length >= 32 && digits >= 3 && digits < length).then_some(length)
+    (length >= 32 && digits >= 3 && digits < length && !is_placeholder(&rest[..32])).then_some(length)
 }
 
 fn sendgrid_key(rest: &[u8]) -> Option<usize> {

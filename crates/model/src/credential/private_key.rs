@@ -92,6 +92,63 @@ pub(crate) enum KeyStart {
     EndOfText,
 }
 
+/// Whether a file that begins with `head` is a private key: PEM, `PuTTY` or age. Only blank lines, comments, attributes as OpenSSL
+/// writes them, and certificates may precede the key.
+pub(crate) fn is_key_file(head: &[u8]) -> bool {
+    let mut rest = head;
+    loop {
+        rest = rest.trim_ascii_start();
+        let line = &rest[..memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len())];
+        if line.starts_with(AGE_MARK) {
+            return run_length(&line[AGE_MARK.len()..], UPPER) >= 58;
+        }
+        if let Some(key) = rest.strip_prefix(PUTTY_MARK.as_bytes()) {
+            return putty_key(key).is_some();
+        }
+        if SSH2_MARKS.iter().any(|mark| line.starts_with(mark)) {
+            return true;
+        }
+        let skipped = if let Some(block) = rest.strip_prefix(KEY_MARK.as_bytes()) {
+            if private_key(block).is_some() {
+                return true;
+            }
+            let Some(length) = other_block(block) else { return false };
+            KEY_MARK.len() + length
+        } else if is_about_key(line) {
+            line.len()
+        } else {
+            return false;
+        };
+        rest = &rest[skipped..];
+    }
+}
+
+const AGE_MARK: &[u8] = b"AGE-SECRET-KEY-1";
+/// First lines of the private keys of ssh.com.
+const SSH2_MARKS: [&[u8]; 2] = [b"---- BEGIN SSH2 ENCRYPTED PRIVATE KEY", b"---- BEGIN SSH2 PRIVATE KEY"];
+/// The mark of a key file of `PuTTY`.
+pub(crate) const PUTTY_MARK: &str = "PuTTY-User-Key-File-";
+
+/// Returns the length of a PEM block that is not a private key, counted from the end of its mark.
+fn other_block(block: &[u8]) -> Option<usize> {
+    const END: &[u8] = b"-----END";
+    let end = memmem::find(block, END)? + END.len();
+    let last = memmem::find(&block[end..], b"-----")? + b"-----".len();
+    (!block.starts_with(b" PUBLIC") && run_length(&block[1..], |byte| *byte != b'\n') < MAX_BODY_BYTES)
+        .then_some(end + last)
+}
+
+/// Whether a line is a comment, or an attribute that OpenSSL writes before a key.
+fn is_about_key(line: &[u8]) -> bool {
+    let is_attribute =
+        [&b"Bag Attributes"[..], b"Key Attributes", b"friendlyName:", b"localKeyID:", b"subject=", b"issuer="];
+    line.starts_with(b"#")
+        || is_attribute.iter().any(|start| line.starts_with(start))
+        // Object identifiers of other attributes: `2.16.840.1.113894.746875.1.1: …`.
+        || (line.first().is_some_and(u8::is_ascii_digit)
+            && memchr::memchr(b':', line).is_some_and(|at| line[..at].iter().all(|byte| byte.is_ascii_digit() || *byte == b'.')))
+}
+
 /// Matches the key file of `PuTTY` after its mark, up to the header line of its private part.
 pub(crate) fn putty_key(rest: &[u8]) -> Option<usize> {
     const LINES: &[u8] = b"Private-Lines:";

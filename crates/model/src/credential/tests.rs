@@ -30,7 +30,7 @@ fn samples() -> Vec<(&'static str, String)> {
             "private key",
             format!("PuTTY-User-Key-File-2: ssh-rsa\nPublic-Lines: 1\nAAAA\nPrivate-{}: 1\nAAAA\n", "Lines"),
         ),
-        ("AWS access key ID", format!("AKIA{}", "IOSFODNN7EXAMPLE")),
+        ("AWS access key ID", format!("AKIA{}", "IOSFODNN7EXAMPLF")),
         ("AWS access key ID", format!("ASIA{}", "Q3EGRRVTZXJ5WK7A")),
         ("AWS secret access key", format!("aws_secret_access_key = {word}")),
         ("AWS secret access key", format!("AWS_SECRET_ACCESS_KEY: \"{word}\"")),
@@ -156,9 +156,58 @@ fn a_credential_is_found_next_to_escapes_and_words() {
             assert_eq!(new_credential(Some(sample.as_bytes()), both.as_bytes()), Some(kind), "{both}");
         }
     }
-    let [first, second] = ["IOSFODNN7EXAMPLE", "Q3EGRRVTZXJ5WK7A"].map(|id| format!("AKIA{id}"));
+    let [first, second] = ["IOSFODNN7EXAMPLF", "Q3EGRRVTZXJ5WK7A"].map(|id| format!("AKIA{id}"));
     let both = format!("{first}{second}");
     assert_eq!(new_credential(Some(first.as_bytes()), both.as_bytes()), Some("AWS access key ID"));
+}
+
+#[test]
+fn a_credential_is_found_after_any_name() {
+    let word = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5jK7m";
+    let id = format!("AKIA{}", "Q3EGRRVTZXJ5WK7A");
+    let google = format!("AIza{}", &word[..35]);
+    for name in [
+        "AWS_ACCESS_KEY_ID=",
+        "export PRODUCTION_AWS_ACCESS_KEY_ID_1=",
+        "my-service/production/aws-access-key-id=",
+        "awsAccessKeyId=",
+        "aws2AccessKeyIdOfTheService_",
+        "aws-access-key-id-",
+        "AWSACCESSKEYID",
+        "https://example.org/?accessKeyIdentifier=",
+        "THE_GOOGLE_MAPS_PLATFORM_API_KEY=",
+        "-DgoogleMapsPlatformApiKey=",
+    ] {
+        for (kind, credential) in [("AWS access key ID", &id), ("Google API key", &google)] {
+            assert_eq!(credential_in(format!("{name}{credential}").as_bytes()), Some(kind), "{name}");
+            assert_eq!(redact(&format!("see {name}{credential} x")), format!("see {name}[redacted: {kind}] x"));
+        }
+    }
+    for name in ["secretAccessKey: ", "\"SecretAccessKey\": \"", "SECRET_ACCESS_KEY=", "minio_secret_access_key="] {
+        assert_eq!(credential_in(format!("{name}{word}").as_bytes()), Some("AWS secret access key"), "{name}");
+    }
+}
+
+#[test]
+fn published_placeholders_are_no_credentials() {
+    let example = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
+    for text in [
+        format!("AWS_ACCESS_KEY_ID=AKIA{}", "IOSFODNN7EXAMPLE"),
+        format!("AKIA{} ASIA{}", "I44QH8DHBEXAMPLE", "IOSFODNN7EXAMPLE"),
+        format!("aws_secret_access_key = {example}"),
+        format!("ghp_{} glpat-{}", "a".repeat(36), "0".repeat(20)),
+        format!("sk-ant-{} sk_live_{}", "X".repeat(40), "x-x-".repeat(12)),
+        format!("AKIA{} npm_{} AIza{}", "0".repeat(16), "Z".repeat(36), "_".repeat(35)),
+        format!("ghp_{}EXAMPLE{}", "a1".repeat(10), "b2".repeat(10)),
+        format!("xoxb-{} hooks: sk-{}", "1".repeat(40), "7".repeat(40)),
+    ] {
+        assert_eq!(credential_in(text.as_bytes()), None, "{text}");
+    }
+    // A word after a whole credential does not make it a placeholder.
+    let word = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5jK7m";
+    for text in [format!("glpat-{}-EXAMPLE", &word[..20]), format!("github_pat_{word}_EXAMPLE")] {
+        assert!(credential_in(text.as_bytes()).is_some(), "{text}");
+    }
 }
 
 #[test]
@@ -197,7 +246,7 @@ fn a_mark_inside_base64_text_is_no_credential() {
     let run = "q9Zx8Yw7Vu6Ts5Rq4Po3Nm2Lk1Ji0Hg+/";
     let word = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5jK7m";
     for text in [
-        format!("{run}AKIA{}", "IOSFODNN7EXAMPLE"),
+        format!("{run}AKIA{}", "IOSFODNN7EXAMPLF"),
         format!("{run}AIza{word}"),
         // Lines of letters without a digit, as in a protein sequence.
         "MKVAKIALLVGGALVLGLVAAAPASA\nAKIALLVGGALVLGLVAAAPASAQQQ\n".to_owned(),

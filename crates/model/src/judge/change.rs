@@ -70,11 +70,13 @@ pub fn explain_path(rules: &Rules, access: Access, facts: &PathFacts<'_>) -> Dec
 
 fn judge_secrets(changes: &[ChangeFacts<'_>]) -> Option<Refusal> {
     let secret = |facts: &ChangeFacts<'_>| {
-        if matches!(facts.kind, FileKind::SecretLike | FileKind::GitInternal) {
+        // First, because a new private key makes the file a secret one.
+        let by_text = facts.new_text.and_then(|new| judge_new_text(facts.path, facts.old_text, new));
+        by_text.or_else(|| {
+            let is_secret = matches!(facts.kind, FileKind::SecretLike | FileKind::GitInternal);
             let reason = format!("kind:{}", facts.kind.as_str());
-            return Some(secret_refusal(facts.path, &reason, "is a secret file"));
-        }
-        judge_new_text(facts.path, facts.old_text, facts.new_text?)
+            is_secret.then(|| secret_refusal(facts.path, &reason, "is a secret file"))
+        })
     };
     changes.iter().find_map(secret)
 }
@@ -166,6 +168,8 @@ fn approval_reasons(rules: &Rules, facts: &ChangeFacts<'_>) -> Vec<String> {
 fn evidence_reason(evidence: EvidenceFact) -> String {
     match evidence {
         EvidenceFact::Missing => "evidence:missing",
+        EvidenceFact::Stale => "evidence:stale",
+        EvidenceFact::Unattested => "evidence:unattested",
         EvidenceFact::NotSuccessful | EvidenceFact::Successful => "evidence:exitCode",
     }
     .to_owned()

@@ -34,6 +34,10 @@ pub enum EvidenceFact {
     Missing,
     /// The check failed, or its outcome is not known.
     NotSuccessful,
+    /// The event of the check was appended before the run's last change.
+    Stale,
+    /// The event of the check was appended by a caller that may not attest.
+    Unattested,
     /// The check succeeded.
     Successful,
 }

@@ -2,6 +2,7 @@
 
 mod count;
 mod mask;
+mod runners;
 
 use super::facts::ChangeFacts;
 use super::public_api::{Language, language_of};
@@ -10,15 +11,20 @@ use crate::path::confusables::with_folded;
 use crate::{Effect, LogicalPath};
 use count::Strength;
 
-/// Whether a change deletes or empties a test file, or moves it to a name that is not one of a test. A Rust file with tests
-/// in it counts as a test file if it is deleted.
+/// Whether a change deletes or empties a test file, or moves it to a name that is not one of a test or that no runner which
+/// collected it still collects. A Rust file with tests in it counts as a test file if it is deleted.
 pub(super) fn deletes_test(facts: &ChangeFacts<'_>) -> bool {
     match facts.effect {
         Effect::Delete => {
             let has_tests = || facts.not_compared || strength(facts.path, facts.old_text).tests > 0;
             is_test_file(facts.path) || (language_of(facts.path) == Some(Language::Rust) && has_tests())
         }
-        Effect::MoveFrom { to } => is_test_file(facts.path) && !is_test_file(to),
+        Effect::MoveFrom { to } => {
+            let collectors = runners::collectors(facts.path);
+            let is_collected =
+                collectors & runners::collectors(to) != 0 && runners::package_of(facts.path) == runners::package_of(to);
+            (is_test_file(facts.path) && !is_test_file(to)) || (collectors != 0 && !is_collected)
+        }
         Effect::Create | Effect::Replace | Effect::MoveTo { .. } => {
             let is_empty = |text: Option<&[u8]>| text.is_some_and(|text| text.trim_ascii().is_empty());
             let had_text = facts.old_text.is_some_and(|text| !text.trim_ascii().is_empty());
@@ -27,9 +33,12 @@ pub(super) fn deletes_test(facts: &ChangeFacts<'_>) -> bool {
     }
 }
 
-/// Whether a change leaves fewer tests or assertions in a file than before, or skips more tests. In Rust, tests among other
-/// code count too; in the other languages, only test files.
+/// Whether a change leaves fewer tests or assertions in a file than before, skips or leaves more tests early, or changes what a
+/// runner of tests is told. In Rust, tests among other code count too; in the other languages, only test files.
 pub(super) fn weakens_test(facts: &ChangeFacts<'_>) -> bool {
+    if runners::changes_runner(facts) {
+        return true;
+    }
     let old_path = match facts.effect {
         Effect::Replace => facts.path,
         Effect::MoveTo { from } => from,

@@ -1,6 +1,7 @@
 //! The kinds of files, and how strictly policy restricts each.
 
 use super::binary::is_binary;
+use crate::credential::is_key_file;
 use crate::named_enum::named_enum;
 
 named_enum! {
@@ -22,8 +23,18 @@ named_enum! {
 }
 
 impl FileKind {
-    /// Returns the kind of a file, given this kind of its name and its first bytes `head`.
+    /// Returns the kind of a file, given this kind of its name and its first bytes `head`. A private key is a secret under any
+    /// name.
     pub(crate) fn with_head(self, head: &[u8]) -> Self {
+        match self {
+            Self::SecretLike | Self::GitInternal => self,
+            _ if is_key_file(head) => Self::SecretLike,
+            by_name => by_name.with_text_head(head),
+        }
+    }
+
+    /// As [`with_head`](Self::with_head), for a file that is not a private key.
+    pub(crate) fn with_text_head(self, head: &[u8]) -> Self {
         match self {
             strict @ (Self::SecretLike | Self::GitInternal | Self::Generated | Self::Vendored | Self::Lockfile) => {
                 strict

@@ -61,7 +61,7 @@ const EXTENSIONS: Table = &[
         TextConfig,
         "bazel bazelrc cabal cfg cnf conf config csproj cue desktop dhall dtd editorconfig fsproj gemspec ini json json5
          jsonc jsonl jsonnet kdl libsonnet mod ndjson nuspec pbxproj pkl plist podspec pro properties props rc reg ron
-         service sln slnx socket storyboard targets tfvars timer toml vbproj vcxproj webmanifest work xcconfig xib xml xsd
+         service sln slnx socket storyboard targets timer toml vbproj vcxproj webmanifest work xcconfig xib xml xsd
          yaml yml",
     ),
     (

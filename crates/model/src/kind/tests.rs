@@ -43,9 +43,25 @@ const SECRETS: &[&str] = &[
     "application-prod.yml",
     "application-prod.yaml",
     "application-prod.properties",
+    ".envrc",
+    ".dev.vars",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    "ssh_host_rsa_key",
+    "ssh_host_ed25519_key",
+    "terraform.tfvars",
+    "auth.json",
+    ".config/gh/hosts.yml",
+    ".config/gcloud/credentials.db",
+    ".m2/settings.xml",
+    "client.ovpn",
+    "http.keytab",
+    ".vault_pass",
+    "wp-config.php",
 ];
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn secrets_are_detected_by_name() {
     check(SecretLike, SECRETS);
     for secret in SECRETS {
@@ -84,6 +100,32 @@ fn secrets_are_detected_by_name() {
             "prod.tfstate.eu-west-1.backup",
             "terraform.tfstate.d/prod/terraform.tfstate",
             "secret.prod.yaml",
+            ".envrc.local",
+            ".dev.vars.production",
+            "prod.auto.tfvars",
+            "prod.auto.tfvars.json",
+            ".config/hub",
+            "home/.config/glab-cli/config.yml",
+            ".gem/credentials",
+            ".docker/config.json",
+            ".codex/auth.json",
+            ".gemini/oauth_creds.json",
+            ".claude/.credentials.json",
+            ".azure/msal_token_cache.json",
+            ".oci/config",
+            ".ssh/config",
+            ".password-store/a.gpg",
+            "app-firebase-adminsdk-x1.json",
+            "gha-creds-0a1b.json",
+            "secrets.xml",
+            "secret.json",
+            "Credentials.TOML",
+            "bootstrap-prod.yml",
+            "local.settings.json",
+            ".bash_history",
+            ".Renviron",
+            "key.pk8",
+            "UTC--2024-01-01T00-00-00.0Z--0a1b",
         ],
     );
 }
@@ -184,7 +226,16 @@ fn templates_and_similar_names_are_not_secret() {
     check(TextDoc, &["tests/fixtures/key.pem.txt", "kubeconfig.md"]);
     check(TextConfig, &["secret.example.yml", "deploy/.aws.md/config.yml"]);
     for name in [
-        ".envrc",
+        ".envrc.example",
+        "terraform.tfvars.example",
+        "example.tfvars",
+        "src/locales/en/auth.json",
+        "i18n/de/auth.json",
+        "settings.xml",
+        "hosts.yml",
+        "config/hub",
+        "variables.tf",
+        "ssh_host_rsa_key.pub",
         "environment.ts",
         "env",
         "key",

@@ -101,7 +101,7 @@ named_enum! {
         /// Changes a file that machines, agents or editors act on, in any folder and any letter case: CI (`.github/`,
         /// `.gitlab-ci.yml`, `.circleci/`, `Jenkinsfile`, `azure-pipelines.yml` …), agents' configuration and instructions
         /// (`.claude/`, `.cursor/`, `.codex/`, `.mcp.json`, `AGENTS.md`, `CLAUDE.md` …), editors (`.vscode/`, `.idea/`,
-        /// `.devcontainer/` …), hooks (`.husky/`, `.githooks/`, `.pre-commit-config.yaml`, `.envrc` …), Git
+        /// `.devcontainer/` …), hooks (`.husky/`, `.githooks/`, `.pre-commit-config.yaml`, `lefthook.yml` …), Git
         /// (`.gitattributes`, `.gitmodules`), build tools that run programs (`.cargo/`, `.mvn/`, the Gradle wrapper), and
         /// `CODEOWNERS`.
         TouchesSecuritySensitivePath = "touchesSecuritySensitivePath",
@@ -111,10 +111,11 @@ named_enum! {
         DeletesFile = "deletesFile",
         /// Adds, removes or changes a public declaration in Rust, Java, TypeScript or JavaScript, Python or Go.
         ChangesPublicApi = "changesPublicApi",
-        /// Deletes or empties a test file, or moves it to a name that is not one of a test. Knows Rust, Java, TypeScript or
-        /// JavaScript, Python and Go.
+        /// Deletes or empties a test file, or moves it to a name that is not one of a test or that its runner does not
+        /// collect. Knows Rust, Java, TypeScript or JavaScript, Python and Go.
         DeletesTest = "deletesTest",
-        /// Leaves fewer tests or assertions in a file than before, or skips more tests. In the same languages.
+        /// Leaves fewer tests or assertions in a file than before, skips more tests, or changes the configuration of a
+        /// runner of tests. In the same languages.
         WeakensTest = "weakensTest",
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::definition::Policy;
 use super::globs::{Globs, Purpose};
 use super::kind_decision::KindDecision;
+use crate::credential::is_key_file;
 use crate::kind::KindOverrides;
 use crate::{FileKind, LogicalPath, Refusal, Result, Verdict};
 
@@ -94,7 +95,16 @@ impl Rules {
 
     /// The kind of the file at `path` that begins with `head`; see [`FileKind::of_file`].
     pub fn kind_of_file(&self, path: &LogicalPath, head: &[u8]) -> FileKind {
-        self.kind_of_path(path).with_head(head)
+        let by_name = self.kind_of_path(path);
+        if by_name != FileKind::GitInternal && self.is_secret_content(path, head) {
+            return FileKind::SecretLike;
+        }
+        by_name.with_text_head(head)
+    }
+
+    /// Whether the file at `path` that begins with `head` is a secret by its content: a private key.
+    pub fn is_secret_content(&self, path: &LogicalPath, head: &[u8]) -> bool {
+        is_key_file(head) && !self.is_not_secret(path, false)
     }
 
     /// Returns the verdict on a mutation of a file of `kind`. Secrets, Git's own files and folders are always denied.

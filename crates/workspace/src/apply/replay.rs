@@ -52,7 +52,7 @@ impl Workspace {
         let chains = chains(steps);
         let mut changed = Vec::new();
         let mut pending = Vec::new();
-        let mut applied = Applied::new(root.clone(), self.tmp().clone());
+        let mut applied = Applied::new(self);
         for (path, chain, progress) in self.progress_of_all(root, &chains)? {
             match progress {
                 // Applied, but perhaps not synced, and neither are the folders above.

@@ -29,7 +29,7 @@ impl Workspace {
     ///
     /// If the disk fails.
     pub fn restore(&self, wanted: &[(LogicalPath, RestoreTarget)]) -> std::io::Result<(Applied, bool)> {
-        let mut applied = Applied::new(self.tree().root.clone(), self.tmp().clone());
+        let mut applied = Applied::new(self);
         // A removed path may be above or under another one.
         let (removed, created): (Vec<_>, Vec<_>) =
             wanted.iter().partition(|(_, want)| matches!(want, RestoreTarget::Nothing));

@@ -10,6 +10,7 @@ use model::{LogicalPath, Sha256, Step, StepBytes, StepContent};
 use rustix::fs::{Access, AtFlags, Mode};
 use rustix::io::Errno;
 
+use super::kept::KeptFiles;
 use super::{Replaced, TargetState, copy_hashed, hash, one_of, target_state};
 use crate::Workspace;
 use crate::dir::{create_file, fresh_name, open_dir, open_file, remove_file};
@@ -24,6 +25,7 @@ pub struct Staged {
     pub(super) items: Vec<Item>,
     pub(super) folders: Vec<Folder>,
     pub(super) tmp: Arc<OwnedFd>,
+    kept: Arc<KeptFiles>,
     changed: Vec<LogicalPath>,
     finished: bool,
 }
@@ -78,6 +80,7 @@ impl Workspace {
             items: Vec::new(),
             folders: Vec::new(),
             tmp: self.tmp().clone(),
+            kept: self.kept().clone(),
             changed: Vec::new(),
             finished: false,
         };
@@ -155,7 +158,7 @@ impl Workspace {
     ///
     /// If the disk fails.
     pub fn discard(&self, name: &str) -> io::Result<()> {
-        Ok(remove_file(self.tmp(), name)?)
+        Ok(self.kept().remove(self.tmp(), name)?)
     }
 }
 
@@ -250,7 +253,7 @@ impl Drop for Staged {
         }
         for item in self.items.iter().filter(|item| !item.is_journalled) {
             if let Some(name) = &item.file
-                && let Err(error) = remove_file(&self.tmp, &**name)
+                && let Err(error) = self.kept.remove(&self.tmp, name)
             {
                 // The folder is emptied at the next start.
                 tracing::warn!(%error, "a staged file could not be removed");
@@ -317,10 +320,19 @@ pub fn is_fsync_failure(error: &io::Error) -> bool {
 }
 
 fn fsync(what: impl AsFd) -> io::Result<()> {
-    rustix::fs::fsync(what).map_err(|errno| match errno {
+    rustix::fs::fsync(what).map_err(sync_error)
+}
+
+/// Syncs the bytes of a file, and of its entry only what finds them.
+pub(crate) fn fdatasync(what: impl AsFd) -> io::Result<()> {
+    rustix::fs::fdatasync(what).map_err(sync_error)
+}
+
+fn sync_error(errno: Errno) -> io::Error {
+    match errno {
         Errno::NOSPC | Errno::DQUOT | Errno::ROFS => errno.into(),
         errno => io::Error::other(FsyncFailure(errno.into())),
-    })
+    }
 }
 
 /// Copies at most `max_bytes`, and returns their hash, their number and the first of them.

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use model::LogicalPath;
 use parking_lot::Mutex;
 
-use crate::dir::remove_file;
+use super::kept::KeptFiles;
+use crate::Workspace;
 use crate::guard::Root;
 
 /// How many syncs run at once: the disk combines them.
@@ -29,13 +30,15 @@ pub struct Applied {
     /// Replaced and removed files, now in `tmp/`. Freeing the blocks of a file can take milliseconds, so it is done when this is
     /// dropped and not while a caller waits.
     replaced: Vec<String>,
+    kept: Arc<KeptFiles>,
 }
 
 impl Applied {
-    pub(super) fn new(root: Arc<Root>, tmp: Arc<OwnedFd>) -> Self {
+    pub(super) fn new(workspace: &Workspace) -> Self {
         Self {
-            root,
-            tmp,
+            root: Arc::clone(&workspace.tree().root),
+            tmp: Arc::clone(workspace.tmp()),
+            kept: Arc::clone(workspace.kept()),
             files: BTreeSet::new(),
             folders: BTreeSet::new(),
             shrunk: BTreeSet::new(),
@@ -79,6 +82,11 @@ impl Applied {
         }
     }
 
+    /// Notes that the file at `path` is about to be moved to `tmp/` as `name`.
+    pub(super) fn about_to_take_out(&self, path: &LogicalPath, name: &str) {
+        self.kept.note(path, name);
+    }
+
     /// Notes that a replaced or removed file is in `tmp/` under `name`.
     pub(super) fn took_out(&mut self, name: String) {
         self.replaced.push(name);
@@ -111,7 +119,7 @@ impl Drop for Applied {
     /// Removes the replaced files. If nothing was synced, the journal still has the steps.
     fn drop(&mut self) {
         for name in &self.replaced {
-            if let Err(error) = remove_file(&self.tmp, &**name) {
+            if let Err(error) = self.kept.remove(&self.tmp, name) {
                 // Nothing depends on it, and the folder is emptied at the next start.
                 tracing::warn!(%error, "a replaced file could not be removed");
             }

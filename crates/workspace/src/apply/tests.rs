@@ -80,7 +80,7 @@ fn what_came_in_between_is_put_back() {
             swap(&rig.repo("r").join("a"));
             let there = tree_of(&rig.repo("r"));
             let replaced = Replaced::File(Some(stamp));
-            let mut applied = Applied::new(root.clone(), tmp.clone());
+            let mut applied = Applied::new(&workspace);
             let moved = if replaces {
                 fs::write(rig.run("r").join("tmp/new"), "new").unwrap();
                 move_in(tmp, "new", root, &path("a"), Some(replaced), &mut applied)

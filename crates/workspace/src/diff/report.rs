@@ -18,6 +18,7 @@ use crate::base::{FileChange, Loaded, OpenBlobs};
 use crate::error::{check_cancelled, file_too_large};
 use crate::import::stays_inside;
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
+use crate::read::HEAD_BYTES;
 use crate::{Workspace, WorkspaceError};
 
 /// Larger files are shown as binary files are: that they differ, and their sizes.
@@ -28,6 +29,7 @@ const ENTRY_OVERHEAD: usize = 300;
 /// A diff under construction.
 pub(super) struct Report<'a> {
     workspace: &'a Workspace,
+    rules: &'a Rules,
     loaded: &'a Loaded,
     stat_only: bool,
     max_bytes: usize,
@@ -77,9 +79,10 @@ pub(super) struct Version {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(workspace: &'a Workspace, rules: &Rules, loaded: &'a Loaded, query: &DiffQuery) -> Self {
+    pub(super) fn new(workspace: &'a Workspace, rules: &'a Rules, loaded: &'a Loaded, query: &DiffQuery) -> Self {
         Self {
             workspace,
+            rules,
             loaded,
             stat_only: query.stat_only,
             max_bytes: query.max_bytes,
@@ -257,6 +260,9 @@ impl<'a> Report<'a> {
             Some(file) => Some(self.read_base(candidate, file, blobs)?),
             None => self.before_in_new_base(path),
         };
+        if old.iter().chain(&new).any(|version| version.is_secret(self.rules, path)) {
+            return Ok(None);
+        }
         let status = match (&old, &new) {
             (None, None) => return Ok(None),
             (None, Some(_)) => "created",
@@ -372,6 +378,12 @@ impl<'a> Report<'a> {
 impl Version {
     fn of(bytes: &[u8], mode: u32) -> Self {
         Self { sha256: Sha256::of(bytes), size: bytes.len() as u64, bytes: Some(bytes.to_vec()), is_link: false, mode }
+    }
+
+    /// Whether the file is a secret by its content.
+    fn is_secret(&self, rules: &Rules, path: &LogicalPath) -> bool {
+        let head = self.bytes.as_ref().map(|bytes| &bytes[..bytes.len().min(HEAD_BYTES)]);
+        head.is_some_and(|head| !self.is_link && rules.is_secret_content(path, head))
     }
 
     fn git_mode(&self) -> (bool, bool) {

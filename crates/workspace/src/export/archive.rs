@@ -2,26 +2,29 @@
 
 use std::ffi::{CStr, OsStr};
 use std::io::{self, Read as _, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::RunId;
 use rustix::fs::FileType;
+use rustix::io::Errno;
 use tar::{Builder, EntryType};
 
 use crate::Workspaces;
 use crate::dir::{entries, open_dir, open_file};
 use crate::export::{Exactly, header};
 
-/// The files and the folders of a run that are archived, in this order. The others are temporary.
+/// The files and the folders of a run that are archived, in this order. The others are temporary or a cache.
 const FILES: [&CStr; 2] = [c"base.manifest", c"base.late"];
 const FOLDERS: [&CStr; 2] = [c"base.git", c"repo"];
+/// A folder that is archived before them, unless it is empty.
+const ARTIFACTS: &CStr = c"artifacts";
 
 impl Workspaces {
     /// Writes the files of a run to `out` as a tar archive: `base.manifest`, `base.late` if there is one, and `base.git/`,
-    /// what the run started from, and `repo/`, its tree. Special files are left out.
+    /// what the run started from, and `repo/`, its tree; before these `artifacts/`, if it has files. Special files are left out.
     ///
     /// The same files give the same bytes: the archive has no owners and times, and its order is that of the names.
     ///
@@ -37,10 +40,21 @@ impl Workspaces {
                 written => written?,
             }
         }
+        if has_entries(&dir, ARTIFACTS)? {
+            archive.folder(dir.as_fd(), ARTIFACTS, ARTIFACTS.to_bytes())?;
+        }
         for folder in FOLDERS {
             archive.folder(dir.as_fd(), folder, folder.to_bytes())?;
         }
         archive.tar.into_inner()?.flush()
+    }
+}
+
+fn has_entries(dir: &OwnedFd, name: &CStr) -> io::Result<bool> {
+    match open_dir(dir, name) {
+        Ok(folder) => Ok(!entries(&folder, 1)?.is_empty()),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
     }
 }
 

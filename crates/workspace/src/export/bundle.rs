@@ -1,23 +1,28 @@
 //! The run's changes as one commit on its base, in a git bundle that can be fetched and turned into a pull request.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use model::{LogicalPath, Refusal, Rules};
 
-use crate::base::manifest::FileIndex;
+use crate::base::Loaded;
+use crate::base::manifest::{FileIndex, MODE_LINK};
 use crate::diff::Candidate;
 use crate::dir::fresh_name;
 use crate::git::{Bounds, Git, hex};
 use crate::import::{FETCHED, make_bare, write_quoted};
-use crate::read::is_readable;
+use crate::read::{HEAD_BYTES, is_readable, is_secret};
 use crate::{Workspace, WorkspaceError};
 
 /// The time limit of each call of git.
 const TIME: Duration = Duration::from_mins(10);
+/// The sizes of files that may be private keys, in bytes.
+const KEY_FILE_BYTES: RangeInclusive<u64> = 48..=64 << 10;
 /// The size of the buffer for what git reads.
 const CHUNK_BYTES: usize = 256 * 1024;
 
@@ -48,27 +53,26 @@ impl Bundle {
 }
 
 impl Workspace {
-    /// Writes a git bundle to `out` whose branch is one commit on the run's base, and returns the commit. Changes that policy
-    /// hides and files that git ignores are left out.
+    /// Prepares a git bundle whose branch is one commit on the run's base. Changes that policy hides and files that git ignores are
+    /// left out. Nothing of the tree is read later.
     ///
     /// To fetch the bundle of a git run, the base commit is needed. The bundle of any other run contains its base; or, if policy
     /// hides a part of the base or the run has changed ignored files, a commit without the hidden files and with these.
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST` for an invalid branch name; if the disk, git or `out` fails; `Cancelled`.
-    pub fn bundle(
+    /// `INVALID_REQUEST` for an invalid branch name; if the disk or git fails; `Cancelled`.
+    pub fn prepare_bundle(
         &self,
         rules: &Rules,
         bundle: &Bundle,
-        out: &mut dyn Write,
         cancel: &AtomicBool,
-    ) -> Result<String, WorkspaceError> {
+    ) -> Result<PreparedBundle, WorkspaceError> {
         bundle.check()?;
         let changes = self.changes(rules, cancel)?;
         let fetched = self.base().git().dir().join(FETCHED).exists();
         // A fetched base is known to the caller. Any other must not reveal what policy hides.
-        let shown = if fetched { None } else { self.shown_base(rules)? };
+        let shown = if fetched { None } else { self.shown_base(rules, cancel)? };
         let scratch = Scratch::new(self)?;
         let stop = || cancel.load(Ordering::Relaxed);
         let bounds = Bounds { time: TIME, stop: &stop, too_much: &|| false };
@@ -79,7 +83,7 @@ impl Workspace {
                 None => self.base_commit().to_owned(),
                 Some(files) => write_visible_base(bundle, files, &mut to)?,
             };
-            self.write_commit(bundle, &from, &changes, &mut to)?;
+            self.write_commit(rules, bundle, &from, &changes, &mut to)?;
             to.flush()?;
             drop(to);
             let mut output = String::new();
@@ -90,27 +94,22 @@ impl Workspace {
         let base = format!("^{}", self.base_commit());
         // A clone of the bundle then checks the branch out.
         std::fs::write(scratch.git.dir().join("HEAD"), format!("ref: {branch}\n"))?;
-        let mut args = vec!["bundle", "create", "--quiet", "-", "HEAD", &branch];
-        if fetched {
-            args.push(&base);
-        }
-        scratch.git.run(&args, &bounds, |stdin, mut stdout| {
-            drop(stdin);
-            io::copy(&mut stdout, out)
-        })?;
-        Ok(commit)
+        let mut refs = vec!["HEAD".to_owned(), branch];
+        refs.extend(fetched.then_some(base));
+        Ok(PreparedBundle { scratch, commit, refs })
     }
 
     /// Returns the files of the base that the caller may read; `None` if these are exactly the files of the base commit.
-    fn shown_base(&self, rules: &Rules) -> io::Result<Option<Vec<BaseEntry>>> {
+    fn shown_base(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Option<Vec<BaseEntry>>, WorkspaceError> {
         let loaded = self.base().load()?;
         let manifest = &loaded.manifest;
+        let keys = self.base_keys(rules, &loaded, cancel)?;
         let mut shown = Vec::with_capacity(manifest.len());
         for (folder, files) in manifest.folders() {
             for file in files.map(FileIndex) {
                 let path = manifest.path(folder, file);
                 // An ignored file that the run has not changed yet stays ignored.
-                let belongs = !manifest.is_ignored(file) || self.tree().has_written(&path);
+                let belongs = !keys.contains(&file.0) && (!manifest.is_ignored(file) || self.tree().has_written(&path));
                 if belongs && manifest.logical_path(folder, file).is_some_and(|path| is_readable(rules, &path, false)) {
                     shown.push(BaseEntry { path, mode: manifest.mode(file), oid: *manifest.oid(file) });
                 }
@@ -120,7 +119,40 @@ impl Workspace {
         Ok((shown.len() < manifest.len() || manifest.has_ignored()).then_some(shown))
     }
 
-    fn write_commit(&self, bundle: &Bundle, from: &str, changes: &[Candidate], to: &mut impl Write) -> io::Result<()> {
+    /// Returns the files of the base that are secrets by their content.
+    fn base_keys(&self, rules: &Rules, loaded: &Loaded, cancel: &AtomicBool) -> Result<HashSet<u32>, WorkspaceError> {
+        let manifest = &loaded.manifest;
+        let files = manifest.folders().flat_map(|(folder, files)| files.map(move |file| (folder, FileIndex(file))));
+        let may_be_key = |file| KEY_FILE_BYTES.contains(&manifest.size(file)) && manifest.mode(file) != MODE_LINK;
+        let files: Vec<_> = files
+            .filter(|(_, file)| may_be_key(*file))
+            .filter_map(|(folder, file)| Some((manifest.logical_path(folder, file)?, file)))
+            .collect();
+        if files.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let found = self.base().blobs().with(cancel, |blobs| {
+            let (mut keys, mut head) = (HashSet::new(), Vec::new());
+            for (path, file) in &files {
+                head.clear();
+                blobs.read(manifest.oid(*file), &mut |from, _| {
+                    from.take(HEAD_BYTES as u64).read_to_end(&mut head).map(drop)
+                })?;
+                keys.extend(rules.is_secret_content(path, &head).then_some(file.0));
+            }
+            Ok(keys)
+        });
+        Ok(found?)
+    }
+
+    fn write_commit(
+        &self,
+        rules: &Rules,
+        bundle: &Bundle,
+        from: &str,
+        changes: &[Candidate],
+        to: &mut impl Write,
+    ) -> io::Result<()> {
         write_commit_header(bundle, ":1", &bundle.message, to)?;
         writeln!(to, "from {from}")?;
         // Removals first: a folder may replace a file.
@@ -131,7 +163,7 @@ impl Workspace {
         }
         for change in changes {
             let Some(now) = &change.now else { continue };
-            let Some(content) = self.content_of(&change.path, now.is_link)? else { continue };
+            let Some(content) = self.content_of(rules, &change.path, now.is_link)? else { continue };
             write!(to, "M {:o} inline ", now.git_mode())?;
             write_quoted(to, change.path.as_str().as_bytes())?;
             write!(to, "\ndata {}\n", content.size)?;
@@ -144,8 +176,8 @@ impl Workspace {
         to.write_all(b"\nget-mark :1\ndone\n")
     }
 
-    /// Returns the content of the file or link at `path`; `None` if it was removed meanwhile.
-    fn content_of(&self, path: &LogicalPath, is_link: bool) -> io::Result<Option<Content>> {
+    /// Returns the content of the file or link at `path`; `None` if it was removed meanwhile, or is a secret.
+    fn content_of(&self, rules: &Rules, path: &LogicalPath, is_link: bool) -> io::Result<Option<Content>> {
         let root = &self.tree().root;
         if is_link {
             let Ok(parent) = root.open_parent(path) else { return Ok(None) };
@@ -154,12 +186,41 @@ impl Workspace {
             return Ok(Some(Content { size: target.len() as u64, from: Box::new(io::Cursor::new(target)) }));
         }
         match root.open_unlinked(path) {
-            Ok(opened) if opened.file_type().is_file() && !opened.is_hard_linked() => {
+            Ok(opened)
+                if opened.file_type().is_file() && !opened.is_hard_linked() && !is_secret(rules, path, &opened)? =>
+            {
                 Ok(Some(Content { size: opened.size(), from: Box::new(File::from(opened.file)) }))
             }
             Ok(_) => Ok(None),
             Err(error) => error.unless_disk().map(|()| None),
         }
+    }
+}
+
+/// A bundle that is ready to be written. Dropping it removes its repository.
+pub struct PreparedBundle {
+    scratch: Scratch,
+    commit: String,
+    /// What the bundle contains, and what it leaves out.
+    refs: Vec<String>,
+}
+
+impl PreparedBundle {
+    /// Writes the bundle to `out`, and returns its commit.
+    ///
+    /// # Errors
+    ///
+    /// If the disk, git or `out` fails; `Cancelled`.
+    pub fn write(&self, out: &mut dyn Write, cancel: &AtomicBool) -> Result<&str, WorkspaceError> {
+        let stop = || cancel.load(Ordering::Relaxed);
+        let bounds = Bounds { time: TIME, stop: &stop, too_much: &|| false };
+        let mut args = vec!["bundle", "create", "--quiet", "-"];
+        args.extend(self.refs.iter().map(String::as_str));
+        self.scratch.git.run(&args, &bounds, |stdin, mut stdout| {
+            drop(stdin);
+            io::copy(&mut stdout, out)
+        })?;
+        Ok(&self.commit)
     }
 }
 

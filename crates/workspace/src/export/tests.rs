@@ -1,16 +1,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use model::{PolicyOverrides, Profiles};
+use model::{PolicyOverrides, Profiles, Sha256, Step, StepBytes, StepContent};
 
 use crate::test_support::{TestWorkspaces, git, rules, tree_of};
 use crate::{Bundle, ImportSource, Workspace, WorkspaceError};
 
-fn export(workspace: &Workspace) -> Vec<u8> {
+fn export(workspace: &Arc<Workspace>) -> Vec<u8> {
     let mut out = Vec::new();
-    workspace.export(&rules(), &mut out).unwrap();
+    workspace.begin_export(&rules(), &AtomicBool::new(false)).unwrap().write(&rules(), &mut out).unwrap();
     out
 }
 
@@ -62,7 +63,7 @@ fn what_is_hidden_is_not_exported() {
     let overrides = PolicyOverrides { deny: Some(vec!["denied/**".to_owned()]), ..PolicyOverrides::default() };
     let rules = Profiles::built_in().resolve(&overrides).unwrap();
     let mut bytes = Vec::new();
-    workspace.export(&rules, &mut bytes).unwrap();
+    workspace.begin_export(&rules, &AtomicBool::new(false)).unwrap().write(&rules, &mut bytes).unwrap();
     let files: Vec<_> = names(&bytes).into_iter().filter(|name| !name.ends_with('/')).collect();
     assert_eq!(files, [".gitignore", "kept/a", "node_modules/m/index.js"]);
 }
@@ -94,7 +95,9 @@ fn sample() -> Bundle {
 
 fn bundle(rig: &TestWorkspaces, workspace: &Workspace) -> (String, std::path::PathBuf) {
     let mut out = Vec::new();
-    let commit = workspace.bundle(&rules(), &sample(), &mut out, &AtomicBool::new(false)).unwrap();
+    let cancel = AtomicBool::new(false);
+    let prepared = workspace.prepare_bundle(&rules(), &sample(), &cancel).unwrap();
+    let commit = prepared.write(&mut out, &cancel).unwrap().to_owned();
     let file = rig.outside().join("run.bundle");
     fs::write(&file, out).unwrap();
     (commit, file)
@@ -165,8 +168,8 @@ fn a_branch_that_git_could_take_for_something_else_is_refused() {
     let workspace = rig.with_files("r", &[("a", "1\n")]);
     for branch in ["", "-a", "a/-b", "a..b", "a b", "a\nb", "/a", "a/", "a.lock", ".a", "a:b", "ü", "a."] {
         let bundle = Bundle { branch: branch.to_owned(), ..sample() };
-        let refused = workspace.bundle(&rules(), &bundle, &mut Vec::new(), &AtomicBool::new(false));
-        assert!(matches!(refused, Err(WorkspaceError::Refused(_))), "{branch:?}: {refused:?}");
+        let refused = workspace.prepare_bundle(&rules(), &bundle, &AtomicBool::new(false));
+        assert!(matches!(refused, Err(WorkspaceError::Refused(_))), "{branch:?}");
     }
 }
 
@@ -212,4 +215,51 @@ fn the_base_is_listed_and_read_after_the_tree_has_changed() {
     for path in ["x.log", "b", "none"] {
         assert!(read(path, 100).unwrap().is_none(), "{path}");
     }
+}
+
+#[test]
+fn an_export_shows_the_tree_as_it_was_when_it_began() {
+    let rig = TestWorkspaces::new();
+    let large = "old ".repeat(400_000);
+    let files = [("a", "old a"), ("d/b", "old b"), ("d/c", "old c"), ("e/only", "old e"), ("large", &*large)];
+    let workspace = rig.with_files("r", &files);
+    let before = export(&workspace);
+    let (cancel, begun) = (AtomicBool::new(false), rules());
+    let export_of = || workspace.begin_export(&begun, &cancel).unwrap();
+    let (first, second) = (export_of(), export_of());
+    let change = |path: &str, before: Option<&str>, after: Option<&str>| {
+        let after = after.map(|text| StepContent {
+            bytes: StepBytes::Inline(text.as_bytes().to_vec()),
+            sha256: Sha256::of(text.as_bytes()),
+            mode: 0o644,
+        });
+        let before = before.map(|text| Sha256::of(text.as_bytes()));
+        let step = Step { path: crate::test_support::path(path), before, after };
+        let staged = workspace.stage(std::slice::from_ref(&step), &BTreeMap::new()).unwrap();
+        assert!(staged.changed_outside().is_empty());
+        workspace.apply(staged).unwrap().sync().unwrap();
+    };
+    change("a", Some("old a"), Some("new a"));
+    change("a", Some("new a"), Some("newest a"));
+    change("d/b", Some("old b"), None);
+    change("e/only", Some("old e"), None);
+    change("large", Some(&large), Some("small"));
+    change("new/file", None, Some("new"));
+    change("d/c", Some("old c"), None);
+    change("d/c", None, Some("new c"));
+    let written = |export: &crate::TreeExport| {
+        let mut out = Vec::new();
+        export.write(&begun, &mut out).unwrap();
+        out
+    };
+    assert_eq!(written(&first), before);
+    drop(first);
+    assert_eq!(written(&second), before);
+    let tmp = rig.run("r").join("tmp");
+    assert!(fs::read_dir(&tmp).unwrap().count() >= 5);
+    drop(second);
+    assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0, "kept files remain after the last export");
+    change("a", Some("newest a"), Some("last a"));
+    assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0);
+    assert_ne!(export(&workspace), before);
 }

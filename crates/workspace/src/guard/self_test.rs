@@ -1,6 +1,6 @@
 //! Start-up check that the kernel and the file system support everything that the guard and the changes of a tree need.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -77,7 +77,7 @@ fn check_opening(tree: &OwnedFd) -> io::Result<()> {
     let root = Root::of_run(tree.try_clone()?);
     let flags = root.resolve | rustix::fs::ResolveFlags::NO_SYMLINKS;
     let opened = super::open_under(tree.as_fd(), "file", OFlags::RDONLY | OPEN_FLAGS, flags);
-    needed("openat2 with RESOLVE_BENEATH", "to open a file", opened)?;
+    needed("openat2 with RESOLVE_BENEATH", "to open a file", opened.map_err(Openat2Error))?;
     let cached = flags | rustix::fs::ResolveFlags::CACHED;
     match super::open_under(tree.as_fd(), "file", OFlags::RDONLY | OPEN_FLAGS, cached) {
         Err(Errno::AGAIN) => {}
@@ -93,6 +93,23 @@ fn check_opening(tree: &OwnedFd) -> io::Result<()> {
     demand(refused, "a mutation follows a link")?;
     let inside = root.open(&path("inside")?, Blocking::Allowed).ok().and_then(|opened| opened.real);
     demand(inside == Some(path("file")?), "the real path of a link is unknown; is /proc mounted?")
+}
+
+/// A failure of `openat2`, shown with its probable cause.
+struct Openat2Error(Errno);
+
+impl Display for Openat2Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)?;
+        if matches!(self.0, Errno::NOSYS | Errno::PERM) {
+            // systemd's filter of modes cannot look into the argument of openat2, and therefore disables it.
+            f.write_str(
+                ". Linux has it since 5.6; on a newer kernel, a filter of system calls disables it: \
+                 `RestrictSUIDSGID=yes` or `DynamicUser=yes` of a systemd unit, or the seccomp profile of a container",
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// Returns the value of `done`, or an error that names the missing operation and its purpose.

@@ -1,5 +1,6 @@
 //! The parts of the base of a run that was imported long ago, for a store outside of this machine.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -23,17 +24,32 @@ impl Workspaces {
     /// files that git ignores, those that the run has not written are as they are in its tree now, and the others are as they were
     /// before the run has changed them. `snapshot` has the files of the run's newest record.
     ///
+    /// The tree of another history than that of `snapshot` may have files of that history. `drift` are the paths at which it differs from
+    /// `snapshot`: they are left out, and ignored files are as they were before either history has changed them.
+    ///
     /// # Errors
     ///
     /// If the folder is missing or damaged, or the disk or git fails.
-    pub fn existing_base(&self, run: &RunId, snapshot: &Snapshot) -> io::Result<(RecordedBase, Vec<BasePart>)> {
+    pub fn existing_base(
+        &self,
+        run: &RunId,
+        snapshot: &Snapshot,
+        drift: Option<&BTreeSet<LogicalPath>>,
+    ) -> io::Result<(RecordedBase, Vec<BasePart>)> {
         let dir = open_dir(&self.dir, run.as_str())?;
         let (head, manifest) = manifest::read(&list_of_files(&dir)?, 0)?;
         let manifest_sha256 = manifest::digest(&rows_of(&manifest).0);
-        let in_tree = self.untracked_in_tree(run, &manifest, snapshot)?;
         let base = self.base(run)?;
         let is_written = |row: &Row| logical(&row.path).is_some_and(|path| snapshot.has_written(&path));
-        let taken: Vec<_> = base.ignored_files()?.into_iter().filter(is_written).collect();
+        let taken = base.ignored_files()?.into_iter().filter(|row| drift.is_some() || is_written(row));
+        let taken: Vec<_> = taken.collect();
+        let mut in_tree = self.untracked_in_tree(run, &manifest, snapshot)?;
+        if let Some(drift) = drift {
+            let is_taken: HashSet<&[u8]> = taken.iter().map(|row| &row.path[..]).collect();
+            in_tree.retain(|(path, _)| {
+                !is_taken.contains(&path[..]) && !logical(path).is_some_and(|path| drift.contains(&path))
+            });
+        }
         let (untracked, untracked_sha256) = if in_tree.is_empty() && taken.is_empty() {
             (None, None)
         } else {

@@ -12,7 +12,7 @@ use super::staging::{Done, Staging};
 use super::writer::ImportWriter;
 use super::{
     FOLDERS, ImportError, ImportObserver, ImportSource, Workspaces, archive, bare, directory, hard_links, reuse,
-    run_folders, tracked,
+    run_folders, tracked, tree_note,
 };
 use crate::base::manifest::{self, Head};
 use crate::base::{GIT_NAME, MANIFEST_NAME};
@@ -31,6 +31,7 @@ impl Workspaces {
             rustix::fs::mkdirat(&staging.dir, folder, Mode::RWXU)?;
         }
         run_folders::mark_unfinished(&staging.dir)?;
+        tree_note::reserve(&staging.dir)?;
         let git_dir = self.path.join(&staging.name).join(GIT_NAME);
         bare::make(&git_dir)?;
         let git = Git::new(git_dir, &self.home);

@@ -14,6 +14,7 @@ mod tree;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use memchr::memmem;
 use model::Refusal;
 
 use super::writer::ImportWriter;
@@ -48,6 +49,8 @@ pub(super) struct GitSource<'a> {
     git: &'a Git,
     /// Git on the same folder, which reaches the source.
     remote: Git,
+    /// What the remote repository is sent as a credential, in every form that it could repeat.
+    secrets: Vec<String>,
     reference: &'a str,
     limits: ImportLimits,
     watch: &'a dyn ImportObserver,
@@ -63,13 +66,17 @@ impl<'a> GitSource<'a> {
         watch: &'a dyn ImportObserver,
     ) -> Result<Self, ImportError> {
         let reference = reference.map_or(Ok("HEAD"), check_reference)?;
+        let mut secrets = Vec::new();
         let remote = match origin {
             Origin::Remote { url, credential } => {
                 let judged = remote::judge(url, git.allowed_hosts())?;
                 let mut settings = vec![("remote.origin.url", judged.url)];
                 settings.extend(judged.resolve.as_deref().map(|resolve| ("http.curloptResolve", resolve)));
                 let header = credential.map(|credential| credential.header(url)).transpose()?;
-                settings.extend(header.as_ref().map(|(key, value)| (key.as_str(), value.as_str())));
+                if let Some(header) = &header {
+                    settings.push((header.key.as_str(), header.value.as_str()));
+                    secrets.clone_from(&header.secrets);
+                }
                 git.clone().with_settings(&settings).with_env("GIT_ALLOW_PROTOCOL", "https").connecting(judged.port)
             }
             Origin::Local { path, reads } => git
@@ -78,7 +85,7 @@ impl<'a> GitSource<'a> {
                 .with_env("GIT_ALLOW_PROTOCOL", "file")
                 .reading(reads),
         };
-        Ok(Self { git, remote, reference, limits, watch })
+        Ok(Self { git, remote, secrets, reference, limits, watch })
     }
 
     /// Fetches the commit, writes its tree with `writer`, and returns the commit.
@@ -155,7 +162,7 @@ impl GitSource<'_> {
         let fetched = self.remote.output(&args, 64 * 1024, &bounds);
         fetched.map_err(|error| match quota(bare::size(self.git.dir())) {
             Err(refusal) => refusal.into(),
-            Ok(()) => fetch_error(error),
+            Ok(()) => self.remote_error(error),
         })?;
         Ok(())
     }
@@ -165,6 +172,16 @@ impl GitSource<'_> {
         let out = self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{name}^{{commit}}")])?;
         let commit = String::from_utf8_lossy(&out).trim().to_owned();
         if commit.len() == 40 { Ok(commit) } else { Err(no_repository()) }
+    }
+
+    /// Returns the error of a call that reached the source, which may have repeated the credential.
+    fn remote_error(&self, error: GitError) -> ImportError {
+        fetch_error(match error {
+            GitError::Failed(complaint) if repeats_any(&complaint, &self.secrets) => {
+                GitError::Failed("the answer repeats the credential, and is not logged".to_owned())
+            }
+            error => error,
+        })
     }
 
     fn run(&self, args: &[&str]) -> Result<Vec<u8>, ImportError> {
@@ -197,6 +214,22 @@ fn fetch_error(error: GitError) -> ImportError {
             Refusal::invalid("the git source is too large", "Import an archive with less in it.").into()
         }
     }
+}
+
+/// Whether `complaint` has a part of a secret, also one that is spread over lines.
+fn repeats_any(complaint: &str, secrets: &[String]) -> bool {
+    /// So much of a secret shows enough of it.
+    const PART_BYTES: usize = 8;
+    let without_blanks = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+    // Git writes this before each line of the server.
+    let squeezed = without_blanks(&complaint.replace("remote:", ""));
+    let decoded = squeezed.replace("\\n", "").replace("%0A", "").replace("%0a", "");
+    let repeats = |secret: &String| {
+        let secret = without_blanks(secret).into_bytes();
+        let mut parts = secret.windows(PART_BYTES.min(secret.len()).max(1));
+        parts.any(|part| [&squeezed, &decoded].iter().any(|text| memmem::find(text.as_bytes(), part).is_some()))
+    };
+    secrets.iter().any(repeats)
 }
 
 /// Removes credentials from git's error output, including those in addresses.

@@ -30,8 +30,10 @@ const NOBODY: (u64, String) = (0, String::new());
 pub enum FolderState {
     /// There is none.
     Missing,
-    /// Another node may have changed the run since, or the folder was not [confirmed](Workspaces::confirm).
+    /// Another node may have changed the run since.
     Outdated,
+    /// The folder was not [confirmed](Workspaces::confirm): it may be of another import under the same ID.
+    Unfinished,
     /// It has them, once the journal is applied.
     Current,
 }
@@ -54,6 +56,9 @@ impl Workspaces {
             Err(Errno::NOENT) => return Ok(FolderState::Missing),
             dir => dir?,
         };
+        if has_unfinished(&dir)? {
+            return Ok(FolderState::Unfinished);
+        }
         let noted = read(&dir)?;
         if noted.as_ref() == Some(&(*epochs.end(), self.owner().to_owned())) {
             return Ok(FolderState::Current);
@@ -104,22 +109,6 @@ impl Workspaces {
             write(&dir, epoch, self.owner())?;
         }
         self.confirm(run)
-    }
-
-    /// Notes in every folder that nobody knows what is in it, so that all are made again: the epochs of a database that was restored
-    /// from an older state are used a second time.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails.
-    pub fn disown_all(&self) -> io::Result<()> {
-        for folder in self.folders()? {
-            let dir = open_dir(&self.dir, folder.run.as_str())?;
-            if read(&dir)? != Some(NOBODY) {
-                write(&dir, NOBODY.0, &NOBODY.1)?;
-            }
-        }
-        Ok(())
     }
 
     /// Notes in `dir`, which becomes the folder of a run, that this node owns the run under `epoch`.

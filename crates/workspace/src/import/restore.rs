@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::base_parts::{
     FETCHED_PART, MANIFEST_PART, PACK, SHALLOW_PART, UNTRACKED_PART, damaged, is_plain, rows_of, set_base_commit,
 };
-use super::{FOLDERS, STAGING, Workspaces, bare, fsync_tree, remove, reuse};
+use super::{ChainPoint, FOLDERS, STAGING, Workspaces, bare, fsync_tree, remove, reuse, tree_note};
 use crate::base::manifest::{self, Head, Manifest};
 use crate::base::{Base, GIT_NAME, MANIFEST_NAME};
 use crate::dir::{create_file, open_dir, open_file, remove_file};
@@ -34,6 +34,12 @@ pub struct RecordedBase {
     pub manifest_sha256: Sha256,
     /// The hash of the files that git ignores, if there were any: [`Untracked::sha256`](super::Untracked::sha256).
     pub untracked_sha256: Option<Sha256>,
+}
+
+/// The folder of a run that is made, and not in its place yet. Dropping it removes it, unless it was [placed](Self::place).
+pub struct MadeRun {
+    folder: RunRestorer,
+    restored: RestoredRun,
 }
 
 /// The folder of a run while it is made. Dropping it removes it, unless it was finished.
@@ -140,18 +146,20 @@ impl RunRestorer {
         self.tree.add_untracked(content, recorded, written, &base)
     }
 
-    /// Writes the files of `snapshot`, the newest record of the run, and moves the folder into place.
+    /// Writes the files of `snapshot`, which is that of `newest`, the newest record of the run. Artifacts are copied from the folder that
+    /// this one replaces, if there is one.
     ///
     /// # Errors
     ///
     /// If the disk or the ledger fails, a file has another hash than recorded ([`io::ErrorKind::InvalidData`]), or the bytes of one
     /// are missing ([`io::ErrorKind::NotFound`]).
-    pub fn finish(
+    pub fn make(
         mut self,
         run: &RunId,
         snapshot: &Snapshot,
         contents: &dyn StoredContents,
-    ) -> Result<RestoredRun, WorkspaceError> {
+        newest: ChainPoint,
+    ) -> Result<MadeRun, WorkspaceError> {
         let base = self.base()?;
         let (head, manifest) = self.manifest()?;
         let (rows, folders) = rows_of(&manifest);
@@ -167,11 +175,11 @@ impl RunRestorer {
         if let Some(epoch) = self.epoch {
             self.workspaces.note_owner(&self.dir, epoch)?;
         }
-        fsync_tree::sync(&self.dir, entries)?;
+        tree_note::create(&self.dir, newest)?;
+        let artifacts = self.workspaces.copy_artifacts(run, &self.dir)?;
+        fsync_tree::sync(&self.dir, entries + artifacts)?;
         failpoint::hit("restore.made");
-        self.move_into_place(run)?;
-        failpoint::hit("restore.placed");
-        Ok(restored)
+        Ok(MadeRun { folder: self, restored })
     }
 
     fn move_into_place(&mut self, run: &RunId) -> io::Result<()> {
@@ -182,6 +190,7 @@ impl RunRestorer {
             Err(Errno::EXIST) => {
                 rustix::fs::renameat_with(all, &*self.name, all, run.as_str(), RenameFlags::EXCHANGE)?;
                 self.workspaces.base_index.remove(run);
+                self.workspaces.notes.remove(run);
             }
             Err(errno) => return Err(errno.into()),
         }
@@ -206,6 +215,45 @@ impl RunRestorer {
 
     fn path(&self) -> PathBuf {
         self.workspaces.path.join(&self.name)
+    }
+}
+
+impl MadeRun {
+    /// Moves the folder of `run` into its place. The outdated one that it replaces is removed.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn place(mut self, run: &RunId) -> io::Result<RestoredRun> {
+        self.folder.move_into_place(run)?;
+        failpoint::hit("restore.placed");
+        Ok(self.restored)
+    }
+
+    /// As [`place`](Self::place), and moves the folder that it replaces to `lost+found/`. Returns its name there. Both are exchanged at
+    /// once: a process that is killed before leaves the new one there.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails, or `lost+found/` is on another file system.
+    pub fn place_and_set_aside(mut self, run: &RunId) -> io::Result<(RestoredRun, String)> {
+        let workspaces = Arc::clone(&self.folder.workspaces);
+        let (lost, name) = workspaces.move_to_lost(&self.folder.name, run)?;
+        // In `lost+found/`, nothing removes it.
+        self.folder.is_finished = true;
+        if let Err(errno) =
+            rustix::fs::renameat_with(&lost, &*name, &workspaces.dir, run.as_str(), RenameFlags::EXCHANGE)
+        {
+            remove::tree(lost.as_fd(), name.as_bytes())?;
+            return Err(errno.into());
+        }
+        workspaces.base_index.remove(run);
+        workspaces.notes.remove(run);
+        for dir in [&lost, &workspaces.dir] {
+            rustix::fs::fsync(dir)?;
+        }
+        failpoint::hit("restore.placed");
+        Ok((self.restored, name))
     }
 }
 

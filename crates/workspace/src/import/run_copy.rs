@@ -23,6 +23,8 @@ use crate::{WorkspaceError, guard};
 
 /// The folder of a run's tree.
 const TREE: &str = "repo";
+/// The folder of the files that programs beside the service keep with a run.
+pub(super) const ARTIFACTS: &str = "artifacts";
 /// The folder of a run's staged files.
 const STAGED: &str = "tmp";
 /// The permission bits of new folders outside of a tree.
@@ -61,6 +63,8 @@ pub enum RunPart {
     Tree,
     /// What the run started from: the list of its files, and the repository with their bytes.
     Base,
+    /// The files that programs beside the service keep with the run.
+    Artifacts,
 }
 
 impl Workspaces {
@@ -87,6 +91,7 @@ impl Workspaces {
             base_index: super::BaseIndex::default(),
             base_lru: Arc::default(),
             owner: None,
+            notes: super::OpenNotes::default(),
         })
     }
 
@@ -108,6 +113,11 @@ impl Workspaces {
         let dir = open_dir(&self.dir, run.as_str())?;
         match part {
             RunPart::Tree => visit(&dir, TREE, take),
+            RunPart::Artifacts => match visit(&dir, ARTIFACTS, take) {
+                // Whoever keeps files there may also remove the folder.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                visited => visited,
+            },
             RunPart::Base => {
                 for name in [IGNORED_NAME, reuse::NAME, MANIFEST_NAME] {
                     if let Some(entry) = entry(&dir, name.as_bytes())? {
@@ -169,30 +179,27 @@ impl Workspaces {
         entry: &RunEntry,
         content: &mut dyn Read,
     ) -> io::Result<Option<(Sha256, u64)>> {
-        let mut folder = open_dir(&self.dir, run.as_str())?;
-        let mut names: Vec<_> = entry.path.split(|byte| *byte == b'/').collect();
-        if names.iter().any(|name| matches!(*name, b"" | b"." | b"..") || name.contains(&0)) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is not a plain relative one"));
-        }
-        let Some(last) = names.pop() else { return Ok(None) };
-        let mode = if entry.path.starts_with(b"repo/") { guard::FOLDER_MODE } else { PRIVATE };
-        for name in names {
-            make_dir(&folder, name, mode)?;
-            folder = open_dir(&folder, name)?;
-        }
-        let done = match &entry.kind {
-            RunEntryKind::Folder => return make_dir(&folder, last, mode).map(|()| None),
-            RunEntryKind::Link { target } => rustix::fs::symlinkat(&**target, &folder, last).map(|()| None),
-            RunEntryKind::File { mode } => create_file(&folder, last).map(|file| Some((file, *mode))),
-        };
-        match done {
-            Ok(Some((mut file, mode))) => {
-                let copied = copy_hashed(content, &mut file, u64::MAX)?;
-                rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777))?;
-                Ok(Some(copied))
-            }
-            Ok(None) | Err(Errno::EXIST) => Ok(None),
-            Err(errno) => Err(errno.into()),
+        write_entry_in(&open_dir(&self.dir, run.as_str())?, entry, content)
+    }
+
+    /// Copies the artifacts in the folder of `run`, if there is one, into the folder `to`. Returns the number of entries.
+    pub(super) fn copy_artifacts(&self, run: &RunId, to: &OwnedFd) -> io::Result<usize> {
+        let mut copied = 0;
+        let visited = self.visit_entries(run, RunPart::Artifacts, &mut |entry| {
+            copied += 1;
+            let mut content: Box<dyn Read> = match entry.kind {
+                RunEntryKind::File { .. } => match self.open_file(run, &entry.path) {
+                    // It was removed meanwhile.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                    file => Box::new(file?),
+                },
+                RunEntryKind::Link { .. } | RunEntryKind::Folder => Box::new(io::empty()),
+            };
+            write_entry_in(to, &entry, &mut content).map(drop)
+        });
+        match visited {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(copied),
+            visited => visited.map(|()| copied),
         }
     }
 
@@ -219,6 +226,35 @@ impl Workspaces {
     /// If the disk fails.
     pub fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.dir)?)
+    }
+}
+
+/// Writes an entry of the folder `dir` of a run; see [`Workspaces::write_entry`].
+fn write_entry_in(dir: &OwnedFd, entry: &RunEntry, content: &mut dyn Read) -> io::Result<Option<(Sha256, u64)>> {
+    let mut folder = dir.try_clone()?;
+    let mut names: Vec<_> = entry.path.split(|byte| *byte == b'/').collect();
+    if names.iter().any(|name| matches!(*name, b"" | b"." | b"..") || name.contains(&0)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path is not a plain relative one"));
+    }
+    let Some(last) = names.pop() else { return Ok(None) };
+    let mode = if entry.path.starts_with(b"repo/") { guard::FOLDER_MODE } else { PRIVATE };
+    for name in names {
+        make_dir(&folder, name, mode)?;
+        folder = open_dir(&folder, name)?;
+    }
+    let done = match &entry.kind {
+        RunEntryKind::Folder => return make_dir(&folder, last, mode).map(|()| None),
+        RunEntryKind::Link { target } => rustix::fs::symlinkat(&**target, &folder, last).map(|()| None),
+        RunEntryKind::File { mode } => create_file(&folder, last).map(|file| Some((file, *mode))),
+    };
+    match done {
+        Ok(Some((mut file, mode))) => {
+            let copied = copy_hashed(content, &mut file, u64::MAX)?;
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o777))?;
+            Ok(Some(copied))
+        }
+        Ok(None) | Err(Errno::EXIST) => Ok(None),
+        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -90,6 +90,14 @@ impl Workspaces {
     ///
     /// If the disk fails, or `lost+found/` is on another file system. The folder is not moved then.
     pub fn set_aside(&self, run: &RunId) -> io::Result<String> {
+        let name = self.move_to_lost(run.as_str(), run)?.1;
+        self.notes.remove(run);
+        Ok(name)
+    }
+
+    /// Moves the folder `from` to `lost+found/`, durably, under the name of `run` or one that begins with it. Returns the handle of
+    /// `lost+found/` and the name.
+    pub(super) fn move_to_lost(&self, from: &str, run: &RunId) -> io::Result<(OwnedFd, String)> {
         let data_dir = guard::open_ambient_folder(self.data_dir())?;
         match rustix::fs::mkdirat(&data_dir, LOST, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -97,8 +105,7 @@ impl Workspaces {
         }
         let lost = open_dir(&data_dir, LOST)?;
         let mut name = run.as_str().to_owned();
-        let move_to =
-            |name: &str| rustix::fs::renameat_with(&self.dir, run.as_str(), &lost, name, RenameFlags::NOREPLACE);
+        let move_to = |name: &str| rustix::fs::renameat_with(&self.dir, from, &lost, name, RenameFlags::NOREPLACE);
         match move_to(&name) {
             Err(Errno::EXIST) => {
                 name = fresh_name(&format!("{run}."));
@@ -109,7 +116,7 @@ impl Workspaces {
         for dir in [&lost, &self.dir, &data_dir] {
             rustix::fs::fsync(dir)?;
         }
-        Ok(name)
+        Ok((lost, name))
     }
 
     /// Returns the names of the folders in `lost+found/` that were moved there.

@@ -21,7 +21,10 @@ fn nothing_makes_an_empty_tree_with_a_commit_that_is_always_the_same() {
     let mut folders: Vec<_> =
         fs::read_dir(rig.run("a")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     folders.sort_unstable();
-    assert_eq!(folders, [".unfinished", "artifacts", "base.git", "base.manifest", "repo", "tmp", "tool-cache"]);
+    assert_eq!(
+        folders,
+        [".reached", ".unfinished", "artifacts", "base.git", "base.manifest", "repo", "tmp", "tool-cache"]
+    );
     assert_eq!(fs::metadata(rig.run("a")).unwrap().permissions().mode() & 0o777, 0o700);
 }
 

@@ -193,6 +193,10 @@ impl Tree {
         let head = head_of(&opened)?;
         let kind = kind_of(rules, opened.real.as_ref().unwrap_or(path), &head);
         found.kind = Some(kind);
+        if kind == FileKind::SecretLike {
+            found.refused = Some(Code::PolicyDeniedSecret);
+            return Ok(());
+        }
         if kind == FileKind::Binary || model::is_binary(&head) {
             found.refused = Some(Code::UnsupportedBinary);
         }

@@ -158,7 +158,7 @@ impl Counter<'_> {
         let head = head_of(opened)?;
         let kind = self.rules.kind_of_file(at.real(), &head);
         let too_large = opened.size() > self.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
-        if too_large || kind == FileKind::Binary || model::is_binary(&head) {
+        if too_large || matches!(kind, FileKind::Binary | FileKind::SecretLike) || model::is_binary(&head) {
             return Ok((kind, None));
         }
         Ok((kind, Some(count_lines(opened, &head, self.cancel)?)))

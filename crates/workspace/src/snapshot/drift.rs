@@ -12,7 +12,7 @@ use super::{LargeContent, Snapshot, SnapshotFile, StoredContents};
 use crate::apply::copy_hashed;
 use crate::dir::open_file;
 use crate::guard::GuardError;
-use crate::read::is_readable;
+use crate::read::{HEAD_BYTES, is_readable};
 use crate::{Workspace, WorkspaceError};
 
 /// What is at a path.
@@ -138,7 +138,8 @@ impl Workspace {
         if bytes.as_ref().is_some_and(|bytes| Some(Sha256::of(bytes)) != new.sha256()) {
             return Err(io::Error::other("a file changed while it was read").into());
         }
-        let shown = is_readable(rules, &path, false);
+        let is_secret = |bytes: &Vec<u8>| rules.is_secret_content(&path, &bytes[..bytes.len().min(HEAD_BYTES)]);
+        let shown = is_readable(rules, &path, false) && !bytes.as_ref().is_some_and(is_secret);
         let diff = self.drift_diff(snapshot, &path, (new, bytes.as_deref()), shown, contents)?;
         Ok(DriftEntry { path, old, new, bytes, diff })
     }

@@ -201,7 +201,8 @@ impl<'a> Lister<'a> {
             }
         };
         let max_bytes = self.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
-        let refused = match (self.refused(path, by_name, false)?, size_bytes) {
+        let judged = if kind == FileKind::SecretLike { kind } else { by_name };
+        let refused = match (self.refused(path, judged, false)?, size_bytes) {
             (Some(code), _) => Some(code),
             (None, None) => Some(Code::NotFound),
             (None, Some(size)) if size > max_bytes => Some(Code::FileTooLarge),

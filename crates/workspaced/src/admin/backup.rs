@@ -125,7 +125,7 @@ async fn write(
     ledger: &Arc<dyn Ledger>,
     workspaces: &Arc<Workspaces>,
 ) -> Result<Written, StartError> {
-    let path = folder.begin().map_err(|error| failed(&error))?;
+    let (path, number) = folder.begin().map_err(|error| failed(&error))?;
     let kind = if config.database_url.sqlite_file().is_some() { DatabaseKind::Sqlite } else { DatabaseKind::Postgres };
     let mut attempt = 1;
     let (copied, CopiedRuns { runs, deleted, archived, .. }) = loop {
@@ -156,6 +156,7 @@ async fn write(
     let manifest = Manifest {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        number,
         created_at: clock::now(),
         database: kind,
         instance: copied.settings.get(INSTANCE).cloned(),

@@ -15,13 +15,14 @@ use transparency::{
 };
 
 use crate::checkpoints::{PAGE, push_leaf};
+use crate::signer::key_changes::ExpectedStatements;
 
 /// Reads file and database side by side.
 pub(super) struct LogCheck<'a> {
     ledger: &'a dyn Ledger,
     keys: KeyHistory,
     /// The statements of the database that the file was not found to have yet.
-    statements: VecDeque<String>,
+    statements: ExpectedStatements,
     path: &'a Path,
     /// `None` if there is no file.
     file: Option<CheckpointReader<BufReader<File>>>,
@@ -127,8 +128,8 @@ impl<'a> LogCheck<'a> {
     ) -> Self {
         Self {
             ledger,
+            statements: ExpectedStatements::new(statements, &keys),
             keys,
-            statements: statements.into(),
             path,
             file,
             is_of_nodes,
@@ -189,11 +190,13 @@ impl<'a> LogCheck<'a> {
     async fn check_missing_entries(&mut self) -> Result<Option<String>, Stop> {
         let (size, mut missing, mut last) = (self.tree.size(), 0_u64, "");
         loop {
-            let checkpoint = if self.is_change_next()? { None } else { self.next_checkpoint().await? };
-            last = if let Some(checkpoint) = checkpoint {
+            last = if let Some(statement) = self.statements.take_until(self.tree.size()) {
+                self.check_change(&statement)?;
+                "change of the key"
+            } else if let Some(checkpoint) = self.next_checkpoint().await? {
                 self.verify(&checkpoint.note).await?;
                 "checkpoint"
-            } else if let Some(statement) = self.statements.pop_front() {
+            } else if let Some(statement) = self.statements.take_until(u64::MAX) {
                 self.check_change(&statement)?;
                 "change of the key"
             } else {
@@ -216,28 +219,10 @@ impl<'a> LogCheck<'a> {
         })
     }
 
-    /// Returns whether the next entry is a change of the key.
-    fn is_change_next(&self) -> Result<bool, Stop> {
-        let Some(statement) = self.statements.front() else { return Ok(false) };
-        let change = KeyChange::verify(statement);
-        let change = change.map_err(|error| Stop::Tampered(format!("a change of the key: {error}")))?;
-        Ok(change.checkpoint.size <= self.tree.size())
-    }
-
     /// Checks the file's next statement, which has to be the database's next one.
     fn check_statement(&mut self, note: &str) -> Result<(), Stop> {
         self.check_change(note)?;
-        match self.statements.pop_front() {
-            Some(stored) if stored == note => Ok(()),
-            Some(_) => Err(Stop::Tampered(format!(
-                "the file and the database have different changes of the key after {} leaves",
-                self.tree.size()
-            ))),
-            None => {
-                let leaves = self.tree.size();
-                Err(Stop::Tampered(format!("the database lacks the change of the key after {leaves} leaves")))
-            }
-        }
+        self.statements.meet(note, self.tree.size()).map_err(Stop::Tampered)
     }
 
     /// Verifies a statement: both keys have signed it, and it has the tree of the checkpoint before it.
@@ -265,11 +250,7 @@ impl<'a> LogCheck<'a> {
             return self.check_statement(note);
         }
         let checkpoint = self.verify(note).await?;
-        let next = self.keys.changes().len().checked_sub(self.statements.len());
-        let next = next.and_then(|next| self.keys.changes().get(next)).map(|change| change.checkpoint.size);
-        if let Some(size) = next.filter(|size| *size < checkpoint.size) {
-            return Err(Stop::Tampered(format!("the file lacks the change of the key after {size} leaves")));
-        }
+        self.statements.meet_checkpoint(checkpoint.size).map_err(Stop::Tampered)?;
         match self.next_checkpoint().await? {
             Some(stored) if stored.note == note => Ok(()),
             Some(stored) if stored.size < checkpoint.size => {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use content::Objects;
 use engine::history::snapshot::{self, LedgerContents};
-use ledger::{Ledger, LedgerError, StoredRun};
+use engine::runs::FolderHistory;
+use ledger::{JournalEntry, Ledger, LedgerError, StoredRun};
 use model::{Run, RunId, RunState};
 use rustix::fs::{Access, Mode};
-use workspace::{Base, Snapshot, Workspace, WorkspaceError, Workspaces};
+use workspace::{Base, ChainPoint, Snapshot, Workspace, WorkspaceError, Workspaces};
 
 use crate::admin::output::print;
 use crate::bootstrap::error::StartError;
@@ -29,6 +30,8 @@ pub(super) struct OfflineRun {
     pub(super) workspace: io::Result<Arc<Workspace>>,
     /// Whether the newest files are not in this data folder, but on another node, or in the object store alone.
     pub(super) is_elsewhere: bool,
+    /// The folders of all runs.
+    pub(super) workspaces: Arc<Workspaces>,
     /// The store of large contents.
     pub(super) objects: Option<Objects>,
     lock: DataDirLock,
@@ -53,8 +56,8 @@ impl OfflineRun {
             open_run(ledger.as_ref(), data_dir, run).await
         };
         match opened.await {
-            Ok((stored, is_elsewhere, (base, workspace))) => {
-                Ok(Self { ledger, stored, base, workspace, is_elsewhere, objects: None, lock })
+            Ok((stored, is_elsewhere, workspaces, (base, workspace))) => {
+                Ok(Self { ledger, stored, base, workspace, is_elsewhere, workspaces, objects: None, lock })
             }
             Err(error) => {
                 ledger.close().await;
@@ -98,6 +101,17 @@ impl OfflineRun {
         LedgerContents::of(Arc::clone(&self.ledger), self.id().clone()).with_objects(self.objects.clone())
     }
 
+    /// Notes in the run's folder that its tree has every change up to the record `point`, and no other.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub(super) async fn note_tree(&self, point: ChainPoint) -> Result<(), StartError> {
+        let (workspaces, id) = (Arc::clone(&self.workspaces), self.id().clone());
+        let noted = tokio::task::spawn_blocking(move || workspaces.set_tree_note(&id, point)).await;
+        noted.map_err(io::Error::other).flatten().map_err(|error| StartError::failed("the run's folder", &error))
+    }
+
     /// Runs `work` on the workspace on a blocking thread. `what` names it in an error.
     ///
     /// # Errors
@@ -114,6 +128,33 @@ impl OfflineRun {
         let done = done.map_err(|error| StartError::failed(what, &error))?;
         done.map_err(|error| StartError::failed(what, &error))
     }
+}
+
+/// Returns what is wrong with the folder of `run`, if its tree does not belong to the history in the ledger. A service that opens the
+/// run makes its files again, if it can.
+///
+/// # Errors
+///
+/// If the ledger or the disk fails.
+pub(super) async fn other_history(
+    ledger: &dyn Ledger,
+    workspaces: &Arc<Workspaces>,
+    run: &Run,
+    journal: &[JournalEntry],
+) -> Result<Option<String>, StartError> {
+    let found = engine::runs::compare_folder(ledger, workspaces, run, journal).await;
+    Ok(match found.map_err(|error| StartError::failed("the run's history", &error))? {
+        FolderHistory::Missing | FolderHistory::Current(_) => None,
+        FolderHistory::Outdated => {
+            Some("its folder is an older copy, from before changes that the database has".to_owned())
+        }
+        FolderHistory::Diverged(ChainPoint::UNKNOWN) => {
+            Some("its folder is from before an older database was put in the place of its own".to_owned())
+        }
+        FolderHistory::Diverged(reached) => {
+            Some(format!("its folder has changes up to record {} of a history that the database has lost", reached.seq))
+        }
+    })
 }
 
 /// Refuses an SQLite database that does not exist, since opening it would create an empty one.
@@ -134,7 +175,7 @@ async fn open_run(
     ledger: &dyn Ledger,
     data_dir: &Path,
     run: &RunId,
-) -> Result<(StoredRun, bool, RunFolder), StartError> {
+) -> Result<(StoredRun, bool, Arc<Workspaces>, RunFolder), StartError> {
     let Some(stored) = ledger.run(run).await.map_err(database)? else {
         return Err(ConfigError(format!("--run {run}: there is no such run")).into());
     };
@@ -144,7 +185,7 @@ async fn open_run(
     let workspaces = open_workspaces(data_dir).await?;
     let is_elsewhere = is_elsewhere(ledger, &workspaces, &stored.run).await?;
     let folder = open_folder(&workspaces, run).await?;
-    Ok((stored, is_elsewhere, folder))
+    Ok((stored, is_elsewhere, workspaces, folder))
 }
 
 /// Whether the newest files of `run` are not in this data folder, but on another node, or in the object store alone. Nothing is wrong with

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use engine::object_claims::LedgerClaims;
 
-use crate::admin::offline_run::OfflineRun;
+use crate::admin::offline_run::{OfflineRun, other_history};
 use crate::admin::output::{print, print_drift};
 use crate::bootstrap::error::StartError;
 use crate::config::{Accept, ConfigError, RepairConfig};
@@ -30,11 +30,10 @@ pub(super) use record::TOOLS;
 pub async fn repair(config: RepairConfig) -> Result<bool, StartError> {
     let Some(id) = &config.run else { return pending::list(&config).await };
     let mut run = OfflineRun::open(&config.data_dir, &config.database_url, id).await?;
-    let open = |store| {
-        let claims = Arc::new(LedgerClaims(Arc::clone(&run.ledger)));
-        open_objects(store, &config.data_dir, 0, claims)
-    };
-    let objects = config.object_store.as_ref().map(open).transpose();
+    // Services may delete objects meanwhile.
+    let claims = Arc::new(LedgerClaims(Arc::clone(&run.ledger)));
+    let objects =
+        config.object_store.as_ref().map(|store| open_objects(store, &config.data_dir, 0, claims)).transpose();
     run.objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     let done = repair_run(&run, &config).await;
     run.ledger.close().await;
@@ -52,7 +51,12 @@ async fn repair_run(run: &OfflineRun, config: &RepairConfig) -> Result<bool, Sta
     }
     let journal = openable::journal(run.ledger.as_ref(), &run.stored, &run.base, &run.workspace).await?;
     let Some(journal) = journal else { return Ok(false) };
-    if !run.stored.needs_repair && !journal.is_empty() {
+    let other = other_history(run.ledger.as_ref(), &run.workspaces, &run.stored.run, &journal).await?;
+    if let Some(other) = &other {
+        print(&format!("{id}: {other}"));
+        print("put the newest database back if there is one; a service that opens the run makes its files again,");
+        print("and moves a folder with changes that the database has lost to lost+found/");
+    } else if !run.stored.needs_repair && !journal.is_empty() {
         print(&format!(
             "{id}: needs no repair; {} changes are pending: start the service, which finishes them",
             journal.len()
@@ -62,14 +66,14 @@ async fn repair_run(run: &OfflineRun, config: &RepairConfig) -> Result<bool, Sta
     let expected = run.expected().await?;
     let snapshot = expected.clone();
     let drift = run.blocking("the workspace", move |workspace| workspace.find_drift(&snapshot)).await?;
-    if !run.stored.needs_repair && drift.is_empty() {
+    if other.is_none() && !run.stored.needs_repair && drift.is_empty() {
         print(&format!("{id}: needs no repair"));
         return Ok(true);
     }
     if config.accept.is_some() {
         run.take_over().await?;
     }
-    let why = if run.stored.needs_repair { "needs repair" } else { "was changed from outside" };
+    let why = if run.stored.needs_repair || other.is_some() { "needs repair" } else { "was changed from outside" };
     print(&format!("{id}: {why}; the workspace differs from the ledger at {} paths", drift.len()));
     print_drift(&drift);
     match config.accept {

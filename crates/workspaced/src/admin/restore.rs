@@ -24,7 +24,7 @@ use ledger::Ledger;
 use model::{LogicalPath, RunId};
 use rustix::fs::Mode;
 use serde::Serialize;
-use workspace::Workspaces;
+use workspace::{ChainPoint, Workspaces};
 
 use self::run_files::RunRestorer;
 use self::target::Target;
@@ -132,12 +132,21 @@ impl Backup {
         if let Some(backup) = read(from.to_owned())? {
             return Ok(backup);
         }
-        for name in backups(from).map_err(|error| refused(from, &error))?.into_iter().rev() {
-            if let Some(backup) = read(from.join(name))? {
-                return Ok(backup);
+        let mut newest = None;
+        for name in backups(from).map_err(|error| refused(from, &error))? {
+            let path = from.join(name);
+            let manifest = Manifest::read(&path).map_err(|error| {
+                let hint = "it may be the newest backup, so name the folder of the one to restore";
+                StartError::failed(format!("{}: {hint}", path.display()), &error)
+            })?;
+            let Some(manifest) = manifest else { continue };
+            let backup = Self { path, root: from.to_owned(), manifest };
+            if newest.as_ref().is_none_or(|newest: &Self| newest.manifest.age_key() < backup.manifest.age_key()) {
+                newest = Some(backup);
             }
         }
-        Err(refused(from, &"it has no complete backup; name a folder that `workspaced backup` has written to").into())
+        let none = "it has no complete backup; name a folder that `workspaced backup` has written to";
+        Ok(newest.ok_or_else(|| refused(from, &none))?)
     }
 
     /// Compares every file with the manifest.
@@ -211,12 +220,23 @@ async fn restore_runs(
             ledger.set_needs_repair(&run.run_id, true, &now()).await.map_err(database)?;
             report.needs_repair.push(unrestored);
         }
+        note_tree(ledger.as_ref(), workspaces, &run.run_id).await?;
         // The next start counts the files.
         ledger.set_disk_usage(&run.run_id, None).await.map_err(database)?;
         report.runs += 1;
         failpoint::hit("restore.run");
     }
     Ok(())
+}
+
+/// Notes in the folder of a run, if it has one, that its tree has every change of the restored database.
+async fn note_tree(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>, run: &RunId) -> Result<(), StartError> {
+    let Some(stored) = ledger.run(run).await.map_err(database)? else { return Ok(()) };
+    let head = ChainPoint { seq: stored.run.head_seq, hash: stored.run.head_hash };
+    match workspaces.set_tree_note(run, head) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        noted => noted.map_err(|error| failed(&error)),
+    }
 }
 
 /// Prints the report. Returns whether the backup is intact and nothing is lost.

@@ -32,23 +32,26 @@ pub(crate) fn http_limits(settings: &Settings) -> Result<HttpLimits, ConfigError
     })
 }
 
-/// Checks the other limits of `settings`, with `max_body_bytes` of HTTP.
+/// Checks the other limits of `settings`, besides those of HTTP.
 ///
 /// # Errors
 ///
 /// Fails if a number is outside its range.
-pub(crate) fn limits(settings: &Settings, max_body_bytes: u64) -> Result<Limits, ConfigError> {
+pub(crate) fn limits(settings: &Settings, http: &HttpLimits) -> Result<Limits, ConfigError> {
     let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get() as u64);
     Ok(Limits {
         request_timeout: seconds("request-timeout-seconds", settings.request_timeout_seconds, 60)?,
-        max_body_memory_bytes: max_body_memory_bytes(settings.max_body_memory_bytes, max_body_bytes)?,
+        max_body_memory_bytes: max_body_memory_bytes(settings.max_body_memory_bytes, http.max_body_bytes)?,
         rate: rate(settings)?,
         token_concurrency: count("token-concurrency", settings.token_concurrency, 256, 1_000_000)?,
         read_concurrency: count("read-concurrency", settings.read_concurrency, 4 * cores, 1024)?,
-        search_concurrency: count("search-concurrency", settings.search_concurrency, cores, 1024)?,
+        search_concurrency: count("search-concurrency", settings.search_concurrency, 4 * cores, 1024)?,
         export_concurrency: count("export-concurrency", settings.export_concurrency, (4 * cores).max(8), 1024)?,
-        write_concurrency: count("write-concurrency", settings.write_concurrency, 4 * cores, 1024)?,
-        import_concurrency: count("import-concurrency", settings.import_concurrency, 2, 1024)?,
+        write_concurrency: count("write-concurrency", settings.write_concurrency, 8 * cores, 1024)?,
+        import_concurrency: count("import-concurrency", settings.import_concurrency, 8, 1024)?,
+        max_requests: http.max_connections,
+        // The other half of the connections stays for calls.
+        max_streams: (http.max_connections / 2).max(1),
         max_live_runs: count("max-live-runs", settings.max_live_runs, 1024, 1_000_000)?,
         max_runs: settings.max_runs.filter(|runs| *runs > 0),
         max_disk_bytes: settings.max_disk_bytes.filter(|bytes| *bytes > 0),

@@ -58,7 +58,9 @@ impl NodeConfig {
             );
         };
         if node_id.as_deref().is_some_and(|id| !is_name(id)) {
-            return bad("--node-id: expected a name of 1 to 64 letters, digits, `.`, `_` or `-`");
+            return bad(
+                "--node-id: expected a name of 1 to 64 letters, digits, `.`, `_` or `-`, other than `.` and `..`",
+            );
         }
         if database_url.sqlite_file().is_some() {
             return bad("--node-url: nodes share a PostgreSQL database: set --database-url");
@@ -124,7 +126,7 @@ fn node_url(raw: &str) -> Option<Url> {
 
 fn is_name(id: &str) -> bool {
     let byte_fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    id.len() <= MAX_ID_BYTES && id.bytes().all(byte_fits)
+    id.len() <= MAX_ID_BYTES && id.bytes().all(byte_fits) && !matches!(id, "." | "..")
 }
 
 #[cfg(test)]

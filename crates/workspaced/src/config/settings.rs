@@ -247,18 +247,17 @@ pub(crate) struct Settings {
     /// Maximum concurrent reads. Others queue until the request timeout [default: 4 per core]
     #[arg(long, env = "WORKSPACED_READ_CONCURRENCY", alias = "read-threads", value_name = "N")]
     pub(crate) read_concurrency: Option<u64>,
-    /// Maximum concurrent searches and diffs. Others queue until the request timeout [default: 1 per core]
+    /// Maximum concurrent searches and diffs. Others queue until the request timeout [default: 4 per core]
     #[arg(long, env = "WORKSPACED_SEARCH_CONCURRENCY", alias = "search-threads", value_name = "N")]
     pub(crate) search_concurrency: Option<u64>,
     /// Maximum concurrent exports (archives, patches, bundles); one run may use a quarter of them
     /// [default: 4 per core, at least 8]
     #[arg(long, env = "WORKSPACED_EXPORT_CONCURRENCY", alias = "export-threads", value_name = "N")]
     pub(crate) export_concurrency: Option<u64>,
-    /// Maximum concurrent mutations, and separately uploads of large files, of which one run may use a quarter
-    /// [default: 4 per core]
+    /// Maximum concurrent mutations, and separately uploads of large files [default: 8 per core]
     #[arg(long, env = "WORKSPACED_WRITE_CONCURRENCY", alias = "write-threads", value_name = "N")]
     pub(crate) write_concurrency: Option<u64>,
-    /// Maximum concurrent imports, and separately archive uploads. Others queue until the request timeout [default: 2]
+    /// Maximum concurrent imports, and separately archive uploads. Others queue until the request timeout [default: 8]
     #[arg(long, env = "WORKSPACED_IMPORT_CONCURRENCY", alias = "import-threads", value_name = "N")]
     pub(crate) import_concurrency: Option<u64>,
     /// Maximum open runs; others are opened on demand [default: 1024]

@@ -53,7 +53,7 @@ pub(crate) fn check(
     for setting in settings {
         let bad = |why: &str| ConfigError(format!("webhook `{}`: {why}", setting.name.escape_debug()));
         if !is_name(&setting.name) {
-            return Err(bad("expected a name of 1 to 64 letters, digits, `.`, `_` or `-`"));
+            return Err(bad("expected a name of 1 to 64 letters, digits, `.`, `_` or `-`, other than `.` and `..`"));
         }
         if known.iter().any(|other| other.name == setting.name) {
             return Err(bad("there are two webhooks of this name"));
@@ -82,7 +82,8 @@ pub(crate) fn check(
 
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=64).contains(&name.len()) && name.bytes().all(fits)
+    // Clients resolve `.` and `..` in the path of a URL.
+    (1..=64).contains(&name.len()) && name.bytes().all(fits) && !matches!(name, "." | "..")
 }
 
 /// Parses one or two secrets with white space between them.

@@ -27,11 +27,9 @@ enum Fate {
 }
 
 impl Fate {
-    /// Decides about a folder. A database that `is_older` than the folders does not know of imports that have finished since. On a
-    /// node, another one may have imported the run, whose files can be fetched.
-    fn of(folder: &RunFolder, owner: Owner, is_older: bool, is_node: bool) -> Self {
+    /// Decides about a folder. A database that `is_older` than the folders does not know of imports that have finished since.
+    fn of(folder: &RunFolder, owner: Owner, is_older: bool) -> Self {
         match owner {
-            Owner::WithFiles if folder.is_unfinished && is_node => Self::Remove,
             Owner::WithFiles => Self::Keep,
             Owner::Deleted => Self::Remove,
             Owner::WithoutFiles if folder.is_unfinished && !is_older => Self::Remove,
@@ -63,7 +61,7 @@ impl Owner {
 }
 
 /// Cleans up what earlier processes left. If the database `is_older` than the folders, removes only what it records as
-/// deleted; a node makes the files of every run again.
+/// deleted.
 ///
 /// # Errors
 ///
@@ -77,14 +75,15 @@ pub(crate) async fn clean_up(
     if is_older {
         tracing::warn!(
             "the database is older than the data folder: restore its newest state if you have it; \
-             folders of runs that it does not know are moved to lost+found"
+             folders of runs that it does not know, and of those whose newest records it lacks, are moved to lost+found"
         );
     }
-    if is_older && is_node {
-        blocking(workspaces, Workspaces::disown_all).await?;
-    }
     let mut removed = blocking(workspaces, Workspaces::sweep).await?;
-    let with_files = runs_with_files(ledger).await?;
+    let with_files = Arc::new(runs_with_files(ledger).await?);
+    if is_older {
+        let with_files = Arc::clone(&with_files);
+        blocking(workspaces, move |all| all.distrust_folders_without_note(&with_files)).await?;
+    }
     for folder in blocking(workspaces, Workspaces::folders).await? {
         let run = folder.run.clone();
         // Few imports are unfinished: a run that was closed meanwhile has no files.
@@ -93,8 +92,11 @@ pub(crate) async fn clean_up(
         } else {
             Owner::of(ledger.run(&run).await?)
         };
-        match Fate::of(&folder, owner, is_older, is_node) {
-            Fate::Keep if folder.is_unfinished => blocking(workspaces, move |all| all.confirm(&run)).await?,
+        match Fate::of(&folder, owner, is_older) {
+            // Of a node, another one may have imported the run under this ID: opening it compares the folder with its records.
+            Fate::Keep if folder.is_unfinished && !is_node => {
+                blocking(workspaces, move |all| all.confirm(&run)).await?;
+            }
             Fate::Keep => {}
             Fate::Remove => {
                 blocking(workspaces, move |all| all.remove(&run)).await?;
@@ -157,14 +159,10 @@ mod tests {
     #[test]
     fn only_deleted_and_unfinished_runs_are_removed() {
         let folder = |is_unfinished| RunFolder { run: RunId::parse("r").unwrap(), is_unfinished };
-        let fates =
-            |owner, is_unfinished| [false, true].map(|older| Fate::of(&folder(is_unfinished), owner, older, false));
+        let fates = |owner, is_unfinished| [false, true].map(|older| Fate::of(&folder(is_unfinished), owner, older));
         let of = |owner| [fates(owner, false), fates(owner, true)];
         assert_eq!(of(Owner::WithFiles), [[Fate::Keep; 2]; 2]);
         assert_eq!(of(Owner::Deleted), [[Fate::Remove; 2]; 2]);
         assert_eq!(of(Owner::WithoutFiles), [[Fate::SetAside; 2], [Fate::Remove, Fate::SetAside]]);
-        let on_node =
-            [false, true].map(|is_unfinished| Fate::of(&folder(is_unfinished), Owner::WithFiles, false, true));
-        assert_eq!(on_node, [Fate::Keep, Fate::Remove]);
     }
 }

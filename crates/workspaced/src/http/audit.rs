@@ -19,6 +19,7 @@ use crate::http::auth::{Auditor, RunAuditor, RunReviewer};
 use crate::http::extract::{Json, Path, Query, json_text};
 use crate::http::problem::Problem;
 use crate::service::Service;
+use engine::audit::content::without_event_data;
 use engine::audit::{Filters, RunFilter, StartQuery, ToolCall, WaitQuery};
 use engine::page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
 use engine::page::{Cursor, List, ListKey, Page, Paging};
@@ -45,7 +46,7 @@ pub(crate) async fn list_audit(
     let list = List::Audit.filtered(&filter);
     let (limit, after) = paging.check(&list)?;
     service.check_not_archived(filter.run.as_ref()).await?;
-    page_of(&service, &filter, after, limit, &list).await
+    page_of(&service, &filter, after, limit, &list, true).await
 }
 
 /// The query of the list of a run's records.
@@ -54,7 +55,8 @@ type RunAuditQuery = (Filters, CreatedQuery, LabelQuery, OrderQuery, StartQuery,
 /// List the records of a run
 ///
 /// In order: `seq` is 1, 2, 3 … without gaps; or the newest first; from the first record, or from `fromSeq`. A page may have fewer records than match, also none, because
-/// it searches a bounded number of records: there are more as long as it has a `nextCursor`.
+/// it searches a bounded number of records: there are more as long as it has a `nextCursor`. For a run token without `file:read`
+/// the `data` of events is withheld, so that it cannot check the hashes of their records.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/audit", tag = "audit", operation_id = "listRunAudit",
     params(("run" = RunId, Path), Filters, CreatedQuery, LabelQuery, OrderQuery, StartQuery, Paging),
@@ -62,7 +64,7 @@ type RunAuditQuery = (Filters, CreatedQuery, LabelQuery, OrderQuery, StartQuery,
 )]
 pub(crate) async fn list_run_audit(
     State(service): State<Service>,
-    RunAuditor { run, .. }: RunAuditor,
+    RunAuditor { run, may_read, .. }: RunAuditor,
     Query((filters, created, labels, order, start, paging)): Query<RunAuditQuery>,
 ) -> Result<impl IntoResponse, Problem> {
     let mut filter = filters.to_ledger(None, &created, &labels, order)?;
@@ -73,7 +75,7 @@ pub(crate) async fn list_run_audit(
         after = Some(service.cursor_at(&run, seq, filter.newest_first).await?);
     }
     filter.run = Some(run);
-    page_of(&service, &filter, after, limit, &list).await
+    page_of(&service, &filter, after, limit, &list, may_read).await
 }
 
 /// Returns a page of records. Each record is sent as the stored text that was hashed, so the page is put together as text:
@@ -84,8 +86,12 @@ async fn page_of(
     after: Option<Cursor>,
     limit: u32,
     list: &ListKey,
+    may_read: bool,
 ) -> Result<impl IntoResponse + use<>, Problem> {
-    let page = service.records(filter, after, limit, list).await?;
+    let mut page = service.records(filter, after, limit, list).await?;
+    if !may_read {
+        page.items = page.items.into_iter().map(without_event_data).collect::<Result<_, _>>()?;
+    }
     let cursor = page.next_cursor.map(|cursor| format!(",\"nextCursor\":\"{cursor}\"")).unwrap_or_default();
     let body = format!("{{\"items\":[{}]{cursor}}}", page.items.join(","));
     Ok(json_text(body))
@@ -121,7 +127,7 @@ pub(crate) async fn stream_audit(
         None => service.newest_position(),
     };
     service.check_not_archived(filter.run.as_ref()).await?;
-    let state = (service.follow_records(filter, after), permit.into_stream()?);
+    let state = (service.follow_records(filter, after), permit.into_stream(&service.pools.stream)?);
     let records = stream::unfold(state, async |(mut follow, open)| {
         let record = follow.next().await.transpose()?;
         Some((record, (follow, open)))
@@ -153,7 +159,7 @@ pub(crate) async fn verify_run(
 /// Get a tool call
 ///
 /// The full record with hashes, kinds, the policy decision and its reasons, and artifacts, and the approval if one was
-/// required. Operators, and run tokens with `file:read`, also see the diff of the approval. With `waitSeconds` the response
+/// required. Operators, and run tokens with `file:read`, also see the diff of the approval and the data of an event. With `waitSeconds` the response
 /// for a call that waits for an approval is sent when the call is decided or the time is over.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/tool-calls/{toolCallId}", tag = "audit", operation_id = "getToolCall",

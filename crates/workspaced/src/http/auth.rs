@@ -10,15 +10,18 @@ use std::sync::Arc;
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
 use engine::admission::operators::OperatorIdentity;
+use engine::admission::pools::run_party;
 use engine::admission::rate_limit::RequestPermit;
 use engine::admission::tokens::Identity;
 use engine::call_error::refusals::forbidden;
 use engine::tool::Tool;
 use engine::tools;
 use model::{Code, Permission, Refusal, RunId, Scope, Token};
+use shared_pool::Parties;
 
 use crate::http::auth::bearer::{Bearer, parse_run, run_in_path};
 use crate::http::auth::scopes::{Accepts, Auditors, Deciders, Everyone, MetricsReaders, Orchestrators, Reviewers};
+use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::conventions::request_ids;
 use crate::http::problem::Problem;
 use crate::service::{Caller, RequestIds, Service};
@@ -71,7 +74,8 @@ pub(crate) struct RunCallerWith<S> {
     pub(crate) run: RunId,
     /// The caller.
     pub(crate) caller: Caller,
-    _permit: RequestPermit,
+    permit: RequestPermit,
+    rate: Option<ObservedRate>,
     scopes: PhantomData<S>,
 }
 
@@ -89,6 +93,8 @@ pub(crate) struct RunTokenCaller {
     pub(crate) run: RunId,
     /// The caller.
     pub(crate) caller: Caller,
+    /// For whom its work counts.
+    pub(crate) parties: Parties,
     _permit: RequestPermit,
 }
 
@@ -147,8 +153,7 @@ async fn tool_in_path(parts: &mut Parts, service: &Service) -> Option<&'static T
 /// Returns the refusal of a caller that lacks the permission for the `{tool}` of the path.
 async fn missing_permission(caller: &Caller, parts: &mut Parts, service: &Service) -> Option<Refusal> {
     let tool = tool_in_path(parts, service).await?;
-    let may = tool.permissions.iter().any(|permission| caller.permissions.contains(permission));
-    (!may).then(|| forbidden(tool.permissions))
+    (!tool.is_permitted(&caller.permissions)).then(|| forbidden(tool.permissions))
 }
 
 impl<S: Accepts> FromRequestParts<Service> for OperatorWith<S> {
@@ -200,9 +205,25 @@ impl<S: Accepts> RunCallerWith<S> {
             Err(limited) => return Err(missing_permission(&caller, parts, service).await.unwrap_or(limited).into()),
         };
         let run = parse_run(&raw_run)?;
+        // The work of an operator counts for the run as well.
+        Parties::current().and(run_party(run.as_str())).identify();
         tracing::Span::current().record("run.id", run.as_str());
         let caller = caller.in_request(Some(request_ids::of(&parts.extensions)));
-        Ok(Self { run, caller, _permit: permit, scopes: PhantomData })
+        let rate = parts.extensions.get::<ObservedRate>().cloned();
+        Ok(Self { run, caller, permit, rate, scopes: PhantomData })
+    }
+
+    /// Counts the calls of a request that has several in the token's rate limit. The request has counted as one.
+    ///
+    /// # Errors
+    ///
+    /// `RATE_LIMITED` if there are too many.
+    pub(crate) fn charge(&self, service: &Service, calls: usize) -> Result<(), Refusal> {
+        service.rate_limiter.charge(self.permit.token(), calls.saturating_sub(1), |state| {
+            if let Some(rate) = &self.rate {
+                rate.set(state);
+            }
+        })
     }
 }
 
@@ -218,8 +239,14 @@ impl FromRequestParts<Service> for ToolCaller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        let scopes = scopes_for(tool_in_path(parts, service).await);
-        RunCaller::with_scopes(parts, service, scopes).await.map(Self)
+        let tool = tool_in_path(parts, service).await;
+        let caller = RunCaller::with_scopes(parts, service, scopes_for(tool)).await?;
+        // Before the body is read, which takes memory.
+        if let Some(tool) = tool {
+            let permitted = service.check_permitted(&caller.run, &caller.caller, tool).await;
+            permitted.map_err(|failed| Problem::from(failed.error).of_call(failed.tool_call_id))?;
+        }
+        Ok(Self(caller))
     }
 }
 
@@ -234,7 +261,7 @@ impl FromRequestParts<Service> for RunTokenCaller {
         let caller = Caller::of(token).in_request(Some(request_ids::of(&parts.extensions)));
         let run = token.run_id.clone();
         tracing::Span::current().record("run.id", run.as_str());
-        Ok(Self { run, caller, _permit: bearer.permit(parts, service)? })
+        Ok(Self { run, caller, parties: Parties::current(), _permit: bearer.permit(parts, service)? })
     }
 }
 

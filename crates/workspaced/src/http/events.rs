@@ -2,7 +2,7 @@
 
 pub(crate) mod uploads;
 
-use axum::extract::State;
+use axum::extract::{FromRequest as _, Request, State};
 use axum::http::StatusCode;
 use model::{RunId, json};
 use serde::{Deserialize, Serialize};
@@ -64,8 +64,10 @@ pub(crate) async fn append_event(
     State(service): State<Service>,
     RunCaller { run, caller, .. }: RunCaller,
     Query(()): Query<()>,
-    JsonBytes(body): JsonBytes,
+    request: Request,
 ) -> Result<(StatusCode, Json<AppendedEvent>), Problem> {
+    service.admit_event(&run, &caller).await?;
+    let JsonBytes(body) = JsonBytes::from_request(request, &service).await?;
     let event = match json::parse_object(&body) {
         Ok(event) => event,
         Err(refusal) => return Err(service.refuse_event(&run, &caller, refusal).await.into()),
@@ -89,14 +91,18 @@ pub(crate) async fn append_event(
 )]
 pub(crate) async fn append_events(
     State(service): State<Service>,
-    RunCaller { run, caller, .. }: RunCaller,
+    caller: RunCaller,
     Query(()): Query<()>,
-    JsonBytes(body): JsonBytes,
+    request: Request,
 ) -> Result<(StatusCode, Json<AppendedEvents>), Problem> {
+    service.admit_event(&caller.run, &caller.caller).await?;
+    let JsonBytes(body) = JsonBytes::from_request(request, &service).await?;
     let request: AppendEventsRequest = match json::parse_into(&body) {
         Ok(request) => request,
-        Err(refusal) => return Err(service.refuse_event(&run, &caller, refusal).await.into()),
+        Err(refusal) => return Err(service.refuse_event(&caller.run, &caller.caller, refusal).await.into()),
     };
+    caller.charge(&service, request.events.len())?;
+    let RunCaller { run, caller, .. } = caller;
     let events = service.append_events(&run, &caller, request.events).await?;
     Ok((StatusCode::CREATED, Json(AppendedEvents { ok: true, events })))
 }

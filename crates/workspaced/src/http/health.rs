@@ -9,6 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use engine::CallError;
+use engine::metrics::set_permits;
 use serde::Serialize;
 use tower::ServiceBuilder;
 use tower_http::set_header::SetResponseHeaderLayer;
@@ -106,6 +107,9 @@ pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<Readin
 )]
 pub(crate) async fn metrics(State(service): State<Service>, _reader: MetricsReader) -> Response {
     service.record_gauges();
+    for pool in service.state.pools() {
+        set_permits(pool);
+    }
     telemetry::set_signing_stopped(service.checkpoints().is_halted());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], telemetry::render_metrics()).into_response()
 }

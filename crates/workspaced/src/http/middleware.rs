@@ -14,9 +14,11 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::Body as _;
 use model::{MAX_UPLOAD_BYTES, Refusal};
+use shared_pool::Parties;
 use tracing::Span;
 use tracing::field::Empty;
 
+use crate::http::auth::bearer::PeerAddr;
 use crate::http::conventions::compression::Verbatim;
 use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::conventions::request_ids::{self, NamedByCaller};
@@ -96,7 +98,10 @@ pub(crate) fn panic_response(panic: Box<dyn Any + Send>) -> Response {
 pub(crate) async fn answer(State(service): State<Service>, request: Request, next: Next) -> Response {
     let ids = request_ids::of(request.extensions());
     let named = request.extensions().get::<NamedByCaller>().copied();
-    let mut response = request_ids::scope(Arc::clone(&ids), answer_within_limits(service, request, next)).await;
+    // Until its token is verified, a request counts for its peer.
+    let peer = request.extensions().get::<PeerAddr>().map(|peer| Parties::one(peer.party())).unwrap_or_default();
+    let answered = peer.scope(answer_within_limits(service, request, next));
+    let mut response = request_ids::scope(Arc::clone(&ids), answered).await;
     request_ids::add_to(&mut response, &ids);
     if let Some(named) = named {
         response.extensions_mut().insert(named);
@@ -121,9 +126,8 @@ async fn answer_within_limits(service: Service, mut request: Request, next: Next
     let response = RequestMemory::scope(answer_in_time(&service, request, next, route)).await;
     let response = end_with_token(&service, &token, as_preferred(into_problem(response)));
     // Responses to callers without a token have memory of their own: they cannot use up that of other callers.
-    let token = token.hash();
-    let memory = if token.is_some() { &service.state.answer_memory } else { &service.state.open_answer_memory };
-    let held = memory.hold(response, token, service.state.http_limits.body_timeout).await;
+    let memory = if token.hash().is_some() { &service.state.answer_memory } else { &service.state.open_answer_memory };
+    let held = memory.hold(response, service.state.http_limits.body_timeout).await;
     let mut response = held.unwrap_or_else(|error| as_preferred(Problem::from(error).into_response()));
     if let Some((observed, limit)) = rate {
         observed.add_to(&mut response, limit);

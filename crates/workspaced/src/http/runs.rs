@@ -184,10 +184,7 @@ pub(crate) async fn delete_run(
     Path(run): Path<RunId>,
     Query(()): Query<()>,
 ) -> Result<Json<Run>, Problem> {
-    let (deleting, caller) = (service.clone(), operator.caller());
-    // A client that disconnects does not interrupt it between two of its steps.
-    let deleted = service.detached(async move { deleting.delete_run(&run, &caller).await }).await?;
-    Ok(Json(deleted))
+    Ok(Json(service.delete_run(&run, &operator.caller()).await?))
 }
 
 /// Issue a token for a run

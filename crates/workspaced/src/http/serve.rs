@@ -1,13 +1,14 @@
 //! The accept loop: limits and times out connections, and drains them at shutdown.
 
+mod connections;
 mod handshakes;
 mod request_body;
-mod timeout_stream;
+pub(crate) mod timeout_stream;
 pub(crate) mod tls;
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use model::{Code, Refusal};
 use socket2::SockRef;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
@@ -31,6 +32,7 @@ use crate::config::http_limits::HttpLimits;
 use crate::http::auth::bearer::PeerAddr;
 use crate::http::conventions::request_ids;
 use crate::http::problem::Problem;
+use crate::http::serve::connections::Connections;
 use crate::http::serve::handshakes::Handshakes;
 use crate::http::serve::request_body::BodyTracker;
 use crate::http::serve::timeout_stream::{NotifyOnDropBody, Phase, TimeoutStream, Timeouts};
@@ -63,7 +65,7 @@ struct Server {
     http: http1::Builder,
     router: Router,
     timeouts: Timeouts,
-    connections: Arc<Semaphore>,
+    connections: Arc<Connections>,
     refusals: Arc<Semaphore>,
     /// How connections are encrypted.
     tls: Option<Handshakes>,
@@ -101,7 +103,7 @@ pub(crate) async fn serve(
     let max_handshakes = limits.max_connections.div_ceil(2);
     let tls = certificate
         .map(|certificate| Handshakes::new(certificate, max_handshakes, limits.header_timeout, shutdown.clone()));
-    let connections = Arc::new(Semaphore::new(limits.max_connections));
+    let connections = Connections::new(limits.max_connections);
     let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
     let server = Arc::new(Server { http, router, timeouts, connections, refusals, tls });
     let graceful = GracefulShutdown::new();
@@ -111,7 +113,7 @@ pub(crate) async fn serve(
             () = shutdown.cancelled() => break,
         };
         match accepted {
-            Ok((stream, address)) => server.serve(stream, PeerAddr(address.ip()), graceful.watcher()),
+            Ok((stream, address)) => server.serve(stream, address.ip(), graceful.watcher()),
             // The client disconnected before its connection was accepted.
             Err(error) if is_connection_error(&error) => {}
             Err(error) => {
@@ -132,8 +134,9 @@ fn is_connection_error(error: &io::Error) -> bool {
 }
 
 impl Server {
-    fn serve(self: &Arc<Self>, stream: TcpStream, peer: PeerAddr, watcher: Watcher) {
-        let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() else {
+    fn serve(self: &Arc<Self>, stream: TcpStream, address: IpAddr, watcher: Watcher) {
+        let peer = PeerAddr { address, phase: Phase::new() };
+        let Some(open) = self.connections.add(address, peer.phase.clone()) else {
             telemetry::connection_refused();
             self.refuse(stream);
             return;
@@ -147,29 +150,30 @@ impl Server {
             tracing::debug!(%error, "failed to set TCP_NOTSENT_LOWAT");
         }
         if self.tls.is_none() {
-            let connection = watcher.watch(self.connection(Either::Left(stream), peer));
-            tokio::spawn(complete(connection, permit));
+            // Boxed, because the task would have it several times.
+            let connection = Box::pin(watcher.watch(self.connection(Either::Left(stream), peer)));
+            tokio::spawn(async move { open.unless_ended(complete(connection)).await });
             return;
         }
         let server = Arc::clone(self);
         tokio::spawn(async move {
             let Some(tls) = &server.tls else { return };
-            let Some(stream) = tls.complete(stream).await else { return };
-            let connection = watcher.watch(server.connection(Either::Right(stream), peer));
+            let Some(Some(stream)) = open.unless_ended(tls.complete(stream)).await else { return };
+            let connection = Box::pin(watcher.watch(server.connection(Either::Right(stream), peer)));
             drop(server);
-            complete(connection, permit).await;
+            open.unless_ended(complete(connection)).await;
         });
     }
 
     /// Returns the connection over `stream`, which answers requests when it is polled.
     fn connection(&self, stream: Stream, peer: PeerAddr) -> impl GracefulConnection<Error = hyper::Error> + use<> {
-        let phase = Phase::new();
+        let phase = peer.phase.clone();
         let stream = TokioIo::new(TimeoutStream::new(stream, phase.clone(), self.timeouts));
         let router = self.router.clone();
         let bodies = BodyTracker::new();
         let service = service_fn(move |mut request: Request<Incoming>| {
             phase.begin_response();
-            request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(peer.clone());
             let (mut router, phase, bodies) = (router.clone(), phase.clone(), bodies.clone());
             async move {
                 let mut response = router.call(bodies.track(request)).await?;
@@ -202,27 +206,10 @@ impl Server {
 }
 
 /// Answers the requests of a connection until it ends.
-async fn complete(connection: impl Future<Output = hyper::Result<()>>, permit: OwnedSemaphorePermit) {
-    let _counted = CountedConnection::new(permit);
+async fn complete(connection: impl Future<Output = hyper::Result<()>>) {
     if let Err(error) = connection.await {
         // The client disconnected, timed out, or does not speak HTTP.
         tracing::debug!(%error, "connection failed");
-    }
-}
-
-/// Holds the permit of a connection, and counts it in the metrics.
-struct CountedConnection(#[expect(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
-
-impl CountedConnection {
-    fn new(permit: OwnedSemaphorePermit) -> Self {
-        telemetry::add_connections(1.0);
-        Self(permit)
-    }
-}
-
-impl Drop for CountedConnection {
-    fn drop(&mut self) {
-        telemetry::add_connections(-1.0);
     }
 }
 

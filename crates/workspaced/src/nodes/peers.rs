@@ -17,6 +17,7 @@ use crate::bootstrap::error::StartError;
 use crate::config::NodeConfig;
 use crate::http_client::install_tls;
 use crate::nodes::proofs::{Peer, Proofs};
+use crate::nodes::proven_connection::{CONNECT_TIMEOUT, ProveConnections};
 
 /// Asks a node to show that it is one. A request with it is answered by nothing else.
 pub(crate) static CHALLENGE: HeaderName = HeaderName::from_static("workspaced-hop-challenge");
@@ -26,6 +27,10 @@ pub(crate) static HOP: HeaderName = HeaderName::from_static("workspaced-hop");
 /// Shows that a request, or an answer to [`CHALLENGE`], comes from a node.
 pub(crate) static HOP_PROOF: HeaderName = HeaderName::from_static("workspaced-hop-proof");
 
+/// Marks a request that another node has forwarded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FromNode;
+
 /// How long a node that was found to own a run counts as its owner, and how long one that has answered counts as reachable.
 const CACHE_TIME: Duration = Duration::from_secs(1);
 /// How long a node that has not answered is not asked again.
@@ -34,10 +39,8 @@ const FAILURE_TIME: Duration = Duration::from_millis(200);
 const CACHED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Maximum number of nodes that are known to answer.
 const CACHED_PEERS: NonZeroUsize = NonZeroUsize::new(256).unwrap();
-/// The time within which a node accepts a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time within which a node shows that it is one.
-const CHALLENGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time within which a node answers a challenge, over a new connection or an earlier one.
+const CHALLENGE_TIMEOUT: Duration = CONNECT_TIMEOUT;
 /// How long a connection to a node is kept without a request: less than the shortest idle time that a node closes it after.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long a connection to a node may be silent until the kernel asks whether the other end still has it.
@@ -73,10 +76,9 @@ type FoundUntil = Arc<tokio::sync::Mutex<Option<(Found, Instant)>>>;
 /// The other nodes.
 pub(crate) struct Peers {
     node: Node,
-    /// Sends requests to other nodes.
-    pub(crate) http: Client,
     /// How they recognise this one, and it them.
-    pub(crate) proofs: Proofs,
+    pub(crate) proofs: Arc<Proofs>,
+    clients: Mutex<LruCache<Peer, Client>>,
     owners: Mutex<LruCache<RunId, (Location, Instant)>>,
     found: Mutex<LruCache<Peer, FoundUntil>>,
 }
@@ -89,27 +91,21 @@ impl Peers {
     /// If the TLS library fails.
     pub(crate) fn new(config: &NodeConfig, node: Node) -> Result<Self, StartError> {
         install_tls();
-        let client = || {
-            Client::builder()
-                .http1_only()
-                .no_proxy()
-                .redirect(Policy::none())
-                .connect_timeout(CONNECT_TIMEOUT)
-                .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-                .tcp_keepalive(TCP_KEEPALIVE)
-                .tcp_user_timeout(TCP_USER_TIMEOUT)
-                .tcp_nodelay(true)
-        };
-        let http = match client().build() {
-            // A machine without trusted certificates can be a node without TLS.
-            Err(_) if config.url.scheme() == "http" => client().tls_certs_only([]).build(),
-            built => built,
-        };
-        let http = http.map_err(|error| StartError::failed("--node-url", &error.without_url()))?;
         let own = Peer { node: node.clone(), url: config.address().to_owned() };
-        let proofs = Proofs::new(own, config.secret.clone());
+        let proofs = Arc::new(Proofs::new(own.clone(), config.secret.clone()));
+        new_client(&own, &proofs).map_err(|error| StartError::failed("--node-url", &error.without_url()))?;
         let owners = Mutex::new(LruCache::new(CACHED));
-        Ok(Self { node, http, proofs, owners, found: Mutex::new(LruCache::new(CACHED_PEERS)) })
+        let (clients, found) = (LruCache::new(CACHED_PEERS), LruCache::new(CACHED_PEERS));
+        Ok(Self { node, proofs, clients: Mutex::new(clients), owners, found: Mutex::new(found) })
+    }
+
+    /// Returns the client that sends requests to `peer`, over connections to that process alone.
+    ///
+    /// # Errors
+    ///
+    /// If the TLS library fails.
+    pub(crate) fn client_of(&self, peer: &Peer) -> reqwest::Result<Client> {
+        self.clients.lock().try_get_or_insert(peer.clone(), || new_client(peer, &self.proofs)).cloned()
     }
 
     /// Returns where the requests of a run are answered, as it was at most a second ago.
@@ -145,8 +141,8 @@ impl Peers {
         self.owners.lock().pop(run);
     }
 
-    /// Returns what is at the address of `peer`, as it was at most a second ago. Unless it is [`Found::Node`], nothing of a request is
-    /// sent there: the address comes from the database, and may be that of an ended process which another one has now.
+    /// Returns what is at the address of `peer`, as it was at most a second ago, so that a node that does not respond is not asked by
+    /// every request.
     pub(crate) async fn find(&self, peer: &Peer) -> Found {
         let found = Arc::clone(self.found.lock().get_or_insert(peer.clone(), FoundUntil::default));
         // Requests that come meanwhile wait for the same answer.
@@ -163,10 +159,13 @@ impl Peers {
     }
 
     async fn challenge(&self, peer: &Peer) -> Found {
-        let challenge = format!("{:032x}", rand::random::<u128>());
-        let request = self.http.get(format!("{}/healthz", peer.url)).header(&CHALLENGE, &challenge);
+        let challenge = new_challenge();
         let node_id = &peer.node.node_id;
-        let answer = match request.timeout(CHALLENGE_TIMEOUT).send().await {
+        let asked = async {
+            let request = self.client_of(peer)?.get(format!("{}/healthz", peer.url)).header(&CHALLENGE, &challenge);
+            request.timeout(CHALLENGE_TIMEOUT).send().await
+        };
+        let answer = match asked.await {
             Ok(answer) => answer,
             Err(error) => {
                 let error = error.without_url();
@@ -175,10 +174,28 @@ impl Peers {
             }
         };
         let proof = answer.headers().get(&HOP_PROOF).and_then(|proof| proof.to_str().ok()).unwrap_or_default();
-        if !self.proofs.is_of(peer, challenge.as_bytes(), proof) {
-            tracing::warn!(node.id = node_id, "another process has the address of a node, or another cluster secret");
-            return Found::Other;
-        }
-        Found::Node
+        if self.proofs.is_of(peer, challenge.as_bytes(), proof) { Found::Node } else { Found::Other }
     }
+}
+
+/// Returns a challenge that was never used before.
+pub(crate) fn new_challenge() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
+
+fn new_client(peer: &Peer, proofs: &Arc<Proofs>) -> reqwest::Result<Client> {
+    let mut client = Client::builder()
+        .http1_only()
+        .no_proxy()
+        .redirect(Policy::none())
+        .connector_layer(ProveConnections::new(peer.clone(), Arc::clone(proofs)))
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+        .tcp_keepalive(TCP_KEEPALIVE)
+        .tcp_user_timeout(TCP_USER_TIMEOUT)
+        .tcp_nodelay(true);
+    if peer.url.starts_with("http://") {
+        // A machine without trusted certificates can be a node without TLS.
+        client = client.tls_certs_only([]);
+    }
+    client.build()
 }

@@ -1,9 +1,10 @@
 //! How nodes recognise each other: by codes under the secret that all of them have.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method};
+use engine::clock;
 use hmac::Mac as _;
 use ledger::Node;
 use model::Sha256;
@@ -97,7 +98,7 @@ fn is_code(mac: hmac::Hmac<sha2::Sha256>, code: &str) -> bool {
 }
 
 fn seconds_now() -> u64 {
-    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_secs())
+    u64::try_from(clock::now_seconds()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The statements about changes of the signing key, as the database stores them: one setting each, which is set once, so that
 //! no key gets a second successor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use ledger::{Ledger, StoredCheckpoint};
 use transparency::{KeyChange, KeyChangeError, KeyHistory};
@@ -62,6 +62,56 @@ pub(crate) async fn contradiction(ledger: &dyn Ledger, keys: &KeyHistory) -> led
         }
     }
     Ok(None)
+}
+
+/// The statements of the database that a reader of the checkpoint file has not met yet. The file has the same ones, each after the
+/// checkpoint of its size.
+#[derive(Debug)]
+pub(crate) struct ExpectedStatements {
+    /// With the size of the tree after which each has to be.
+    left: VecDeque<(String, u64)>,
+}
+
+impl ExpectedStatements {
+    /// Expects `statements`, which lead to `keys`.
+    pub(crate) fn new(statements: Vec<String>, keys: &KeyHistory) -> Self {
+        let sizes = keys.changes().iter().map(|change| change.checkpoint.size);
+        Self { left: statements.into_iter().zip(sizes).collect() }
+    }
+
+    /// Takes the next statement, if it belongs after the checkpoint over `leaves` leaves or before it.
+    pub(crate) fn take_until(&mut self, leaves: u64) -> Option<String> {
+        self.left.pop_front_if(|(_, size)| *size <= leaves).map(|(statement, _)| statement)
+    }
+
+    /// Takes the statement `note` that the file has after `leaves` leaves.
+    ///
+    /// # Errors
+    ///
+    /// Why the file contradicts the database.
+    pub(crate) fn meet(&mut self, note: &str, leaves: u64) -> Result<(), String> {
+        match self.left.pop_front() {
+            Some((stored, size)) if stored == note && size == leaves => Ok(()),
+            Some(_) => {
+                Err(format!("the file and the database have different changes of the key after {leaves} leaves"))
+            }
+            None => Err(format!("the database lacks the change of the key after {leaves} leaves")),
+        }
+    }
+
+    /// Checks that no statement is missing in the file before its checkpoint over `size` leaves.
+    ///
+    /// # Errors
+    ///
+    /// Why the file contradicts the database.
+    pub(crate) fn meet_checkpoint(&self, size: u64) -> Result<(), String> {
+        match self.left.front() {
+            Some((_, before)) if *before < size => {
+                Err(format!("the file lacks the change of the key after {before} leaves"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A part of the checkpoint file, in which each statement follows the checkpoint of its size.

@@ -48,7 +48,7 @@ pub(crate) async fn rotate(
     let KeyInForce { key, was_interrupted } = key::in_force(config, &statements)?;
     let mut signer =
         Signer::new(config, key.clone(), ledger, instance_note, watch::Sender::new(CheckpointState::Empty));
-    let tree = signer.load().await.map_err(|error| signer.start_error(error))?;
+    let tree = signer.load_with_file().await.map_err(|error| signer.start_error(error))?;
     if was_interrupted {
         let verifier_key = key.verifier_key().to_text();
         return Ok(Rotation { verifier_key, file: config.key_file.clone(), size: None });

@@ -15,8 +15,8 @@ use super::retry::delay_seconds;
 use crate::service::Service;
 use crate::telemetry;
 
-/// Deliveries that are read at a time. They are sent one after the other.
-const DUE_PER_ROUND: u32 = 16;
+/// Deliveries that are read at a time. They are sent one after the other, before a more urgent one is noticed.
+const DUE_PER_ROUND: u32 = 4;
 /// The time between two queries for due deliveries.
 const IDLE: Duration = Duration::from_secs(1);
 /// The time after which a failing ledger is tried again.

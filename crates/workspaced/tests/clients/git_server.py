@@ -27,6 +27,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
             log.write(f"{self.command} {self.path} {what} {'known' if is_known else 'given' if given else 'none'}\n")
         while os.path.exists(folder + "/hold"):
             time.sleep(0.01)
+        if self.path.startswith("/org/echo.git"):
+            # As a proxy that explains why it refuses.
+            token = base64.b64decode(given[6:] or b"").decode().partition(":")[2]
+            lines = "\n".join(token[at:at + 5] for at in range(0, len(token), 5))
+            content = f"denied: {given}\ndenied: {token}\n{lines}\n".encode()
+            self.send_response(403)
+            self.send_header("Content-Type", "text/plain")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+            return
         if self.path.startswith("/org/moved.git"):
             self.send_response(302)
             self.send_header("Location", self.path.replace("/org/moved.git", "/other/public.git"))

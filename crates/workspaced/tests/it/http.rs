@@ -5,6 +5,7 @@ mod connections;
 mod conventions;
 mod dashboard;
 mod errors;
+pub(crate) mod fair_shares;
 mod fairness;
 pub(crate) mod load_limits;
 mod malformed_parameters;

@@ -8,6 +8,7 @@ mod crash;
 mod damaged_ledger;
 mod deploy;
 mod faults;
+mod folder_history;
 mod guides;
 pub(crate) mod instances;
 mod ledger_size;

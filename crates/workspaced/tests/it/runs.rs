@@ -3,6 +3,7 @@
 mod archive_sources;
 mod async_creation;
 mod base_cache;
+mod disconnects;
 mod exports;
 mod git_remotes;
 mod history;
@@ -10,6 +11,7 @@ mod in_flight_calls;
 mod lifecycle;
 mod listing;
 mod object_store;
+mod one_state;
 mod own_view;
 mod private_git;
 mod run_queries;

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ledger::{Appended, LedgerError, RequiredToken, TokenHolder};
+use ledger::{Appended, Entry, LedgerError, RequiredToken, TokenHolder};
 use model::{Code, Permission, RUN_TOKEN_ACTOR, Refusal, RunId, Scope, Sha256, Token, TokenId};
 
 use crate::CallError;
 use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::form::TokenForm;
+use crate::admission::tokens::lookups::Kind;
 use crate::admission::tokens::{Identity, IssueTokenRequest, IssuedToken, TOKEN_TICK, has_expired, hash_prefix, same};
 use crate::call_error::refusals::{refusal_of, run_not_found};
 use crate::clock::latest;
@@ -56,8 +57,8 @@ impl Caller {
 impl Engine {
     /// Returns the owner of a token; `None` if it is unknown, expired or revoked.
     ///
-    /// Known tokens are cached. The ledger is queried for an unknown token only if its checksum is valid and `peer` is under
-    /// its limit of failures, one query at a time.
+    /// Known tokens are cached. The ledger is queried for an unknown token only if its checksum is valid, one query at a time for
+    /// all that wait. Only a token that is not valid counts towards the limit of failures of `peer`.
     ///
     /// # Errors
     ///
@@ -71,21 +72,25 @@ impl Engine {
         let is_known = || tokens.known.lock().contains(&hash_prefix(hash));
         let found = match TokenForm::of(token) {
             _ if cached.is_some() => cached,
-            TokenForm::Checked | TokenForm::Unchecked if is_known() => self.look_up(hash).await?,
+            TokenForm::Checked | TokenForm::Unchecked if is_known() => self.look_up(&[*hash]).await?.pop(),
             TokenForm::Foreign | TokenForm::Unchecked => None,
             // A single service knows all operators.
             TokenForm::Operator if self.ledger.node().is_none() => None,
-            form @ (TokenForm::Checked | TokenForm::Operator) => {
-                // Counted before the query. A token that turns out to be valid has counted as one failure.
-                tokens.fail(peer)?;
-                let _permit = tokens.unknown.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
-                if form == TokenForm::Operator {
-                    // Another node may have issued it a moment ago.
-                    tokens.operators.refresh(self.ledger.as_ref()).await?;
-                    return Ok(tokens.operators.find(hash).map(Identity::Operator));
+            // Another node may have issued it a moment ago.
+            TokenForm::Operator => {
+                self.look_up_unknown(Kind::Operators, hash).await?;
+                if let Some(operator) = tokens.operators.find(hash) {
+                    return Ok(Some(Identity::Operator(operator)));
                 }
-                let found = self.look_up(hash).await?;
-                return Ok(found.filter(|token| !has_expired(token)).map(Identity::Run));
+                None
+            }
+            TokenForm::Checked => {
+                self.look_up_unknown(Kind::Runs, hash).await?;
+                let cached = tokens.cache.lock().get(hash).cloned();
+                match cached {
+                    None if is_known() => self.look_up(&[*hash]).await?.pop(),
+                    cached => cached,
+                }
             }
         };
         let found = found.filter(|token| !has_expired(token));
@@ -95,21 +100,25 @@ impl Engine {
         Ok(found.map(Identity::Run))
     }
 
-    /// Reads a token from the ledger and caches it. It may have expired.
-    async fn look_up(&self, hash: &Sha256) -> Result<Option<Arc<Token>>, CallError> {
+    /// Reads tokens from the ledger and caches them. They may have expired.
+    pub(crate) async fn look_up(&self, hashes: &[Sha256]) -> ledger::Result<Vec<Arc<Token>>> {
         let tokens = &self.tokens;
         let revocations = *tokens.revocations.borrow();
-        let found = self.ledger.token(hash).await?;
-        let found = found.filter(|token| same(&token.secret_sha256, hash) && !token.revoked).map(Arc::new);
-        if found.is_none() {
-            // It was revoked. Its next use is that of an unknown token.
-            tokens.known.lock().remove(&hash_prefix(hash));
+        let found = self.ledger.tokens(hashes).await?;
+        let is_valid = |token: &Token| !token.revoked && hashes.iter().any(|hash| same(&token.secret_sha256, hash));
+        let found: Vec<_> = found.into_iter().filter(is_valid).map(Arc::new).collect();
+        for hash in hashes {
+            if !found.iter().any(|token| token.secret_sha256 == *hash) {
+                // It was revoked. Its next use is that of an unknown token.
+                tokens.known.lock().remove(&hash_prefix(hash));
+            }
         }
-        if let Some(token) = &found {
+        for token in &found {
             let mut cache = tokens.cache.lock();
             if *tokens.revocations.borrow() == revocations {
-                cache.put(*hash, Arc::clone(token));
+                cache.put(token.secret_sha256, Arc::clone(token));
             }
+            drop(cache);
             tokens.note(token);
         }
         Ok(found)
@@ -126,7 +135,8 @@ impl Engine {
         caller: &Caller,
         request: IssueTokenRequest,
     ) -> Result<IssuedToken, CallError> {
-        self.create_token(run, caller, request, None).await
+        let (engine, run, caller) = (self.clone(), run.clone(), caller.clone());
+        self.detached(async move { engine.create_token(&run, &caller, request, None).await }).await
     }
 
     /// As [`issue_token`](Self::issue_token), for a request that may be a keyed one.
@@ -177,7 +187,8 @@ impl Engine {
                 continue;
             }
             let cached = tokens.cache.lock().get(hash).cloned();
-            let found = if cached.is_some() { Ok(cached) } else { self.look_up(hash).await };
+            let found =
+                if cached.is_some() { Ok(cached) } else { self.look_up(&[*hash]).await.map(|mut found| found.pop()) };
             match found {
                 Ok(found) if found.as_ref().is_none_or(|token| has_expired(token)) => return,
                 Ok(_) => {}
@@ -203,13 +214,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Revokes a token. After the answer, requests with it are refused, and so are calls that are not recorded yet.
+    /// Revokes a token. After the answer, requests with it are refused, and so are calls that are not recorded yet. Runs to
+    /// completion even if the client disconnects.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
     pub async fn revoke_token(&self, run: &RunId, caller: &Caller, token: &TokenId) -> Result<(), CallError> {
-        if let Appended::NoSuchToken = self.append_change(lifecycle::token_revoked(run, caller, token)).await? {
+        let (engine, run, token) = (self.clone(), run.clone(), token.clone());
+        let entry = lifecycle::token_revoked(&run, caller, &token);
+        self.detached(async move { engine.record_revocation(&run, &token, entry).await }).await
+    }
+
+    async fn record_revocation(&self, run: &RunId, token: &TokenId, entry: Entry) -> Result<(), CallError> {
+        if let Appended::NoSuchToken = self.append_change(entry).await? {
             let message = format!("the run has no token `{token}`");
             return Err(
                 Refusal::new(Code::NotFound, message, "Use the tokenId that was returned with the token.").into()

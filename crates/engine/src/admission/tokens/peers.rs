@@ -40,7 +40,7 @@ impl PeerFailures {
 }
 
 /// Returns the IPv4 address, or the /64 network of an IPv6 address, which one caller owns as a whole.
-fn network_of(peer: IpAddr) -> IpAddr {
+pub fn network_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),

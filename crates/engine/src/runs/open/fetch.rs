@@ -1,24 +1,34 @@
-//! Opening a run whose files are not on this machine: they are made from its base in the object store and from the ledger.
+//! Opening a run whose files are not on this machine, or are not those of the ledger's history: they are made from its base, in the object
+//! store or in the folder that is replaced, and from the ledger.
 
-use std::io::ErrorKind;
+use std::collections::HashMap;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Instant;
 
 use content::{BaseId, ObjectError, Objects};
 use ledger::Epoch;
-use model::{Code, Refusal, RunId, RunState};
+use model::{Code, LogicalPath, Refusal, RunId, RunState, Sha256};
+use shared_pool::Parties;
 use tokio::sync::watch;
 use tracing::Instrument as _;
-use workspace::{FolderState, RecordedBase, RunRestorer, WorkspaceError};
+use workspace::{
+    ChainPoint, ContentLocation, LargeContent, MadeRun, RecordedBase, RestoredRun, RunRestorer, Snapshot,
+    StoredContents, WorkspaceError, Workspaces,
+};
 
 use super::damaged;
+use super::folder_history::FolderHistory;
 use super::recorded_base::recorded_base;
 use crate::CallError;
+use crate::admission::pools::permit;
 use crate::call_error::refusals::run_not_found;
 use crate::engine::Engine;
 use crate::history::snapshot::{self, LedgerContents};
 use crate::history::touched_paths::touched_paths;
-use crate::runs::base_objects::{base_id, read_index, read_part};
+use crate::metrics;
+use crate::runs::base_objects::{BaseIndex, base_id, read_index, read_part};
+use crate::runs::lifecycle;
 use crate::runs::open_runs::fetches::Fetched;
 
 /// How many of ten parts of the request timeout a call waits for the files, so that it still gets an answer of its own.
@@ -36,41 +46,6 @@ impl Engine {
         }
         let (workspaces, run) = (Arc::clone(&self.workspaces), run.clone());
         self.blocking(move || Ok(!workspaces.has_folder(&run)?)).await
-    }
-
-    /// Whether the files of `run` have to be fetched before it can be opened: they are not on this machine, or, if several nodes share
-    /// the ledger, another node may have changed them before this one owned the run under `epoch`. If not, the ledger knows from now on
-    /// that this node may change them.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails.
-    pub(crate) async fn lacks_files(&self, run: &RunId, epoch: Option<Epoch>) -> Result<bool, CallError> {
-        if self.objects.is_none() {
-            return Ok(false);
-        }
-        let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
-        if let Some(epoch) = epoch {
-            let epochs = self.ledger.current_epochs(run).await?;
-            if *epochs.end() != epoch.number() {
-                return Err(CallError::Moved(run.clone()));
-            }
-            let is_opened = epochs.start() == epochs.end();
-            let state = self.blocking(move || Ok(workspaces.own_folder(&id, &epochs)?)).await?;
-            let is_current = state == FolderState::Current;
-            if is_current && !is_opened {
-                // After the note in the folder, and before anything in it changes.
-                self.ledger.open_files(run, epoch).await?;
-            }
-            return Ok(!is_current);
-        }
-        let (is_here, noted) =
-            self.blocking(move || Ok((workspaces.has_folder(&id)?, workspaces.noted_epoch(&id)?))).await?;
-        Ok(match noted {
-            // Nodes have used the database before, and another one may have been the last.
-            Some(noted) => !self.ledger.current_epochs(run).await?.contains(&noted),
-            None => !is_here,
-        })
     }
 
     /// Fetches the files of `run`, once for all callers. Goes on if the caller does not wait any more.
@@ -103,41 +78,53 @@ impl Engine {
         if let Some(fetch) = begun {
             let (engine, run) = (self.clone(), run.clone());
             let work = async move { fetch.end(engine.restore_files(&run, epoch).await.map_err(Arc::new)) };
-            self.tasks.spawn(work.in_current_span());
+            // It counts for the caller that has begun it.
+            self.tasks.spawn(Parties::current().scope(work.in_current_span()));
         }
         outcome
     }
 
-    /// Makes the folder of a run from its base and the newest version of each file that it has changed.
+    /// Makes the folder of a run from its base and the newest version of each file that it has changed. What is in the folder here and
+    /// not in the ledger is set aside.
     async fn restore_files(&self, run: &RunId, epoch: Option<Epoch>) -> Result<(), CallError> {
-        let Some(objects) = &self.objects else { return Ok(()) };
-        if !self.lacks_files(run, epoch).await? {
-            // Fetched by an earlier call, which did not wait for the end.
-            return Ok(());
-        }
         let started = Instant::now();
-        let permit = self.permits.import.acquire().await.map_err(|error| CallError::Internal(Box::new(error)))?;
+        let permit = permit(&self.pools.import).await;
         // Waits until uncertain commits are decided: the tree must have every recorded change.
         let settled = self.ledger.settled_run(run).await?.ok_or_else(run_not_found)?;
-        let head_seq = settled.stored.run.head_seq;
-        let recorded = recorded_base(self.ledger.as_ref(), &settled.stored.run).await?;
+        let found = self.folder_history(run, epoch, &settled).await?;
+        if let FolderHistory::Current(_) = found {
+            // Made by an earlier call, which did not wait for the end.
+            return Ok(());
+        }
+        if found == FolderHistory::Missing && self.objects.is_none() {
+            return Err(damaged(run, "its folder or a part of it", &io::Error::from(ErrorKind::NotFound)));
+        }
+        let stored = &settled.stored.run;
+        let head = ChainPoint { seq: stored.head_seq, hash: stored.head_hash };
+        let recorded = recorded_base(self.ledger.as_ref(), stored).await?;
         let unknown = || damaged(run, "the record of its base", &std::io::Error::from(ErrorKind::NotFound));
         let recorded = recorded.ok_or_else(unknown)?;
-        let base = base_id(&recorded)?;
-        tracing::info!(run.id = %run, base = %base, "fetching the files of a run");
         let workspaces = Arc::clone(&self.workspaces);
         let restorer = self.blocking(move || Ok(workspaces.restorer(epoch.map(Epoch::number))?)).await?;
-        let restorer = self.fetch_base(objects, run, &recorded, &base, restorer).await?;
+        let restorer = self.add_base(run, &recorded, head, &found, restorer).await?;
         let fetched_millis = started.elapsed().as_millis();
         let base = restorer.base()?;
-        let snapshot = snapshot::load(&self.ledger, run, &base, head_seq, true).await?;
+        let snapshot = snapshot::load(&self.ledger, run, &base, head.seq, true).await?;
         let contents = LedgerContents::of(Arc::clone(&self.ledger), run.clone()).with_objects(self.objects.clone());
+        let contents = FolderContents::new(contents, Arc::clone(&self.workspaces), run.clone(), &snapshot);
         let id = run.clone();
-        let restored = self.blocking(move || match restorer.finish(&id, &snapshot, &contents) {
+        let made = self.blocking(move || match restorer.make(&id, &snapshot, &contents, head) {
             Err(WorkspaceError::Io(error)) => Err(not_restored(&id, error)),
-            restored => Ok(restored?),
+            made => Ok(made?),
         });
-        let restored = restored.await?;
+        let made = made.await?;
+        let restored = match found {
+            FolderHistory::Diverged(reached) => self.set_aside(run, epoch, head, reached, made).await?,
+            FolderHistory::Missing | FolderHistory::Outdated | FolderHistory::Current(_) => {
+                let id = run.clone();
+                self.blocking(move || Ok(made.place(&id)?)).await?
+            }
+        };
         drop(permit);
         // It may have been deleted meanwhile.
         let stored = self.ledger.run(run).await?.ok_or_else(run_not_found)?;
@@ -152,16 +139,105 @@ impl Engine {
         Ok(())
     }
 
+    /// Replaces a folder whose tree has changes that the ledger does not have, and moves it to `lost+found/`. The record of that comes
+    /// first: the numbers of the lost records, up to that of `reached`, are given out again from here on.
+    async fn set_aside(
+        &self,
+        run: &RunId,
+        epoch: Option<Epoch>,
+        head: ChainPoint,
+        reached: ChainPoint,
+        made: MadeRun,
+    ) -> Result<RestoredRun, CallError> {
+        let mut entry = lifecycle::set_aside(run, head, reached);
+        entry.epoch = epoch;
+        self.append(vec![entry]).await?;
+        let id = run.clone();
+        let (restored, folder) = self.blocking(move || Ok(made.place_and_set_aside(&id)?)).await?;
+        metrics::folder_lost();
+        tracing::error!(
+            run.id = %run, folder, reached.seq, reached.hash = %reached.hash, head.seq = head.seq,
+            "the database has lost records of a run: its folder was moved to lost+found, and its files are as the database has them"
+        );
+        Ok(restored)
+    }
+
+    /// Adds the base to `restorer`: from the object store, or from the folder here if the store does not have it.
+    async fn add_base(
+        &self,
+        run: &RunId,
+        recorded: &RecordedBase,
+        head: ChainPoint,
+        found: &FolderHistory,
+        restorer: RunRestorer,
+    ) -> Result<RunRestorer, CallError> {
+        let base = base_id(recorded)?;
+        let missing = match &self.objects {
+            Some(objects) => match read_index(objects, &base).await {
+                Ok(index) => {
+                    tracing::info!(run.id = %run, base = %base, "fetching the files of a run");
+                    return self.fetch_base(objects, run, recorded, (&base, index), restorer).await;
+                }
+                Err(error) => error,
+            },
+            None => ObjectError::Missing(base.prefix()),
+        };
+        if !matches!(missing, ObjectError::Missing(_)) || *found == FolderHistory::Missing {
+            return Err(unfetched(run, missing));
+        }
+        tracing::info!(run.id = %run, base = %base, "making the files of a run from the base in its folder");
+        self.copy_base(run, recorded, head, restorer).await
+    }
+
+    /// Copies the base from the folder of the run, which is not current. Files that git ignores and no record names come along.
+    async fn copy_base(
+        &self,
+        run: &RunId,
+        recorded: &RecordedBase,
+        head: ChainPoint,
+        mut restorer: RunRestorer,
+    ) -> Result<RunRestorer, CallError> {
+        let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
+        let base = self.blocking(move || workspaces.base(&id).map_err(|error| not_restored(&id, error))).await?;
+        let snapshot = snapshot::load(&self.ledger, run, &base, head.seq, true).await?;
+        let written = touched_paths(self.ledger.as_ref(), run).await?;
+        let (workspaces, id, recorded) = (Arc::clone(&self.workspaces), run.clone(), recorded.clone());
+        let of_run = id.clone();
+        let copy = move || {
+            let drift = workspaces.get(&id)?.find_drift(&snapshot)?.into_iter().map(|drift| drift.path).collect();
+            let (found, parts) = workspaces.existing_base(&id, &snapshot, Some(&drift))?;
+            let mut untracked = None;
+            for mut part in parts {
+                if part.name == RunRestorer::UNTRACKED_PART {
+                    untracked = Some(part.content);
+                } else {
+                    restorer.add_part(&part.name, &mut part.content)?;
+                }
+            }
+            restorer.set_base(&recorded)?;
+            if let (Some(sha256), Some(content)) = (found.untracked_sha256, &mut untracked) {
+                restorer.add_untracked(content, sha256, &written)?;
+            }
+            Ok(restorer)
+        };
+        self.blocking(move || {
+            copy().map_err(|error| match error {
+                WorkspaceError::Io(error) => not_restored(&of_run, error),
+                error => error.into(),
+            })
+        })
+        .await
+    }
+
     /// Fetches the parts of the base, each verified.
     async fn fetch_base(
         &self,
         objects: &Objects,
         run: &RunId,
         recorded: &RecordedBase,
-        base: &BaseId,
+        (base, index): (&BaseId, BaseIndex),
         mut restorer: RunRestorer,
     ) -> Result<RunRestorer, CallError> {
-        let index = read_index(objects, base).await.map_err(|error| unfetched(run, error))?;
         let mut untracked = None;
         for indexed in index.parts {
             let mut object = read_part(objects, base, &indexed).await.map_err(|error| unfetched(run, error))?;
@@ -191,6 +267,42 @@ impl Engine {
             Ok(restorer)
         })
         .await
+    }
+}
+
+/// The contents that the ledger and the object store have, and those of large files that only the folder of the run has, under the same
+/// path. Whoever writes them compares the hash.
+struct FolderContents {
+    ledger: LedgerContents,
+    workspaces: Arc<Workspaces>,
+    run: RunId,
+    paths: HashMap<Sha256, LogicalPath>,
+}
+
+impl FolderContents {
+    fn new(ledger: LedgerContents, workspaces: Arc<Workspaces>, run: RunId, snapshot: &Snapshot) -> Self {
+        let recorded = snapshot.files().iter();
+        let recorded = recorded.filter(|(_, file)| matches!(file.location, ContentLocation::Ledger { .. }));
+        let paths = recorded.map(|(path, file)| (file.sha256, path.clone())).collect();
+        Self { ledger, workspaces, run, paths }
+    }
+}
+
+impl StoredContents for FolderContents {
+    fn content(&self, seq: u64, sha256: &Sha256) -> io::Result<Option<Vec<u8>>> {
+        self.ledger.content(seq, sha256)
+    }
+
+    fn large(&self, sha256: &Sha256) -> io::Result<Option<LargeContent>> {
+        let stored = StoredContents::large(&self.ledger, sha256)?;
+        let Some(path) = self.paths.get(sha256).filter(|_| stored.is_none()) else { return Ok(stored) };
+        match self.workspaces.open_file(&self.run, &Workspaces::path_in_tree(path.as_str())) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            file => {
+                let file = file?;
+                Ok(Some((file.metadata()?.len(), Box::new(file))))
+            }
+        }
     }
 }
 

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use model::{Run, RunId, RunState};
 
+use super::folder_history::{FolderHistory, compare_folder};
 use super::recorded_base::recorded_base;
 use crate::CallError;
 use crate::engine::Engine;
+use crate::metrics;
 use crate::runs::base_objects::{base_id, read_index};
 
 impl Engine {
@@ -39,6 +41,18 @@ impl Engine {
         let Some(objects) = &self.objects else { return Ok(false) };
         if !self.has_moved(&run.run_id).await? {
             return Ok(false);
+        }
+        if let FolderHistory::Diverged(reached) =
+            compare_folder(self.ledger.as_ref(), &self.workspaces, run, &[]).await?
+        {
+            let (workspaces, id) = (Arc::clone(&self.workspaces), run.run_id.clone());
+            let folder = self.blocking(move || Ok(workspaces.set_aside(&id)?)).await?;
+            metrics::folder_lost();
+            tracing::error!(
+                run.id = %run.run_id, folder, reached.seq,
+                "the database has lost records of a run that has moved: its folder here was moved to lost+found"
+            );
+            return Ok(true);
         }
         // The folder may be all that there is of a base which the service had before it had a store.
         let Some(recorded) = recorded_base(self.ledger.as_ref(), run).await? else { return Ok(false) };

@@ -8,8 +8,9 @@ pub(crate) struct NodeSql {
     /// Stores the process `$2` of the node `$1`, if `$4` is the newest one. `$3` is its address, `$5` the validity of its heartbeat in
     /// milliseconds.
     pub(crate) register: &'static str,
-    /// Makes the heartbeat of the process `$2` of the node `$1` valid for `$3` milliseconds. If it had expired, the database was probably
-    /// away, also for others: those that expired at about the same time are valid as long, so that their runs stay where they are.
+    /// Makes the heartbeat of the process `$2` of the node `$1` valid for `$3` milliseconds. If it was not valid, the database was
+    /// probably away, or its clock was set, also for others: those that expire at about the same time become valid for as long, so that
+    /// their runs stay where they are.
     pub(crate) heartbeat: &'static str,
     pub(crate) leave: &'static str,
     /// Selects the nodes that own runs, or whose heartbeat expires in more than `$1` milliseconds, which may be negative.
@@ -19,9 +20,45 @@ pub(crate) struct NodeSql {
     pub(crate) take_run: &'static str,
     /// Leaves all runs of the process `$2` of the node `$1` without an owner, except those that the JSON list `$3` names.
     pub(crate) give_back_except: &'static str,
+    /// Selects the epochs of the runs that the JSON list `$3` names and the process `$2` of the node `$1` owns, with the numbers of the
+    /// records that the journal has, or without one. Every run belongs to a process that is no node: `$1` is empty then.
+    pub(crate) journalled: &'static str,
     pub(crate) role: &'static str,
     /// As [`take_run`](Self::take_run), for the role `$1`, whose epoch is 0 if it has never been taken.
     pub(crate) take_role: &'static str,
+}
+
+/// Whether the heartbeat of the row `$node` is valid at `$now`. One that expires after twice its lease was sent before the clock of the
+/// database was set back. It is no sign of life: a node that is alive sends the next one within its lease.
+macro_rules! is_valid {
+    ($node:literal, $now:literal) => {
+        concat!(
+            "(",
+            $node,
+            ".expires_at_ms > ",
+            $now,
+            " AND ",
+            $node,
+            ".expires_at_ms <= ",
+            $now,
+            " + 2 * ",
+            $node,
+            ".lease_ms)"
+        )
+    };
+}
+
+/// In how many milliseconds the heartbeat of the row `node` expires.
+macro_rules! expires_in {
+    ($now:literal) => {
+        concat!(
+            "CASE WHEN node.expires_at_ms <= ",
+            $now,
+            " + 2 * node.lease_ms THEN node.expires_at_ms - ",
+            $now,
+            " ELSE 0 END"
+        )
+    };
 }
 
 /// Whether the node that `$owner` names is alive at `$now`.
@@ -32,8 +69,8 @@ macro_rules! is_alive {
             $owner,
             ".owner_node AND alive.incarnation = ",
             $owner,
-            ".owner_incarnation AND alive.expires_at_ms > ",
-            $now,
+            ".owner_incarnation AND ",
+            is_valid!("alive", $now),
             ")"
         )
     };
@@ -44,8 +81,8 @@ macro_rules! is_alive {
 macro_rules! may_take {
     ($now:literal) => {
         concat!(
-            "EXISTS (SELECT 1 FROM node AS own WHERE own.node_id = $2 AND own.incarnation = $3 AND own.expires_at_ms > ",
-            $now,
+            "EXISTS (SELECT 1 FROM node AS own WHERE own.node_id = $2 AND own.incarnation = $3 AND ",
+            is_valid!("own", $now),
             ")"
         )
     };
@@ -57,39 +94,40 @@ macro_rules! node_sql {
         NodeSql {
             take_over: concat!(
                 "INSERT INTO setting (name, value) SELECT $1, $2 \
-                 WHERE NOT EXISTS (SELECT 1 FROM node WHERE expires_at_ms > ",
-                $now,
+                 WHERE NOT EXISTS (SELECT 1 FROM node WHERE ",
+                is_valid!("node", $now),
                 ") ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE setting.value = $3"
             ),
-            live_nodes: concat!("SELECT count(*) FROM node WHERE expires_at_ms > ", $now),
+            live_nodes: concat!("SELECT count(*) FROM node WHERE ", is_valid!("node", $now)),
             register: concat!(
-                "INSERT INTO node (node_id, incarnation, url, started_at_ms, expires_at_ms) VALUES ($1, $2, $3, ",
+                "INSERT INTO node (node_id, incarnation, url, started_at_ms, expires_at_ms, lease_ms) VALUES ($1, $2, $3, ",
                 $now,
                 ", ",
                 $now,
-                " + $5) ON CONFLICT (node_id) DO UPDATE SET incarnation = excluded.incarnation, url = excluded.url, \
-                 started_at_ms = excluded.started_at_ms, expires_at_ms = excluded.expires_at_ms WHERE node.incarnation = $4"
+                " + $5, $5) ON CONFLICT (node_id) DO UPDATE SET incarnation = excluded.incarnation, url = excluded.url, \
+                 started_at_ms = excluded.started_at_ms, expires_at_ms = excluded.expires_at_ms, \
+                 lease_ms = excluded.lease_ms WHERE node.incarnation = $4"
             ),
             heartbeat: concat!(
                 "UPDATE node SET expires_at_ms = ",
                 $now,
-                " + $3 WHERE (node_id = $1 AND incarnation = $2) OR (expires_at_ms <= ",
-                $now,
-                " AND EXISTS (SELECT 1 FROM node AS own WHERE own.node_id = $1 AND own.incarnation = $2 AND own.expires_at_ms <= ",
-                $now,
+                " + $3, lease_ms = $3 WHERE (node_id = $1 AND incarnation = $2) OR (NOT ",
+                is_valid!("node", $now),
+                " AND EXISTS (SELECT 1 FROM node AS own WHERE own.node_id = $1 AND own.incarnation = $2 AND NOT ",
+                is_valid!("own", $now),
                 " AND node.expires_at_ms >= own.expires_at_ms - $3))"
             ),
             leave: concat!("UPDATE node SET expires_at_ms = ", $now, " WHERE node_id = $1 AND incarnation = $2"),
             nodes: concat!(
-                "SELECT * FROM (SELECT node_id, incarnation, url, started_at_ms, expires_at_ms - ",
-                $now,
+                "SELECT * FROM (SELECT node_id, incarnation, url, started_at_ms, ",
+                expires_in!($now),
                 " AS expires_in_ms, (SELECT count(*) FROM run_head WHERE owner_node = node.node_id \
                  AND owner_incarnation = node.incarnation) AS owned_runs FROM node) AS listed \
                  WHERE expires_in_ms > $1 OR owned_runs > 0 ORDER BY node_id"
             ),
             owner: concat!(
-                "SELECT h.owner_node, h.owner_incarnation, h.epoch, node.url, node.expires_at_ms - ",
-                $now,
+                "SELECT h.owner_node, h.owner_incarnation, h.epoch, node.url, ",
+                expires_in!($now),
                 " FROM run JOIN run_head h ON h.run_no = run.run_no LEFT JOIN node ON node.node_id = h.owner_node \
                  AND node.incarnation = h.owner_incarnation WHERE run.run_id = $1"
             ),
@@ -108,9 +146,16 @@ macro_rules! node_sql {
                 $listed,
                 "))"
             ),
+            journalled: concat!(
+                "SELECT DISTINCT run.run_id, h.epoch, step.seq FROM run JOIN run_head h ON h.run_no = run.run_no \
+                 LEFT JOIN step ON step.run_no = run.run_no \
+                 WHERE (CAST($1 AS TEXT) = '' OR (h.owner_node = $1 AND h.owner_incarnation = $2)) AND run.run_id IN (",
+                $listed,
+                ") ORDER BY run.run_id, step.seq"
+            ),
             role: concat!(
-                "SELECT r.owner_node, r.owner_incarnation, r.epoch, node.url, node.expires_at_ms - ",
-                $now,
+                "SELECT r.owner_node, r.owner_incarnation, r.epoch, node.url, ",
+                expires_in!($now),
                 " FROM node_role r LEFT JOIN node ON node.node_id = r.owner_node AND node.incarnation = r.owner_incarnation \
                  WHERE r.role = $1"
             ),

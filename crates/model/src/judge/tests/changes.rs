@@ -99,7 +99,7 @@ fn outcome(json: &str, changes: &[Edit]) -> (Verdict, Option<Code>, Vec<String>)
 }
 
 fn key() -> String {
-    format!("key = \"AKIA{}\"\n", "IOSFODNN7EXAMPLE")
+    format!("key = \"AKIA{}\"\n", "IOSFODNN7EXAMPLF")
 }
 
 #[test]

@@ -141,13 +141,13 @@ impl<'a> Reader<'a> {
         if map.has_size(self.left) { Ok(Some(map)) } else { Err(self.damaged()) }
     }
 
-    /// Reads the next header; `None` at a block of zeros or at the end of the stream.
+    /// Reads the next header; `None` at a block of zeros, the end of an archive. A stream that ends without one was cut off: between
+    /// two entries nothing else shows it.
     fn header(&mut self) -> Result<Option<Header>, ImportError> {
         let mut block = [0; BLOCK_BYTES];
         let mut filled = 0;
         while filled < BLOCK_BYTES {
             match self.from.read(&mut block[filled..]) {
-                Ok(0) if filled == 0 => return Ok(None),
                 Ok(0) => return Err(self.damaged()),
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

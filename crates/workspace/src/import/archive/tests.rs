@@ -389,3 +389,20 @@ fn a_stream_that_breaks_is_the_streams_fault() {
     }
     assert_eq!(rig.names(), [".git-home"]);
 }
+
+#[test]
+fn an_archive_that_is_cut_off_at_any_block_is_refused() {
+    let rig = TestWorkspaces::new();
+    let whole = archive(&[file("a", "1"), file("d/b", &"2".repeat(600)), file("c", "")]);
+    // Two blocks for `a`, three for `d/b`, one for `c`.
+    let content = 6 * 512;
+    assert!(whole[content..].iter().all(|byte| *byte == 0) && whole.len() >= content + 1024);
+    for end in (512..=content).step_by(512) {
+        for cut in [whole[..end].to_vec(), gzip(&whole[..end])] {
+            assert_eq!(refused(&rig, &cut).code, Code::InvalidRequest, "cut off after {end} bytes");
+        }
+    }
+    import(&rig, "whole", &whole).unwrap();
+    // The first of the two blocks of zeros is the end. Some programs write no second one.
+    import(&rig, "one", &whole[..content + 512]).unwrap();
+}

@@ -47,6 +47,14 @@ struct Prefix {
     path: Vec<String>,
 }
 
+/// The git setting that sends a credential.
+pub(super) struct Header {
+    pub(super) key: String,
+    pub(super) value: String,
+    /// The token in every form in which a server could repeat it.
+    pub(super) secrets: Vec<String>,
+}
+
 impl fmt::Debug for GitToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -103,7 +111,7 @@ impl GitCredential {
     }
 
     /// Returns the git setting that sends it to `url`, which it must cover, and nowhere else.
-    pub(super) fn header(&self, url: &str) -> Result<(String, String), Refusal> {
+    pub(super) fn header(&self, url: &str) -> Result<Header, Refusal> {
         let token = match &self.token {
             GitToken::Text(text) => text.clone(),
             GitToken::File(path) => read(path).map_err(|error| {
@@ -116,7 +124,9 @@ impl GitCredential {
             })?,
         };
         let pair = STANDARD.encode(format!("{}:{token}", self.username));
-        Ok((format!("http.{url}.extraHeader"), format!("Authorization: Basic {pair}")))
+        let value = format!("Authorization: Basic {pair}");
+        let secrets = vec![STANDARD.encode(&token), token, pair];
+        Ok(Header { key: format!("http.{url}.extraHeader"), value, secrets })
     }
 }
 
@@ -241,16 +251,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         let credential = GitCredential::new("forge", "https://a/b", "user", GitToken::File(file.clone())).unwrap();
-        assert_eq!(credential.header("https://a/b/c").unwrap_err().code, Code::Unavailable);
+        assert_eq!(credential.header("https://a/b/c").err().unwrap().code, Code::Unavailable);
         for (written, token) in [("first\n", "first"), ("second\r\n", "second"), ("third", "third")] {
             std::fs::write(&file, written).unwrap();
-            let (key, value) = credential.header("https://a/b/c").unwrap();
+            let Header { key, value, .. } = credential.header("https://a/b/c").unwrap();
             assert_eq!(key, "http.https://a/b/c.extraHeader");
             assert_eq!(value, format!("Authorization: Basic {}", STANDARD.encode(format!("user:{token}"))));
         }
         for bad in ["", "\n", "two\nlines\n", "a b", &"x".repeat(MAX_TOKEN_BYTES + 1)] {
             std::fs::write(&file, bad).unwrap();
-            let refusal = credential.header("https://a/b/c").unwrap_err();
+            let refusal = credential.header("https://a/b/c").err().unwrap();
             assert!(refusal.code == Code::Unavailable && (bad.is_empty() || !refusal.message.contains("lines")));
         }
         let text = GitCredential::new("f", "https://a/b", "u", GitToken::Text("hidden".to_owned())).unwrap();

@@ -1,6 +1,6 @@
 //! Asking a repository for its refs, without fetching anything.
 
-use super::{GitSource, fetch_error};
+use super::GitSource;
 use crate::git::{Bounds, GitError, parse_oid};
 use crate::import::ImportError;
 
@@ -41,7 +41,7 @@ impl GitSource<'_> {
         let bounds = Bounds { stop: &|| self.watch.cancelled(), ..Bounds::seconds(SECONDS) };
         let listed = match self.remote.output(&args, MAX_BYTES, &bounds) {
             Err(GitError::TooMuch | GitError::TooLong) => return Ok(None),
-            listed => String::from_utf8_lossy(&listed.map_err(fetch_error)?).into_owned(),
+            listed => String::from_utf8_lossy(&listed.map_err(|error| self.remote_error(error))?).into_owned(),
         };
         Ok(if is_commit { named_commit(&listed, self.reference) } else { found(&listed, self.reference) })
     }

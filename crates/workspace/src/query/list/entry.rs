@@ -63,7 +63,12 @@ impl UndescribedEntry<'_> {
             FileKind::Unknown => self.sniff(tree, rules)?,
             known => known,
         };
-        Ok((kind, (kind == FileKind::Binary).then_some(Code::UnsupportedBinary)))
+        let refused = match kind {
+            FileKind::SecretLike => Some(Code::PolicyDeniedSecret),
+            FileKind::Binary => Some(Code::UnsupportedBinary),
+            _ => None,
+        };
+        Ok((kind, refused))
     }
 
     /// Whether a read shows the keys of the secret file without their values.

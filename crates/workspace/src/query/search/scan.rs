@@ -16,7 +16,7 @@ use super::pattern::{BoundedPattern, Stopped};
 use super::{Match, snippet};
 use crate::WorkspaceError;
 use crate::guard::Opened;
-use crate::read::{HEAD_BYTES, kind_of};
+use crate::read::{HEAD_BYTES, is_secret, kind_of};
 use crate::walk::WalkPath;
 
 /// How many bytes are read at a time until something matches: they stay in the processor's cache.
@@ -97,6 +97,9 @@ impl<'a> Scanner<'a> {
             return Ok(Scanned::Skipped(format!("{}: too large", at.shown)));
         }
         if opened.size() > MAX_WHOLE_BYTES {
+            if is_secret(self.rules, at.real(), opened)? {
+                return Ok(Scanned::NotText);
+            }
             return self.stream(&opened.file, at, kind);
         }
         let scanned = self.whole(opened, at, kind);
@@ -110,6 +113,9 @@ impl<'a> Scanner<'a> {
         let size = usize::try_from(opened.size()).unwrap_or(usize::MAX);
         self.buffer.clear();
         self.fill(&opened.file, 0, size.min(CHUNK_BYTES))?;
+        if self.rules.is_secret_content(at.real(), &self.buffer[..self.buffer.len().min(HEAD_BYTES)]) {
+            return Ok(Scanned::NotText);
+        }
         let transcoded = self.buffer.starts_with(b"\xff\xfe") || self.buffer.starts_with(b"\xfe\xff");
         if !transcoded {
             if memchr(0, &self.buffer[..self.buffer.len().min(HEAD_BYTES)]).is_some() {

@@ -58,6 +58,7 @@ impl SearchVisitor<'_> {
             return Err(file_too_large(&at.shown, max_bytes, opened.size()).into());
         }
         let head = head_of(opened)?;
+        self.tree.judge_content(self.rules, Access::Search, &at.shown, opened)?;
         if read::is_binary(read::kind_of(self.rules, at.real(), &head), &head) {
             return Err(unsupported_binary(&at.shown).into());
         }

@@ -39,8 +39,11 @@ pub(super) struct BackupFolder {
     known: HashSet<Content>,
     /// The contents of files that were copied, by their stamps.
     stamps: HashMap<String, Content>,
+    /// The number of the backup that is written next.
+    next_number: u64,
     /// The backup that is being written.
     current: Option<PathBuf>,
+    /// The objects that this backup has created. One that a damaged backup may need was there before.
     new: Vec<Content>,
 }
 
@@ -88,6 +91,7 @@ impl BackupFolder {
             lock,
             known: HashSet::new(),
             stamps: HashMap::new(),
+            next_number: 1,
             current: None,
             new: Vec::new(),
         };
@@ -97,21 +101,29 @@ impl BackupFolder {
 
     /// Removes what killed backups have left, and the objects of backups that were removed. What remains was synced.
     fn clean_up(&mut self) -> io::Result<()> {
-        let (mut needed, mut is_readable) = (HashSet::new(), true);
+        let (mut needed, mut newest, mut damaged) = (HashSet::new(), None, 0);
         for name in backups(&self.root)? {
             let path = self.root.join(&name);
             match Manifest::read(&path) {
                 Ok(Some(manifest)) => {
                     needed.extend(manifest.objects());
-                    self.stamps = manifest.stamps();
+                    if newest.as_ref().is_none_or(|newest: &Manifest| newest.age_key() < manifest.age_key()) {
+                        newest = Some(manifest);
+                    }
                 }
                 Ok(None) => std::fs::remove_dir_all(&path)?,
                 Err(error) => {
-                    is_readable = false;
+                    damaged += 1;
                     progress(&format!("{name}: damaged: {error}; no object is removed while it is here"));
                 }
             }
         }
+        let is_readable = damaged == 0;
+        if let Some(newest) = &newest {
+            self.stamps = newest.stamps();
+        }
+        // Any of the damaged ones may have been the newest.
+        self.next_number = newest.map_or(0, |newest| newest.number) + damaged + 1;
         let sizes: HashMap<_, _> = needed.iter().map(|content| (content.sha256, content.size)).collect();
         for folder in std::fs::read_dir(self.root.join(OBJECTS))? {
             let folder = folder?;
@@ -136,19 +148,19 @@ impl BackupFolder {
         Ok(())
     }
 
-    /// Begins a backup and returns its folder.
+    /// Begins a backup and returns its folder and its number.
     ///
     /// # Errors
     ///
     /// If the folder cannot be created.
-    pub(super) fn begin(&mut self) -> io::Result<PathBuf> {
+    pub(super) fn begin(&mut self) -> io::Result<(PathBuf, u64)> {
         let path = self.root.join(clock::now().replace(':', "-"));
         DirBuilder::new().mode(0o700).create(&path)?;
         self.current = Some(path.clone());
-        Ok(path)
+        Ok((path, self.next_number))
     }
 
-    /// Removes the backup that was begun, with its objects. What remains is removed by the next backup.
+    /// Removes the backup that was begun, with the objects that it has created. What remains is removed by the next backup.
     pub(super) fn discard(&mut self) -> io::Result<()> {
         if let Some(path) = self.current.take() {
             std::fs::remove_dir_all(path)?;
@@ -192,8 +204,12 @@ impl BackupFolder {
             let path = object(&self.root, &content.sha256);
             let folder = path.parent().unwrap_or(&self.root);
             let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-            made.and_then(|()| std::fs::rename(&new, &path)).map_err(CopyError::Target)?;
-            self.new.push(content);
+            // A damaged backup may need the object that is replaced, which has the same content or is damaged itself.
+            let is_replaced = made.and_then(|()| std::fs::exists(&path)).map_err(CopyError::Target)?;
+            std::fs::rename(&new, &path).map_err(CopyError::Target)?;
+            if !is_replaced {
+                self.new.push(content);
+            }
             failpoint::hit("backup.object");
         } else {
             std::fs::remove_file(&new).map_err(CopyError::Target)?;
@@ -237,7 +253,7 @@ impl BackupFolder {
     }
 }
 
-/// Returns the names of the folders of backups, complete or not, in the order of time.
+/// Returns the names of the folders of backups, complete or not, in their order.
 ///
 /// # Errors
 ///

@@ -35,6 +35,9 @@ pub(in crate::admin) struct Manifest {
     pub(in crate::admin) format: u32,
     /// The version of the program that wrote it.
     pub(in crate::admin) version: String,
+    /// The position among the backups of its folder, counted from 1; 0 in those of earlier versions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(in crate::admin) number: u64,
     pub(in crate::admin) created_at: String,
     pub(in crate::admin) database: DatabaseKind,
     /// The instance of the service that the database belonged to.
@@ -104,7 +107,7 @@ pub(in crate::admin) struct SavedRun {
     pub(in crate::admin) run_id: RunId,
     /// The number of the run's newest record in the copied database.
     pub(in crate::admin) head_seq: u64,
-    /// Its base, and the entries of its tree that neither the base nor the ledger has.
+    /// Its base, its artifacts, and the entries of its tree that neither the base nor the ledger has.
     pub(in crate::admin) entries: Vec<SavedEntry>,
     /// Contents of the tree that were too large for the ledger.
     pub(in crate::admin) contents: Vec<Content>,
@@ -166,6 +169,13 @@ impl SavedEntry {
 }
 
 impl Manifest {
+    /// Returns what sorts the backups of a folder by age. The clock may have been set back between two of them, so time is compared
+    /// last: after the number, and after the count of the service's starts, which orders the backups of earlier versions.
+    pub(in crate::admin) fn age_key(&self) -> (u64, u64, &str) {
+        let starts = self.instance.as_deref().and_then(|instance| instance.split_once(' '));
+        (self.number, starts.and_then(|(count, _)| count.parse().ok()).unwrap_or(0), &self.created_at)
+    }
+
     /// Returns every content that is in the shared folder of objects.
     pub(in crate::admin) fn objects(&self) -> impl Iterator<Item = Content> {
         self.runs.iter().flat_map(|run| {
@@ -245,6 +255,11 @@ impl Manifest {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 fn escape(bytes: &[u8]) -> String {
     percent_encode(bytes, ESCAPED).to_string()
 }
@@ -263,6 +278,7 @@ mod tests {
         let manifest = Manifest {
             format: FORMAT,
             version: "1".to_owned(),
+            number: 1,
             created_at: "2026-01-01T00:00:00Z".to_owned(),
             database: DatabaseKind::Sqlite,
             instance: None,

@@ -163,7 +163,8 @@ impl RunCopier<'_> {
             None => self.copy_part(&run, RunPart::Tree, &mut saved.entries, &|_| true),
         };
         let base = self.copy_part(&run, RunPart::Base, &mut saved.entries, &|_| true);
-        tree.and(base)
+        let artifacts = self.copy_part(&run, RunPart::Artifacts, &mut saved.entries, &|_| true);
+        tree.and(base).and(artifacts)
     }
 
     /// Returns the run's files at the record `seq`. `None` if the tree is not what the ledger says.

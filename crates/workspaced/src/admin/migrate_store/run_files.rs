@@ -103,7 +103,7 @@ pub(super) async fn put(
                 let message = format!("{count} of its files, such as {path}, differ from the ledger: repair it");
                 return Err(RunProblem::OfRun(message));
             }
-            Ok(workspaces.existing_base(&run, &expected)?)
+            Ok(workspaces.existing_base(&run, &expected, None)?)
         })
         .await?
     };

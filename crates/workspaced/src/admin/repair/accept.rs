@@ -8,7 +8,7 @@ use engine::clock::now;
 use engine::history::snapshot::{MAX_RESTORABLE_BYTES, VerifiedContents};
 use ledger::{Entry, EntryObject, JournalEntry};
 use model::{LogicalPath, Rules, Sha256, StepBytes, StepContent};
-use workspace::{Drift, DriftEntry, EntryState, RestoreTarget, Snapshot};
+use workspace::{ChainPoint, Drift, DriftEntry, EntryState, RestoreTarget, Snapshot};
 
 use super::is_confirmed;
 use super::record::{append, drift_entry, restore_entry};
@@ -65,7 +65,7 @@ pub(super) async fn ledger(
         return Ok(false);
     }
     // As with any mutation, the record comes first: overwritten content cannot be restored.
-    let seq = append(run, restore_entry(run, config, expected, &known)).await?;
+    let point = append(run, restore_entry(run, config, expected, &known)).await?;
     let is_restored = run
         .blocking("the workspace", move |workspace| {
             let (applied, is_restored) = workspace.restore(&targets)?;
@@ -77,7 +77,7 @@ pub(super) async fn ledger(
         print(BLOCKED);
         return Ok(false);
     }
-    finish(run, journal, seq).await?;
+    finish(run, journal, point).await?;
     print(&format!("{}: the files match the ledger; the run accepts mutations again", run.id()));
     Ok(true)
 }
@@ -153,8 +153,8 @@ pub(super) async fn tree(
     let Some(stored) = store_large(run, &large).await? else { return Ok(false) };
     let left_paths = found.iter().map(|entry| entry.path.clone()).collect();
     let entry = Entry { objects: stored, left_paths, ..drift_entry(run, config, found) };
-    let seq = append(run, entry).await?;
-    finish(run, journal, seq).await?;
+    let point = append(run, entry).await?;
+    finish(run, journal, point).await?;
     print(&format!("{}: the files are recorded as they are; the run accepts mutations again", run.id()));
     Ok(true)
 }
@@ -202,9 +202,11 @@ async fn store_large(
 }
 
 /// Removes the pending changes and lifts the block.
-async fn finish(run: &OfflineRun, journal: &[JournalEntry], seq: u64) -> Result<(), StartError> {
+async fn finish(run: &OfflineRun, journal: &[JournalEntry], point: ChainPoint) -> Result<(), StartError> {
     let id = run.id();
-    let done: Vec<_> = journal.iter().map(|entry| entry.seq).chain([seq]).map(|seq| (id.clone(), seq)).collect();
+    // Before the journal drops the steps, as a service does.
+    run.note_tree(point).await?;
+    let done: Vec<_> = journal.iter().map(|entry| entry.seq).chain([point.seq]).map(|seq| (id.clone(), seq)).collect();
     run.ledger.prune(&done).await.map_err(database)?;
     // The files may have other sizes now: the next start counts them.
     run.ledger.set_disk_usage(id, None).await.map_err(database)?;

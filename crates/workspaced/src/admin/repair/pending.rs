@@ -8,7 +8,9 @@ use model::RunId;
 use workspace::Workspaces;
 
 use super::openable;
-use crate::admin::offline_run::{check_database, database, has_files, is_elsewhere, open_folder, open_workspaces};
+use crate::admin::offline_run::{
+    check_database, database, has_files, is_elsewhere, open_folder, open_workspaces, other_history,
+};
 use crate::admin::output::print;
 use crate::bootstrap::error::StartError;
 use crate::config::RepairConfig;
@@ -40,10 +42,12 @@ async fn print_all(config: &RepairConfig, lock: &DataDirLock, ledger: &dyn Ledge
     let lost = lost.map_err(io::Error::other).flatten();
     let lost = lost.map_err(|error| StartError::failed("--data-dir", &error))?;
     for folder in &lost {
-        print(&format!("lost+found/{folder}: the files of a run that was not in the database at a start"));
+        print(&format!(
+            "lost+found/{folder}: files of a run that the database did not have at a start, or whose newest records it had lost"
+        ));
     }
     if !lost.is_empty() {
-        print("to get such a run back, restore a database that contains it and move its folder back to workspaces/;");
+        print("to get them back, restore a database that has all of the run and move the folder back to workspaces/;");
         print("otherwise remove the folder");
     }
     if continuity == Continuity::OlderDatabase {
@@ -70,7 +74,9 @@ async fn needs_operator(ledger: &dyn Ledger, workspaces: &Arc<Workspaces>, run: 
         return Ok(false);
     }
     let (base, workspace) = open_folder(workspaces, run).await?;
-    if openable::journal(ledger, &stored, &base, &workspace).await?.is_none() {
+    let Some(journal) = openable::journal(ledger, &stored, &base, &workspace).await? else { return Ok(true) };
+    if let Some(other) = other_history(ledger, workspaces, &stored.run, &journal).await? {
+        print(&format!("{run}: {other}"));
         return Ok(true);
     }
     if stored.needs_repair {

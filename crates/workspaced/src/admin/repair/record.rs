@@ -5,7 +5,7 @@ use std::io;
 use engine::clock::{new_artifact_id, new_tool_call_id, now};
 use ledger::{Appended, Artifact, Entry};
 use model::{Draft, FileKind, LogicalPath, RecordFile, Sha256, Step, StepBytes, StepContent};
-use workspace::{ContentLocation, Drift, DriftEntry, EntryState, Snapshot};
+use workspace::{ChainPoint, ContentLocation, Drift, DriftEntry, EntryState, Snapshot};
 
 use crate::admin::offline_run::{OfflineRun, database};
 use crate::admin::output::print;
@@ -23,18 +23,18 @@ const TREE_REASON: &str = "the tree was changed from outside; the files stay as 
 /// The default reason of a repair that accepts the ledger.
 const LEDGER_REASON: &str = "the tree was changed from outside; the files were restored from the ledger";
 
-/// Appends the record of a repair. Returns its number.
+/// Appends the record of a repair. Returns its number and its hash.
 ///
 /// # Errors
 ///
 /// If the ledger fails.
-pub(super) async fn append(run: &OfflineRun, entry: Entry) -> Result<u64, StartError> {
+pub(super) async fn append(run: &OfflineRun, entry: Entry) -> Result<ChainPoint, StartError> {
     let appended = run.ledger.append(vec![entry]).await.map_err(database)?;
     if let Appended::Recorded(records) = appended
         && let [record] = &records[..]
     {
         print(&format!("{}: recorded as {}, record {}", run.id(), record.tool_call_id, record.seq));
-        return Ok(record.seq);
+        return Ok(ChainPoint { seq: record.seq, hash: record.hash.unwrap_or(Sha256::ZERO) });
     }
     Err(StartError::failed("the database", &io::Error::other("the repair could not be recorded")))
 }

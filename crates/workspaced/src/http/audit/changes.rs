@@ -40,7 +40,7 @@ pub(crate) async fn list_changes(
     }
     let last = event_stream::last_event_id(&headers, |raw| raw.parse::<u32>().ok())?;
     let since = last.map(u64::from).or(since).unwrap_or(0);
-    let state = (service.follow_changes(run, since).await?, permit.into_stream()?);
+    let state = (service.follow_changes(run, since).await?, permit.into_stream(&service.pools.stream)?);
     let changes = stream::unfold(state, async |(mut follow, open)| {
         let change = follow.next().await.transpose()?;
         Some((change, (follow, open)))

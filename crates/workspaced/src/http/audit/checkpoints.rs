@@ -3,7 +3,9 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use model::RunId;
+use engine::audit::content::has_event_data;
+use engine::call_error::refusals::forbidden;
+use model::{Permission, RunId};
 use serde::Deserialize;
 use transparency::{ConsistencyProof, InclusionProof};
 
@@ -114,7 +116,8 @@ pub(crate) async fn prove_consistency(
 
 /// Prove that the newest checkpoint covers a record
 ///
-/// `NOT_FOUND` until a checkpoint covers the record. One is signed every few seconds.
+/// `NOT_FOUND` until a checkpoint covers the record. One is signed every few seconds. A run token requires `file:read` as well as
+/// `audit:read` if an event with data is among the records.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/audit/inclusion", tag = "audit", operation_id = "proveInclusion",
     params(("run" = RunId, Path), InclusionQuery),
@@ -122,10 +125,15 @@ pub(crate) async fn prove_consistency(
 )]
 pub(crate) async fn prove_inclusion(
     State(service): State<Service>,
-    RunAuditor { run, .. }: RunAuditor,
+    RunAuditor { run, may_read, .. }: RunAuditor,
     Query((query,)): Query<(InclusionQuery,)>,
 ) -> Result<Json<InclusionProof>, Problem> {
-    Ok(Json(service.prove_inclusion(&run, query.seq).await?))
+    let proof = service.prove_inclusion(&run, query.seq).await?;
+    // Without the data the records prove nothing.
+    if !may_read && proof.records.iter().any(has_event_data) {
+        return Err(forbidden(&[Permission::FileRead]).into());
+    }
+    Ok(Json(proof))
 }
 
 fn text(body: String) -> Response {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _, stream};
 use model::Refusal;
+use shared_pool::Parties;
 
 use engine::CallError;
 
@@ -38,6 +39,9 @@ pub(crate) fn respond<T>(
     items: impl Stream<Item = Result<T, CallError>> + Send + 'static,
     to_event: impl Fn(T) -> Event + Send + 'static,
 ) -> Response {
+    // Its queries count for the caller, as those of the request do.
+    let (parties, mut items) = (Parties::current(), Box::pin(items));
+    let items = stream::poll_fn(move |context| parties.enter(|| items.as_mut().poll_next(context)));
     let events = items.map(move |item| item.map(&to_event));
     let events = events.take_while(|event| {
         if let Err(error) = event {

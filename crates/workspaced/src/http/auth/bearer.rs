@@ -5,12 +5,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use axum::extract::{FromRequestParts as _, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
+use engine::admission::pools::{operator_party, token_parties};
 use engine::admission::rate_limit::RequestPermit;
-use engine::admission::tokens::Identity;
+use engine::admission::tokens::{Identity, network_of};
 use model::{Refusal, RunId, Sha256};
+use shared_pool::{Parties, Party};
 
 use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::problem::Problem;
+use crate::http::serve::timeout_stream::Phase;
 use crate::http::token_body::VerifiedToken;
 use crate::service::Service;
 
@@ -18,8 +21,19 @@ use crate::service::Service;
 const MAX_TOKEN_BYTES: usize = 512;
 
 /// The peer address of the connection: the caller's, or that of a proxy in front of the service.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PeerAddr(pub(crate) IpAddr);
+#[derive(Clone, Debug)]
+pub(crate) struct PeerAddr {
+    pub(crate) address: IpAddr,
+    /// What the connection waits for.
+    pub(crate) phase: Phase,
+}
+
+impl PeerAddr {
+    /// Returns the party of callers without a token at this address.
+    pub(crate) fn party(&self) -> Party {
+        Party::of("peer", network_of(self.address))
+    }
+}
 
 /// A verified token.
 pub(crate) struct Bearer {
@@ -30,13 +44,22 @@ pub(crate) struct Bearer {
 impl Bearer {
     pub(crate) async fn of(parts: &Parts, service: &Service) -> Result<Self, Problem> {
         // Requests of tests that call the router directly have no peer.
-        let peer = parts.extensions.get::<PeerAddr>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+        let connection = parts.extensions.get::<PeerAddr>();
+        let peer = connection.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.address);
         let Some(token) = bearer_token(&parts.headers) else {
             service.tokens.fail(peer)?;
             return Err(Problem::unauthenticated());
         };
         let hash = Sha256::of(token.as_bytes());
         let identity = service.identify(token, &hash, peer).await?.ok_or_else(Problem::unauthenticated)?;
+        let parties = match &identity {
+            Identity::Operator(operator) => Parties::one(operator_party(operator)),
+            Identity::Run(token) => token_parties(token),
+        };
+        parties.identify();
+        if let (Some(connection), Some(party)) = (connection, parties.first()) {
+            connection.phase.identify(party);
+        }
         if let Some(verified) = parts.extensions.get::<VerifiedToken>() {
             verified.set(hash);
         }

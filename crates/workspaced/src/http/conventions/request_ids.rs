@@ -9,7 +9,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use engine::clock::new_request_id;
 
-use crate::nodes::peers::HOP;
+use crate::nodes::peers::FromNode;
 use crate::service::RequestIds;
 
 /// The header of the ID, of requests and of responses.
@@ -31,7 +31,7 @@ pub(crate) struct NamedByCaller;
 pub(crate) fn identify(mut request: Request) -> Request {
     let given = given_id(request.headers());
     // The node that has forwarded a request logs it.
-    if given.is_some() && !request.headers().contains_key(&HOP) {
+    if given.is_some() && request.extensions().get::<FromNode>().is_none() {
         request.extensions_mut().insert(NamedByCaller);
     }
     let ids = RequestIds { request_id: given.unwrap_or_else(new_request_id), trace_id: trace_id(request.headers()) };

@@ -1,10 +1,12 @@
 //! The routes of uploaded artifacts, by their digest.
 
+use std::time::Duration;
+
 use axum::body::{Body, HttpBody as _};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use model::{MAX_UPLOAD_BYTES, Refusal, RunId, Sha256};
+use model::{MAX_UPLOAD_BYTES, Permission, Refusal, RunId, Sha256};
 
 use crate::http::auth::{RunAuditor, RunCaller};
 use crate::http::extract::body::{BodyError, BodyReader, too_slow};
@@ -12,7 +14,11 @@ use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::http::transfer::MinRate;
 use crate::service::{Caller, Service};
+use engine::call_error::refusals::forbidden;
 use engine::events::uploads::{UploadedArtifact, too_large};
+
+/// Minimum rate of an upload, which is in memory until it is complete.
+const MIN_BYTES_PER_SECOND: u64 = 64 * 1024;
 
 /// Upload an artifact
 ///
@@ -51,7 +57,7 @@ pub(crate) async fn put_upload(
 
 /// Get an uploaded artifact
 ///
-/// Requires the permission `audit:read`.
+/// A run token requires `file:read` as well as `audit:read`, since an artifact may contain file content.
 #[utoipa::path(
     get, path = "/v1/runs/{run}/artifacts/sha256/{digest}", tag = "events", operation_id = "getUploadedArtifact",
     params(("run" = RunId, Path), ("digest" = Sha256, Path, description = "The SHA-256 of the artifact.")),
@@ -59,10 +65,13 @@ pub(crate) async fn put_upload(
 )]
 pub(crate) async fn get_upload(
     State(service): State<Service>,
-    RunAuditor { run, .. }: RunAuditor,
+    RunAuditor { run, may_read, .. }: RunAuditor,
     Path((_run, digest)): Path<(String, String)>,
     Query(()): Query<()>,
 ) -> Result<Response, Problem> {
+    if !may_read {
+        return Err(forbidden(&[Permission::FileRead]).into());
+    }
     let digest = parse_digest(&digest)?;
     let bytes = service.uploaded_artifact(&run, &digest).await?;
     let headers = [
@@ -80,15 +89,27 @@ fn parse_digest(raw: &str) -> Result<Sha256, Refusal> {
 
 /// Reads the body into memory that is reserved for it.
 async fn receive(service: &Service, run: &RunId, caller: &Caller, body: Body) -> Result<Vec<u8>, Problem> {
-    let (limits, http) = (&service.limits, &service.state.http_limits);
+    let http = &service.state.http_limits;
     // A body of unknown length may be as long as the limit.
     let announced = body.size_hint().exact().unwrap_or(MAX_UPLOAD_BYTES);
     if announced > 0 {
-        // A small budget would never have as much: then one upload takes half of it.
-        let reserved = announced.min(limits.max_body_memory_bytes / 2);
-        service.body_memory.acquire(reserved, http.body_timeout).await.map_err(|refusal| close(refusal.into()))?;
+        service.pools.acquire_body(announced, http.body_timeout).await.map_err(|refusal| close(refusal.into()))?;
     }
-    let min_rate = MinRate::of(http);
+    let min_rate =
+        MinRate { bytes_per_second: http.min_bytes_per_second.max(MIN_BYTES_PER_SECOND), ..MinRate::of(http) };
+    // The rate of each part of the body would permit to send most of it at once and the rest slowly.
+    let most = http.body_timeout + Duration::from_secs(announced / min_rate.bytes_per_second);
+    let received = tokio::time::timeout(most, receive_all(service, run, caller, body, min_rate)).await;
+    received.unwrap_or_else(|_| Err(too_slow(min_rate)))
+}
+
+async fn receive_all(
+    service: &Service,
+    run: &RunId,
+    caller: &Caller,
+    body: Body,
+    min_rate: MinRate,
+) -> Result<Vec<u8>, Problem> {
     let (mut body, mut bytes) = (BodyReader::new(body, min_rate), Vec::new());
     loop {
         match body.next_chunk().await {

@@ -54,7 +54,9 @@ impl RunServer {
     ) -> Result<TextAnswer, Failed> {
         // A map of JSON values always serialises.
         let body = Bytes::from(serde_json::to_vec(input).unwrap_or_default());
-        self.service.call_tool_as_text(&caller.run, caller.caller.clone(), tool, body).await
+        let call = self.service.call_tool_as_text(&caller.run, caller.caller.clone(), tool, body);
+        // The protocol's handlers run in tasks of their own.
+        caller.parties.scope(call).await
     }
 
     async fn tools(&self, Caller(caller, moved): &Caller) -> Result<Vec<rmcp::model::Tool>, ErrorData> {

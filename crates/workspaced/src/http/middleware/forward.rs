@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderName};
 use axum::http::request::Parts;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
@@ -18,8 +19,9 @@ use model::{Code, Refusal};
 use crate::http::conventions::request_ids::{self, REQUEST_ID};
 use crate::http::extract::body::disconnected;
 use crate::http::problem::Problem;
-use crate::nodes::peers::{CHALLENGE, Found, HOP, HOP_PROOF, Peers};
-use crate::nodes::proofs::Peer;
+use crate::nodes::membership::Membership;
+use crate::nodes::peers::{CHALLENGE, Found, FromNode, HOP, HOP_PROOF, Peers};
+use crate::nodes::proofs::{Peer, Proofs};
 
 /// Marks an answer to another node whose proof was refused.
 static HOP_REFUSED: HeaderName = HeaderName::from_static("workspaced-hop-refused");
@@ -57,7 +59,8 @@ pub(crate) enum NotForwarded {
     BodyEnded,
 }
 
-/// Sends a request to another node, and returns its answer.
+/// Sends a request to another node, and returns its answer. Both pass through a connection that has shown to lead to that node: nothing of
+/// the request is sent to another process, and no answer of one is passed on.
 ///
 /// # Errors
 ///
@@ -77,7 +80,11 @@ pub(crate) async fn forward(peers: &Peers, to: &Peer, parts: &Parts, body: Body)
             headers.insert(name, value);
         }
     }
-    let request = peers.http.request(parts.method.clone(), &to.url).headers(headers);
+    let client = peers.client_of(to).map_err(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, "no client for requests to a node");
+        NotForwarded::Unreachable
+    })?;
+    let request = client.request(parts.method.clone(), &to.url).headers(headers);
     let is_empty = hyper::body::Body::is_end_stream(&body);
     let has_failed = Arc::new(AtomicBool::new(false));
     let request = if is_empty { request } else { request.body(noting_failure(body, &has_failed)) };
@@ -134,41 +141,44 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// Gives a request that comes from another node its path and query, before a route is found for them. [`take_hop`] checks the proof.
-pub(crate) async fn restore_target(mut request: Request) -> Request {
-    let target = request.headers().get(&HOP).map(HeaderValue::as_bytes).filter(|target| target.starts_with(b"/"));
-    if let Some(target) = target.and_then(|target| PathAndQuery::try_from(target).ok()) {
-        *request.uri_mut() = Uri::from(target);
+/// Gives a request that another node has forwarded its path and query, before a route is found for them, and removes what only
+/// another node may say. A request that pretends to come from one is answered at once: its headers choose no route.
+pub(crate) async fn take_hop(State(membership): State<Arc<Membership>>, mut request: Request, next: Next) -> Response {
+    let proofs = &membership.peers.proofs;
+    if let Some(challenge) = request.headers().get(&CHALLENGE) {
+        let proof = proofs.of_this_node(challenge.as_bytes());
+        return (StatusCode::NO_CONTENT, [(HOP_PROOF.clone(), proof)]).into_response();
     }
-    request
+    if request.headers().contains_key(&HOP) || request.headers().contains_key(&HOP_PROOF) {
+        let Some(target) = proven_target(proofs, &request) else { return refuse_hop() };
+        *request.uri_mut() = Uri::from(target);
+        request.headers_mut().remove(&HOP);
+        request.headers_mut().remove(&HOP_PROOF);
+        request.extensions_mut().insert(FromNode);
+    }
+    next.run(request).await
 }
 
-/// Whether a request comes from another node. Removes what only another node may say.
-///
-/// # Errors
-///
-/// The answer to a request that pretends to come from another node, `FORBIDDEN`, and to one that asks whether this is a node.
-pub(crate) fn take_hop(peers: &Peers, request: &mut Request) -> Result<bool, Box<Response>> {
-    if let Some(challenge) = request.headers().get(&CHALLENGE) {
-        let proof = peers.proofs.of_this_node(challenge.as_bytes());
-        return Err(Box::new((StatusCode::NO_CONTENT, [(HOP_PROOF.clone(), proof)]).into_response()));
-    }
-    if !request.headers().contains_key(&HOP) && !request.headers().contains_key(&HOP_PROOF) {
-        return Ok(false);
-    }
-    let target = request.uri().path_and_query().map_or("/", |path| path.as_str());
-    let proof = request.headers().get(&HOP_PROOF).and_then(|proof| proof.to_str().ok()).unwrap_or_default();
-    if !peers.proofs.is_of_request(proof, request.method(), target, request.headers()) {
-        tracing::warn!("refused a request that pretends to come from another node");
-        let message = "the request pretends to come from another node";
-        let hint = "Send it without the headers Workspaced-Hop and Workspaced-Hop-Proof.";
-        let mut response = Problem::from(Refusal::new(Code::Forbidden, message, hint)).into_response();
-        response.headers_mut().insert(&HOP_REFUSED, HeaderValue::from_static("1"));
-        return Err(Box::new(response));
-    }
-    request.headers_mut().remove(&HOP);
-    request.headers_mut().remove(&HOP_PROOF);
-    Ok(true)
+/// Returns the path and query of a request that comes from another node; `None` if it does not.
+fn proven_target(proofs: &Proofs, request: &Request) -> Option<PathAndQuery> {
+    let target = request.headers().get(&HOP)?.as_bytes();
+    let target = PathAndQuery::try_from(target).ok().filter(|_| target.starts_with(b"/"))?;
+    let proof = request.headers().get(&HOP_PROOF)?.to_str().ok()?;
+    proofs.is_of_request(proof, request.method(), target.as_str(), request.headers()).then_some(target)
+}
+
+/// Returns the answer to a request that pretends to come from another node, which no cache may keep.
+fn refuse_hop() -> Response {
+    tracing::warn!("refused a request that pretends to come from another node");
+    let message = "the request pretends to come from another node";
+    let hint = "Send it without the headers Workspaced-Hop and Workspaced-Hop-Proof.";
+    let ids = request_ids::new_ids();
+    let refusal = Refusal::new(Code::Forbidden, message, hint);
+    let mut response = request_ids::sync_scope(Arc::clone(&ids), || Problem::from(refusal).into_response());
+    request_ids::add_to(&mut response, &ids);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(&HOP_REFUSED, HeaderValue::from_static("1"));
+    response
 }
 
 impl From<NotForwarded> for Problem {

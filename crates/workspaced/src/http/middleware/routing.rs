@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, MatchedPath, RawPathParams, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
@@ -20,10 +20,10 @@ use crate::http::auth::bearer::Bearer;
 use crate::http::extract::body::read_body;
 use crate::http::mcp;
 use crate::http::middleware::ended_body::EndedBody;
-use crate::http::middleware::forward::{MOVED, NotForwarded, forward, take_hop};
+use crate::http::middleware::forward::{MOVED, NotForwarded, forward};
 use crate::http::problem::{Problem, RunHasMoved};
 use crate::nodes::membership::Membership;
-use crate::nodes::peers::{Found, Location};
+use crate::nodes::peers::{Found, FromNode, Location};
 use crate::nodes::proofs::Peer;
 use crate::service::Service;
 use crate::telemetry;
@@ -33,20 +33,29 @@ const MAX_KEPT_BYTES: u64 = 16 * 1024;
 /// Maximum number of nodes that are asked for one request.
 const MAX_ATTEMPTS: u32 = 3;
 
+/// Routes whose `GET` needs no files of the run.
+const DATABASE_ROUTES: [&str; 9] = [
+    "/v1/runs/{run}",
+    "/v1/runs/{run}/artifacts/sha256/{digest}",
+    "/v1/runs/{run}/artifacts/{artifactId}",
+    "/v1/runs/{run}/audit",
+    "/v1/runs/{run}/audit/inclusion",
+    "/v1/runs/{run}/audit/verify",
+    "/v1/runs/{run}/changes",
+    "/v1/runs/{run}/tool-calls/{toolCallId}",
+    "/v1/approvals/{approvalId}",
+];
+
 /// How often a request that another node answers checks that it can still do so.
 const OWNER_CHECK: Duration = Duration::from_secs(1);
 
 /// Answers a request here, or forwards it to the owner of its run.
-pub(crate) async fn route(State(service): State<Service>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn route(State(service): State<Service>, request: Request, next: Next) -> Response {
     let Some(membership) = service.state.node.clone() else { return next.run(request).await };
-    match take_hop(&membership.peers, &mut request) {
-        Ok(true) => mark_moved(next.run(request).await),
-        Ok(false) => {
-            let routed = route_by_run(&service, &membership, request, next).await;
-            routed.unwrap_or_else(Problem::into_response)
-        }
-        Err(response) => *response,
+    if request.extensions().get::<FromNode>().is_some() {
+        return mark_moved(next.run(request).await);
     }
+    route_by_run(&service, &membership, request, next).await.unwrap_or_else(Problem::into_response)
 }
 
 /// Marks the answer to the node that has forwarded a request: the run has moved.
@@ -85,6 +94,10 @@ async fn route_by_run(
                         let is_final = response.headers_mut().remove(&MOVED).is_none();
                         (response, is_final)
                     }
+                    Err(NotForwarded::Unreachable) if is_answered_by_database(&parts) => {
+                        let request = Request::from_parts(parts, Body::empty());
+                        return Ok(next.run(request).await);
+                    }
                     Err(error) => {
                         membership.peers.forget(&run);
                         // It may have left a moment ago. One that may have received the request is not asked again.
@@ -106,6 +119,12 @@ async fn route_by_run(
         }
         membership.peers.forget(&run);
     }
+}
+
+/// Whether the database alone has the answer to a request, so that any node can give it while the owner of the run does not respond.
+fn is_answered_by_database(parts: &Parts) -> bool {
+    let route = parts.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    matches!(parts.method, Method::GET | Method::HEAD) && DATABASE_ROUTES.contains(&route)
 }
 
 /// Sends a request to the owner of its run, and returns its answer, which ends once that node does not own the run any more.

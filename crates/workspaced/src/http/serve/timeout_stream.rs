@@ -2,13 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Buf;
 use hyper::body::{Body, Frame, SizeHint};
+use shared_pool::Party;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -30,26 +31,68 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// What a connection waits for. Shared between the stream and the service.
 #[derive(Clone, Debug)]
-pub(crate) struct Phase(Arc<AtomicU8>);
+pub(crate) struct Phase(Arc<SharedPhase>);
+
+#[derive(Debug)]
+struct SharedPhase {
+    phase: AtomicU8,
+    /// Milliseconds of the process's time at which the connection was opened, or its last request began or was answered.
+    since: AtomicU64,
+    /// The party of the last valid token; 0 before any.
+    user: AtomicU64,
+}
 
 impl Phase {
+    fn of(phase: u8) -> Self {
+        Self(Arc::new(SharedPhase {
+            phase: AtomicU8::new(phase),
+            since: AtomicU64::new(process_millis()),
+            user: AtomicU64::new(0),
+        }))
+    }
+
     /// Makes the phase of a new connection.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(AtomicU8::new(NEW)))
+        Self::of(NEW)
     }
 
     /// Makes the phase of a connection whose input is not read.
     pub(crate) fn unread() -> Self {
-        Self(Arc::new(AtomicU8::new(UNREAD)))
+        Self::of(UNREAD)
     }
 
     /// Notes that the head of a request is complete.
     pub(crate) fn begin_response(&self) {
-        self.0.store(BUSY, Ordering::Relaxed);
+        self.set(BUSY);
     }
 
-    fn end_response(&self, unread: bool) {
-        self.0.store(if unread { UNREAD } else { IDLE }, Ordering::Relaxed);
+    pub(crate) fn end_response(&self, unread: bool) {
+        self.set(if unread { UNREAD } else { IDLE });
+    }
+
+    /// Notes that a request has shown a valid token.
+    pub(crate) fn identify(&self, party: Party) {
+        self.0.user.store(party.id().max(1), Ordering::Relaxed);
+    }
+
+    /// Returns the party of the last valid token; `None` before any.
+    pub(crate) fn user(&self) -> Option<u64> {
+        Some(self.0.user.load(Ordering::Relaxed)).filter(|user| *user > 0)
+    }
+
+    /// Returns since when the connection waits, or answers its request: milliseconds of the process's time.
+    pub(crate) fn since(&self) -> u64 {
+        self.0.since.load(Ordering::Relaxed)
+    }
+
+    /// Whether the connection waits for its next request.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.get() == IDLE
+    }
+
+    fn set(&self, phase: u8) {
+        self.0.since.store(process_millis(), Ordering::Relaxed);
+        self.0.phase.store(phase, Ordering::Relaxed);
     }
 
     /// Returns whether closing the connection now may leave input unread: half a head, or the rest of a body.
@@ -58,8 +101,14 @@ impl Phase {
     }
 
     fn get(&self) -> u8 {
-        self.0.load(Ordering::Relaxed)
+        self.0.phase.load(Ordering::Relaxed)
     }
+}
+
+/// Returns the milliseconds since the process has used this first.
+fn process_millis() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(START.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// How long each phase may last.
@@ -176,7 +225,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
         }
         // The head's timeout starts with its first byte; later bytes do not restart it.
         if buf.filled().len() > before && matches!(this.phase.get(), NEW | IDLE) {
-            this.phase.0.store(HEAD, Ordering::Relaxed);
+            // The time stays that of the phase before: who sends heads slowly waits for no longer.
+            this.phase.0.phase.store(HEAD, Ordering::Relaxed);
         }
         Poll::Ready(Ok(()))
     }

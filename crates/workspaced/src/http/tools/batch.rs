@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use axum::extract::State;
+use axum::extract::{FromRequest as _, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use model::{Refusal, RunId, ToolCallId};
@@ -103,25 +103,29 @@ pub(crate) struct BatchResult {
 )]
 pub(crate) async fn batch(
     State(service): State<Service>,
-    RunCaller { run, caller, .. }: RunCaller,
+    caller: RunCaller,
     Query(()): Query<()>,
-    Json(batch): Json<BatchRequest>,
+    request: Request,
 ) -> Result<Response, Problem> {
+    service.check_permitted_batch(&caller.run, &caller.caller).await?;
+    let Json(batch) = Json::<BatchRequest>::from_request(request, &service).await?;
     check(&batch)?;
+    caller.charge(&service, batch.calls.len())?;
+    let RunCaller { run, caller, .. } = &caller;
     if batch.atomic {
-        return Ok(Json(execute_atomically(&service, &run, &caller, batch.calls).await?).into_response());
+        return Ok(Json(execute_atomically(&service, run, caller, batch.calls).await?).into_response());
     }
     let requested = batch.calls.len();
     let mut results = Vec::with_capacity(requested);
     let mut ok = true;
     let mut answer_bytes = 0;
-    let mut held = HeldAnswer::default();
+    let held = HeldAnswer::default();
     for call in batch.calls {
         let (status, answer) = match tools::find(&call.tool) {
             None => refused(&tool_not_found().into()),
             Some(tool) => {
                 let input = Value::Object(call.input).to_string().into();
-                match service.call_tool(&run, caller.clone(), tool, input).await {
+                match service.call_tool(run, caller.clone(), tool, input).await {
                     Ok(answer) => (StatusCode::OK, raw(answer.body)),
                     Err(failed) => refused(&Problem::from(failed.error).of_call(failed.tool_call_id)),
                 }
@@ -134,7 +138,7 @@ pub(crate) async fn batch(
             break;
         }
         // Memory is reserved for large responses only.
-        if answer_bytes > SMALL_BYTES && !service.state.answer_memory.grow(&mut held, answer_bytes) {
+        if answer_bytes > SMALL_BYTES && service.state.answer_memory.grow(&held, answer_bytes).is_err() {
             break;
         }
     }

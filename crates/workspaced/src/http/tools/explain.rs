@@ -1,18 +1,20 @@
 //! The route that explains policy decisions.
 
-use axum::extract::State;
+use axum::extract::{FromRequest as _, Request, State};
 use model::RunId;
 
 use crate::http::auth::RunCaller;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
+use engine::Engine;
 use engine::dispatch::policy_query::{PolicyExplanation, PolicyQuery};
 
 /// Explain what policy would decide
 ///
-/// For a path or a patch: the decisions for reading and for changing, and the rules that make them. Changes and records
-/// nothing. For a caller without `file:read` only paths, kinds and policy are considered, not whether the patch applies.
+/// For a path or a patch: the decisions for reading and for changing, and the rules that make them. Changes nothing. For a
+/// caller without `file:read` only paths, kinds and policy are considered, not whether the patch applies. For others the answer
+/// about a patch depends on the content of files, and is recorded with the tool `policy.explain`.
 #[utoipa::path(
     post, path = "/v1/runs/{run}/policy/explain", tag = "tools", operation_id = "explainPolicy",
     params(("run" = RunId, Path)), request_body = PolicyQuery,
@@ -22,7 +24,9 @@ pub(crate) async fn explain_policy(
     State(service): State<Service>,
     RunCaller { run, caller, .. }: RunCaller,
     Query(()): Query<()>,
-    Json(query): Json<PolicyQuery>,
+    request: Request,
 ) -> Result<Json<PolicyExplanation>, Problem> {
+    Engine::check_may_explain(&caller)?;
+    let Json(query) = Json::<PolicyQuery>::from_request(request, &service).await?;
     Ok(Json(service.explain(&run, caller, query).await?))
 }

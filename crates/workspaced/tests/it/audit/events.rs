@@ -237,7 +237,8 @@ async fn an_artifact_is_stored_under_its_digest(#[values(Backend::Sqlite, Backen
     assert_eq!((&again["uri"], again.get("seq")), (&json!(uri), None), "stored once, recorded once");
     assert_eq!(run.last_record().await, record);
 
-    let reader = client(&run, &["audit:read"]).await;
+    client(&run, &["audit:read"]).await.get(&path).await.refused("FORBIDDEN");
+    let reader = client(&run, &["audit:read", "file:read"]).await;
     for client in [&reader, &run.operator, &server.auditor()] {
         let answer = client.get(&path).await;
         assert_eq!((answer.status, answer.header("content-type")), (200, "application/octet-stream"));
@@ -297,4 +298,29 @@ async fn events_of_a_run_are_bounded_in_bytes(#[values(Backend::Sqlite, Backend:
     assert_eq!((&refused["limit"], &refused["reasons"]), (&json!(64 * MIB), &json!(["quota:eventBytes"])));
     assert!(refused["actual"].as_u64().unwrap() > 64 * MIB as u64);
     assert_eq!(run.last_record().await["code"], "QUOTA_EXCEEDED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_data_of_events_is_content(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run, runner) = run_with_runner(backend).await;
+    let event = |id: &str, data: Value| json!({"kind": "command", "summary": "cat", "eventId": id, "data": data});
+    runner.post(&events(&run), event("e1", json!({"output": "needle \"tool\""}))).await.is(201);
+    runner.post(&events(&run), json!({"kind": "message", "summary": "shown", "eventId": "e2"})).await.is(201);
+    let blind = client(&run, &["audit:read"]).await;
+    let seeing = client(&run, &["audit:read", "file:read"]).await;
+    let base = format!("/v1/runs/{}", run.id);
+    for path in ["audit", "audit?tool=event.*", "audit?order=desc", "tool-calls/e1", "report", "changes"] {
+        let answer = blind.get(&format!("{base}/{path}")).await;
+        assert!(answer.status == 200 && !answer.contains("needle"), "{path}: {}", answer.text());
+    }
+    let records = items(&blind, &format!("{base}/audit?tool=event.*")).await;
+    assert_eq!(records[0]["input"]["data"], "[withheld: requires file:read]");
+    assert_eq!(records[0]["input"]["summary"], "cat");
+    assert_eq!(records[1], items(&seeing, &format!("{base}/audit?tool=event.*")).await[1], "nothing is withheld there");
+    assert_eq!(blind.get(&format!("{base}/tool-calls/e1")).await.ok()["contentWithheld"], true);
+    for client in [&seeing, &run.operator] {
+        assert!(client.get(&format!("{base}/tool-calls/e1")).await.contains("needle"));
+        assert!(client.get(&format!("{base}/audit")).await.contains("needle"));
+    }
 }

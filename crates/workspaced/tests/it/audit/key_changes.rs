@@ -387,6 +387,42 @@ async fn a_start_without_the_statement_of_an_empty_log_signs_nothing(
     server.auditor().get("/v1/checkpoint").await.refused("UNAVAILABLE");
 }
 
+/// What `verify` calls broken keeps the service from signing, and the key from being replaced.
+#[rstest]
+#[case::a_missing_statement(
+    |statements: &[String]| (statements[0].clone() + "\n", String::new()), "the file lacks the change of the key after 1 leaves")]
+#[case::another_statement(|statements: &[String]| (statements[0].clone(), statements[1].clone()), "after 1 leaves")]
+#[case::a_forged_statement(|statements: &[String]| (statements[0].clone(), statements[0].replacen('+', "A", 1)), "after 1 leaves")]
+#[case::a_statement_too_many(|statements: &[String]| (statements[1].clone(), format!("{0}\n{0}", statements[1])), "after 2 leaves")]
+#[tokio::test]
+async fn a_start_with_other_statements_in_the_file_signs_nothing(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[case] altered: fn(&[String]) -> (String, String),
+    #[case] says: &str,
+) {
+    let (mut server, run) = signed(backend).await;
+    for path in ["b.txt", "c.txt"] {
+        assert_ends(&offline(&server, "key", &["rotate"]), 0, &[]);
+        sign_another(&mut server, &run, path).await;
+    }
+    let intact = log_of(&server);
+    let notes = notes_of(&intact);
+    let (old, new) = altered(&[notes[1].clone(), notes[3].clone()]);
+    server.replace_in_file(&old, &new);
+    assert_ne!(log_of(&server), intact);
+    assert_broken(&server, &secret_of(&server), says);
+    assert_ends(&offline(&server, "key", &["rotate"]), 2, &[says, "run `workspaced verify`"]);
+    server.restart();
+    server.auditor().get("/v1/checkpoint").await.refused("UNAVAILABLE");
+    let readiness = server.nobody().get("/readyz").await;
+    assert!(readiness.text().contains("signing"), "{}", readiness.text());
+    assert!(server.log().contains("no checkpoints are signed any more"), "{}", server.log());
+    assert!(server.stop().success());
+    std::fs::write(server.data_dir().join("checkpoints.log"), intact).unwrap();
+    server.restart();
+    server.auditor().get("/v1/checkpoint").await.is(200);
+}
+
 #[rstest]
 #[tokio::test]
 async fn a_forged_statement_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {

@@ -198,6 +198,15 @@ impl Database {
         Self { backend: self.backend, url }
     }
 
+    /// Closes the connections of a server that is stopped by a signal, so that the database can be copied.
+    pub(crate) async fn close_connections(&self) {
+        if self.backend == Backend::Postgres {
+            let name = self.name();
+            let sql = format!("select pg_terminate_backend(pid) from pg_stat_activity where datname = '{name}'");
+            self.in_cluster(&sql).await;
+        }
+    }
+
     /// Replaces this database with `other`. The server may not have either open. Open PostgreSQL connections are closed.
     pub(crate) async fn replace_by(&self, other: Self) {
         match self.backend {

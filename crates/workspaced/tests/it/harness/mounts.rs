@@ -76,6 +76,14 @@ impl Disk {
         Filler(vec![path])
     }
 
+    /// As [`fill_as`](Self::fill_as), and leaves `bytes` free.
+    pub(crate) fn fill_but(&self, name: &str, bytes: u64) -> Filler {
+        let filler = self.fill_as(name);
+        let file = std::fs::File::options().write(true).open(&filler.0[0]).unwrap();
+        file.set_len(file.metadata().unwrap().len() - bytes).unwrap();
+        filler
+    }
+
     /// Blocks every write, as a hanging disk does, until the returned value is dropped.
     pub(crate) fn freeze(&self) -> Frozen {
         run("fsfreeze", &["--freeze", self.mount_point.to_str().unwrap()]).unwrap();

@@ -40,7 +40,7 @@ impl Server {
 
     /// Creates a run from a folder with `files`, with the members of `extra`.
     pub(crate) async fn run_with_files(&self, files: &[(&str, &str)], extra: Value) -> Run {
-        // Build output is written after the import. An imported folder of such a name counts as source.
+        // Build output is written after the import, so that the base does not have it.
         let (build_output, files): (Vec<_>, Vec<_>) =
             files.iter().copied().partition(|(path, _)| is_build_output(path));
         let template = self.template(&files);

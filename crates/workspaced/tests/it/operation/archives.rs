@@ -42,6 +42,9 @@ async fn closed_run(server: &Server, id: &str) -> Run {
     let edit = json!({"path": "src/a.txt", "oldString": "one", "newString": "two", "reason": "because"});
     run.ok("edit_file", edit).await;
     run.ok("read_file", json!({"path": "src/a.txt"})).await;
+    for folder in ["artifacts", "tool-cache"] {
+        std::fs::write(server.workspace(id).join(folder).join("report.txt"), "report\n").unwrap();
+    }
     server.operator().post(&format!("/v1/runs/{id}/close"), json!({})).await.is(200);
     run
 }
@@ -154,6 +157,8 @@ async fn a_closed_run_becomes_one_file_that_proves_itself(
     assert_eq!(content("repo/.env"), "TOKEN=x\n");
     assert_eq!(content("repo/src/new.txt"), format!("{MARKER}\n"));
     assert!(content("records.jsonl").contains("\"run.close\""));
+    assert_eq!(content("artifacts/report.txt"), "report\n");
+    assert!(!to.join("tool-cache").exists(), "a cache is archived");
     assert!(to.join("base.git/HEAD").exists() && files(&to.join("diffs")).len() == 2);
     let again = archive(&["read", "r", "--from", from, "--to", to.to_str().unwrap()], &[]);
     assert_eq!(again.status.code(), Some(2), "the folder is not empty: {}", text(&again));

@@ -167,6 +167,7 @@ async fn a_kill_under_concurrent_writes_loses_no_acknowledged_change(
         "stage.step:70",
         "apply.step:70",
         "fsync.synced:2",
+        "fsync.noted:2",
         "fsync.pruned:2",
     ] {
         let (run, start) = ConcurrentWriters::prepare(&server).await;

@@ -37,6 +37,7 @@ fn failpoints(kind: Kind) -> Vec<Failpoint> {
     failpoints.push(failpoint("transaction.applied", true, false));
     // They may be passed before the answer is sent: the process pauses there until it is, and is killed then.
     failpoints.push(failpoint("fsync.synced:1:pause", true, true));
+    failpoints.push(failpoint("fsync.noted:1:pause", true, true));
     failpoints.push(failpoint("fsync.pruned:1:pause", true, true));
     failpoints
 }

@@ -231,6 +231,15 @@ fn the_compose_file_is_valid() {
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
 
+/// Both make systemd answer `openat2` with ENOSYS; the second implies the first. `deploy/try` starts the unit under systemd.
+#[test]
+fn the_unit_leaves_the_system_call_that_the_path_guard_needs() {
+    let unit = read("deploy/workspaced.service");
+    for setting in ["RestrictSUIDSGID=", "DynamicUser="] {
+        assert!(!unit.lines().any(|line| line.starts_with(setting)), "{setting}");
+    }
+}
+
 #[test]
 fn the_stated_exposure_of_the_unit_is_what_systemd_computes() {
     let unit = read("deploy/workspaced.service");

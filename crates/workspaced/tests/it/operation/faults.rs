@@ -392,7 +392,7 @@ async fn a_clock_that_is_set_back_changes_neither_order_nor_expiry(
     let write = json!({"path": "b.txt", "content": "b\n", "reason": "r"});
     brief.call("write_file", write.clone()).await.refused("RUN_CLOSED");
 
-    std::fs::write(&clock, "-3600").unwrap();
+    std::fs::write(&clock, "-3600 set").unwrap();
     run.create("after.txt", "x\n").await;
     let records = assert_consistent(&run, &start).await;
     let times: Vec<_> = records.iter().map(|record| record["timestamp"].as_str().unwrap()).collect();

@@ -46,6 +46,8 @@ async fn stopped() -> Stopped {
     let empty = server.run(json!({"runId": "empty"})).await;
     empty.create("first.txt", "1\n").await;
     empty.edit("first.txt", "1", "2", json!({})).await.ok();
+    // As long as a path may be, and with no text that compresses well.
+    empty.create(&long_path(4096), "long\n").await;
     let pending = server.run_with_files(&[("Cargo.lock", "old\n")], json!({"runId": "pending"})).await;
     let input = json!({"path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": "r"});
     let refused = pending.call("write_file", input).await.refused("APPROVAL_REQUIRED");
@@ -65,6 +67,19 @@ async fn stopped() -> Stopped {
         records,
         deliveries,
     }
+}
+
+/// Returns a path of `bytes` bytes.
+fn long_path(bytes: usize) -> String {
+    let mut path = String::new();
+    while path.len() < bytes {
+        for part in 0..3 {
+            path.push_str(&sha256(format!("{part} {}", path.len())));
+        }
+        path.push('/');
+    }
+    path.truncate(bytes);
+    path
 }
 
 /// Configures a webhook whose receiver never answers.

@@ -28,8 +28,17 @@ fn signer_key() -> SignerKey {
     SignerKey::from_seed("nodes.example/log", &[7; 32]).unwrap()
 }
 
+/// Stops the node, which was started without an object store, and starts it again.
+pub(super) fn restart_without_store(node: &mut Server) {
+    let setup = node.setup.clone();
+    let position = node.setup.args.iter().position(|arg| arg == "--object-store-url").unwrap();
+    node.setup.args.drain(position..position + 2);
+    node.restart();
+    node.setup = setup;
+}
+
 /// Prepares a node on the database and the object store of `first`, or on new ones.
-async fn prepare(first: Option<&Server>) -> Server {
+pub(super) async fn prepare(first: Option<&Server>) -> Server {
     let setup = Setup::new(Backend::Postgres).env("WORKSPACED_CHECKPOINT_KEY", &signer_key().to_text());
     let mut node = Server::prepare(setup).await;
     let objects = first.unwrap_or(&node).home.join("objects");

@@ -353,6 +353,12 @@ async fn state_persists_over_a_restart(#[values(Backend::Sqlite, Backend::Postgr
     "error=ENOSYS",
     "lacks openat2 with RESOLVE_BENEATH, which is needed to open a file"
 )]
+#[case::disabled_by_systemd(
+    "openat2",
+    "error=ENOSYS",
+    "a filter of system calls disables it: `RestrictSUIDSGID=yes` or"
+)]
+#[case::disabled_by_a_container("openat2", "error=EPERM", "or the seccomp profile of a container")]
 #[tokio::test]
 async fn a_file_system_without_a_required_operation_is_refused_at_the_start(
     #[case] syscall: &str,

@@ -248,6 +248,37 @@ async fn until_pending(server: &Server, count: u64) {
 
 #[rstest]
 #[tokio::test]
+async fn a_flood_of_one_run_delays_no_event_of_another(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, receiver, _run, _clock) = start(backend).await;
+    for (event, count) in [("call.refused", 7_500), ("budget.reached", 1_000)] {
+        let sql = format!(
+            "insert into webhook_delivery (webhook, message_id, event_type, run_id, body, state, attempts, next_attempt_at, \
+             created_at) with recursive number (n) as (select 1 union all select n + 1 from number where n < {count}) \
+             select 'hook', 'flood_{event}_' || n, '{event}', 'flood', '{{\"type\":\"{event}\"}}', 'pending', 0, '2020', '2020' \
+             from number"
+        );
+        assert_eq!(server.database.tamper(&sql).await, Ok(count));
+    }
+    receiver.until(20).await;
+    let run = server.run_with_files(&[("Cargo.lock", "l\n")], json!({})).await;
+    ask(&run, "asked\n").await;
+    let asked = receiver.messages().len();
+    let position = loop {
+        let messages = receiver.messages();
+        let found = messages.iter().position(|message| message.body["type"] == "approval.requested");
+        if let Some(position) = found {
+            break position;
+        }
+        assert!(messages.len() < asked + 100, "{} messages came first", messages.len() - asked);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert!(position < asked + 50, "{} messages came first", position - asked);
+    // A flood of events comes before one of refused calls, which is later than everything else.
+    assert!(receiver.messages().iter().all(|message| message.body["type"] != "call.refused"));
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_dead_receiver_holds_a_bounded_number_of_messages(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {

@@ -330,9 +330,13 @@ async fn without_file_read_a_policy_query_about_a_patch_does_not_disclose_conten
             "{answer:#}"
         );
     }
+    assert!(run.audit().await.iter().all(|record| record["tool"] != "policy.explain"));
     let seeing = client(&run, &["file:patch:apply", "file:read"]).await;
     assert_eq!(seeing.post(&path, right).await.ok()["patch"].get("code"), None);
     assert_eq!(seeing.post(&path, wrong).await.ok()["patch"]["code"], "PATCH_CONFLICT");
+    // A guess leaves a record, as by any other call.
+    let guesses = run.audit().await.into_iter().filter(|record| record["tool"] == "policy.explain").count();
+    assert_eq!(guesses, 2);
 }
 
 #[rstest]

@@ -138,3 +138,51 @@ async fn invalid_evidence_is_refused(#[values(Backend::Sqlite, Backend::Postgres
     runner.call("write_file", write("Cargo.lock", LOCK, &long(4096))).await.ok();
     runner.call("read_file", json!({"path": "a.txt", "evidence": good})).await.refused("INVALID_REQUEST");
 }
+
+#[rstest]
+#[tokio::test]
+async fn only_an_attested_event_after_the_last_change_is_evidence(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (run, runner) = runs(backend).await;
+    let events = format!("/v1/runs/{}/events", run.id);
+    let append = async |client: &crate::harness::Client, id: &str| {
+        let event = json!({"eventId": id, "kind": "test", "summary": "s", "data": {"exitCode": 0}});
+        client.post(&events, event).await.is(201);
+    };
+    let lock = |id: &str, call: &str| {
+        let mut input = write("Cargo.lock", LOCK, &json!({"eventId": id}));
+        input["toolCallId"] = json!(call);
+        input
+    };
+    // A token that may append events, and not attest.
+    let permissions = json!({"permissions": ["event:append", "file:read"]});
+    let token = run.operator.post(&format!("/v1/runs/{}/tokens", run.id), permissions).await.is(201);
+    append(&run.agent.with_token(token["token"].as_str()), "claimed").await;
+    let asked = runner.call("write_file", lock("claimed", "c1")).await.is(202);
+    assert_eq!(asked["reasons"], json!(["evidence:unattested", "kind:LOCKFILE"]));
+
+    append(&runner.agent, "before").await;
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
+    let asked = runner.call("write_file", lock("before", "c2")).await.is(202);
+    assert_eq!(asked["reasons"], json!(["evidence:stale", "kind:LOCKFILE"]));
+    assert_eq!(run.on_disk("Cargo.lock"), LOCK);
+
+    append(&runner.agent, "after").await;
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    let done = runner.call("write_file", lock("after", "c3")).await.ok();
+    assert_eq!(run.on_disk("Cargo.lock"), "version = 5\n");
+    // A repetition is answered as before, although the run has changed since.
+    assert_eq!(runner.call("write_file", lock("after", "c3")).await.ok(), done);
+    // The change was the run's last one.
+    let again = json!({"path": "a.pb.go", "content": "b\n", "expectedSha256": sha256("a\n"), "reason": "r",
+        "evidence": {"eventId": "after"}});
+    assert_eq!(runner.call("write_file", again).await.is(202)["reasons"][0], "evidence:stale");
+    // An operator may attest.
+    append(&run.operator, "by-operator").await;
+    let by_operator = json!({"path": "a.pb.go", "content": "b\n", "expectedSha256": sha256("a\n"), "reason": "r",
+        "evidence": {"eventId": "by-operator"}});
+    runner.call("write_file", by_operator).await.ok();
+    assert_eq!(run.verify().await["intact"], true);
+}

@@ -381,3 +381,90 @@ async fn kinds_are_detected_by_name(#[values(Backend::Sqlite, Backend::Postgres)
         assert_eq!(entry(&run, path).await.unwrap()["kind"], kind, "{path}");
     }
 }
+
+/// Files of private keys under names that say nothing, assembled so that this file contains none.
+fn key_files() -> Vec<(&'static str, String)> {
+    let body = "MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfnYgU6mUGbD7Zq1needle0";
+    let block = |label: &str| format!("-----{} {label}-----\n{body}\n-----{} {label}-----\n", "BEGIN", "END");
+    vec![
+        ("deploy", block("OPENSSH PRIVATE KEY")),
+        ("keys/notes.txt", block("RSA PRIVATE KEY")),
+        (
+            "bag.dat",
+            format!("Bag Attributes\n    friendlyName: x\nKey Attributes: <No Attributes>\n{}", block("PRIVATE KEY")),
+        ),
+        ("chain.conf", format!("# chain\n{}{}", block("CERTIFICATE"), block("EC PRIVATE KEY"))),
+        ("src/lib.rs", format!("\u{feff}\n\n{}", block("ENCRYPTED PRIVATE KEY"))),
+        (
+            "age.yaml",
+            format!(
+                "# created: now\n# needle\nAGE-SECRET-KEY-1{}\n",
+                "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L".repeat(2).get(..58).unwrap()
+            ),
+        ),
+        (
+            "putty",
+            format!(
+                "PuTTY-User-Key-File-2: ssh-rsa\nComment: needle\nPublic-Lines: 1\nAAAA\nPrivate-{}: 1\nAA\n",
+                "Lines"
+            ),
+        ),
+    ]
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_private_key_is_secret_under_any_name(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let keys = key_files();
+    let files: Vec<_> = keys.iter().map(|(path, text)| (*path, text.as_str())).chain([("a.md", "needle\n")]).collect();
+    let (server, run) = Run::shared(backend, &files).await;
+    // One that was there, and one that came from outside.
+    run.put("new/key", &keys[0].1);
+    run.put("old.md", "# Keys\n\nA needle begins with `-----BEGIN PRIVATE KEY-----`.\n");
+    for path in keys.iter().map(|(path, _)| *path).chain(["new/key"]) {
+        let text = run.on_disk(path);
+        let read = run.call("read_file", json!({"path": path})).await.refused("POLICY_DENIED_SECRET");
+        assert_eq!(read["reasons"], json!(["kind:SECRET_LIKE"]), "{path}: {read:#}");
+        run.call("read_file", json!({"path": path, "startLine": 1, "maxLines": 1}))
+            .await
+            .refused("POLICY_DENIED_SECRET");
+        run.call("search_text", json!({"path": path, "query": "needle"})).await.refused("POLICY_DENIED_SECRET");
+        let many = run.ok("read_files", json!({"paths": [path, "a.md"]})).await;
+        assert!(!many.to_string().contains("needle0"), "{path}: {many:#}");
+        let stat = run.ok("stat_path", json!({"path": path})).await;
+        assert_eq!((&stat["kind"], &stat["readable"]), (&json!("SECRET_LIKE"), &json!(false)), "{path}: {stat:#}");
+        assert!(stat.get("sha256").is_none_or(Value::is_null), "{path}: {stat:#}");
+        let url = format!("/v1/runs/{}/files/{path}", run.id);
+        run.agent.get(&url).await.refused("POLICY_DENIED_SECRET");
+        run.replace(path, "x\n", &sha256(&text)).await.refused("POLICY_DENIED_SECRET");
+        run.call("edit_file", json!({"path": path, "oldString": "needle", "newString": "x", "reason": "r"}))
+            .await
+            .refused("POLICY_DENIED_SECRET");
+        run.call("move_file", json!({"from": path, "to": "x.md", "expectedSha256": sha256(&text), "reason": "r"}))
+            .await
+            .refused("POLICY_DENIED_SECRET");
+        run.call("delete_file", json!({"path": path, "expectedSha256": sha256(&text), "reason": "r"}))
+            .await
+            .refused("POLICY_DENIED_SECRET");
+        assert_eq!(run.on_disk(path), text, "{path}");
+    }
+    let found = run.ok("search_text", json!({"query": "needle"})).await;
+    let paths: Vec<_> = found["matches"].as_array().unwrap().iter().map(|found| found["path"].clone()).collect();
+    assert_eq!(paths, ["a.md", "old.md"], "{found:#}");
+    let diff = run.ok("diff_workspace", json!({})).await;
+    assert!(!diff.to_string().contains("needle0") && diff["diff"].as_str().unwrap().contains("old.md"), "{diff:#}");
+    for export in ["archive", "patch"] {
+        let answer = run.agent.get(&format!("/v1/runs/{}/{export}", run.id)).await;
+        assert_eq!(answer.status, 200, "{export}");
+        if export == "archive" {
+            assert_eq!(crate::harness::names_in(&answer.body), ["a.md", "keys/", "new/", "old.md", "src/"]);
+        } else {
+            assert!(answer.contains("old.md") && !answer.contains("new/key"), "{}", answer.text());
+        }
+    }
+    assert!(!server.log().contains("needle0"));
+    // An operator can state that it is no secret, as for a name.
+    let policy = json!({"policy": {"notSecret": ["deploy"]}});
+    let (_server, run) = Run::shared_with(backend, &[("deploy", &keys[0].1)], policy).await;
+    run.ok("read_file", json!({"path": "deploy"})).await;
+}

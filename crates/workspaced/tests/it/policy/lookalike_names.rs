@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, commit_all, put, sha256};
+use crate::harness::{Backend, Run, Server, commit_all, put, sha256, tar_of};
 
 /// Returns the entry of `path` in a listing that includes hidden files.
 async fn listed(run: &Run, path: &str) -> Option<Value> {
@@ -138,4 +138,32 @@ async fn a_tracked_folder_is_source_regardless_of_its_name(
     let found = run.ok("find_files", json!({"glob": ["**/*.mk", "**/*.js"]})).await;
     let found: Vec<_> = found["entries"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect();
     assert_eq!(found, ["build/new.mk", "build/rules.mk", "web/dist/main.js"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn build_output_of_a_run_that_is_not_from_git_is_known_by_its_name(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::shared(backend).await;
+    let paths = ["target/a.rs", "build/rules.mk", "web/dist/app.js"];
+    let files: Vec<_> = paths.iter().map(|path| (*path, "needle\n")).collect();
+    let folder = server.template(&files);
+    let copied = server.run(json!({"source": {"type": "directory", "path": folder}})).await;
+    let uploaded = server.run(json!({"source": {"type": "archive"}})).await;
+    let entries: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_bytes())).collect();
+    server.operator().put(&format!("/v1/runs/{}/archive", uploaded.id), tar_of(&entries)).await.ok();
+    uploaded.until_open().await;
+    let empty = server.run(json!({})).await;
+    for path in paths {
+        for run in [&copied, &uploaded] {
+            assert_eq!(listed(run, path).await, None, "{path}");
+            run.replace(path, "x", &sha256("needle\n")).await.refused("POLICY_DENIED");
+            assert_eq!(run.ok("read_file", json!({"path": path})).await["sha256"], sha256("needle\n"), "{path}");
+        }
+        empty
+            .call("write_file", json!({"path": path, "content": "x", "mode": "CREATE_NEW", "reason": "r"}))
+            .await
+            .refused("POLICY_DENIED");
+    }
 }

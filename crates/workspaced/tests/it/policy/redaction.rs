@@ -9,7 +9,7 @@ use crate::harness::{Backend, Run, Server, assert_chain, sha256};
 /// Returns credentials, assembled so that this file contains none.
 fn secrets() -> [String; 3] {
     let word = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3gH5jK7m";
-    [format!("ghp_{}", &word[..36]), format!("AKIA{}", "IOSFODNN7EXAMPLE"), format!("wsr_{word}{}", &word[..9])]
+    [format!("ghp_{}", &word[..36]), format!("AKIA{}", "IOSFODNN7EXAMPLF"), format!("wsr_{word}{}", &word[..9])]
 }
 
 /// Asserts that `text` contains no credential.
@@ -187,4 +187,28 @@ async fn a_credential_in_the_name_or_source_of_a_run_is_refused(
         assert_eq!(refused["message"], format!("`{member}` contains a credential: GitHub token"));
     }
     assert_redacted(&server.operator().get("/v1/runs?limit=1000").await.text());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_credential_is_found_after_a_long_name(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let (name, key) = ("PRODUCTION_AWS_ACCESS_KEY_ID", secrets()[1].clone());
+    let labels = json!({"labels": {"note": format!("{name}={key}")}});
+    let run = server.run(labels).await;
+    assert_eq!(run.get().await["labels"]["note"], format!("{name}=[redacted: AWS access key ID]"));
+    let write = |content: String, reason: String| json!({"path": "a.txt", "content": content, "reason": reason});
+    for text in
+        [format!("{name}={key}\n"), format!("export {name}='{key}'\n"), format!("{{\"awsAccessKeyId_{key}\": 1}}\n")]
+    {
+        run.call("write_file", write(text, "r".to_owned())).await.refused("POLICY_DENIED_SECRET");
+    }
+    run.ok("write_file", write("a\n".to_owned(), format!("set {name}={key} there"))).await;
+    assert_eq!(run.last_record().await["reason"], format!("set {name}=[redacted: AWS access key ID] there"));
+    // Published placeholders are no credentials.
+    let example = format!("{name}=AKIA{}\ntoken = \"ghp_{}\"\n", "IOSFODNN7EXAMPLE", "a".repeat(36));
+    let input = json!({"path": "b.txt", "content": example, "reason": "as AKIAIOSFODNN7EXAMPLE"});
+    run.ok("write_file", input).await;
+    assert_eq!(run.last_record().await["reason"], "as AKIAIOSFODNN7EXAMPLE");
+    assert!(!run.audit().await.iter().any(|record| record.to_string().contains(&key)));
 }

@@ -224,3 +224,43 @@ async fn an_addition_or_a_rename_that_keeps_the_tests_does_not_ask(
     run.create(&new, language.text).await;
     run.create(language.hidden, language.text).await;
 }
+
+#[rstest]
+#[tokio::test]
+async fn what_a_runner_is_told_cannot_be_changed_without_an_approval(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let triggers = json!({"policy": {"requireApprovalIf": ["weakensTest", "deletesTest"]}});
+    let project = "[project]\nname = \"a\"\n\n[tool.pytest.ini_options]\naddopts = \"-q\"\n";
+    let files = [("pyproject.toml", project), ("jest.config.js", "module.exports = {};\n"), ("test_a.py", PYTHON.text)];
+    let (_server, run) = Run::shared_with(backend, &files, triggers).await;
+    let tree = run.snapshot();
+    let create = |path: &str| json!({"path": path, "content": "x\n", "mode": "CREATE_NEW", "reason": "r"});
+    for path in [
+        "pytest.ini",
+        "a/conftest.py",
+        ".mocharc.yml",
+        ".config/nextest.toml",
+        "vitest.config.ts",
+        ".nycrc",
+        "JEST.config.ts",
+    ] {
+        asks(&run.call("write_file", create(path)).await.is(202), WEAKENS, path);
+        let patch = format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n");
+        asks(&run.call("apply_patch", json!({"patch": patch, "reason": "r"})).await.is(202), WEAKENS, path);
+    }
+    let edit =
+        |old: &str, new: &str| json!({"path": "pyproject.toml", "oldString": old, "newString": new, "reason": "r"});
+    asks(&run.call("edit_file", edit("\"-q\"", "\"-q -k none\"")).await.is(202), WEAKENS, "addopts");
+    let config = sha256("module.exports = {};\n");
+    let delete = json!({"path": "jest.config.js", "expectedSha256": config, "reason": "r"});
+    asks(&run.call("delete_file", delete).await.is(202), WEAKENS, "delete_file");
+    let from = json!({"from": "jest.config.js", "to": "old.js", "expectedSha256": config, "reason": "r"});
+    asks(&run.call("move_file", from).await.is(202), WEAKENS, "move_file");
+    for to in ["tests/a.py", "tests/.old/test_a.py", "a_test.pyx"] {
+        let hidden = json!({"from": "test_a.py", "to": to, "expectedSha256": sha256(PYTHON.text), "reason": "r"});
+        asks(&run.call("move_file", hidden).await.is(202), DELETES, to);
+    }
+    assert_eq!(run.snapshot(), tree);
+    run.call("edit_file", edit("name = \"a\"", "name = \"b\"")).await.ok();
+}

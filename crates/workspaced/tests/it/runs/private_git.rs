@@ -288,3 +288,23 @@ async fn a_configured_credential_is_checked_at_the_start() {
         assert!(done.status.code() == Some(2) && stderr.contains(problem), "{text}: {stderr}");
     }
 }
+
+#[rstest::rstest]
+#[tokio::test]
+async fn a_server_that_repeats_the_credential_does_not_get_it_into_the_log(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (server, forge) = start(backend).await;
+    let refused = server.operator().post("/v1/runs", source(forge.url("/org/echo.git"), Some("forge"))).await;
+    refused.refused("INVALID_REQUEST");
+    assert!(forge.log().contains("/org/echo.git"));
+    let log = server.log();
+    assert!(log.contains("a git source could not be fetched") && log.contains("is not logged"), "{log}");
+    // "x-access-token:first-token"
+    for secret in ["first-token", "eC1hY2Nlc3MtdG9rZW46Zmlyc3QtdG9rZW4="] {
+        assert!(!log.contains(secret) && !refused.contains(secret), "{secret}: {log}");
+    }
+    // Without a credential the answer is logged.
+    server.operator().post("/v1/runs", source(forge.url("/org/echo.git"), None)).await.refused("INVALID_REQUEST");
+    assert!(server.log().contains("denied:"), "{}", server.log());
+}

@@ -1,5 +1,6 @@
 //! Idempotency: a `toolCallId` identifies one call of its run, and a repetition gets the same answer.
 
+use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -195,4 +196,117 @@ async fn the_length_of_ids_is_limited(#[values(Backend::Sqlite, Backend::Postgre
     let step = run.ok("list_dir", json!({"stepId": "step 1"})).await;
     assert!(step["toolCallId"].as_str().unwrap().starts_with("tc_"));
     assert_eq!(run.last_record().await["stepId"], "step 1");
+}
+
+#[rstest]
+#[tokio::test]
+async fn no_new_id_is_a_step_in_a_path(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    for step in [".", ".."] {
+        let read = json!({"path": "a.txt", "toolCallId": step});
+        run.call("read_file", read.clone()).await.refused("INVALID_REQUEST");
+        let write = json!({"path": "b.txt", "content": "b\n", "reason": "r", "toolCallId": step});
+        run.call("write_file", write).await.refused("INVALID_REQUEST");
+        run.batch(json!([{"tool": "read_file", "input": read}])).await.refused("INVALID_REQUEST");
+        let event = json!({"kind": "message", "summary": "s", "eventId": step});
+        run.operator.post(&format!("/v1/runs/{}/events", run.id), event).await.refused("INVALID_REQUEST");
+        let new = json!({"runId": step, "source": {"type": "empty"}});
+        run.operator.post("/v1/runs", new).await.refused("INVALID_REQUEST");
+        let operator = json!({"name": step, "scopes": ["audit"]});
+        run.operator.post("/v1/operators", operator).await.refused("INVALID_REQUEST");
+        let mount = json!({"source": {"type": "empty"}, "mounts": [{"name": step, "description": "d", "path": "x"}]});
+        run.operator.post("/v1/runs", mount).await.refused("INVALID_REQUEST");
+    }
+    run.ok("read_file", json!({"path": "a.txt", "toolCallId": "..."})).await;
+    let call = run.agent.get(&format!("/v1/runs/{}/tool-calls/...", run.id)).await.ok();
+    assert_eq!(call["toolCallId"], "...");
+}
+
+/// Stores a file under the call ID `id`.
+async fn put_file(run: &Run, id: &str, path: &str, body: Vec<u8>) -> Answer {
+    let request = run.agent.request(Method::PUT, &format!("/v1/runs/{}/files/{path}", run.id));
+    let request = request.header("x-tool-call-id", id).header("x-reason", "r").header("if-none-match", "*");
+    run.agent.send(request.body(body)).await
+}
+
+#[rstest]
+#[tokio::test]
+async fn two_requests_at_once_under_one_id_are_one_call_and_a_reused_id(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    for round in 0..12 {
+        let (id, run) = (format!("both-{round}"), &run);
+        let write = |path: &str| json!({"toolCallId": id, "path": path, "content": "x\n", "reason": "r"});
+        let [x, y] = ["x", "y"].map(|name| format!("{name}-{round}.txt"));
+        let (one, other) = match round % 4 {
+            0 => tokio::join!(run.call("write_file", write(&x)), run.call("write_file", write(&y))),
+            1 => {
+                tokio::join!(run.call("write_file", write(&x)), put_file(run, &id, &y, b"y\n".to_vec()))
+            }
+            2 => tokio::join!(put_file(run, &id, &x, vec![b'x'; 2 << 20]), put_file(run, &id, &x, vec![b'y'; 2 << 20])),
+            // Both are refused.
+            _ => tokio::join!(
+                run.call("write_file", write("../x")),
+                run.call("write_file", json!({"toolCallId": id, "path": "../y", "content": "x\n", "reason": "r"}))
+            ),
+        };
+        let reused = [&one, &other].into_iter().filter(|answer| answer.status == 409).collect::<Vec<_>>();
+        assert_eq!(reused.len(), 1, "round {round}: {} {}", one.text(), other.text());
+        reused[0].refused("TOOL_CALL_ID_REUSED");
+        let statuses = [one.status, other.status];
+        let is_other = |status: &u16| matches!((status, round % 4), (200 | 201, 0..=2) | (400, 3));
+        assert!(statuses.iter().any(is_other), "round {round}: {} {}", one.text(), other.text());
+    }
+    assert_eq!(run.verify().await["intact"], true);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_refused_upload_is_refused_again_with_the_same_answer(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let policy = json!({"policy": {"maxTransferBytes": 3 << 20, "quota": {"maxTreeBytes": 4 << 20}}});
+    let server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], policy).await;
+    let uploads = [
+        ("path", "..%2Fx", vec![b'x'; 10], 400),
+        ("windows", "a%5Cb", vec![b'x'; 2 << 20], 400),
+        ("secret", ".env", vec![b'x'; 10], 403),
+        ("large secret", "id_rsa", vec![b'x'; 2 << 20], 403),
+        ("exists", "a.txt", vec![b'x'; 10], 409),
+        ("too large", "large.bin", vec![b'x'; 4 << 20], 413),
+    ];
+    for (id, path, body, _) in &uploads {
+        put_file(&run, &id.replace(' ', "-"), path, body.clone()).await;
+    }
+    let mut first = Vec::new();
+    for (id, path, body, _) in &uploads {
+        first.push(put_file(&run, &id.replace(' ', "-"), path, body.clone()).await);
+    }
+    for ((id, path, body, status), first) in uploads.iter().zip(&first) {
+        let again = put_file(&run, &id.replace(' ', "-"), path, body.clone()).await;
+        assert_same(first, &again);
+        assert_eq!(again.status, *status, "{id}: {}", again.text());
+        assert!(!again.text().contains("earlier attempt"), "{id}: {}", again.text());
+    }
+    // Another upload under the ID of a refused one is another call.
+    put_file(&run, "too-large", "large.bin", vec![b'y'; 2 << 20]).await.refused("TOOL_CALL_ID_REUSED");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_call_of_a_deleted_run_is_refused_again_with_the_same_answer(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    run.call("write_file", write("done", "done.txt")).await.ok();
+    run.operator.delete(&format!("/v1/runs/{}", run.id)).await.ok();
+    let first = run.call("write_file", write("late", "late.txt")).await;
+    first.refused("RUN_CLOSED");
+    assert_same(&first, &run.call("write_file", write("late", "late.txt")).await);
+    put_file(&run, "upload", "u.txt", b"u\n".to_vec()).await.refused("RUN_CLOSED");
+    put_file(&run, "upload", "u.txt", b"u\n".to_vec()).await.refused("RUN_CLOSED");
+    // A call that was done is not repeated, and its answer named files that are gone.
+    run.call("write_file", write("done", "done.txt")).await.refused("RUN_CLOSED");
 }

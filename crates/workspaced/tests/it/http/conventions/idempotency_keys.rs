@@ -201,6 +201,39 @@ async fn a_key_is_free_again_after_a_day(#[values(Backend::Sqlite, Backend::Post
 
 #[rstest]
 #[tokio::test]
+async fn a_clock_that_is_wrong_for_a_moment_frees_no_key_and_ends_no_token(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::prepare(Setup::new(backend)).await;
+    let clock = server.data_dir().join("clock");
+    std::fs::write(&clock, "0").unwrap();
+    server.setup = server.setup.clone().env("WORKSPACED_CLOCK", clock.to_str().unwrap());
+    server.restart();
+    let body = json!({"source": {"type": "empty"}});
+    let first = create(&server, "key", &body).await;
+    let in_an_hour = || (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1)).to_string();
+    let agent = server.operator().with_token(Some(&secret(&first)));
+    for error in [25 * 3600, 0, -25 * 3600, 0] {
+        std::fs::write(&clock, format!("{error} set")).unwrap();
+        // A repetition of an earlier request, also after the times at which answers are deleted.
+        tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+        assert_eq!(create(&server, "key", &body).await.body, first.body, "{error}");
+        agent.get("/v1/tools").await.ok();
+        // New expiry times are neither in the past nor later than was asked for.
+        let brief = json!({"source": {"type": "empty"}, "ttlSeconds": 1});
+        let brief = create(&server, &format!("brief {error}"), &brief).await.is(201);
+        let brief = server.run_from(&brief).await;
+        let token = json!({"expiresAt": in_an_hour()});
+        let issued = brief.operator.post(&format!("/v1/runs/{}/tokens", brief.id), token).await;
+        assert!([200, 201].contains(&issued.status), "{error}: {}", issued.text());
+        tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+        let write = json!({"path": "b.txt", "content": "b\n", "reason": "r"});
+        brief.call("write_file", write).await.refused("RUN_CLOSED");
+    }
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_creation_goes_on_when_its_caller_disconnects_or_the_service_is_killed(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {

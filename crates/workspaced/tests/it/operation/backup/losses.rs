@@ -1,5 +1,6 @@
 //! What is lost or changes between a backup and its restore, and what is said of it.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
@@ -7,7 +8,7 @@ use serde_json::json;
 
 use super::steps::{LARGE, backup, backups, destroy, json_of, paused_backup, restore};
 use crate::audit::checkpoints::until_covered;
-use crate::harness::{Backend, Client, Server, incompressible, snapshot};
+use crate::harness::{Backend, Client, Disk, Server, incompressible, snapshot};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of, put};
 
 #[rstest]
@@ -136,4 +137,72 @@ async fn tokens_that_were_revoked_after_the_backup_are_reported_and_revoked_on_r
     assert_eq!(server.reconnect(&run).call("read_file", json!({"path": "a"})).await.status, status);
     assert!(server.stop().success());
     assert_ends(&server.verify(&[]), 0, &[" 0 broken"]);
+}
+
+/// Names begin with the time, and the clock may have been set back.
+#[rstest]
+#[tokio::test]
+async fn the_newest_backup_is_the_one_that_was_written_last(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    server.run(json!({"runId": "r"})).await;
+    let first = json_of(&backup(&server, &["--json"]));
+    let ahead = backups(&server).join("2999-01-01T00-00-00.000000Z");
+    std::fs::rename(first["backup"].as_str().unwrap(), &ahead).unwrap();
+    server.run(json!({"runId": "later"})).await;
+    let last = json_of(&backup(&server, &["--json"]));
+    let checked = json_of(&restore(&server, &["--check", "--json"]));
+    assert_eq!(checked["backup"], last["backup"]);
+    // One that cannot be read may be the newest.
+    std::fs::write(ahead.join("manifest.json"), "{}").unwrap();
+    let says = ["2999-01-01", "it may be the newest backup, so name the folder of the one to restore", "was changed"];
+    assert_ends(&restore(&server, &["--check"]), 1, &says);
+    assert_ends(&offline(&server, "restore", &[last["backup"].as_str().unwrap(), "--check"]), 0, &["intact"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_failed_backup_leaves_the_objects_of_a_backup_that_cannot_be_read(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let Some(disk) = Disk::in_memory(&backups(&server), "size=16m") else { return };
+    server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    let first = json_of(&backup(&server, &["--json"]));
+    let manifest = PathBuf::from(first["backup"].as_str().unwrap()).join("manifest.json");
+    let intact = std::fs::read(&manifest).unwrap();
+    std::fs::write(&manifest, "{}").unwrap();
+    // There is room for the database and the first run.
+    let second = server.run(json!({"runId": "s"})).await;
+    put(&second, "large", None, &incompressible(3 * LARGE)).await;
+    let filler = disk.fill_but("lost+found", 3_000_000);
+    let failed = backup(&server, &[]);
+    assert_eq!(failed.status.code(), Some(1), "{}", output_of(&failed));
+    assert!(output_of(&failed).contains("no object is removed"), "{}", output_of(&failed));
+    drop(filler);
+    std::fs::write(&manifest, intact).unwrap();
+    assert_ends(&restore(&server, &["--check"]), 0, &["intact"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_artifacts_of_a_run_are_in_its_backup(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
+    let folders = ["artifacts", "tool-cache"].map(|name| server.workspace("r").join(name));
+    for folder in &folders {
+        std::fs::create_dir(folder.join("build")).unwrap();
+        std::fs::write(folder.join("build/report"), "report\n").unwrap();
+        std::os::unix::fs::symlink("build/report", folder.join("latest")).unwrap();
+    }
+    let before = snapshot(&folders[0]);
+    assert_eq!(before.len(), 3, "{before:?}");
+    json_of(&backup(&server, &["--json"]));
+    destroy(&mut server).await;
+    json_of(&restore(&server, &["--json"]));
+    assert_eq!(snapshot(&folders[0]), before);
+    assert!(snapshot(&folders[1]).is_empty(), "a cache was restored");
+    server.restart();
+    server.reconnect(&run).ok("read_file", json!({"path": "a"})).await;
 }

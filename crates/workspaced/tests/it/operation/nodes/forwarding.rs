@@ -105,14 +105,69 @@ async fn tokens_are_sent_to_nodes_alone() {
     assert_eq!(second.database.tamper(&sql).await, Ok(1));
     // A node that has never joined.
     let sql = format!(
-        "INSERT INTO node (node_id, incarnation, url, started_at_ms, expires_at_ms) \
-         SELECT 'other', 1, '{url}', started_at_ms, expires_at_ms + 3600000 FROM node WHERE url = '{}'",
+        "INSERT INTO node (node_id, incarnation, url, started_at_ms, expires_at_ms, lease_ms) \
+         SELECT 'other', 1, '{url}', started_at_ms, expires_at_ms + 3600000, 3600000 FROM node WHERE url = '{}'",
         first.base
     );
     assert_eq!(second.database.tamper(&sql).await, Ok(1));
     move_to(&second, &run, &url).await;
     received.lock().unwrap().clear();
     ask().await;
+}
+
+/// Answers every request of every connection at `address` with success, as if it had done what was asked. Returns what it is sent.
+async fn pretend(address: &str) -> Arc<Mutex<Vec<u8>>> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let listener = loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => break listener,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&received);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let all = Arc::clone(&all);
+            tokio::spawn(async move {
+                let mut buffer = vec![0; 64 * 1024];
+                while let Ok(length @ 1..) = client.read(&mut buffer).await {
+                    all.lock().unwrap().extend(&buffer[..length]);
+                    let answer =
+                        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{\"ok\":true}";
+                    client.write_all(answer.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    received
+}
+
+/// What a node has shown at its address a moment ago says nothing about who is there now.
+#[tokio::test]
+async fn a_stranger_at_the_address_of_a_node_that_has_just_ended_gets_no_token_and_acknowledges_nothing() {
+    let [mut first, second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    let away = second.reconnect(&run);
+    away.ok("read_file", json!({"path": "a.txt"})).await;
+    first.kill();
+    let received = pretend(first.base.trim_start_matches("http://")).await;
+    let started = Instant::now();
+    let mut refused = 0;
+    // Within the second after which the other node would be asked again, and until its lease has ended.
+    while started.elapsed() < Duration::from_secs(4) {
+        let write = json!({"path": "b.txt", "content": "private\n", "reason": "r"});
+        let answer = away.call("write_file", write).await;
+        answer.refused("UNAVAILABLE");
+        refused += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let received = String::from_utf8_lossy(&received.lock().unwrap()).to_lowercase();
+    assert!(refused > 0 && received.contains("workspaced-hop-challenge"), "{received}");
+    for secret in ["authorization", "private", &run.agent.token.clone().unwrap().to_lowercase()] {
+        assert!(!received.contains(secret), "{received}");
+    }
 }
 
 #[tokio::test]

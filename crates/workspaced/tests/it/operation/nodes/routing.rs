@@ -130,6 +130,30 @@ async fn only_nodes_with_the_secret_forward_requests() {
 }
 
 #[tokio::test]
+async fn a_request_that_pretends_to_come_from_a_node_chooses_no_route() {
+    let mut server = prepare(None).await;
+    start(&mut server);
+    let page = server.nobody().get("/").await;
+    let script = page.text();
+    let at = script.find("/assets/").unwrap();
+    let asset = script[at..].split('"').next().unwrap();
+    for (path, target) in [("/", asset), (asset, "/"), ("/healthz", asset), ("/none", "/")] {
+        for proof in [None, Some("1.0".to_owned()), Some(format!("{}.{}", u64::MAX, "0".repeat(64)))] {
+            let request = server.nobody().request(Method::GET, path).header("workspaced-hop", target);
+            let request = match proof {
+                Some(proof) => request.header("workspaced-hop-proof", proof),
+                None => request,
+            };
+            let answer = server.nobody().send(request).await;
+            answer.refused("FORBIDDEN");
+            assert_eq!(answer.header("cache-control"), "no-store", "{path} as {target}");
+            assert!(!answer.header("x-request-id").is_empty());
+        }
+    }
+    assert_eq!(server.nobody().get(asset).await.header("cache-control"), "public, max-age=31536000, immutable");
+}
+
+#[tokio::test]
 async fn a_token_that_was_revoked_on_another_node_is_refused() {
     let [first, second] = two().await;
     let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
@@ -250,4 +274,50 @@ async fn a_forwarded_call_costs_little_more() {
     println!("median of a direct call {direct:?}, of a forwarded one {forwarded:?}");
     assert!(forwarded < direct + Duration::from_millis(50), "{direct:?} {forwarded:?}");
     run.operator.post(&events(&run), json!({"kind": "message", "summary": "s"})).await.is(201);
+}
+
+/// Returns an invalid token with a valid checksum.
+fn forged(prefix: &str, number: usize) -> String {
+    const BASE_62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let token = format!("{prefix}_{number:043}");
+    let mut rest = crc32fast::hash(token.as_bytes());
+    let mut digits = [b'0'; 6];
+    for digit in digits.iter_mut().rev() {
+        *digit = BASE_62[(rest % 62) as usize];
+        rest /= 62;
+    }
+    token + std::str::from_utf8(&digits).unwrap()
+}
+
+#[tokio::test]
+async fn invalid_tokens_keep_no_token_of_another_node_out() {
+    let mut first = prepare(None).await;
+    start(&mut first);
+    let mut second = prepare(Some(&first)).await;
+    second.setup = second.setup.clone().arg("--auth-failures-per-minute", 20);
+    start(&mut second);
+    // All come from one address, as through a load balancer.
+    let nobody = second.nobody();
+    let flood = async |prefix: &'static str| {
+        let mut requests = tokio::task::JoinSet::new();
+        for number in 0..400 {
+            let client = nobody.with_token(Some(&forged(prefix, number)));
+            requests.spawn(async move { client.get("/v1/tools").await.refusal() });
+        }
+        requests.join_all().await
+    };
+    let refusals = flood("wsr").await;
+    assert!(refusals.iter().filter(|code| *code == "RATE_LIMITED").count() > 300, "{refusals:?}");
+    let started = Instant::now();
+    let (refusals, ()) = tokio::join!(flood("wso"), async {
+        for number in 0..5 {
+            let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+            second.reconnect(&run).ok("stat_path", json!({"path": "a.txt"})).await;
+            let body = json!({"name": format!("ada-{number}"), "scopes": ["audit"]});
+            let ada = first.operator().post("/v1/operators", body).await.is(201);
+            second.operator().with_token(ada["token"].as_str()).get("/v1/runs").await.ok();
+        }
+    });
+    assert!(refusals.iter().all(|code| code == "RATE_LIMITED"), "{refusals:?}");
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }

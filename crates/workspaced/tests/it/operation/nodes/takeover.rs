@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use super::{LEASE, events, prepare, signer_key, start, start_at, two, until_recorded};
-use crate::harness::{Server, assert_chain};
+use crate::audit::checkpoints::until_covered;
+use crate::harness::{Server, assert_chain, sha256};
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
 #[tokio::test]
@@ -105,6 +107,25 @@ async fn a_node_that_was_paused_for_longer_than_its_lease_records_nothing_of_its
     assert_chain(&run.id, &records);
     let written = records.iter().filter(|record| record["tool"] == "write_file").collect::<Vec<_>>();
     assert_eq!((written.len(), &written[0]["seq"]), (1, &late["seq"]), "{records:#?}");
+}
+
+#[tokio::test]
+async fn what_the_database_knows_of_a_run_is_answered_while_its_killed_owner_counts_as_alive() {
+    let [mut first, second] = two().await;
+    let run = first.run_with_files(&[("Cargo.lock", "old\n")], json!({})).await;
+    run.create("a.txt", "a\n").await;
+    let input = json!({"path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": "r"});
+    let asked = run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    first.kill();
+    let operator = second.operator();
+    let path = format!("/v1/runs/{}", run.id);
+    let shown = operator.get(&path).await.ok();
+    assert_eq!((&shown["runId"], &shown["state"]), (&json!(run.id), &json!("awaiting_approval")));
+    assert_eq!(operator.get(&format!("{path}/audit/verify")).await.ok()["intact"], true);
+    let records = operator.get(&format!("{path}/audit")).await.ok();
+    assert_eq!(records["items"].as_array().unwrap().len() as u64, shown["headSeq"].as_u64().unwrap());
+    operator.get(&format!("/v1/approvals/{}", asked["approvalId"].as_str().unwrap())).await.ok();
+    assert_eq!(operator.get(&format!("{path}/changes")).await.ok()["items"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -234,4 +255,31 @@ async fn a_node_that_starts_while_another_one_signs_can_sign_too() {
     assert!(second.log().contains("waiting for another node with the address of this one"), "{}", second.log());
     assert!(!second.log().contains("no checkpoints are signed any more"), "{}", second.log());
     writer.abort();
+}
+
+/// A commit in flight holds back what nodes see as settled for as long as it lasts, also what another one has signed already.
+#[tokio::test]
+async fn a_node_that_sees_late_what_another_one_has_signed_goes_on_to_sign() {
+    let mut first = prepare(None).await;
+    first.setup = first.setup.clone().arg("--checkpoint-seconds", 1);
+    start(&mut first);
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.create("b.txt", "b\n").await;
+    until_covered(&run, 2).await;
+    // The mark of a transaction that began before the first record: see `positions.rs` of the ledger.
+    let mut in_flight = PgConnection::connect(&first.database.url).await.unwrap();
+    let tag = "(8192 + ('record_position'::regclass::oid::bigint & 8191)) << 48";
+    for position in ["0", "281474976710655"] {
+        let mark = format!("SELECT pg_advisory_lock_shared(({tag}) | {position})");
+        in_flight.execute(AssertSqlSafe(mark)).await.unwrap();
+    }
+    let mut second = prepare(Some(&first)).await;
+    second.setup = second.setup.clone().arg("--checkpoint-seconds", 1);
+    start(&mut second);
+    in_flight.close().await.unwrap();
+    assert!(first.stop().success());
+    let away = second.reconnect(&run);
+    away.create("c.txt", "c\n").await;
+    until_covered(&away, 3).await;
+    assert!(!second.log().contains("no checkpoints are signed any more"), "{}", second.log());
 }

@@ -144,6 +144,11 @@ async fn a_restored_database_is_not_answered_from_newer_files() {
     let run = first.reconnect(&run);
     assert_eq!(read(&run).await, "one\n");
     assert!(!run.repo.join("new.txt").exists());
+    // It is the only copy of what the database has lost.
+    let kept = first.data_dir().join("lost+found").join(&run.id).join("repo");
+    assert_eq!(std::fs::read_to_string(kept.join("new.txt")).unwrap(), "n\n");
+    assert_eq!(std::fs::read_to_string(kept.join("a.txt")).unwrap(), "two\n");
+    assert_eq!(run.audit().await.iter().filter(|record| record["tool"] == "run.set_aside").count(), 1);
 }
 
 #[tokio::test]

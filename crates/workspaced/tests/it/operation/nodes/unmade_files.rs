@@ -4,18 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{events, prepare, start, two};
-use crate::harness::{Server, assert_chain, incompressible, sha256};
+use super::{events, prepare, restart_without_store, start, two};
+use crate::harness::{assert_chain, incompressible, sha256};
 use crate::operation::replay_and_repair::{assert_ends, put};
-
-/// Stops the node, which was started without an object store, and starts it again.
-fn restart_without_store(node: &mut Server) {
-    let setup = node.setup.clone();
-    let position = node.setup.args.iter().position(|arg| arg == "--object-store-url").unwrap();
-    node.setup.args.drain(position..position + 2);
-    node.restart();
-    node.setup = setup;
-}
 
 #[tokio::test]
 async fn a_run_from_before_the_object_store_stays_with_the_node_that_has_its_files() {

@@ -1,0 +1,126 @@
+//! Tokens that this process does not know yet are looked up together, in one query after the other.
+//!
+//! Of several nodes, another one may have issued a token a moment ago. So its first request here must be answered, however many
+//! invalid tokens arrive meanwhile, and from whatever address: a load balancer has one for all callers.
+
+use std::mem;
+use std::time::Duration;
+
+use model::Sha256;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::CallError;
+use crate::engine::Engine;
+
+/// Tokens of one query.
+const MAX_TOKENS: usize = 512;
+/// The pause after a query for operators, which reads all of them.
+const OPERATOR_PAUSE: Duration = Duration::from_millis(50);
+
+/// What is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Tokens of runs, by their hashes.
+    Runs,
+    /// Tokens of operators, of which all are read.
+    Operators,
+}
+
+/// The tokens of one kind that wait to be looked up.
+#[derive(Default)]
+pub(crate) struct Lookups(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    /// Each with what its request waits for: whether the query has succeeded.
+    tokens: Vec<(Sha256, oneshot::Sender<bool>)>,
+    is_running: bool,
+}
+
+impl Lookups {
+    /// Adds a token. Returns what its request waits for, and whether the caller has to start the queries.
+    fn add(&self, hash: Sha256) -> (oneshot::Receiver<bool>, bool) {
+        let (done, is_done) = oneshot::channel();
+        let mut waiting = self.0.lock();
+        waiting.tokens.push((hash, done));
+        (is_done, !mem::replace(&mut waiting.is_running, true))
+    }
+
+    /// Takes the tokens of the next query, those that have waited longest; `None` if none waits any more.
+    fn next(&self) -> Option<Vec<(Sha256, oneshot::Sender<bool>)>> {
+        let mut waiting = self.0.lock();
+        waiting.tokens.retain(|(_, done)| !done.is_closed());
+        if waiting.tokens.is_empty() {
+            waiting.is_running = false;
+            return None;
+        }
+        let count = waiting.tokens.len().min(MAX_TOKENS);
+        Some(waiting.tokens.drain(..count).collect())
+    }
+}
+
+impl Engine {
+    /// Looks up a token that this process does not know, with the others that wait. Those that are valid are known afterwards.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub(crate) async fn look_up_unknown(&self, kind: Kind, hash: &Sha256) -> Result<(), CallError> {
+        let (done, is_first) = self.tokens.lookups(kind).add(*hash);
+        if is_first {
+            let engine = self.clone();
+            self.tasks.spawn(async move { engine.run_lookups(kind).await });
+        }
+        match done.await {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(unavailable()),
+        }
+    }
+
+    async fn run_lookups(&self, kind: Kind) {
+        while let Some(tokens) = self.tokens.lookups(kind).next() {
+            let hashes: Vec<_> = tokens.iter().map(|(hash, _)| *hash).collect();
+            let result = match kind {
+                Kind::Runs => self.look_up(&hashes).await.map(drop),
+                Kind::Operators => self.tokens.operators.refresh(self.ledger.as_ref()).await,
+            };
+            if let Err(error) = &result {
+                tracing::warn!(error = error as &dyn std::error::Error, "failed to look up tokens");
+            }
+            for (_, done) in tokens {
+                // A request that has left waits for nothing.
+                let _ = done.send(result.is_ok());
+            }
+            if kind == Kind::Operators {
+                tokio::time::sleep(OPERATOR_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn unavailable() -> CallError {
+    let unavailable = "tokens cannot be looked up".into();
+    ledger::LedgerError::Unavailable(unavailable).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_that_arrive_during_a_query_are_looked_up_together() {
+        let lookups = Lookups::default();
+        let hash = |number: usize| Sha256::of(&number.to_be_bytes());
+        let (_first, is_first) = lookups.add(hash(0));
+        assert!(is_first);
+        assert_eq!(lookups.next().unwrap().len(), 1);
+        let waiting: Vec<_> = (1..=MAX_TOKENS + 2).map(|number| lookups.add(hash(number))).collect();
+        assert!(waiting.iter().all(|(_, is_first)| !is_first), "the query is running");
+        let next = lookups.next().unwrap();
+        assert_eq!((next.len(), next[0].0), (MAX_TOKENS, hash(1)), "who has waited longest comes first");
+        drop(waiting);
+        assert!(lookups.next().is_none(), "nobody waits any more");
+        assert!(lookups.add(hash(0)).1, "the next one starts again");
+    }
+}

@@ -1,0 +1,194 @@
+//! Comparing the folder of a run with the ledger before it is opened: whether its tree belongs to the history that the ledger has, and
+//! whether the journal has everything that it lacks.
+//!
+//! The folder notes which records its tree has ([`TreeNote`]). A record of a chain is identified by its hash, which depends on every record
+//! before it, so that two histories with the record that the note names are the same up to there.
+
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use ledger::{Epoch, JournalEntry, Ledger, SettledRun};
+use model::{Run, RunId, Sha256};
+use workspace::{ChainPoint, FolderState, TreeNote, Workspaces};
+
+use super::recorded_base::recorded_base;
+use crate::CallError;
+use crate::engine::Engine;
+use crate::history::content_history;
+use crate::history::snapshot;
+
+/// Records that are read at a time.
+const PAGE: u32 = 500;
+
+/// What the folder of a run is to the history in the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FolderHistory {
+    /// There is no folder here.
+    Missing,
+    /// Its tree has every change that the journal does not have. The folder of an earlier version, which has no note, has every change
+    /// up to this record.
+    Current(ChainPoint),
+    /// Its tree is older than the journal reaches back, or another node may have changed the run since.
+    Outdated,
+    /// Its tree has changes that the ledger does not have: this is the last record that its note names.
+    Diverged(ChainPoint),
+}
+
+impl Engine {
+    /// Compares the folder of `run` with `settled`. If several nodes share the ledger, this one owns the run under `epoch`, and the
+    /// ledger knows from now on that it may change a folder that is current.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger or the disk fails.
+    pub(super) async fn folder_history(
+        &self,
+        run: &RunId,
+        epoch: Option<Epoch>,
+        settled: &SettledRun,
+    ) -> Result<FolderHistory, CallError> {
+        let found =
+            compare_folder(self.ledger.as_ref(), &self.workspaces, &settled.stored.run, &settled.journal).await?;
+        let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
+        match found {
+            FolderHistory::Current(_) => {}
+            // Not one that was ever opened: another import under the same ID has left it.
+            FolderHistory::Diverged(_) if self.blocking(move || Ok(workspaces.is_unfinished(&id)?)).await? => {
+                return Ok(FolderHistory::Outdated);
+            }
+            FolderHistory::Diverged(_) | FolderHistory::Missing | FolderHistory::Outdated => return Ok(found),
+        }
+        let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
+        let Some(epoch) = epoch else {
+            let noted = self.blocking(move || Ok(workspaces.noted_epoch(&id)?)).await?;
+            return Ok(match noted {
+                // Nodes have used the database before, and another one may have been the last.
+                Some(noted) if !self.ledger.current_epochs(run).await?.contains(&noted) => FolderHistory::Outdated,
+                Some(_) | None => found,
+            });
+        };
+        let epochs = self.ledger.current_epochs(run).await?;
+        if *epochs.end() != epoch.number() {
+            return Err(CallError::Moved(run.clone()));
+        }
+        let is_opened = epochs.start() == epochs.end();
+        let state = self.blocking(move || Ok(workspaces.own_folder(&id, &epochs)?)).await?;
+        match state {
+            FolderState::Current => {}
+            FolderState::Unfinished if self.is_of_this_run(settled).await? => {
+                let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
+                self.blocking(move || Ok(workspaces.confirm_owned(&id, epoch.number())?)).await?;
+            }
+            FolderState::Unfinished | FolderState::Outdated => return Ok(FolderHistory::Outdated),
+            FolderState::Missing => return Ok(FolderHistory::Missing),
+        }
+        if !is_opened {
+            // After the note in the folder, and before anything in it changes.
+            self.ledger.open_files(run, epoch).await?;
+        }
+        Ok(found)
+    }
+
+    /// Whether a folder that was not confirmed has what the run started from, and everything that the run has changed since. The
+    /// process that imported it has ended before it could confirm it. Otherwise it is of another import under the same ID.
+    async fn is_of_this_run(&self, settled: &SettledRun) -> Result<bool, CallError> {
+        let run = &settled.stored.run;
+        let (workspaces, id) = (Arc::clone(&self.workspaces), run.run_id.clone());
+        if self.blocking(move || Ok(workspaces.tree_note(&id)?)).await?.is_some() {
+            // It names the first record of this run.
+            return Ok(true);
+        }
+        let is_whole = reaches_back(self.ledger.as_ref(), &run.run_id, 0, &settled.journal).await?;
+        let Some(recorded) = recorded_base(self.ledger.as_ref(), run).await?.filter(|_| is_whole) else {
+            return Ok(false);
+        };
+        let (workspaces, id) = (Arc::clone(&self.workspaces), run.run_id.clone());
+        let base = self.blocking(move || Ok(workspaces.base(&id)?)).await?;
+        let snapshot = snapshot::load(&self.ledger, &run.run_id, &base, u64::MAX, false).await?;
+        let (workspaces, id) = (Arc::clone(&self.workspaces), run.run_id.clone());
+        let (found, _) = self.blocking(move || Ok(workspaces.existing_base(&id, &snapshot, None)?)).await?;
+        // Without an object store, the record does not name the files that git ignores.
+        let is_same = found.untracked_sha256 == recorded.untracked_sha256 || recorded.untracked_sha256.is_none();
+        Ok(is_same && (found.commit, found.manifest_sha256) == (recorded.commit, recorded.manifest_sha256))
+    }
+}
+
+/// Compares the folder of a run with its history in the ledger, regardless of which node may have changed it.
+///
+/// # Errors
+///
+/// If the ledger or the disk fails.
+pub async fn compare_folder(
+    ledger: &dyn Ledger,
+    workspaces: &Arc<Workspaces>,
+    run: &Run,
+    journal: &[JournalEntry],
+) -> Result<FolderHistory, CallError> {
+    let (all, id) = (Arc::clone(workspaces), run.run_id.clone());
+    let read = tokio::task::spawn_blocking(move || all.tree_note(&id)).await;
+    let noted = match read.map_err(|error| CallError::Internal(Box::new(error)))? {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(FolderHistory::Missing);
+        }
+        noted => noted?,
+    };
+    let Some(TreeNote { synced, begun }) = noted else {
+        // An earlier version has left it, or an import was just committed. That version has synced every change before the journal
+        // dropped its steps, as this one does, and has opened every folder as it was: this is the same, for the last time.
+        return Ok(FolderHistory::Current(before_journal(ledger, run, journal).await?));
+    };
+    for point in [begun, synced] {
+        if !is_in_chain(ledger, run, point).await? {
+            return Ok(FolderHistory::Diverged(begun));
+        }
+    }
+    let is_current = synced.seq == run.head_seq || reaches_back(ledger, &run.run_id, synced.seq, journal).await?;
+    Ok(if is_current { FolderHistory::Current(synced) } else { FolderHistory::Outdated })
+}
+
+/// Whether the run's chain has this record.
+async fn is_in_chain(ledger: &dyn Ledger, run: &Run, point: ChainPoint) -> Result<bool, CallError> {
+    if point.seq >= run.head_seq || point.seq == 0 {
+        return Ok(point.seq == 0 || (point.seq, point.hash) == (run.head_seq, run.head_hash));
+    }
+    Ok(hash_of(ledger, run, point.seq).await? == Some(point))
+}
+
+/// Whether the journal has every change after the record `seq`.
+async fn reaches_back(ledger: &dyn Ledger, run: &RunId, seq: u64, journal: &[JournalEntry]) -> Result<bool, CallError> {
+    let pending: HashSet<u64> = journal.iter().map(|entry| entry.seq).collect();
+    let mut since = seq;
+    loop {
+        let page = ledger.changes(run, since, PAGE.into()).await?;
+        if page.is_empty() {
+            return Ok(true);
+        }
+        for stored in page {
+            let record = content_history::parse(&stored.text)?;
+            since = record.seq;
+            // A dry run has written nothing.
+            if !record.paths_written.is_empty() && !pending.contains(&record.seq) {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// Returns the last record up to which the journal has no step.
+async fn before_journal(ledger: &dyn Ledger, run: &Run, journal: &[JournalEntry]) -> Result<ChainPoint, CallError> {
+    let first = journal.iter().map(|entry| entry.seq).min();
+    let before = match first.and_then(|first| first.checked_sub(1)) {
+        None => Some(ChainPoint { seq: run.head_seq, hash: run.head_hash }),
+        Some(0) => None,
+        Some(seq) => hash_of(ledger, run, seq).await?,
+    };
+    // The start of every chain.
+    Ok(before.unwrap_or(ChainPoint { seq: 0, hash: Sha256::ZERO }))
+}
+
+async fn hash_of(ledger: &dyn Ledger, run: &Run, seq: u64) -> Result<Option<ChainPoint>, CallError> {
+    let stored = ledger.record(&run.run_id, seq).await?;
+    let record = stored.map(|stored| content_history::parse(&stored.text)).transpose()?;
+    Ok(record.and_then(|record| record.hash).map(|hash| ChainPoint { seq, hash }))
+}
