@@ -27,7 +27,8 @@ async fn history(db: &TestDatabase, run: &str) -> u64 {
 #[tokio::test]
 async fn every_row_counts_in_the_history_of_its_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let db = backend.open().await;
-    (db.run("r1").await, db.run("r2").await);
+    db.run("r1").await;
+    db.run("r2").await;
     assert_eq!(history(&db, "r1").await, 0);
     let Appended::Recorded(records) = db.try_append(read("r1", "a")).await.unwrap() else { panic!("not recorded") };
     let of_read = history(&db, "r1").await;

@@ -296,7 +296,9 @@ async fn the_position_of_a_webhook_is_never_put_back(#[values(Backend::Sqlite, B
         db.append(refused("r1", Code::PolicyDenied, "rule")).await;
         let enqueue = || db.ledger.enqueue_refused_calls("all");
         let (one, two, three) = tokio::join!(enqueue(), enqueue(), enqueue());
-        (one.unwrap(), two.unwrap(), three.unwrap());
+        one.unwrap();
+        two.unwrap();
+        three.unwrap();
         assert_eq!(deliveries(&db, "all").await.len(), round);
     }
 }

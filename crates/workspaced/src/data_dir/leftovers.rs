@@ -95,7 +95,7 @@ pub(crate) async fn clean_up(
         match Fate::of(&folder, owner, is_older) {
             // Of a node, another one may have imported the run under this ID: opening it compares the folder with its records.
             Fate::Keep if folder.is_unfinished && !is_node => {
-                blocking(workspaces, move |all| all.confirm(&run)).await?
+                blocking(workspaces, move |all| all.confirm(&run)).await?;
             }
             Fate::Keep => {}
             Fate::Remove => {

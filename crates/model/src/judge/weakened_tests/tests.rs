@@ -270,6 +270,7 @@ fn the_parts_of_other_files_that_configure_a_runner_weaken() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn tests_that_do_not_run_to_their_end_are_skipped() {
     let rust = "#[test]\nfn a() {\n    f();\n    assert!(g());\n}\n";
     let in_module = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{\n{rust}}}\n");

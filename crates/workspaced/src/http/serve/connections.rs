@@ -143,6 +143,7 @@ mod tests {
         open
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the test has no runtime")]
     fn phase_of(token: Option<&str>) -> Phase {
         let phase = Phase::new();
         if let Some(token) = token {

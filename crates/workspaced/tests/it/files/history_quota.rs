@@ -10,7 +10,7 @@ fn read() -> Value {
 }
 
 fn write(path: &str, bytes: &[u8]) -> Value {
-    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = base16ct::lower::encode_string(bytes);
     json!({"path": path, "content": text, "mode": "CREATE_NEW", "reason": "r"})
 }
 

@@ -138,6 +138,7 @@ fn elsewhere(server: &Server) -> (reqwest::Client, String) {
 }
 
 /// Returns what both callers do in a pool.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn case(rig: &Rig, pool: &str) -> Option<(Greedy, Polite)> {
     let (greedy, polite) = (&rig.greedy, &rig.polite);
     let (greedy_id, polite_id) = (greedy.id.clone(), polite.id.clone());
