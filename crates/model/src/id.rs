@@ -92,8 +92,8 @@ id!(
     RunId, "run ID"
 );
 id!(
-    /// Identifies a tool call within its run. The caller may choose any text without control characters, except `.` and `..`:
-    /// see [`ToolCallId::parse_new`].
+    /// Identifies a tool call within its run. The caller may choose any text without control characters, except `.` and `..`,
+    /// which clients resolve in the path of a URL.
     ToolCallId, "tool call ID", "1 to 128 characters, none of them a control character, and neither `.` nor `..`",
     r"^([^\u0000-\u001f\u007f-\u009f]{3,128}|[^\u0000-\u001f\u007f-\u009f.][^\u0000-\u001f\u007f-\u009f]?|\.[^\u0000-\u001f\u007f-\u009f.])$",
     |raw| (1..=MAX_TOOL_CALL_ID).contains(&raw.chars().count()) && !raw.chars().any(char::is_control)
