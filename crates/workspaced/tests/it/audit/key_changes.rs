@@ -420,7 +420,8 @@ async fn a_start_with_other_statements_in_the_file_signs_nothing(
     assert!(server.stop().success());
     std::fs::write(server.data_dir().join("checkpoints.log"), intact).unwrap();
     server.restart();
-    server.auditor().get("/v1/checkpoint").await.is(200);
+    let checkpoint = server.auditor().get("/v1/checkpoint").await;
+    assert_eq!(checkpoint.status, 200, "{}", checkpoint.text());
 }
 
 #[rstest]

@@ -213,7 +213,7 @@ async fn a_clock_that_is_wrong_for_a_moment_frees_no_key_and_ends_no_token(
     let first = create(&server, "key", &body).await;
     let in_an_hour = || (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1)).to_string();
     let agent = server.operator().with_token(Some(&secret(&first)));
-    for error in [25 * 3600, 0, -25 * 3600, 0] {
+    for (step, error) in [25 * 3600, 0, -25 * 3600, 0].into_iter().enumerate() {
         std::fs::write(&clock, format!("{error} set")).unwrap();
         // A repetition of an earlier request, also after the times at which answers are deleted.
         tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
@@ -221,7 +221,7 @@ async fn a_clock_that_is_wrong_for_a_moment_frees_no_key_and_ends_no_token(
         agent.get("/v1/tools").await.ok();
         // New expiry times are neither in the past nor later than was asked for.
         let brief = json!({"source": {"type": "empty"}, "ttlSeconds": 1});
-        let brief = create(&server, &format!("brief {error}"), &brief).await.is(201);
+        let brief = create(&server, &format!("brief-{step}"), &brief).await.is(201);
         let brief = server.run_from(&brief).await;
         let token = json!({"expiresAt": in_an_hour()});
         let issued = brief.operator.post(&format!("/v1/runs/{}/tokens", brief.id), token).await;
