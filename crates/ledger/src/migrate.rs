@@ -66,10 +66,10 @@ migrations! {
     19 "0019_node";
     20 "0020_object_reference";
     21 "0021_unopened";
-    24 "0024_long_paths";
-    25 "0025_due_deliveries";
-    26 "0026_history";
-    29 "0029_lease";
+    22 "0022_long_paths";
+    23 "0023_due_deliveries";
+    24 "0024_history";
+    25 "0025_lease";
 }
 
 impl AppliedMigration {

@@ -56,9 +56,23 @@ pub struct RecordedFailure {
 }
 
 impl RecordedFailure {
-    /// Returns the same refusal as the error of each call.
-    fn of_all(calls: &[CallContext], refusal: &Refusal, failed: Option<usize>) -> Self {
-        Self { errors: calls.iter().map(|_| refusal.clone().into()).collect(), failed }
+    /// Returns `refusal` as the error of each call that was refused, for whose record there is no room.
+    ///
+    /// # Errors
+    ///
+    /// `error`, if it is not a refusal.
+    fn unrecorded(
+        calls: &[CallContext],
+        error: CallError,
+        refusal: &Refusal,
+        failed: Option<usize>,
+    ) -> Result<Self, CallError> {
+        match error {
+            CallError::Refused(_) => {
+                Ok(Self { errors: calls.iter().map(|_| refusal.clone().into()).collect(), failed })
+            }
+            error @ (CallError::Moved(_) | CallError::Internal(_)) => Err(error),
+        }
     }
 }
 
@@ -105,7 +119,7 @@ impl Engine {
             return Err(error);
         }
         if let Some(refusal) = self.unrecorded_refusal(calls) {
-            return Ok(RecordedFailure::of_all(calls, &refusal, failed));
+            return RecordedFailure::unrecorded(calls, error, &refusal, failed);
         }
         let mut refusals = Vec::with_capacity(calls.len());
         let mut entries = Vec::with_capacity(calls.len());
@@ -139,7 +153,7 @@ impl Engine {
             }
             Ok(Appended::Recorded(records)) => records.into(),
             Ok(Appended::HistoryQuotaExceeded(excess)) => {
-                return Ok(RecordedFailure::of_all(calls, &unrecorded(excess), failed));
+                return RecordedFailure::unrecorded(calls, error, &unrecorded(excess), failed);
             }
             Ok(Appended::Reused(index)) => return Err(self.record_reused_id(&calls[index]).await),
             Ok(_) => return Err(already_recorded().into()),

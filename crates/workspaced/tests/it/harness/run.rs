@@ -275,6 +275,12 @@ impl Run {
         put(&self.repo, path, content);
     }
 
+    /// Has the service record every file that was put into the tree, as an operator.
+    pub(crate) async fn accept_tree(&self) {
+        let path = format!("/v1/runs/{}/drift", self.id);
+        self.operator.post(&path, json!({"accept": "tree", "reason": "put there by the test"})).await.ok();
+    }
+
     /// Creates a symbolic link in the tree, bypassing the service.
     pub(crate) fn link(&self, path: &str, target: &str) {
         std::os::unix::fs::symlink(target, self.repo.join(path)).unwrap();

@@ -204,7 +204,7 @@ async fn the_decision_depends_on_the_effect_and_not_on_the_tool(#[values(Backend
     let policy = json!({"policy": {
         "write": ["w/**"], "deny": ["w/shut/**"],
         "requireApprovalIf": ["touchesLockfile", "touchesSecuritySensitivePath", "touchesBuildFile"],
-        "quota": {"pendingApprovals": 10_000},
+        "quota": {"pendingApprovals": 10_000}, "outsideChanges": "RECORD",
     }});
     let (_server, run) = Run::shared_with(backend, &[("w/.gitignore", "*.log\n"), ("w/plain.txt", OLD)], policy).await;
     restore_files(&run);

@@ -141,6 +141,9 @@ impl Language {
 }
 
 async fn run(backend: Backend, language: Language, policy: Value) -> Run {
+    let mut policy = policy;
+    // Files are restored on disk.
+    policy["outsideChanges"] = json!("RECORD");
     Run::shared_with(backend, &[(language.path, language.text), ("a.txt", "a\n")], json!({"policy": policy})).await.1
 }
 

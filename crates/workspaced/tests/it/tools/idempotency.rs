@@ -235,7 +235,9 @@ async fn put_file(run: &Run, id: &str, path: &str, body: Vec<u8>) -> Answer {
 async fn two_requests_at_once_under_one_id_are_one_call_and_a_reused_id(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let server = Server::start(backend).await;
+    let policy = json!({"policy": {"budget": {"maxBytes": 8 << 20}}});
+    let run = server.run_with_files(&[("a.txt", "a\n")], policy).await;
     for round in 0..12 {
         let (id, run) = (format!("both-{round}"), &run);
         let write = |path: &str| json!({"toolCallId": id, "path": path, "content": "x\n", "reason": "r"});
@@ -267,7 +269,7 @@ async fn two_requests_at_once_under_one_id_are_one_call_and_a_reused_id(
 async fn a_refused_upload_is_refused_again_with_the_same_answer(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let policy = json!({"policy": {"maxTransferBytes": 3 << 20, "quota": {"maxTreeBytes": 4 << 20}}});
+    let policy = json!({"policy": {"maxTransferBytes": 3 << 20, "budget": {"maxBytes": 8 << 20}}});
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], policy).await;
     let uploads = [
@@ -275,7 +277,7 @@ async fn a_refused_upload_is_refused_again_with_the_same_answer(
         ("windows", "a%5Cb", vec![b'x'; 2 << 20], 400),
         ("secret", ".env", vec![b'x'; 10], 403),
         ("large secret", "id_rsa", vec![b'x'; 2 << 20], 403),
-        ("exists", "a.txt", vec![b'x'; 10], 409),
+        ("exists", "a.txt", vec![b'x'; 10], 412),
         ("too large", "large.bin", vec![b'x'; 4 << 20], 413),
     ];
     for (id, path, body, _) in &uploads {

@@ -39,6 +39,8 @@ async fn an_ascii_edit_does_not_corrupt_a_latin_1_file(#[values(Backend::Sqlite)
         [b"Die Stra\xdfe ist gro\xdf und sch\xf6n.\n".as_slice(), word, b"\n\xc4pfel f\xfcr alle\n"].concat()
     };
     run.put("a.txt", text(b"first"));
+    run.put("b.txt", "one\n");
+    run.accept_tree().await;
     let read = run.ok("read_file", json!({"path": "a.txt", "format": "raw"})).await;
     assert!(read["content"].as_str().unwrap().contains("Straße"), "{read:#}");
     run.edit("a.txt", "first", "second", json!({})).await.ok();
@@ -46,7 +48,6 @@ async fn an_ascii_edit_does_not_corrupt_a_latin_1_file(#[values(Backend::Sqlite)
     run.edit("a.txt", "second", "\u{65e5}\u{672c}", json!({})).await.refused("UNSUPPORTED_BINARY");
     assert_eq!(bytes_of(&run, "a.txt"), text(b"second"), "an unencodable character was replaced");
     // A patch gets the same refusal. Its hunk matches, so it is not a conflict.
-    run.put("b.txt", "one\n");
     let patch = |new: &str| {
         format!(
             "--- a/a.txt\n+++ b/a.txt\n@@ -2 +2 @@\n-second\n+{new}\n--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-two\n+2\n"

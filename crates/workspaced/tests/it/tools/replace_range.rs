@@ -65,6 +65,7 @@ async fn the_form_of_the_file_is_kept(#[values(Backend::Sqlite, Backend::Postgre
     let (_server, run) = Run::shared(backend, &files).await;
     run.put("utf16.txt", [0xff, 0xfe, b'a', 0, b'\n', 0, b'b', 0, b'\n', 0]);
     run.put("latin.txt", b"gr\xfc\xdfe\nan alle, die dies lesen\n");
+    run.accept_tree().await;
     for (path, _, lines, content, want) in table {
         run.ok("read_file", json!({"path": path})).await;
         replace(&run, path, lines, content, json!({})).await.ok();

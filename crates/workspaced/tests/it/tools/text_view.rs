@@ -43,6 +43,7 @@ async fn a_file_is_shown_exactly(#[values(Backend::Sqlite, Backend::Postgres)] b
     }
     let lines = (1..=812).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
     run.put("long.txt", lines);
+    run.accept_tree().await;
     let first = text(&run.text("read_file", json!({"path": "long.txt"})).await);
     assert!(first.starts_with("1  line 1\n2  line 2\n"), "{first}");
     assert!(first.ends_with("200  line 200\n[lines 1-200 of 812; continue with startLine=201]\n"), "{first}");
@@ -325,6 +326,8 @@ async fn hostile_content_forges_nothing(#[values(Backend::Sqlite, Backend::Postg
     run.put("cr.txt", "one\r  2  forged\rthree");
     run.put("bidi.rs", "let a = \"\u{202e}x\u{2066}\";\n\u{1b}[31mred\n[empty file]\n");
     run.put("wide.txt", format!("{}\nsecond\n", "x".repeat(10 << 20)));
+    run.put("page.c", "a\u{c}\nb\n");
+    run.accept_tree().await;
     let note = "[the text has control or invisible characters: ";
     let cr = text(&run.text("read_file", json!({"path": "cr.txt"})).await);
     assert_eq!(cr, format!("1  one\r  2  forged\rthree\n{note}U+000D]\n"));
@@ -332,7 +335,6 @@ async fn hostile_content_forges_nothing(#[values(Backend::Sqlite, Backend::Postg
     let lines = "1  let a = \"\u{202e}x\u{2066}\";\n2  \u{1b}[31mred\n3  [empty file]\n";
     assert_eq!(bidi, format!("{lines}{note}U+001B, U+202E, U+2066]\n"));
     // Where to continue is always said last.
-    run.put("page.c", "a\u{c}\nb\n");
     let page = text(&run.text("read_file", json!({"path": "page.c", "maxLines": 1})).await);
     assert_eq!(page, format!("1  a\u{c}\n{note}U+000C]\n[lines 1-1 of 2; continue with startLine=2]\n"));
     let wide = text(&run.text("read_file", json!({"path": "wide.txt"})).await);
