@@ -68,7 +68,7 @@ class Calls(unittest.TestCase):
             assert approval is not None and raised.exception.call_id is not None
             pending = list(operators.approvals(run=run.id, state="pending"))
             self.assertEqual([one["approvalId"] for one in pending], [approval])
-            self.assertIn("+x", operators.approval(approval)["diff"])
+            self.assertIn("+x", operators.approval(approval).get("diff") or "")
             self.assertEqual(decide(approval, "looked at", "a person")["state"], state)
             self.assertEqual(client.tool_call(raised.exception.call_id, 1)["approval"]["state"], state)  # type: ignore[index]
             self.assertEqual(client.call("stat_path", path=path)["exists"], state == "approved")

@@ -321,6 +321,7 @@ async fn a_batch_loads_no_more_content_than_the_limit_of_a_call(#[values(Backend
     run.put("big.txt", text_of(MIB - 10));
     // Each quote takes two bytes in JSON.
     run.put("quotes.txt", "\"".repeat(MIB - 10));
+    run.accept_tree().await;
     let path = format!("/v1/runs/{}/batch", run.id);
     let read = json!({"tool": "read_files", "input": {"paths": ["quotes.txt"]}});
     let edit = json!({"tool": "edit_file", "input": {"path": "big.txt", "oldString": "one", "newString": "one", "replaceAll": true, "reason": "r"}});
