@@ -59,14 +59,17 @@ fn documented() -> BTreeSet<String> {
     routes.collect()
 }
 
+fn long_name(number: usize) -> String {
+    format!("{}/{}/{number}-{}.txt", "d".repeat(200), "e".repeat(200), "n".repeat(200))
+}
+
 /// Creates a run with many long names, a text of the largest size that is searched, changes and approvals.
 async fn fill(server: &Server) -> Run {
     let policy = json!({"budget": {"maxFilesTouched": 100, "maxInsertions": 1_000_000, "maxDeletions": 1_000_000,
         "maxFilesDeleted": 100, "maxBytes": 100_000_000}, "quota": {"pendingApprovals": 1_000}});
     let run = server.run(json!({"policy": policy})).await;
-    let folder = format!("{}/{}", "d".repeat(200), "e".repeat(200));
     for number in 0..FILES {
-        run.put(&format!("{folder}/{number}-{}.txt", "n".repeat(200)), "needle in a line\n");
+        run.put(&long_name(number), "needle in a line\n");
     }
     run.put("large.txt", "a needle in one of many lines of this text\n".repeat(16 * MIB / 43));
     for number in 0..8 {
@@ -183,7 +186,11 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
     let event = json!({"kind": "test", "summary": "s".repeat(500), "data": {"log": "l".repeat(60_000)}});
     let upload = vec![b'u'; 16 * MIB];
     let uploaded = format!("/v1/runs/{}/artifacts/sha256/{}", run.id, sha256(&upload));
+    let mut drifted: Vec<_> = (0..400).map(long_name).collect();
+    drifted.push("large.txt".to_owned());
+    let settled = json!({"accept": "tree", "paths": drifted, "reason": "r"});
     let mut all = vec![
+        of_run(run, "post /v1/runs/{run}/drift", &settled, 96),
         MeasuredRequest {
             status: 201,
             ..of_run(
