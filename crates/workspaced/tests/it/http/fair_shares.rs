@@ -92,8 +92,11 @@ async fn rig(backend: Backend) -> Rig {
     let large = "line of text\n".repeat(50_000);
     let mut files: Vec<_> = names.iter().map(|name| (name.as_str(), slow.as_str())).collect();
     files.push(("large.txt", &large));
-    let greedy = server.run_with_files(&files, json!({})).await;
-    let polite = server.run_with_files(&[("a.txt", "a\n"), ("large.txt", &large)], json!({})).await;
+    let most = 1_000_000_000_u64;
+    let budget = json!({"maxFilesTouched": most, "maxInsertions": most, "maxDeletions": most, "maxBytes": most});
+    let policy = json!({"policy": {"budget": budget}});
+    let greedy = server.run_with_files(&files, policy.clone()).await;
+    let polite = server.run_with_files(&[("a.txt", "a\n"), ("large.txt", &large)], policy).await;
     greedy.put("noise.bin", incompressible(24 * MIB));
     let names: Vec<_> = (0..300).map(|number| format!("{number}.txt")).collect();
     let template = server.template(&names.iter().map(|name| (name.as_str(), "x\n")).collect::<Vec<_>>());
