@@ -252,7 +252,7 @@ fn case(rig: &Rig, pool: &str) -> Option<(Greedy, Polite)> {
                 let path = format!("/v1/runs/{greedy_id}/tools/write_file");
                 stalled(&rig.server, "POST", &path, &greedy_token, "", 64 * 1024, 10)
             }),
-            succeeds(polite, "stat_path", |_| json!({"path": "a.txt", "reason": "x".repeat(1000)})),
+            succeeds(polite, "stat_path", |_| json!({"path": "./".repeat(500) + "a.txt"})),
         ),
         "large_body" => (
             on_socket(rig, move |rig| {
