@@ -31,7 +31,13 @@ impl Engine {
         }
         // A change that is in progress is recorded before it is in the tree. With the paths locked, both are compared again.
         let paths: Vec<_> = differing.iter().map(|(path, _)| path.clone()).collect();
-        let guard = reconcile::lock(self, run, paths).await?;
+        let guard = match reconcile::lock(self, run, paths).await {
+            Ok(guard) => guard,
+            Err(error @ CallError::Moved(_)) => return Err(error),
+            // The disk does not take recorded changes now: the files are as they were before them, which the read has shown.
+            Err(_) if run.accounting.is_dirty() => return Ok(()),
+            Err(error) => return Err(error),
+        };
         let open_run = Arc::clone(run);
         let outside = self.blocking(move || still_outside(&open_run, differing)).await?;
         drop(guard);
