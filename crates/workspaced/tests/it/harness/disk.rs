@@ -1,5 +1,7 @@
 //! Creates, reads and compares files on disk.
 
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +21,7 @@ pub(crate) fn mkfifo(path: &Path) {
 /// Returns every path under `folder` with its content hash, mode or link target.
 pub(crate) fn snapshot(folder: &Path) -> Snapshot {
     let mut found = Snapshot::new();
-    snapshot_into(folder, folder, &mut found);
+    snapshot_into(Path::new(""), folder, &mut found);
     found
 }
 
@@ -40,22 +42,24 @@ pub(crate) fn incompressible(count: usize) -> Vec<u8> {
     std::iter::repeat_with(&mut next).take(count / 8).flatten().collect()
 }
 
-fn snapshot_into(root: &Path, folder: &Path, found: &mut Snapshot) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+fn snapshot_into(prefix: &Path, folder: &Path, found: &mut Snapshot) {
+    // Through a handle, since a whole path may be longer than a system call takes.
+    let opened = File::open(folder).unwrap();
+    for entry in std::fs::read_dir(format!("/proc/self/fd/{}", opened.as_raw_fd())).unwrap() {
+        let entry = entry.unwrap();
+        let (path, name) = (entry.path(), prefix.join(entry.file_name()));
         let data = path.symlink_metadata().unwrap();
-        let name = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
         let description = if data.is_symlink() {
             format!("-> {}", std::fs::read_link(&path).unwrap().display())
         } else if data.is_dir() {
-            snapshot_into(root, &path, found);
+            snapshot_into(&name, &path, found);
             "directory".into()
         } else if data.is_file() {
             format!("{:o} {}", data.permissions().mode() & 0o777, sha256(std::fs::read(&path).unwrap()))
         } else {
             "other".into()
         };
-        found.insert(name, description);
+        found.insert(name.to_string_lossy().into_owned(), description);
     }
 }
 
