@@ -44,10 +44,10 @@ pub struct TreeNote {
     pub begun: ChainPoint,
 }
 
-/// The open note of a run whose folder is in use.
+/// The note of a run whose folder is in use. The file is opened for each write, so that nothing prevents the disk from becoming read-only.
 #[derive(Debug)]
 pub struct TreeNoteFile {
-    file: File,
+    dir: OwnedFd,
     note: Mutex<TreeNote>,
 }
 
@@ -107,7 +107,7 @@ impl TreeNoteFile {
         let mut note = self.note.lock();
         if point.seq > note.begun.seq {
             note.begun = point;
-            self.file.write_all_at(&note.to_bytes(), 0)?;
+            open_to_write(&self.dir)?.write_all_at(&note.to_bytes(), 0)?;
         }
         Ok(())
     }
@@ -118,6 +118,7 @@ impl TreeNoteFile {
     ///
     /// If the disk fails; [`is_fsync_failure`](crate::is_fsync_failure) if it must not be tried again.
     pub fn reach(&self, point: ChainPoint) -> io::Result<()> {
+        let file = open_to_write(&self.dir)?;
         {
             let mut note = self.note.lock();
             if point.seq <= note.synced.seq {
@@ -127,9 +128,9 @@ impl TreeNoteFile {
             if point.seq > note.begun.seq {
                 note.begun = point;
             }
-            self.file.write_all_at(&note.to_bytes(), 0)?;
+            file.write_all_at(&note.to_bytes(), 0)?;
         }
-        fdatasync(&self.file)
+        fdatasync(&file)
     }
 }
 
@@ -168,8 +169,10 @@ impl Workspaces {
         let dir = open_dir(&self.dir, run.as_str())?;
         let noted = read(&dir)?;
         let note = noted.unwrap_or(TreeNote::at(point));
-        let file = if noted.is_some() { open_to_write(&dir)? } else { write(&dir, note)? };
-        let opened = Arc::new(TreeNoteFile { file, note: Mutex::new(note) });
+        if noted.is_none() {
+            write(&dir, note)?;
+        }
+        let opened = Arc::new(TreeNoteFile { dir, note: Mutex::new(note) });
         open.retain(|_, note| note.strong_count() > 0);
         open.insert(run.clone(), Arc::downgrade(&opened));
         Ok(opened)
@@ -182,7 +185,7 @@ impl Workspaces {
     /// If the folder is missing or the disk fails.
     pub fn set_tree_note(&self, run: &RunId, point: ChainPoint) -> io::Result<()> {
         let dir = open_dir(&self.dir, run.as_str())?;
-        write(&dir, TreeNote::at(point)).map(drop)
+        write(&dir, TreeNote::at(point))
     }
 
     /// Notes in the folders of `runs` without a note that nobody knows what is in them: the database is older than the folders.
@@ -231,7 +234,7 @@ fn open_to_write(dir: &OwnedFd) -> io::Result<File> {
 }
 
 /// Writes the note, durably.
-fn write(dir: &OwnedFd, note: TreeNote) -> io::Result<File> {
+fn write(dir: &OwnedFd, note: TreeNote) -> io::Result<()> {
     let (file, is_new) = match open_to_write(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => (create_file(dir, NAME)?, true),
         file => (file?, false),
@@ -241,7 +244,7 @@ fn write(dir: &OwnedFd, note: TreeNote) -> io::Result<File> {
     if is_new {
         rustix::fs::fsync(dir)?;
     }
-    Ok(file)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -268,9 +271,9 @@ mod tests {
     fn a_note_only_grows() {
         let folder = tempfile::tempdir().unwrap();
         let dir = open_dir(rustix::fs::CWD, folder.path()).unwrap();
-        let file = write(&dir, TreeNote::at(point(3))).unwrap();
-        let file = TreeNoteFile { file, note: Mutex::new(TreeNote::at(point(3))) };
-        let noted = || read(&dir).unwrap().unwrap();
+        write(&dir, TreeNote::at(point(3))).unwrap();
+        let file = TreeNoteFile { dir, note: Mutex::new(TreeNote::at(point(3))) };
+        let noted = || read(&file.dir).unwrap().unwrap();
         file.begin(point(5)).unwrap();
         assert_eq!(noted(), TreeNote { synced: point(3), begun: point(5) });
         file.begin(point(4)).unwrap();

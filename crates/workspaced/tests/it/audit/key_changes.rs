@@ -391,7 +391,7 @@ async fn a_start_without_the_statement_of_an_empty_log_signs_nothing(
 #[rstest]
 #[case::a_missing_statement(
     |statements: &[String]| (statements[0].clone() + "\n", String::new()), "the file lacks the change of the key after 1 leaves")]
-#[case::another_statement(|statements: &[String]| (statements[0].clone(), statements[1].clone()), "change of the key")]
+#[case::another_statement(|statements: &[String]| (statements[0].clone(), statements[1].clone()), "of the key a")]
 #[case::a_forged_statement(|statements: &[String]| (statements[0].clone(), statements[0].replacen('+', "A", 1)), "after 1 leaves")]
 #[case::a_statement_too_many(|statements: &[String]| (statements[1].clone(), format!("{0}\n{0}", statements[1])), "after 2 leaves")]
 #[tokio::test]
