@@ -242,25 +242,33 @@ impl Workspaces {
     /// If the folder cannot be used or a check fails.
     #[expect(clippy::disallowed_methods, reason = "the service's own folder, which nobody else may write to")]
     pub fn open(data_dir: &Path, import_roots: &[PathBuf]) -> io::Result<Self> {
-        let path = data_dir.join("workspaces");
         std::fs::create_dir_all(data_dir)?;
-        match rustix::fs::mkdir(&path, Mode::RWXU) {
+        match rustix::fs::mkdir(&data_dir.join("workspaces"), Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
+        let opened = Self { import_roots: import_roots.to_vec(), ..Self::open_to_read(data_dir)? };
+        guard::self_test(opened.dir.as_fd())?;
+        make_home(&opened.home.path)?;
+        Ok(opened)
+    }
+
+    /// Opens the folder as it is, also on a disk that permits no writes.
+    ///
+    /// # Errors
+    ///
+    /// If it does not exist or cannot be opened.
+    pub fn open_to_read(data_dir: &Path) -> io::Result<Self> {
         // Git runs in another folder, where a relative path would not work.
-        let path = path.canonicalize()?;
+        let path = data_dir.join("workspaces").canonicalize()?;
         let dir = guard::open_ambient_folder(&path)?;
         let data_dir = data_dir.canonicalize()?;
         let ids = [directory::identity(&guard::open_ambient_folder(&data_dir)?)?, directory::identity(&dir)?];
-        guard::self_test(dir.as_fd())?;
-        let home = path.join(GIT_HOME);
-        make_home(&home)?;
         Ok(Self {
             dir,
-            home: Arc::new(GitHome { path: home, ..GitHome::default() }),
+            home: Arc::new(GitHome { path: path.join(GIT_HOME), ..GitHome::default() }),
             tag: fresh_name(""),
-            import_roots: import_roots.to_vec(),
+            import_roots: Vec::new(),
             own: OwnFolders { paths: [data_dir, path.clone()], ids },
             path,
             limits: ImportLimits::default(),

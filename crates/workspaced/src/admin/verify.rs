@@ -12,7 +12,7 @@ use transparency::{KeyHistory, VerifierKey};
 use workspace::Workspaces;
 
 use crate::admin::log_check::{LogCheck, LogReport};
-use crate::admin::offline_run::{check_database, database, open_workspaces};
+use crate::admin::offline_run::{check_database, database};
 use crate::admin::output::{print, print_chain};
 use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, VerifyConfig};
@@ -99,13 +99,16 @@ impl From<VerifyError> for StartError {
     }
 }
 
-/// Opens the folders of the runs, if they are here: the database may be verified without them.
+/// Opens the folders of the runs, if they are here: the database may be verified without them. Nothing is written.
 async fn open_bases(config: &VerifyConfig) -> Result<Option<Arc<Workspaces>>, StartError> {
     let folder = config.data_dir.join("workspaces");
     if rustix::fs::access(&folder, Access::READ_OK | Access::EXEC_OK).is_err() {
         return Ok(None);
     }
-    open_workspaces(&config.data_dir).await.map(Some)
+    let data_dir = config.data_dir.clone();
+    let opened = tokio::task::spawn_blocking(move || Workspaces::open_to_read(&data_dir)).await;
+    let opened = opened.map_err(io::Error::other).flatten();
+    opened.map(|all| Some(Arc::new(all))).map_err(|error| StartError::data_dir(&error))
 }
 
 /// Verifies the chain of `run`, and that each record continues what the records before it, or the base, have left.

@@ -28,6 +28,7 @@ export async function a_timeline_is_live_filtered_and_read_by_keys({ base, opera
   await page.locator(".diff-line.add", { hasText: "let name = name.trim();" }).waitFor();
   await page.goBack();
   assert.match(page.url(), /\/runs\/watched\?q=trim$/);
+  await row(page, "trim the name").waitFor();
   await page.keyboard.press("/");
   assert.equal(await page.evaluate(() => document.activeElement.type), "search");
   await page.keyboard.press("Tab");

@@ -246,3 +246,23 @@ async fn a_pending_change_that_contradicts_its_record_is_not_applied(
     run.replace("c.txt", "C\n", &sha256("c\n")).await.refused("RUN_NEEDS_REPAIR");
     assert!(server.log().contains("does not match record"), "{}", server.log());
 }
+
+/// As a container that checks the volume of another one.
+#[tokio::test]
+async fn a_data_folder_that_cannot_be_written_to_is_verified() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: mounting needs root");
+        return;
+    }
+    let mut server = Server::start(Backend::Postgres).await;
+    let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
+    assert!(server.stop().success());
+    let verify = server.command("verify");
+    let mut command = std::process::Command::new("unshare");
+    let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(server.data_dir());
+    command.arg(verify.get_program()).args(verify.get_args());
+    command.envs(verify.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    assert_ends(&command.output().unwrap(), 0, &["1 runs, 0 broken"]);
+}

@@ -103,7 +103,8 @@ async fn kinds_except_git_and_secrets_can_be_overridden(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let files = [("Cargo.lock", "l\n"), ("dist/a.js", "g\n"), ("src/a.rs", "a\n")];
-    let policy = json!({"kinds": {"LOCKFILE": "ALLOW", "GENERATED": "REQUIRE_APPROVAL", "TEXT_SOURCE": "DENY"}, "requireApprovalIf": []});
+    let policy = json!({"kinds": {"LOCKFILE": "ALLOW", "GENERATED": "REQUIRE_APPROVAL", "TEXT_SOURCE": "DENY"}, "requireApprovalIf": [],
+        "outsideChanges": "RECORD"});
     let run = run_with(backend, &files, policy).await;
     run.replace("Cargo.lock", "m\n", &sha256("l\n")).await.ok();
     run.replace("dist/a.js", "h\n", &sha256("g\n")).await.refused("APPROVAL_REQUIRED");

@@ -10,7 +10,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Backend, Run, Server, assert_tmp_is_empty, git, incompressible};
+use crate::harness::{Backend, Run, Server, assert_tmp_is_empty, git, incompressible, sha256};
 
 /// The files of the change, in different folders.
 const FILES: [&str; 6] = ["a.txt", "b/b.txt", "b/c/c.txt", "d/d.txt", "d/e.txt", "f.txt"];
@@ -227,7 +227,7 @@ async fn a_client_that_reads_an_archive_slowly_keeps_no_writer_waiting(
     let written = async {
         run.edit("z/after.txt", "old", "new", json!({})).await.ok();
         run.create("z/new.txt", "new\n").await;
-        run.ok("delete_file", json!({"path": "z/gone.txt", "reason": "r"})).await;
+        run.ok("delete_file", json!({"path": "z/gone.txt", "expectedSha256": sha256("gone\n"), "reason": "r"})).await;
     };
     tokio::time::timeout(Duration::from_secs(20), written).await.expect("a writer waits for the client of an export");
     while let Some(chunk) = archive.chunk().await.unwrap() {

@@ -51,7 +51,8 @@ async fn a_change_of_other_lines_is_merged(#[values(Backend::Sqlite, Backend::Po
 #[rstest]
 #[tokio::test]
 async fn the_version_that_was_seen_is_merged(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let (_server, run) = Run::shared(backend, &[("a.txt", BASE), ("Cargo.lock", BASE)]).await;
+    let policy = json!({"policy": {"outsideChanges": "RECORD"}});
+    let (_server, run) = Run::shared_with(backend, &[("a.txt", BASE), ("Cargo.lock", BASE)], policy).await;
     for path in ["a.txt", "Cargo.lock"] {
         run.ok("read_file", json!({"path": path})).await;
     }

@@ -23,6 +23,7 @@ async fn each_kind_of_change_is_reverted(#[values(Backend::Sqlite, Backend::Post
     let (_server, run) = Run::shared(backend, &files).await;
     std::fs::write(run.repo.join("latin.txt"), b"caf\xe9 au lait\nna\xefve\n").unwrap();
     std::fs::set_permissions(run.repo.join("dir/b.txt"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    run.accept_tree().await;
     let start = run.files();
     let drop = |path: &str, old: &[u8]| json!({"path": path, "expectedSha256": sha256(old), "reason": "r"});
     for (tool, input) in [

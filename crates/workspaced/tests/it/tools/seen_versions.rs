@@ -256,7 +256,7 @@ async fn the_models_view_expects_what_was_seen_unless_the_call_says_otherwise(
     with_new_token(&run).await.replace("a.txt", "one\ntwo\n", &sha256("one\n")).await.ok();
     for (tool, input) in calls() {
         let shown = text(tool, input, json!({})).await.text();
-        assert!(shown.starts_with("WRITE_CONFLICT: ") && shown.contains("\n+two\n"), "{tool}: {shown}");
+        assert!(shown.starts_with("WRITE_CONFLICT: ") && shown.contains("\n  +two\n"), "{tool}: {shown}");
         // The model is shown no hash that it could give.
         assert!(!shown.contains("sha256") && !shown.contains("expectedSha256"), "{tool}: {shown}");
     }
@@ -288,7 +288,8 @@ async fn the_same_input_is_the_same_call_in_each_view(#[values(Backend::Sqlite, 
 async fn a_file_that_somebody_else_removed_can_be_made_again(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let (_server, run) = Run::shared(backend, &[("a.txt", "one\n"), ("Cargo.lock", "old\n")]).await;
+    let policy = json!({"policy": {"outsideChanges": "RECORD"}});
+    let (_server, run) = Run::shared_with(backend, &[("a.txt", "one\n"), ("Cargo.lock", "old\n")], policy).await;
     let other = with_new_token(&run).await;
     for (path, content) in [("a.txt", "one\n"), ("Cargo.lock", "old\n")] {
         read(&run, path).await;
