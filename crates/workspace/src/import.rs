@@ -240,10 +240,9 @@ impl Workspaces {
     /// # Errors
     ///
     /// If the folder cannot be used or a check fails.
-    #[expect(clippy::disallowed_methods, reason = "the service's own folder, which nobody else may write to")]
     pub fn open(data_dir: &Path, import_roots: &[PathBuf]) -> io::Result<Self> {
         std::fs::create_dir_all(data_dir)?;
-        match rustix::fs::mkdir(&data_dir.join("workspaces"), Mode::RWXU) {
+        match rustix::fs::mkdir(data_dir.join("workspaces"), Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
@@ -258,6 +257,7 @@ impl Workspaces {
     /// # Errors
     ///
     /// If it does not exist or cannot be opened.
+    #[expect(clippy::disallowed_methods, reason = "the service's own folder, which nobody else may write to")]
     pub fn open_to_read(data_dir: &Path) -> io::Result<Self> {
         // Git runs in another folder, where a relative path would not work.
         let path = data_dir.join("workspaces").canonicalize()?;
