@@ -172,15 +172,17 @@ class Composition:
         self.run("config", "--quiet")
         try:
             self.run("up", "--wait", "--no-build")
-        except AssertionError as error:
-            try:
-                raise AssertionError(f"{error}\n{self.run('logs', '--no-color', '--tail=15')[-6000:]}") from None
-            finally:
-                self.__exit__()
+        except BaseException as error:
+            self.__exit__(type(error), error)
+            raise
         return self
 
-    def __exit__(self, *_):
-        self.run("down", "--volumes", "--timeout=20")
+    def __exit__(self, _, error, *rest):
+        try:
+            if isinstance(error, AssertionError):
+                error.args = (f"{error}\n{self.run('logs', '--no-color', '--tail=5')[-4000:]}",)
+        finally:
+            self.run("down", "--volumes", "--timeout=20")
 
     def run(self, *arguments):
         return self.daemon.run("compose", f"--file={self.file}", *arguments)
