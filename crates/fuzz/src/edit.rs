@@ -61,6 +61,13 @@ fn run(input: &[u8]) {
             }
         }
         Err(EditFault::TooLong { bytes }) => assert!(bytes > MAX_BYTES),
+        Err(EditFault::SameLines) => {
+            assert!(old != new && old.replace("\r\n", "\n") == new.replace("\r\n", "\n"), "not the same lines");
+        }
+        Err(EditFault::AlreadyApplied(lines)) => {
+            assert!(!text.contains(old), "{old:?} occurs in the text");
+            assert!(!lines.is_empty() && everywhere.is_err(), "not found, but `replaceAll` succeeds");
+        }
         Err(EditFault::NotFound(near)) => {
             assert!(!text.contains(old), "{old:?} occurs in the text");
             assert!(near.iter().all(|near| near.line >= 1));

@@ -7,6 +7,7 @@ use memchr::memmem;
 
 use crate::text::Occurrences;
 pub use near::NearMatch;
+pub(crate) use near::{is_similar, nearest_position};
 pub use range::{RangeFault, replace_range};
 
 mod near;
@@ -24,8 +25,12 @@ pub struct EditResult {
 /// Why an edit does not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EditFault {
-    /// The old text does not occur. Lists the most similar passages, best first.
+    /// The old text does not occur. Lists the similar passages, best first.
     NotFound(Vec<NearMatch>),
+    /// The old text does not occur, but the new text does, at these lines.
+    AlreadyApplied(Vec<u64>),
+    /// The old and the new text differ only in the line endings, which an edit keeps.
+    SameLines,
     /// The old text occurs several times, but the caller requested a single replacement.
     NotUnique {
         /// The number of occurrences, overlapping ones included.
@@ -48,8 +53,8 @@ const MAX_LISTED_LINES: usize = 50;
 /// With `all`, occurrences are replaced from left to right, and inserted text is not searched. Overlapping occurrences count
 /// separately.
 ///
-/// LF in `old` and `new` also matches CRLF in the text. If all lines of the text have the same ending, `new` may have any
-/// ending and is converted. Lines that `old` and `new` share at their start and end keep their bytes. A line that replaces
+/// LF in `old` and `new` also matches CRLF in the text. If all lines of the text have the same ending, `old` and `new` may have
+/// any ending, and `new` is converted. Lines that `old` and `new` share at their start and end keep their bytes. A line that replaces
 /// another takes its ending; other inserted lines take the ending of the adjacent lines.
 ///
 /// The length of the result is computed first, and nothing is allocated for a result longer than `max_bytes`. If the text
@@ -61,12 +66,19 @@ const MAX_LISTED_LINES: usize = 50;
 pub fn edit(text: &str, old: &str, new: &str, all: bool, max_bytes: u64) -> Result<EditResult, EditFault> {
     let plain = Plain::of(text);
     let (old_plain, new_plain) = (without_cr(old), without_cr(new));
-    // An `old` that contains a CR is compared byte by byte.
-    let exact = old.contains('\r');
+    // An `old` that contains a CR is compared byte by byte, unless the text has one kind of line ending.
+    let exact = old.contains('\r') && !(plain.has_uniform_endings() && plain.text.contains(&*old_plain));
     let (searched, needle) = if exact { (text, old) } else { (&*plain.text, &*old_plain) };
     let finder = memmem::Finder::new(needle);
     let first = if needle.is_empty() { None } else { finder.find(searched.as_bytes()) };
-    let Some(first) = first else { return Err(EditFault::NotFound(near::nearest(&plain.text, &old_plain))) };
+    let Some(first) = first else {
+        let applied = lines_of_applied(&plain.text, &old_plain, &new_plain);
+        return Err(applied
+            .map_or_else(|| EditFault::NotFound(near::nearest(&plain.text, &old_plain)), EditFault::AlreadyApplied));
+    };
+    if !exact && old != new && old_plain == new_plain && plain.has_uniform_endings() {
+        return Err(EditFault::SameLines);
+    }
     if !all && finder.find(&searched.as_bytes()[first + 1..]).is_some() {
         return Err(not_unique(searched, needle));
     }
@@ -94,6 +106,27 @@ pub fn edit(text: &str, old: &str, new: &str, all: bool, max_bytes: u64) -> Resu
     }
     out.push_str(&text[done..]);
     Ok(EditResult { text: out, replacements: count })
+}
+
+/// The least length of a new text that shows by itself that an edit is applied already, and of one that must occur once.
+const TELLING_BYTES: usize = 3;
+const UNIQUE_BELOW_BYTES: usize = 12;
+
+/// The lines at which `new` stands in a text without `old`, if that shows that the edit is applied already.
+fn lines_of_applied(text: &str, old: &str, new: &str) -> Option<Vec<u64>> {
+    if new.trim().len() < TELLING_BYTES || !new.contains(char::is_alphanumeric) || old.contains(new.trim()) {
+        return None;
+    }
+    let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let is_whole = |at: &usize| {
+        let (before, after) = (text[..*at].chars().next_back(), text[at + new.len()..].chars().next());
+        let joins = |outside, inside| is_word(outside) && is_word(inside);
+        !joins(before, new.chars().next()) && !joins(after, new.chars().next_back())
+    };
+    let places: Vec<_> = memmem::find_iter(text.as_bytes(), new).take(MAX_LISTED_LINES).filter(is_whole).collect();
+    let is_telling = places.len() == 1 || (!places.is_empty() && new.trim().len() >= UNIQUE_BELOW_BYTES);
+    let line = |at: &usize| memchr::memchr_iter(b'\n', &text.as_bytes()[..*at]).count() as u64 + 1;
+    is_telling.then(|| places.iter().map(line).collect())
 }
 
 /// Counts every occurrence, overlapping ones included, in one pass.
@@ -223,7 +256,10 @@ mod tests {
             ("a\r\nb\r\n", "a\nb\n", "a\nb\nc\n", "a\r\nb\r\nc\r\n"),
             ("one\r\ntwo\r\n", "two", "2\n3", "one\r\n2\r\n3\r\n"),
             ("a\nb", "b", "b\n", "a\nb\n"),
-            ("a\r\nb", "a\r\n", "x\n", "x\nb"),
+            ("a\r\nb", "a\r\n", "x\n", "x\r\nb"),
+            ("a\r\nb\r\nc\r\n", "a\r\nb\r\n", "a\nB\n", "a\r\nB\r\nc\r\n"),
+            ("a\nb\nc\n", "a\r\nb\r\n", "a\r\nB\r\n", "a\nB\nc\n"),
+            ("a\rb\n", "a\rb", "x", "x\n"),
             ("x\t y ", "\t ", "", "xy "),
             ("ü\n", "ü", "é", "é\n"),
             // If all lines have the same ending, inserted lines take it.
@@ -268,6 +304,22 @@ mod tests {
         let Err(EditFault::NotFound(near)) = edit(text, "    let y = '2';", "", false, MAX_BYTES) else { panic!() };
         assert_eq!((near[0].line, near[0].only), (5, Some("quotes")));
         assert_eq!(edit("", "x", "y", false, MAX_BYTES), Err(EditFault::NotFound(Vec::new())));
+    }
+
+    #[test]
+    fn an_edit_that_is_applied_already_is_told_by_its_new_text() {
+        let text = "fn a() {\r\n    let limit = 20;\r\n}\r\nuno\r\n";
+        for (old, new, lines) in [
+            ("let limit = 10;", "let limit = 20;", &[2][..]),
+            ("one", "uno", &[4]),
+            ("x {\n  y", "fn a() {\n    let limit", &[1]),
+        ] {
+            assert_eq!(edit(text, old, new, false, MAX_BYTES), Err(EditFault::AlreadyApplied(lines.to_vec())), "{old}");
+        }
+        for (old, new) in [("limit = 10;\nlimit", "limit"), ("one", "imi"), ("one", "}\n"), ("one", "")] {
+            assert!(matches!(edit(text, old, new, false, MAX_BYTES), Err(EditFault::NotFound(_))), "{old} {new}");
+        }
+        assert_eq!(edit("a\r\nb\r\n", "a\r\n", "a\n", false, MAX_BYTES), Err(EditFault::SameLines));
     }
 
     #[test]

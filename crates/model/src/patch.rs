@@ -1,7 +1,7 @@
 //! Patches: parses a text into file patches, and applies a file patch to a file's bytes.
 //!
 //! The parser is strict: the whole text is a patch, or it is refused with the line that is wrong. It never skips what a
-//! lenient parser would, such as a hunk after a blank line, a file in another format or counts that do not match.
+//! lenient parser would, such as a hunk after a blank line or a file in another format.
 
 mod apply;
 mod begin_patch_format;
@@ -13,6 +13,8 @@ mod lines;
 mod locate;
 mod modes;
 mod name;
+mod numberless;
+mod sections;
 mod unified;
 
 pub use apply::PatchFault;
@@ -28,14 +30,17 @@ pub struct Patch {
     /// The files, in the order of the patch. No path is written twice. A path that is deleted or renamed is not used
     /// again, except by a new file that replaces a renamed one.
     pub files: Vec<FilePatch>,
+    /// What was wrong with the text and could be corrected, for the caller.
+    pub warnings: Vec<String>,
 }
 
 impl Patch {
     /// Parses `text`: Git diffs, plain unified diffs, or the format that begins with `*** Begin Patch`.
     ///
     /// The last line may lack its ending. The header of a mail before the first file and its signature after the last are
-    /// ignored; other text is refused. If every line ends in CRLF, the transport is assumed to have added the CR. Prefixes
-    /// such as `a/` and `b/` are removed if both sides have them.
+    /// ignored, as is a byte order mark; other text is refused. If every line ends in CRLF, the transport is assumed to have added
+    /// the CR. Prefixes such as `a/` and `b/` are removed if both sides have them. Headers and hunks of one format may be in a
+    /// patch of the other. A hunk whose header states wrong counts is counted again if it is certain where it ends.
     ///
     /// # Errors
     ///
@@ -52,16 +57,15 @@ impl Patch {
     ///
     /// As [`parse`](Self::parse).
     pub fn parse_bytes(text: &[u8]) -> Result<Self, Refusal> {
-        let lines = lines::Lines::new(text);
-        let files =
-            if lines.is_begin_patch_format() { begin_patch_format::parse(lines)? } else { unified::parse(lines)? };
-        Ok(Self { files: check::files(files)? })
+        let mut lines = lines::Lines::new(text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text));
+        let files = check::files(sections::parse(&mut lines)?)?;
+        Ok(Self { files, warnings: lines.warnings })
     }
 
     /// The refusal of a hunk of `file` that does not match because it holds a header of the format `*** Begin Patch` with
     /// blanks before it, which makes it a line of the hunk. `text` is the text of the patch.
     pub fn padded_header(text: &str, file: &FilePatch) -> Option<Refusal> {
-        let header = begin_patch_format::padded_header(&file.hunks)?;
+        let header = numberless::padded_header(&file.hunks)?;
         let is_header = |line: &str| line.trim_end_matches('\r').strip_prefix(' ').map(str::as_bytes) == Some(header);
         let number = text.lines().position(is_header)? + 1;
         let message = format!(
@@ -77,7 +81,7 @@ impl Patch {
     /// The patch that reverses this one; `None` if a file patch cannot be [reversed](FilePatch::reversed).
     pub fn reversed(&self) -> Option<Self> {
         let files = self.files.iter().rev().map(FilePatch::reversed).collect::<Option<_>>()?;
-        Some(Self { files })
+        Some(Self { files, warnings: Vec::new() })
     }
 }
 

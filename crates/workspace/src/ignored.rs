@@ -4,6 +4,7 @@
 //! rules reveals no file. A file that the base tracks or the run has written is never ignored, so that editing rules hides no
 //! change. Only `.gitignore` files inside the tree count.
 
+mod pattern;
 mod rules;
 #[cfg(test)]
 mod tests;

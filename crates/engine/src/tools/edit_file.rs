@@ -1,13 +1,15 @@
 //! `edit_file`: replaces a text in a file.
 
-use model::{Code, EditFault, EditResult, Effect, LogicalPath, NearMatch, NearestText, Permission, Refusal, Sha256};
+use model::{
+    Code, EditFault, EditResult, Effect, Encoding, LogicalPath, NearMatch, NearestText, Permission, Refusal, Sha256,
+};
 use serde::{Deserialize, Serialize};
 use workspace::Target;
 
 use super::write_file::members;
 use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
 use crate::tool::expected_version::{ExpectedVersion, SeenVersion, expect_version};
-use crate::tool::input::{decode_for_edit, file_path, not_encodable, parse};
+use crate::tool::input::{self, check_guess, decode_for_edit, file_path, not_encodable, parse};
 use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
@@ -45,6 +47,9 @@ pub(crate) struct EditFileInput {
     /// The version that the file must have.
     #[serde(default)]
     expected_sha256: Option<ExpectedVersion>,
+    /// The file's encoding, if a guess is wrong.
+    #[serde(default)]
+    encoding: Option<String>,
 }
 
 /// The output of `edit_file` and `replace_range`.
@@ -75,6 +80,7 @@ struct EditFile {
     new: String,
     replace_all: bool,
     expected: Option<ExpectedVersion>,
+    encoding: Option<Encoding>,
 }
 
 impl TryFrom<EditFileInput> for EditFile {
@@ -94,6 +100,7 @@ impl TryFrom<EditFileInput> for EditFile {
             new: input.new_string,
             replace_all: input.replace_all,
             expected: input.expected_sha256,
+            encoding: input::encoding(input.encoding.as_deref())?,
         })
     }
 }
@@ -127,18 +134,24 @@ impl Mutation for EditFile {
         if !is_unseen {
             version.clone()?;
         }
-        let decoded = decode_for_edit(&self.path, bytes)?;
+        let decoded = decode_for_edit(&self.path, bytes, self.encoding)?;
         let encoding = decoded.encoding;
         let max_bytes = encoding.max_text_bytes(context.rules.policy().max_file_bytes);
         let edited = model::edit(&decoded.text, &self.old, &self.new, self.replace_all, max_bytes);
         let EditResult { text, replacements } = edited.map_err(|fault| match fault {
             EditFault::TooLong { bytes } => too_large(context.rules, &self.path, encoding.min_bytes_of(bytes)),
             EditFault::NotFound(near) => not_found(&self.path, near),
+            EditFault::AlreadyApplied(lines) => already_applied(&self.path, lines),
+            EditFault::SameLines => same_lines(&self.path),
             EditFault::NotUnique { occurrences, lines } => not_unique(&self.path, occurrences, lines),
         })?;
         version?;
-        let bytes = model::encode(&text, encoding).ok_or_else(|| not_encodable("`newString`", &self.path))?;
-        let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((bytes, mode)) };
+        let new_bytes = model::encode(&text, encoding);
+        let new_bytes = new_bytes.ok_or_else(|| not_encodable("`newString`", &self.path, encoding))?;
+        if self.encoding.is_none() {
+            check_guess(&self.path, bytes, &new_bytes)?;
+        }
+        let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((new_bytes, mode)) };
         let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
         describe(&mut plan, &self.path, old_sha256, replacements);
         let counts = plan.changes.counts();
@@ -172,22 +185,37 @@ fn not_unique(path: &LogicalPath, occurrences: u64, lines: Vec<u64>) -> Refusal 
         .with_details(|details| (details.lines, details.actual) = (lines, Some(occurrences)))
 }
 
+fn already_applied(path: &LogicalPath, lines: Vec<u64>) -> Refusal {
+    let message = format!("`oldString` was not found in `{path}`");
+    let at: Vec<_> = lines.iter().take(5).map(u64::to_string).collect();
+    let hint =
+        format!("`newString` is there, at line {}: already applied. Continue with the next change.", at.join(", "));
+    Refusal::new(Code::EditNotFound, message, hint).at(path).with_details(|details| details.lines = lines)
+}
+
+fn same_lines(path: &LogicalPath) -> Refusal {
+    let message = "`oldString` and `newString` differ in their line endings only, and an edit keeps those of the file";
+    Refusal::invalid(message, "To change line endings, use write_file with `lineEnding`.").at(path)
+}
+
 fn not_found(path: &LogicalPath, near: Vec<NearMatch>) -> Refusal {
     let message = format!("`oldString` was not found in `{path}`");
     // The near text is content of the file and must not be in the message, which is recorded.
     let hint = match near.first() {
-        None => "Read the file again and copy the text exactly.".to_owned(),
+        None => "Nothing similar is in the file. Read it again and copy the text exactly.".to_owned(),
         Some(best) => {
             let only = best.only.map(|only| format!(" and differs in {only} only")).unwrap_or_default();
+            let unseen = best.unseen.as_deref().map(|named| format!(": {named}")).unwrap_or_default();
             let line = best.line;
             format!(
-                "The nearest text is at line {line}{only}. Copy it exactly: in `difference`, lines with + are in the file."
+                "The nearest text is at line {line}{only}{unseen}. Copy it exactly: in `difference`, lines with + are in the file."
             )
         }
     };
     Refusal::new(Code::EditNotFound, message, hint).at(path).with_details(|details| {
         details.lines = near.iter().map(|found| found.line).collect();
-        details.difference = near.first().map(|best| best.difference.clone());
+        // Also set where nothing is similar, so that a caller without file:read does not learn that.
+        details.difference = Some(near.first().map_or_else(String::new, |best| best.difference.clone()));
         let nearest = near.into_iter().map(|found| NearestText { line: found.line, difference: found.difference });
         details.nearest = nearest.collect();
     })

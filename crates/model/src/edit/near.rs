@@ -17,6 +17,8 @@ pub struct NearMatch {
     pub difference: String,
     /// The kind of a small difference, such as `white space`.
     pub only: Option<&'static str>,
+    /// Names the characters of the first line that differs, if a reader sees no difference.
+    pub unseen: Option<String>,
 }
 
 /// The most matches returned.
@@ -34,8 +36,8 @@ const MAX_CANDIDATES: usize = 32;
 const MAX_DISSIMILAR: usize = 1000;
 /// The most lines of a passage that are compared by edit distance.
 const MAX_EXACT_LINES: usize = 40;
-/// The least similarity of a passage that is not the best one.
-const MIN_SIMILARITY: f32 = 0.5;
+/// The least similarity of a passage.
+const MIN_SIMILARITY: f32 = 0.6;
 
 /// A line to search for.
 struct Wanted<'a> {
@@ -54,7 +56,7 @@ struct Candidate {
 }
 
 /// Returns the passages of `text` that are most similar to `old`, best first, at most [`MAX_NEAR`], none of which overlap.
-/// Both texts have LF only. The best passage is returned however little it is similar; only an empty text has none.
+/// Both texts have LF only. A text without a similar passage has none.
 ///
 /// The work is bounded: of long lines only the start is compared, and of a long `old` only some lines.
 pub(crate) fn nearest(text: &str, old: &str) -> Vec<NearMatch> {
@@ -64,24 +66,46 @@ pub(crate) fn nearest(text: &str, old: &str) -> Vec<NearMatch> {
         return Vec::new();
     }
     let window = old.lines().take(MAX_LINES).count().min(lines.len());
-    let mut best = rough_candidates(&lines, &searched[..searched.len().min(window)], window);
-    if best.is_empty() {
-        best.extend((0..=lines.len() - window).take(MAX_DISSIMILAR).map(|at| Candidate { at, score: 0.0 }));
-    }
-    let mut effort = Effort::default();
-    for candidate in &mut best {
-        candidate.score = similarity(&searched, &lines[candidate.at..], &mut effort).unwrap_or(candidate.score);
-    }
-    best.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.at.cmp(&b.at)));
+    let best = best_candidates(&lines, &searched, window);
     let mut chosen: Vec<Candidate> = Vec::new();
     for candidate in best {
-        let is_close = chosen.first().is_none_or(|first| candidate.score >= MIN_SIMILARITY.max(first.score * 0.6));
+        let is_close = chosen.first().is_none_or(|first| candidate.score >= first.score * 0.6);
         let overlaps = chosen.iter().any(|other| other.at.abs_diff(candidate.at) < window);
         if is_close && !overlaps && chosen.len() < MAX_NEAR {
             chosen.push(candidate);
         }
     }
     chosen.into_iter().map(|candidate| difference::describe(old, text, candidate.at)).collect()
+}
+
+/// Returns the index of the first of the `lines` that are most similar to `searched`; `None` if none are similar.
+pub(crate) fn nearest_position(lines: &[&str], searched: &[&str]) -> Option<usize> {
+    if lines.is_empty() || searched.is_empty() {
+        return None;
+    }
+    let searched = &searched[..searched.len().min(MAX_SEARCHED_LINES)];
+    let lines = &lines[..lines.len().min(MAX_LINES)];
+    best_candidates(lines, searched, searched.len().min(lines.len())).first().map(|best| best.at)
+}
+
+/// Whether the first of `lines` are similar to `searched`.
+pub(crate) fn is_similar(lines: &[&str], searched: &[&str]) -> bool {
+    similarity(searched, lines, &mut Effort::default()).is_none_or(|score| score >= MIN_SIMILARITY)
+}
+
+/// The passages of `window` lines that are similar to the searched ones, best first.
+fn best_candidates(lines: &[&str], searched: &[&str], window: usize) -> Vec<Candidate> {
+    let mut best = rough_candidates(lines, &searched[..searched.len().min(window)], window);
+    if best.is_empty() {
+        best.extend((0..=lines.len() - window).take(MAX_DISSIMILAR).map(|at| Candidate { at, score: 0.0 }));
+    }
+    let mut effort = Effort::default();
+    for candidate in &mut best {
+        candidate.score = similarity(searched, &lines[candidate.at..], &mut effort).unwrap_or(candidate.score);
+    }
+    best.retain(|candidate| candidate.score >= MIN_SIMILARITY);
+    best.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.at.cmp(&b.at)));
+    best
 }
 
 /// The passages with the best rough scores, in no order.

@@ -1,59 +1,32 @@
-//! The format that begins with `*** Begin Patch`: hunks without line numbers, located by their context.
+//! The sections of the format that begins with `*** Begin Patch`.
 
 use super::check::RawFilePatch;
 use super::fault::{invalid, shown};
 use super::file_patch::{Hunk, HunkLine, PatchOperation};
-use super::hunk::parse_line;
 use super::lines::Lines;
+use super::name;
+use super::numberless::{Headers, is_blank_up_to_end, is_end_of_hunk, parse_hunk};
 use crate::Refusal;
 
 pub(crate) const FORMAT_HINT: &str = "Write `*** Begin Patch`, for each file `*** Update File: PATH` with hunks headed by `@@`, \
      `*** Add File: PATH` with lines that begin with `+`, or `*** Delete File: PATH`, and at the end `*** End Patch`.";
 
-/// The last line of a patch.
-const END: &[u8] = b"*** End Patch";
-/// The lines that are not lines of a hunk, as they begin.
-const HEADERS: [&[u8]; 6] =
-    [END, b"*** Begin Patch", b"*** Add File:", b"*** Delete File:", b"*** Update File:", b"*** End of File"];
-
-/// Reads a whole patch.
-pub(crate) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawFilePatch>, Refusal> {
-    let lines = &mut lines;
-    lines.skip_blank();
-    lines.next();
-    let mut files = Vec::new();
-    loop {
-        lines.skip_blank();
-        let (number, Some(line)) = (lines.number(), lines.peek()) else {
-            return Err(invalid(lines.number(), "the patch ends without `*** End Patch`", FORMAT_HINT));
-        };
-        if line.trim_ascii() == END {
-            lines.next();
-            break;
-        }
-        let file = if let Some(path) = next_header(lines, "*** Add File:") {
-            let hunks = parse_added(lines)?;
-            RawFilePatch { hunks, ..file_patch(number, PatchOperation::Create, path) }
-        } else if let Some(path) = next_header(lines, "*** Delete File:") {
-            RawFilePatch { ignores_content: true, ..file_patch(number, PatchOperation::Delete, path) }
-        } else if let Some(path) = next_header(lines, "*** Update File:") {
-            parse_updated(lines, number, path)?
-        } else {
-            return Err(invalid(
-                number,
-                format!("`{}` is not valid in a patch of this format", shown(line)),
-                FORMAT_HINT,
-            ));
-        };
-        files.push(file);
+/// Reads the section of one file; `None` if none begins at the next line.
+pub(crate) fn parse_section(lines: &mut Lines<'_>) -> Result<Option<RawFilePatch>, Refusal> {
+    let number = lines.number();
+    if let Some(path) = next_header(lines, "*** Add File:") {
+        skip_unified_head(lines, path)?;
+        lines.next_after("@@");
+        let hunks = parse_added(lines)?;
+        return Ok(Some(RawFilePatch { hunks, ..file_patch(number, PatchOperation::Create, path) }));
     }
-    if !lines.only_blank_from(0) {
-        return Err(invalid(lines.number(), "text follows `*** End Patch`", "Send one patch alone."));
+    if let Some(path) = next_header(lines, "*** Delete File:") {
+        return Ok(Some(RawFilePatch { ignores_content: true, ..file_patch(number, PatchOperation::Delete, path) }));
     }
-    if files.is_empty() {
-        return Err(invalid(1, "the patch changes no file", FORMAT_HINT));
+    match next_header(lines, "*** Update File:") {
+        Some(path) => parse_updated(lines, number, path).map(Some),
+        None => Ok(None),
     }
-    Ok(files)
 }
 
 fn file_patch(number: usize, operation: PatchOperation, path: &[u8]) -> RawFilePatch {
@@ -68,30 +41,25 @@ fn next_header<'a>(lines: &mut Lines<'a>, mark: &str) -> Option<&'a [u8]> {
     Some(path)
 }
 
+/// Skips the lines `--- NAME` and `+++ NAME`, which must name the file of the section at `path`.
+fn skip_unified_head(lines: &mut Lines<'_>, path: &[u8]) -> Result<(), Refusal> {
+    if !lines.is_file_head(0) {
+        return Ok(());
+    }
+    let number = lines.number();
+    for mark in ["--- ", "+++ "] {
+        let named = lines.next_after(mark).and_then(name::with_tail).map(|(name, _)| name).unwrap_or_default();
+        if !name::is_same(&named, path.trim_ascii()) && named != b"/dev/null" {
+            let message = format!("`{}` is in the section of `{}`", shown(&named), shown(path.trim_ascii()));
+            return Err(invalid(number, message, "Name one file in each section."));
+        }
+    }
+    Ok(())
+}
+
 /// Whether a line outside of hunks, or among the lines of a new file, is a header.
 fn is_marker(line: &[u8]) -> bool {
     line.trim_ascii_start().starts_with(b"*** ")
-}
-
-/// Whether the line that is `ahead` lines after the next one ends a hunk. A header with a space before it is a line of
-/// context, except for the last line of the patch, which can be nothing else.
-fn is_marker_in_hunk(lines: &Lines<'_>, ahead: usize) -> bool {
-    let Some(line) = lines.peek_at(ahead) else { return false };
-    let is_last = || line.trim_ascii() == END && lines.only_blank_from(ahead + 1);
-    line.starts_with(b"*** ") || (is_header(line) && (!line.starts_with(b" ") || is_last()))
-}
-
-fn is_header(line: &[u8]) -> bool {
-    HEADERS.iter().any(|mark| line.trim_ascii().starts_with(mark))
-}
-
-/// The first line of context in `hunks` that looks like a header with a space before it: what precedes the header in the patch
-/// is then a part of the line.
-pub(crate) fn padded_header(hunks: &[Hunk]) -> Option<&[u8]> {
-    hunks.iter().filter(|hunk| hunk.old_start.is_none()).flat_map(|hunk| &hunk.lines).find_map(|line| match line {
-        HunkLine::Context(line) if is_header(line) => line.strip_suffix(b"\n"),
-        HunkLine::Context(_) | HunkLine::Delete(_) | HunkLine::Insert(_) => None,
-    })
 }
 
 /// Reads the lines of a new file: one hunk, or none for an empty one.
@@ -99,7 +67,8 @@ fn parse_added(lines: &mut Lines<'_>) -> Result<Vec<Hunk>, Refusal> {
     let mut added = Vec::new();
     while let Some(line) = lines.peek().filter(|line| !is_marker(line)) {
         let Some(rest) = line.strip_prefix(b"+") else {
-            if lines.is_blank_up_to(is_marker) {
+            let ends = |line: &[u8]| is_marker(line) || line.starts_with(b"diff --git ");
+            if lines.only_blank_from(0) || lines.is_blank_up_to(ends) || lines.is_file_head(0) || ends(line) {
                 lines.skip_blank();
                 break;
             }
@@ -121,8 +90,13 @@ fn parse_updated(lines: &mut Lines<'_>, number: usize, path: &[u8]) -> Result<Ra
         updated.operation = PatchOperation::Rename;
         updated.path = to.trim_ascii().to_vec();
     }
-    while lines.peek().is_some() && !is_marker_in_hunk(lines, 0) && !is_blank_up_to_marker(lines) {
-        let hunk = parse_hunk(lines).map_err(|refusal| {
+    // A section that has both forms of header is followed by either.
+    let headers = if lines.is_file_head_before_hunk(0) { Headers::All } else { Headers::BeginPatch };
+    if headers == Headers::All {
+        skip_unified_head(lines, path)?;
+    }
+    while lines.peek().is_some() && !is_end_of_hunk(lines, 0, headers) && !is_blank_up_to_end(lines, headers) {
+        let hunk = parse_hunk(lines, headers).map_err(|refusal| {
             refusal.with_details(|details| details.hunk = u32::try_from(updated.hunks.len() + 1).ok())
         })?;
         updated.hunks.push(hunk);
@@ -131,51 +105,4 @@ fn parse_updated(lines: &mut Lines<'_>, number: usize, path: &[u8]) -> Result<Ra
         return Err(invalid(number, "the file's section changes nothing", "Add the file's hunks, or remove the file."));
     }
     Ok(updated)
-}
-
-/// Whether empty lines precede a line that ends a hunk.
-fn is_blank_up_to_marker(lines: &Lines<'_>) -> bool {
-    let blank = lines.count_empty();
-    blank > 0 && is_marker_in_hunk(lines, blank)
-}
-
-fn parse_hunk(lines: &mut Lines<'_>) -> Result<Hunk, Refusal> {
-    let number = lines.number();
-    let mut hunk = Hunk { old_start: None, new_start: None, lines: Vec::new(), anchors: Vec::new(), at_end: false };
-    while let Some(head) = lines.next_after("@@") {
-        hunk.anchors.extend(anchor(head));
-    }
-    while let Some(line) = lines.peek().filter(|line| !line.starts_with(b"@@")) {
-        if is_marker_in_hunk(lines, 0) {
-            break;
-        }
-        if is_blank_up_to_marker(lines) || lines.is_blank_up_to(|line| line.starts_with(b"@@")) {
-            lines.skip_blank();
-            break;
-        }
-        let Some(line) = parse_line(line) else {
-            let hint = "Begin every line of a hunk with ` `, `-` or `+`.";
-            return Err(invalid(lines.number(), format!("`{}` is not a line of a hunk", shown(line)), hint));
-        };
-        hunk.lines.push(line);
-        lines.next();
-    }
-    if lines.peek().is_some_and(|line| !line.starts_with(b" ") && line.trim_ascii() == b"*** End of File") {
-        lines.next();
-        hunk.at_end = true;
-    }
-    if hunk.lines.iter().all(|line| matches!(line, HunkLine::Context(_))) {
-        return Err(invalid(number, "the hunk changes nothing", "Remove hunks without `-` and `+` lines."));
-    }
-    // Lines without context belong under the line that the header names, or else at the end of the file.
-    hunk.at_end |= hunk.anchors.is_empty() && hunk.old_lines().next().is_none();
-    Ok(hunk)
-}
-
-/// The line that a hunk's header names. Line numbers, as in a unified diff, are ignored.
-fn anchor(head: &[u8]) -> Option<Vec<u8>> {
-    let text = head.trim_ascii();
-    let text = text.strip_suffix(b"@@").unwrap_or(text).trim_ascii();
-    let numbers = matches!(text, [b'-', digit, ..] if digit.is_ascii_digit());
-    (!text.is_empty() && !numbers).then(|| text.to_vec())
 }

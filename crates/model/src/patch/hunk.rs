@@ -3,6 +3,7 @@
 use super::fault::{COUNTS_HINT, NUMBERS_HINT, invalid, shown};
 use super::file_patch::{Hunk, HunkLine};
 use super::lines::Lines;
+use super::numberless::{Headers, has_numbers, is_end_of_hunk, parse_hunk, parse_line};
 use crate::Refusal;
 
 /// The header of a hunk.
@@ -11,6 +12,8 @@ struct Header {
     line: usize,
     old: Range,
     new: Range,
+    /// Whether the hunk has no line of the old file.
+    is_empty_side: bool,
 }
 
 /// The lines of one side.
@@ -39,7 +42,13 @@ pub(crate) fn parse_all(lines: &mut Lines<'_>) -> Result<Vec<Hunk>, Refusal> {
     let mut free_from = 0;
     loop {
         let Some(text) = lines.peek().filter(|line| line.starts_with(b"@@")) else { return Ok(hunks) };
-        let head = Header::parse(lines.number(), text)?;
+        if !has_numbers(&text[2..]) {
+            let hunk = parse_hunk(lines, Headers::All).map_err(|refusal| at_hunk(refusal, hunks.len()))?;
+            hunks.push(hunk);
+            lines.skip_blank();
+            continue;
+        }
+        let mut head = Header::parse(lines.number(), text)?;
         if head.old.first() < free_from {
             let message = format!(
                 "hunk {} begins at line {} of the file, but the previous hunk ends at line {}",
@@ -50,9 +59,9 @@ pub(crate) fn parse_all(lines: &mut Lines<'_>) -> Result<Vec<Hunk>, Refusal> {
             let hint = "Put the hunks in the order of the file and join those that overlap.";
             return Err(at_hunk(invalid(head.line, message, hint), hunks.len()));
         }
-        free_from = head.old.end();
         lines.next();
-        let hunk = parse_body(lines, &head, &mut ended).map_err(|refusal| at_hunk(refusal, hunks.len()))?;
+        let hunk = parse_body(lines, &mut head, &mut ended).map_err(|refusal| at_hunk(refusal, hunks.len()))?;
+        free_from = head.old.end();
         hunks.push(hunk);
         // Blank lines after a complete hunk are ignored; any other line must begin something.
         lines.skip_blank();
@@ -69,7 +78,7 @@ impl Header {
             let (old, rest) = parse_range(rest)?;
             let (new, rest) = parse_range(rest.strip_prefix(b" +")?)?;
             rest.strip_prefix(b" @@")?;
-            Some(Self { line, old, new })
+            Some(Self { line, old, new, is_empty_side: old.count == 0 })
         });
         let Some(head) = parsed else {
             let message = format!("`{}` has no line numbers", shown(text));
@@ -115,9 +124,43 @@ struct Ended {
     new: bool,
 }
 
+/// Why the lines after a header are not the hunk that it states.
+enum BodyFault {
+    /// Their number is another one.
+    Miscounted(Refusal),
+    Invalid(Refusal),
+}
+
+/// Reads the lines of a hunk: as many as the header states, or else those up to a line that can only end the hunk. The header
+/// then gets their number.
+fn parse_body(lines: &mut Lines<'_>, head: &mut Header, ended: &mut Ended) -> Result<Hunk, Refusal> {
+    let (first, before) = (lines.number(), *ended);
+    let body = match parse_stated(lines, head, ended) {
+        Ok(body) => body,
+        Err(BodyFault::Invalid(refusal)) => return Err(refusal),
+        Err(BodyFault::Miscounted(refusal)) => {
+            lines.rewind(first);
+            *ended = before;
+            let body = parse_clear(lines, ended).ok_or(refusal)?;
+            let counts = body.iter().fold((0, 0), count);
+            lines.warnings.push(format!(
+                "line {} of the patch: `{}` was counted again: {} old and {} new lines follow",
+                head.line,
+                head.to_text(),
+                counts.0,
+                counts.1
+            ));
+            // The next hunk may begin where the smaller count ends.
+            head.old.count = head.old.count.min(counts.0);
+            head.is_empty_side = counts.0 == 0;
+            return check(head, first, body);
+        }
+    };
+    check(head, first, body)
+}
+
 /// Reads as many lines as the header states.
-fn parse_body(lines: &mut Lines<'_>, head: &Header, ended: &mut Ended) -> Result<Hunk, Refusal> {
-    let first = lines.number();
+fn parse_stated(lines: &mut Lines<'_>, head: &Header, ended: &mut Ended) -> Result<Vec<HunkLine>, BodyFault> {
     let (mut old, mut new) = (0, 0);
     // A complete hunk has at least as many lines as its longer side.
     let least = usize::try_from(head.old.count.max(head.new.count)).unwrap_or(usize::MAX);
@@ -125,46 +168,67 @@ fn parse_body(lines: &mut Lines<'_>, head: &Header, ended: &mut Ended) -> Result
     while old < head.old.count || new < head.new.count {
         let number = lines.number();
         let Some(line) = lines.peek().and_then(parse_line) else {
-            return Err(miscounted(lines, head, &body));
+            return Err(BodyFault::Miscounted(miscounted(lines, head, &body)));
         };
         lines.next();
         let (on_old, on_new) = sides(&line);
         if (on_old && ended.old) || (on_new && ended.new) {
             let message = "a line follows `\\ No newline at end of file`";
-            return Err(invalid(number, message, "Put `\\ No newline at end of file` only after a file's last line."));
+            let hint = "Put `\\ No newline at end of file` only after a file's last line.";
+            return Err(BodyFault::Invalid(invalid(number, message, hint)));
         }
         (old, new) = (old + u64::from(on_old), new + u64::from(on_new));
         body.push(line);
         if old > head.old.count || new > head.new.count {
-            return Err(miscounted(lines, head, &body));
+            return Err(BodyFault::Miscounted(miscounted(lines, head, &body)));
         }
-        if lines.next_after("\\ ").is_some() {
-            let Some(HunkLine::Context(bytes) | HunkLine::Delete(bytes) | HunkLine::Insert(bytes)) = body.last_mut()
-            else {
-                continue;
-            };
-            bytes.pop();
-            *ended = Ended { old: ended.old || on_old, new: ended.new || on_new };
-        }
+        take_end_mark(lines, &mut body, ended);
     }
     // A line that looks like the next file's `---` begins that file; any other belongs to this hunk but was not counted.
     if lines.peek().is_some_and(|line| goes_on(lines, line)) {
-        return Err(miscounted(lines, head, &body));
+        return Err(BodyFault::Miscounted(miscounted(lines, head, &body)));
     }
-    check(head, first, body)
+    Ok(body)
 }
 
-/// Reads one line of a hunk.
-pub(crate) fn parse_line(line: &[u8]) -> Option<HunkLine> {
-    let ended = |rest: &[u8]| [rest, b"\n"].concat();
-    match line {
-        // An empty line is an empty context line that lost its space in transit, as in Git.
-        [] => Some(HunkLine::Context(b"\n".to_vec())),
-        [b' ', rest @ ..] => Some(HunkLine::Context(ended(rest))),
-        [b'-', rest @ ..] => Some(HunkLine::Delete(ended(rest))),
-        [b'+', rest @ ..] => Some(HunkLine::Insert(ended(rest))),
-        _ => None,
+/// Removes the ending of the last line of `body` if the next line of the patch says that it has none.
+fn take_end_mark(lines: &mut Lines<'_>, body: &mut [HunkLine], ended: &mut Ended) {
+    let Some(last) = body.last_mut().filter(|_| lines.next_after("\\ ").is_some()) else { return };
+    let (on_old, on_new) = sides(last);
+    let (HunkLine::Context(bytes) | HunkLine::Delete(bytes) | HunkLine::Insert(bytes)) = last;
+    bytes.pop();
+    *ended = Ended { old: ended.old || on_old, new: ended.new || on_new };
+}
+
+/// Reads the lines up to one that can only end the hunk. `None` if it is not certain where the hunk ends, or it changes nothing.
+fn parse_clear(lines: &mut Lines<'_>, ended: &mut Ended) -> Option<Vec<HunkLine>> {
+    let is_end = |lines: &Lines<'_>, ahead: usize| {
+        let line = lines.peek_at(ahead);
+        line.is_none_or(|line| ["@@", "diff ", "Index: "].iter().any(|mark| line.starts_with(mark.as_bytes())))
+            || is_end_of_hunk(lines, ahead, Headers::All)
+    };
+    let mut body = Vec::new();
+    // Empty lines before the end separate what follows from the hunk.
+    while !is_end(lines, lines.count_empty()) {
+        // Two lines that may be a deleted and an inserted one, or name the next file.
+        if lines.is_file_head(0) {
+            return None;
+        }
+        let line = lines.peek().and_then(parse_line)?;
+        lines.next();
+        let (on_old, on_new) = sides(&line);
+        if (on_old && ended.old) || (on_new && ended.new) {
+            return None;
+        }
+        body.push(line);
+        take_end_mark(lines, &mut body, ended);
     }
+    body.iter().any(|line| !matches!(line, HunkLine::Context(_))).then_some(body)
+}
+
+fn count((old, new): (u64, u64), line: &HunkLine) -> (u64, u64) {
+    let (on_old, on_new) = sides(line);
+    (old + u64::from(on_old), new + u64::from(on_new))
 }
 
 fn sides(line: &HunkLine) -> (bool, bool) {
@@ -186,10 +250,6 @@ fn goes_on(lines: &Lines<'_>, line: &[u8]) -> bool {
 
 /// The refusal of a hunk whose header states other counts than its lines have.
 fn miscounted(lines: &mut Lines<'_>, head: &Header, body: &[HunkLine]) -> Refusal {
-    let count = |(old, new): (u64, u64), line: &HunkLine| {
-        let (on_old, on_new) = sides(line);
-        (old + u64::from(on_old), new + u64::from(on_new))
-    };
     let mut counts = body.iter().fold((0, 0), count);
     while let Some(line) = lines.peek().filter(|line| goes_on(lines, line)) {
         lines.next();
@@ -215,7 +275,7 @@ fn check(head: &Header, first: usize, lines: Vec<HunkLine>) -> Result<Hunk, Refu
         let hint = "Remove hunks without `-` and `+` lines.";
         return Err(invalid(first, "the hunk changes nothing", hint));
     }
-    if head.old.count == 0 && head.old.start > 0 {
+    if head.is_empty_side && head.old.start > 0 {
         let message = "the hunk has no line of the old file, so the position of its lines is not certain";
         return Err(invalid(
             head.line,

@@ -2,8 +2,10 @@
 
 /// A patch's lines without their endings, and the reading position.
 pub(crate) struct Lines<'a> {
-    lines: Vec<&'a [u8]>,
+    all: Vec<&'a [u8]>,
     at: usize,
+    /// What was wrong with the patch and could be corrected.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl<'a> Lines<'a> {
@@ -21,7 +23,7 @@ impl<'a> Lines<'a> {
                 *line = line.strip_suffix(b"\r").unwrap_or(line);
             }
         }
-        Self { lines, at: 0 }
+        Self { all: lines, at: 0, warnings: Vec::new() }
     }
 
     /// The next line, not read yet.
@@ -31,7 +33,7 @@ impl<'a> Lines<'a> {
 
     /// The line `ahead` lines after the next one.
     pub(crate) fn peek_at(&self, ahead: usize) -> Option<&'a [u8]> {
-        self.lines.get(self.at + ahead).copied()
+        self.all.get(self.at + ahead).copied()
     }
 
     /// Reads the next line.
@@ -53,9 +55,14 @@ impl<'a> Lines<'a> {
         self.at + 1
     }
 
+    /// Returns to the line with this number.
+    pub(crate) fn rewind(&mut self, number: usize) {
+        self.at = number.saturating_sub(1);
+    }
+
     /// The number of lines that are not read yet.
     pub(crate) fn remaining(&self) -> usize {
-        self.lines.len() - self.at
+        self.all.len() - self.at
     }
 
     /// Skips lines that contain only white space.
@@ -67,18 +74,29 @@ impl<'a> Lines<'a> {
 
     /// Whether all lines from `ahead` lines after the next one are blank.
     pub(crate) fn only_blank_from(&self, ahead: usize) -> bool {
-        self.lines.iter().skip(self.at + ahead).all(|line| line.trim_ascii().is_empty())
+        self.all.iter().skip(self.at + ahead).all(|line| line.trim_ascii().is_empty())
     }
 
     /// The number of empty lines before the next other line.
     pub(crate) fn count_empty(&self) -> usize {
-        self.lines[self.at..].iter().take_while(|line| line.is_empty()).count()
+        self.all[self.at..].iter().take_while(|line| line.is_empty()).count()
     }
 
     /// Whether one or more empty lines precede a line for which `ends` holds.
     pub(crate) fn is_blank_up_to(&self, ends: impl Fn(&[u8]) -> bool) -> bool {
         let blank = self.count_empty();
         blank > 0 && self.peek_at(blank).is_some_and(ends)
+    }
+
+    /// Whether the two lines `--- NAME` and `+++ NAME` are `ahead` lines after the next one.
+    pub(crate) fn is_file_head(&self, ahead: usize) -> bool {
+        let begins = |ahead, mark: &[u8]| self.peek_at(ahead).is_some_and(|line| line.starts_with(mark));
+        begins(ahead, b"--- ") && begins(ahead + 1, b"+++ ")
+    }
+
+    /// As [`is_file_head`](Self::is_file_head), where the two lines may also be lines of a hunk: a hunk must follow them.
+    pub(crate) fn is_file_head_before_hunk(&self, ahead: usize) -> bool {
+        self.is_file_head(ahead) && self.peek_at(ahead + 2).is_some_and(|line| line.starts_with(b"@@"))
     }
 
     /// Whether the next lines are the signature that Git writes after a mailed patch, and nothing follows it.
@@ -89,7 +107,7 @@ impl<'a> Lines<'a> {
 
     /// Whether the patch has the format that begins with `*** Begin Patch`.
     pub(crate) fn is_begin_patch_format(&self) -> bool {
-        let first = self.lines.iter().find(|line| !line.trim_ascii().is_empty());
+        let first = self.all.iter().find(|line| !line.trim_ascii().is_empty());
         first.is_some_and(|line| line.trim_ascii_start().starts_with(b"*** Begin Patch"))
     }
 }

@@ -13,41 +13,26 @@ use crate::Refusal;
 /// How the header of a mail, or of a commit as Git shows it, begins.
 const MAIL_STARTS: [&str; 6] = ["From ", "From: ", "Subject: ", "Date: ", "commit ", "Author: "];
 
-/// Reads a whole patch.
-pub(crate) fn parse(mut lines: Lines<'_>) -> Result<Vec<RawFilePatch>, Refusal> {
-    let lines = &mut lines;
-    let mut files = Vec::new();
-    skip_mail(lines)?;
-    loop {
-        lines.skip_blank();
-        let (number, Some(line)) = (lines.number(), lines.peek()) else { break };
-        if lines.is_signature() {
-            break;
-        } else if let Some(names) = lines.next_after("diff --git ") {
-            files.push(git::parse(lines, number, names)?);
-        } else if is_file_head(lines, 0) {
-            files.push(parse_plain(lines)?);
-        } else if is_announcement(lines) {
-            lines.next();
-        } else {
-            return Err(not_understood(number, line, files.is_empty()));
-        }
+/// Reads the section of one file; `None` if none begins at the next line.
+pub(crate) fn parse_section(lines: &mut Lines<'_>) -> Result<Option<RawFilePatch>, Refusal> {
+    let number = lines.number();
+    if let Some(names) = lines.next_after("diff --git ") {
+        git::parse(lines, number, names).map(Some)
+    } else if lines.is_file_head(0) {
+        parse_plain(lines).map(Some)
+    } else {
+        Ok(None)
     }
-    if files.is_empty() {
-        return Err(invalid(1, "the patch changes no file", WHOLE_PATCH_HINT));
-    }
-    Ok(files)
 }
 
 /// Skips the header of a mail or commit before the first file.
-fn skip_mail(lines: &mut Lines<'_>) -> Result<(), Refusal> {
-    lines.skip_blank();
+pub(crate) fn skip_mail(lines: &mut Lines<'_>) -> Result<(), Refusal> {
     let is_mail = |line: &[u8]| MAIL_STARTS.iter().any(|start| line.starts_with(start.as_bytes()));
     if !lines.peek().is_some_and(is_mail) {
         return Ok(());
     }
     while let Some(line) = lines.peek() {
-        if line.starts_with(b"diff --git ") || is_file_head(lines, 0) || is_announcement(lines) {
+        if line.starts_with(b"diff --git ") || lines.is_file_head(0) || is_announcement(lines) {
             return Ok(());
         }
         if ["@@ -", "+++ ", "*** ", "GIT binary patch"].iter().any(|mark| line.starts_with(mark.as_bytes())) {
@@ -59,24 +44,18 @@ fn skip_mail(lines: &mut Lines<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether the header of a plain file is `ahead` lines after the next one.
-fn is_file_head(lines: &Lines<'_>, ahead: usize) -> bool {
-    let begins = |ahead, mark: &[u8]| lines.peek_at(ahead).is_some_and(|line| line.starts_with(mark));
-    begins(ahead, b"--- ") && begins(ahead + 1, b"+++ ")
-}
-
 /// Whether the next line is one that diff tools write before the header of a plain file.
-fn is_announcement(lines: &Lines<'_>) -> bool {
+pub(crate) fn is_announcement(lines: &Lines<'_>) -> bool {
     let Some(line) = lines.peek() else { return false };
     let begins = |mark: &str| line.starts_with(mark.as_bytes());
     let rule =
         |ahead| lines.peek_at(ahead).is_some_and(|line| line.len() >= 8 && line.iter().all(|byte| *byte == b'='));
-    ((begins("diff -") && !begins("diff --")) && is_file_head(lines, 1))
-        || (begins("Index: ") && rule(1) && is_file_head(lines, 2))
-        || (rule(0) && is_file_head(lines, 1))
+    ((begins("diff -") && !begins("diff --")) && lines.is_file_head(1))
+        || (begins("Index: ") && rule(1) && lines.is_file_head(2))
+        || (rule(0) && lines.is_file_head(1))
 }
 
-fn not_understood(number: usize, line: &[u8], first: bool) -> Refusal {
+pub(crate) fn not_understood(number: usize, line: &[u8], first: bool) -> Refusal {
     let begins = |mark: &str| line.starts_with(mark.as_bytes());
     let shown = shown(line);
     if begins("@@") && first {
@@ -117,6 +96,7 @@ fn parse_plain(lines: &mut Lines<'_>) -> Result<RawFilePatch, Refusal> {
     if hunks.is_empty() {
         return Err(no_hunks(lines, number));
     }
+    let hunks = if old.is_null() { as_new_file(hunks) } else { hunks };
     let creates = old.is_null() || (old.epoch && hunks[0].old_start == Some(0));
     let deletes = new.is_null() || (new.epoch && hunks[0].new_start == Some(0));
     let (operation, (from, path)) = match (creates, deletes) {
@@ -132,6 +112,14 @@ fn parse_plain(lines: &mut Lines<'_>) -> Result<RawFilePatch, Refusal> {
     }
     check_hunks(number, operation, &hunks)?;
     Ok(RawFilePatch { number, operation, from, path, mode: None, hunks, ignores_content: false })
+}
+
+/// Hunks of a file that is new: they are all of it, also where they have no line numbers.
+pub(crate) fn as_new_file(mut hunks: Vec<Hunk>) -> Vec<Hunk> {
+    for hunk in hunks.iter_mut().filter(|hunk| hunk.old_start.is_none()) {
+        (hunk.old_start, hunk.new_start, hunk.at_end) = (Some(0), Some(1), false);
+    }
+    hunks
 }
 
 fn same(name: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
@@ -181,7 +169,7 @@ fn names_disagree(number: usize, old: &[u8], new: &[u8]) -> Refusal {
 
 fn no_hunks(lines: &Lines<'_>, number: usize) -> Refusal {
     match lines.peek() {
-        Some(line) if !is_file_head(lines, 0) && !line.starts_with(b"diff ") => {
+        Some(line) if !lines.is_file_head(0) && !line.starts_with(b"diff ") => {
             not_understood(lines.number(), line, false)
         }
         _ => invalid(number, "the file has no hunks", "Add the file's hunks, or remove the file."),

@@ -34,7 +34,7 @@ pub(crate) fn with_folded<T>(name: &str, then: impl FnOnce(&str) -> T) -> T {
 }
 
 /// Whether `c` is invisible: a default ignorable code point of Unicode.
-fn is_ignorable(c: char) -> bool {
+pub(crate) fn is_ignorable(c: char) -> bool {
     matches!(
         c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
@@ -45,7 +45,7 @@ fn is_ignorable(c: char) -> bool {
 }
 
 /// The ASCII character that `c` looks like, or `c` itself.
-fn to_ascii(c: char) -> char {
+pub(crate) fn to_ascii(c: char) -> char {
     if c.is_ascii() {
         return c;
     }

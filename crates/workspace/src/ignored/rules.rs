@@ -1,17 +1,14 @@
 //! One `.gitignore` file, read and compiled.
 
-use std::ffi::OsStr;
+use std::collections::HashMap;
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use ignore::Match;
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use model::Sha256;
 
 use super::Level;
+use super::pattern::{Pattern, Rule};
 
 /// Larger rule files are not compiled: a hostile file must not cost memory and time.
 const MAX_BYTES: usize = 256 * 1024;
@@ -20,7 +17,7 @@ const MAX_BYTES: usize = 256 * 1024;
 pub(crate) struct RuleFile {
     sha256: Sha256,
     text: Vec<u8>,
-    compiled: OnceLock<Option<Gitignore>>,
+    compiled: OnceLock<Option<Rules>>,
 }
 
 /// Reads a rule file, up to the size at which it counts as too large.
@@ -42,13 +39,9 @@ impl RuleFile {
     /// Matches `path`, relative to the rules' folder: excluded, re-included, or `None` if no rule matches.
     pub(crate) fn matches(&self, path: &[u8], is_folder: bool) -> Option<bool> {
         let compiled = self.compiled.get_or_init(|| compile(&self.text));
-        // Rules that cannot be compiled might have excluded anything.
+        // Rules that are not compiled might have excluded anything.
         let Some(compiled) = compiled else { return Some(true) };
-        match compiled.matched(Path::new(OsStr::from_bytes(path)), is_folder) {
-            Match::Ignore(_) => Some(true),
-            Match::Whitelist(_) => Some(false),
-            Match::None => None,
-        }
+        compiled.last_match(path, is_folder).map(|rule| !rule.is_negated)
     }
 }
 
@@ -77,18 +70,38 @@ pub(super) fn is_excluded(
     false
 }
 
-fn compile(text: &[u8]) -> Option<Gitignore> {
+/// The rules of a file, of which the last that matches decides.
+struct Rules {
+    all: Vec<Rule>,
+    /// Those whose pattern is the whole name of a file, by that name: a file may have many.
+    by_name: HashMap<Vec<u8>, Vec<usize>>,
+    /// The others.
+    others: Vec<usize>,
+}
+
+impl Rules {
+    fn last_match(&self, path: &[u8], is_folder: bool) -> Option<&Rule> {
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        let matches = |at: &&usize| self.all[**at].matches(path, name, is_folder);
+        let named = self.by_name.get(name).and_then(|rules| rules.iter().rev().find(matches));
+        let later = self.others.iter().rev().take_while(|at| named.is_none_or(|named| *at > named));
+        later.copied().find(|at| matches(&at)).or(named.copied()).map(|at| &self.all[at])
+    }
+}
+
+fn compile(text: &[u8]) -> Option<Rules> {
     if text.len() > MAX_BYTES {
         return None;
     }
-    let mut builder = GitignoreBuilder::new(".");
-    builder.allow_unclosed_class(false);
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    for line in text.split(|byte| *byte == b'\n') {
-        // As in git, a line that is not a valid glob or not text matches nothing.
-        if let Ok(line) = std::str::from_utf8(line) {
-            let _bad_glob = builder.add_line(None, line.strip_suffix('\r').unwrap_or(line));
+    let lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let all: Vec<_> = lines.filter_map(Rule::parse).collect();
+    let (mut by_name, mut others) = (HashMap::<_, Vec<_>>::new(), Vec::new());
+    for (at, rule) in all.iter().enumerate() {
+        match &rule.pattern {
+            Pattern::Literal(name) if !rule.has_folder => by_name.entry(name.clone()).or_default().push(at),
+            Pattern::Literal(_) | Pattern::Suffix(_) | Pattern::Glob(_) => others.push(at),
         }
     }
-    builder.build().ok()
+    Some(Rules { all, by_name, others })
 }

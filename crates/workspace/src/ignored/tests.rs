@@ -1,6 +1,10 @@
 use std::fs;
+use std::io::Write as _;
 use std::os::fd::AsFd as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 
 use crate::guard::Blocking;
 use crate::test_support::{TestBase, TestTree, path};
@@ -78,6 +82,82 @@ fn rules_are_gits() {
             .unwrap();
         assert_eq!(git.success(), want, "git thinks otherwise of {raw}");
     }
+}
+
+/// Rules of the kinds that a `.gitignore` has, and of those in which matchers differ.
+fn rule() -> impl Strategy<Value = String> {
+    let part = prop_oneof![
+        8 => "[abc]",
+        4 => Just("*".to_owned()),
+        3 => Just("/".to_owned()),
+        2 => prop::sample::select(vec!["**/", "/**", "**", "***", "?", "{a,b}", "{", "}", ",", ".", "é", "\\", " ", "\t", "-", "!", "#"])
+            .prop_map(str::to_owned),
+        2 => prop::sample::select(vec![
+            "[ab]", "[!a]", "[^a]", "[]a]", "[!]a]", "[a-c]", "[c-a]", "[a-]", "[-a]", "[[:alpha:]]", "[[:alpha:]b-c]", "[[:nope:]]",
+            "[[:alpha]", "[[a]", "[\\]a]", "[a\\-c]", "[\\a-\\c]", "[a", "[", "]", "[]", "[/]", "[!/]", "[a/]", "[\\/a]", "[[:space:]]",
+            "[[:punct:]]", "[[:upper:]a]", "[^[:digit:]]", "[a-[:alpha:]]", "[é]",
+        ])
+        .prop_map(str::to_owned),
+        1 => prop::sample::select(vec!["\\*", "\\?", "\\[", "\\a", "\\ ", "\\!", "\\#", "\\/", "\\\\"]).prop_map(str::to_owned),
+    ];
+    let body = prop::collection::vec(part, 0..6).prop_map(|parts| parts.concat());
+    let ends = (
+        prop_oneof![4 => Just(""), 1 => Just("!"), 1 => Just("/"), 1 => Just("#")],
+        body,
+        prop_oneof![6 => Just(""), 1 => Just("/"), 1 => Just(" "), 1 => Just("\t"), 1 => Just("\r"), 1 => Just("  ")],
+    );
+    ends.prop_map(|(start, body, end)| format!("{start}{body}{end}"))
+}
+
+#[test]
+fn rules_are_gits_for_any_rules() {
+    let names =
+        ["a", "b", "ab", "abc", "c", "a b", "a ", "a\t", "é", "{a,b}", "[a", "a-c", "-", "!a", "#a", "*", "\\a", "]"];
+    let mut paths: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    paths.extend(names.iter().map(|name| format!("d/{name}")));
+    paths.extend(
+        ["a", "ab", "c"]
+            .iter()
+            .flat_map(|name| [format!("d/a/{name}"), format!("d/a/b/{name}"), format!("d/b/{name}")]),
+    );
+    // These are folders.
+    paths.retain(|path| path != "d/a" && path != "d/b");
+    let fixture = TestTree::with(&[("d/a/b/keep", ""), ("d/b/keep", "")]);
+    let git = |args: &[&str]| {
+        let mut command = Command::new("git");
+        command.args(["-c", "core.excludesFile=/dev/null", "-c", "core.quotePath=false"]).args(args);
+        command.current_dir(fixture.repo("")).env("GIT_CONFIG_GLOBAL", "/dev/null");
+        command
+    };
+    assert!(git(&["init", "-q"]).status().unwrap().success());
+    let mut runner = TestRunner::new(Config { cases: 256, failure_persistence: None, ..Config::default() });
+    let rules = prop::collection::vec(rule(), 1..5).prop_map(|rules| rules.join("\n") + "\n");
+    let outcome = runner.run(&rules, |rules| {
+        fixture.write(".gitignore", &rules);
+        let tree = fixture.tree_on(TestBase::tracking(&[]));
+        let mut check = git(&["check-ignore", "--no-index", "--stdin", "-z"]);
+        let mut child = check.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all((paths.join("\0") + "\0").as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let excluded: Vec<_> = output.stdout.split(|byte| *byte == 0).collect();
+        for path in &paths {
+            let by_git = excluded.contains(&path.as_bytes());
+            let parsed = model::LogicalPath::parse(path).unwrap();
+            let ours = tree.is_ignored(&parsed, None, Blocking::Allowed).unwrap();
+            prop_assert_eq!(ours, by_git, "{:?} under the rules {:?}", path, rules);
+        }
+        Ok(())
+    });
+    outcome.unwrap_or_else(|fault| panic!("{fault}"));
+}
+
+#[test]
+fn a_pattern_that_is_made_to_be_slow_ends() {
+    let fixture = TestTree::with(&[(".gitignore", &format!("{}b\n", "**/*a*".repeat(50)))]);
+    let tree = fixture.tree_on(TestBase::tracking(&[]));
+    let long = vec!["a".repeat(60); 50].join("/");
+    // Either answer is right. It takes no longer than the bound.
+    let _answer = tree.is_ignored(&path(&long), None, Blocking::Allowed).unwrap();
 }
 
 #[test]

@@ -19,10 +19,9 @@ pub fn refusal_text(refusal: &Refusal) -> String {
         push_nearest(&mut out, nearest);
     }
     // Otherwise the best of them repeats the first two members.
-    if !details.lines.is_empty() && details.nearest.is_empty() {
+    if !details.lines.is_empty() && details.nearest.is_empty() && *code != Code::EditNotFound {
         let lines: Vec<_> = details.lines.iter().map(u64::to_string).collect();
-        let what = if *code == Code::EditNotFound { "nearest" } else { "found" };
-        out.push_line(format_args!("{what} at line {}", lines.join(", ")));
+        out.push_line(format_args!("found at line {}", lines.join(", ")));
     }
     out.extend(details.difference.as_deref().filter(|_| details.nearest.is_empty()).map(indented));
     for region in &details.conflict_regions {

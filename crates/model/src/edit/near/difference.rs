@@ -2,6 +2,7 @@
 
 use super::NearMatch;
 use super::similarity::squeeze;
+use crate::text::unseen_difference;
 
 /// The most lines of a difference.
 pub(crate) const MAX_LINES_SHOWN: usize = 20;
@@ -22,7 +23,11 @@ pub(crate) fn describe(old: &str, text: &str, at: usize) -> NearMatch {
             difference.extend(["- ", &want, "\n+ ", &have, "\n"]);
         }
     }
-    NearMatch { line: at as u64 + 1, difference, only: only_kind(old, text, at) }
+    let differs = pairs().zip(at + 1..).find(|((want, have), _)| want != have);
+    let unseen = differs.and_then(|((want, have), line)| {
+        unseen_difference(want, have, "`oldString`").map(|named| format!("{named} of line {line}"))
+    });
+    NearMatch { line: at as u64 + 1, difference, only: only_kind(old, text, at), unseen }
 }
 
 /// The kind of the difference, if it is a small one.

@@ -1,5 +1,7 @@
 //! How similar two lines are.
 
+use crate::text::looks_alike;
+
 /// The most bytes of a line of the text that are compared.
 const MAX_LINE_BYTES: usize = 2000;
 /// The most bytes of a searched line that are compared.
@@ -59,8 +61,11 @@ pub(crate) fn line_similarity(searched: &str, line: &str, effort: &mut Effort) -
     if want.is_empty() || have.is_empty() {
         return Some(0.0);
     }
-    if squeeze(want).eq(squeeze(have)) {
+    if squeeze(want).eq(squeeze(have)) || looks_alike(want, have) {
         return Some(0.95);
+    }
+    if want.chars().flat_map(char::to_lowercase).eq(have.chars().flat_map(char::to_lowercase)) {
+        return Some(0.9);
     }
     let (want, have) = (start_of(want.as_bytes(), MAX_SEARCHED_BYTES), start_of(have.as_bytes(), MAX_LINE_BYTES));
     effort.0 += want.len() * have.len();

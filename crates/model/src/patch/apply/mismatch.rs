@@ -1,15 +1,18 @@
 //! Describes a hunk that does not apply, in enough detail to write it again.
 
-use super::super::file_patch::FilePatch;
+use super::super::file_patch::{FilePatch, HunkLine};
 use super::super::locate::{Finder, Matching};
-use super::position::{Mismatch, Target};
+use super::position::{AnchorFault, Mismatch, Target};
 use super::split;
 use crate::Conflict;
+use crate::text::unseen_difference;
 
 /// Lines of an excerpt.
 const SHOWN_LINES: usize = 7;
 /// Equal lines shown before the first one that differs.
 const LINES_BEFORE: usize = 2;
+/// What the search for a similar line costs, in visits of a line.
+const NEAREST_WORK: usize = 200;
 /// Characters of a line of an excerpt.
 const SHOWN_CHARS: usize = 200;
 
@@ -23,9 +26,22 @@ impl Mismatch {
         finder: &mut Finder<'_>,
         lines: &[&[u8]],
     ) -> Conflict {
+        if let Self::Anchor(fault) = self {
+            return fault.into_conflict(file, number, lines, finder);
+        }
+        if matches!(self, Self::NotFound)
+            && let Some(applied) = applied_at(file, number, target, finder)
+        {
+            return conflict(file, number, format!("already applied: its new lines are at line {applied}"), applied);
+        }
         let at = self.shown_position(target, finder, lines);
         let found = &lines[at.min(lines.len())..];
         let found = &found[..found.len().min(target.old.len())];
+        let is_unlike = matches!(self, Self::NotFound) && !target.old.is_empty() && !are_similar(found, &target.old);
+        if is_unlike && target.stated.is_none() {
+            let reason = "its lines do not occur in the file, and nothing similar does".to_owned();
+            return Conflict { expected: excerpt(target.old.iter()), ..conflict(file, number, reason, 1) };
+        }
         let differs = target.old.iter().zip(found).take_while(|(old, line)| target.matching.is_same(old, line)).count();
         let from = differs.saturating_sub(LINES_BEFORE);
         let reason = self.reason(target, found, differs);
@@ -34,6 +50,7 @@ impl Mismatch {
             Self::OutOfOrder(offset) => vec![offset],
             Self::NotFound | Self::Anchor(_) | Self::TooMuchWork => Vec::new(),
         };
+        let reason = if is_unlike { format!("{reason}, and nothing similar does") } else { reason };
         Conflict {
             path: file.from.to_string(),
             hunk: number,
@@ -58,7 +75,10 @@ impl Mismatch {
         match self {
             Self::TooMuchWork => stated,
             Self::NotFound | Self::Elsewhere(_) | Self::Ambiguous(_) | Self::OutOfOrder(_) | Self::Anchor(_) => {
-                let likeliest = finder.likeliest(&target.old);
+                let likeliest = finder.likeliest(&target.old).or_else(|| nearest(lines, &target.old, finder));
+                if target.stated.is_none() && likeliest.is_some_and(|at| matching_lines(at) == 0) {
+                    return likeliest.unwrap_or(stated);
+                }
                 likeliest.filter(|at| matching_lines(*at) > matching_lines(stated)).unwrap_or(stated)
             }
         }
@@ -76,10 +96,7 @@ impl Mismatch {
             }
             Self::Elsewhere(_) => format!("it has no context, so it may not move, but {its_lines} elsewhere"),
             Self::OutOfOrder(_) => format!("{its_lines} before an earlier hunk"),
-            Self::Anchor(anchor) => {
-                let anchor = crate::excerpt(anchor, SHOWN_CHARS);
-                format!("the line `{anchor}` of its `@@` line does not occur exactly once")
-            }
+            Self::Anchor(fault) => fault.reason(),
             Self::TooMuchWork => "too many hunks of the file have wrong line numbers".to_owned(),
             Self::NotFound if target.old.is_empty() => "it states that the file is empty".to_owned(),
             Self::NotFound => not_found(&target.old, found, differs),
@@ -87,12 +104,85 @@ impl Mismatch {
     }
 }
 
+impl AnchorFault {
+    fn reason(&self) -> String {
+        let anchor = crate::excerpt(&String::from_utf8_lossy(&self.anchor), SHOWN_CHARS);
+        let lines: Vec<_> = self.found.iter().map(|at| (at + 1).to_string()).collect();
+        match lines.as_slice() {
+            [] => format!("no line is exactly `{anchor}`, as its `@@` line says"),
+            [only] => format!(
+                "the line `{anchor}` of its `@@` line is only at line {only}, which is before an earlier hunk or not under the \
+                 `@@` line above it"
+            ),
+            all => format!("the line `{anchor}` of its `@@` line is repeated, at lines {}", all.join(", ")),
+        }
+    }
+
+    /// The conflict, which shows the line that is most similar to a missing one.
+    fn into_conflict(self, file: &FilePatch, number: u32, lines: &[&[u8]], finder: &mut Finder<'_>) -> Conflict {
+        let mut reason = self.reason();
+        let at = match self.found.first() {
+            Some(at) => Some(*at),
+            None => nearest(&lines[self.within.clone()], &[&self.anchor], finder).map(|at| self.within.start + at),
+        };
+        if at.is_none() {
+            reason.push_str(", and none is similar");
+        }
+        let line = at.unwrap_or(0) as u64 + 1;
+        if !self.found.is_empty() {
+            return conflict(file, number, reason, line);
+        }
+        let found = at.and_then(|at| lines.get(at..=at)).unwrap_or_default();
+        let (expected, found) = (excerpt([self.anchor.as_slice()].iter()), excerpt(found.iter()));
+        Conflict { expected, found, ..conflict(file, number, reason, line) }
+    }
+}
+
+/// A conflict that shows no lines.
+fn conflict(file: &FilePatch, hunk: u32, reason: String, line: u64) -> Conflict {
+    let (expected, found) = (String::new(), String::new());
+    Conflict { path: file.from.to_string(), hunk, reason, line, expected, found, applies_at: Vec::new() }
+}
+
+/// The line, from 1, at which the file has the new lines of a hunk whose old lines it lacks, if that shows that the hunk is
+/// applied already.
+fn applied_at(file: &FilePatch, number: u32, target: &Target<'_>, finder: &mut Finder<'_>) -> Option<u64> {
+    let hunk = file.hunks.get(number.checked_sub(1)? as usize)?;
+    let new: Vec<_> =
+        hunk.lines.iter().filter(|line| !matches!(line, HunkLine::Delete(_))).map(HunkLine::bytes).collect();
+    let inserts = |line: &HunkLine| matches!(line, HunkLine::Insert(text) if !text.trim_ascii().is_empty());
+    let is_context = |line: Option<&HunkLine>| matches!(line, Some(HunkLine::Context(_)));
+    let is_telling =
+        hunk.lines.iter().any(inserts) || (is_context(hunk.lines.first()) && is_context(hunk.lines.last()));
+    let found = if is_telling { finder.find_all(&new, target.matching, 0, &[])? } else { Vec::new() };
+    found.first().map(|at| *at as u64 + 1)
+}
+
+/// The index of the first of the `lines` that are similar to `searched`.
+fn nearest(lines: &[&[u8]], searched: &[&[u8]], finder: &mut Finder<'_>) -> Option<usize> {
+    finder.charge(lines.len().saturating_mul(NEAREST_WORK))?;
+    with_texts(lines, searched, crate::edit::nearest_position)
+}
+
+/// Whether the first of the `lines` are similar to `searched`.
+fn are_similar(lines: &[&[u8]], searched: &[&[u8]]) -> bool {
+    with_texts(lines, searched, crate::edit::is_similar)
+}
+
+fn with_texts<T>(lines: &[&[u8]], searched: &[&[u8]], then: impl FnOnce(&[&str], &[&str]) -> T) -> T {
+    let text = |line: &&[u8]| String::from_utf8_lossy(split_ending(line).0).into_owned();
+    let (lines, searched): (Vec<_>, Vec<_>) = (lines.iter().map(text).collect(), searched.iter().map(text).collect());
+    then(&as_strs(&lines), &as_strs(&searched))
+}
+
+fn as_strs(texts: &[String]) -> Vec<&str> {
+    texts.iter().map(String::as_str).collect()
+}
+
 fn not_found(old: &[&[u8]], found: &[&[u8]], differs: usize) -> String {
     let (Some(old), Some(line)) = (old.get(differs), found.get(differs)) else {
         return "the file ends before the hunk does".to_owned();
     };
-    let without_space =
-        |line: &[u8]| line.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect::<Vec<_>>();
     let (old_content, old_ending) = split_ending(old);
     let (content, ending) = split_ending(line);
     let reason = if old_content == content {
@@ -104,10 +194,18 @@ fn not_found(old: &[&[u8]], found: &[&[u8]], differs: usize) -> String {
             }
             _ => "a line ends in CR LF on one side only",
         }
-    } else if without_space(old) == without_space(line) {
-        "a line differs in white space only"
     } else {
-        "its lines do not occur in the file"
+        let (old_text, text) = (String::from_utf8_lossy(old_content), String::from_utf8_lossy(content));
+        let unseen = unseen_difference(&old_text, &text, "the patch");
+        let named = || unseen.as_deref().map(|named| format!(": {named}")).unwrap_or_default();
+        let without_space = |line: &str| line.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+        return if without_space(&old_text) == without_space(&text) {
+            format!("a line differs in white space only{}", named())
+        } else if unseen.is_some() {
+            format!("a line differs in characters that look the same{}", named())
+        } else {
+            "its lines do not occur in the file".to_owned()
+        };
     };
     reason.to_owned()
 }

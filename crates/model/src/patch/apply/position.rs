@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::file_patch::{Hunk, HunkLine};
-use super::super::locate::{Finder, Matching};
+use super::super::locate::{Finder, MAX_OFFSETS, Matching};
 
 /// What a hunk requires of its position.
 pub(crate) struct Target<'a> {
@@ -32,10 +32,20 @@ pub(crate) enum Mismatch {
     Ambiguous(Vec<usize>),
     /// They are only at this line, before an earlier hunk.
     OutOfOrder(usize),
-    /// The anchor is missing or occurs several times.
-    Anchor(String),
+    /// A line that the header names is not there once.
+    Anchor(AnchorFault),
     /// The search would take too long.
     TooMuchWork,
+}
+
+/// Why a line that a hunk's header names selects no position.
+pub(crate) struct AnchorFault {
+    /// The line as the header names it.
+    pub(crate) anchor: Vec<u8>,
+    /// The lines of the file, from 0, at which it occurs: none, several, or one that is outside of `within`.
+    pub(crate) found: Vec<usize>,
+    /// The lines among which it must occur.
+    pub(crate) within: Range<usize>,
 }
 
 impl<'a> Target<'a> {
@@ -91,7 +101,9 @@ impl<'a> Target<'a> {
         if let Some(stated) = self.stated.filter(|at| (!has_moved || self.is_bare) && matches_as_stated(*at)) {
             return Ok(stated);
         }
-        if !self.is_bare && (self.begins_file || self.ends_file) {
+        // A hunk that only lacks trailing context may have lost it, so that the end of the file must be its only place.
+        let states_end = self.ends_file && self.stated.is_none();
+        if !self.is_bare && (self.begins_file || states_end) {
             let only = if self.begins_file { Some(0) } else { lines.len().checked_sub(self.old.len()) };
             if let Some(only) = only.filter(|only| matches(finder, *only)) {
                 return Ok(only);
@@ -102,6 +114,13 @@ impl<'a> Target<'a> {
         let found = finder.find_all(&self.old, self.matching, from, taken).ok_or(Mismatch::TooMuchWork)?;
         if found.is_empty() {
             return Err(Mismatch::NotFound);
+        }
+        if self.ends_file && self.stated.is_some() && !self.begins_file {
+            return match found.as_slice() {
+                [only] if matches(finder, *only) => Ok(*only),
+                [_] => Err(Mismatch::Elsewhere(found)),
+                _ => Err(Mismatch::Ambiguous(found)),
+            };
         }
         if self.is_bare || self.begins_file || self.ends_file {
             return Err(Mismatch::Elsewhere(found));
@@ -127,13 +146,16 @@ impl<'a> Target<'a> {
         for anchor in self.anchors {
             finder.charge(0).ok_or(Mismatch::TooMuchWork)?;
             let is_anchor = |line: &&[u8]| line.trim_ascii() == anchor.trim_ascii();
-            let mut found = block.clone().filter(|at| is_anchor(&lines[*at]));
-            match (found.next(), found.next()) {
-                (Some(at), None) => block = at + 1..end_of_block(lines, at, block.end),
-                (None, _) | (Some(_), Some(_)) => {
-                    return Err(Mismatch::Anchor(String::from_utf8_lossy(anchor).into_owned()));
-                }
+            let occurrences = |range: Range<usize>| range.filter(|at| is_anchor(&lines[*at])).take(MAX_OFFSETS);
+            let mut found: Vec<_> = occurrences(block.clone()).collect();
+            if let [at] = *found {
+                block = at + 1..end_of_block(lines, at, block.end);
+                continue;
             }
+            if found.is_empty() {
+                found = occurrences(0..lines.len()).collect();
+            }
+            return Err(Mismatch::Anchor(AnchorFault { anchor: anchor.clone(), found, within: block }));
         }
         Ok(block)
     }

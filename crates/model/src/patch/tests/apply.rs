@@ -71,6 +71,16 @@ fn a_hunk_at_the_start_or_end_of_the_file_does_not_move() {
 }
 
 #[test]
+fn a_hunk_without_trailing_context_is_refused_where_its_place_is_not_unique() {
+    let patch = of_f("@@ -2,2 +2,2 @@\n x\n-y\n+z\n");
+    for before in ["0\n1\nx\ny\nx\ny\n", "0\n1\nx\ny\n2\nx\ny\n"] {
+        let conflicts = apply(&patch, before).unwrap_err();
+        assert_eq!(conflicts[0].applies_at.len(), 2, "{before}");
+        assert!(conflicts[0].reason.contains("2 times"), "{}", conflicts[0].reason);
+    }
+}
+
+#[test]
 fn a_hunk_at_its_stated_line_needs_no_trailing_context() {
     let end = of_f("@@ -2,2 +2,2 @@\n 2\n-3\n+three\n");
     assert_eq!(text(&apply(&end, "1\n2\n3\n5\n").unwrap()), "1\n2\nthree\n5\n");

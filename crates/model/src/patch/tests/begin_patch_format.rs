@@ -76,10 +76,69 @@ fn an_anchor_selects_one_of_several_positions() {
     );
     let conflicts = applied("@@ class A:\n-        pass\n+        return 1\n", before).unwrap_err();
     assert_eq!(conflicts[0].applies_at, [3, 5, 9]);
-    for anchor in ["class C:", "def f():"] {
-        let conflicts = applied(&format!("@@ {anchor}\n-        pass\n+        return 1\n"), before).unwrap_err();
-        assert!(conflicts[0].reason.contains(anchor), "{}", conflicts[0].reason);
+}
+
+#[test]
+fn a_conflict_about_an_anchor_says_whether_it_is_missing_or_repeated() {
+    let before = "class A:\n    def f():\n        pass\n\nclass B:\n    def f():\n        pass\n";
+    for (anchors, reason, line, found) in [
+        ("@@ class B\n", "no line is exactly `class B`, as its `@@` line says", 5, "class B:\n"),
+        (
+            "@@ entirely other\n",
+            "no line is exactly `entirely other`, as its `@@` line says, and none is similar",
+            1,
+            "",
+        ),
+        ("@@ def f():\n", "the line `def f():` of its `@@` line is repeated, at lines 2, 6", 2, ""),
+        (
+            "@@ class B:\n@@ class A:\n",
+            "the line `class A:` of its `@@` line is only at line 1, which is before",
+            1,
+            "",
+        ),
+    ] {
+        let conflicts = applied(&format!("{anchors}-        pass\n+        return 1\n"), before).unwrap_err();
+        let Conflict { reason: told, line: at, found: shown, expected, .. } = &conflicts[0];
+        assert!(told.starts_with(reason), "{told}");
+        assert_eq!((*at, shown.as_str()), (line, found), "{anchors}");
+        assert!(expected.is_empty() || expected != shown, "{expected}");
     }
+}
+
+#[test]
+fn a_conflict_invents_no_similar_text() {
+    let conflicts = applied("@@\n-wholly other\n+text\n", "fn a() {\n    1\n}\n").unwrap_err();
+    assert_eq!((conflicts[0].found.as_str(), conflicts[0].line), ("", 1));
+    assert!(conflicts[0].reason.contains("nothing similar"), "{}", conflicts[0].reason);
+    let conflicts = applied("@@\n-    let lmit = 1;\n+    x\n", "fn a() {\n    let limit = 1;\n}\n").unwrap_err();
+    assert_eq!((conflicts[0].found.as_str(), conflicts[0].line), ("    let limit = 1;\n", 2));
+}
+
+#[test]
+fn a_conflict_names_differences_that_cannot_be_seen() {
+    for (old, line, named) in [
+        ("a b", "a\u{a0}b", "white space only: U+00A0 in the file, U+0020 in the patch, at column 2"),
+        ("caf\u{e9} x", "cafe\u{301} x", "look the same: U+0065 U+0301 in the file, U+00E9 in the patch, at column 4"),
+    ] {
+        let conflicts = applied(&format!("@@\n-{old}\n+new text\n"), &format!("x\n{line}\n")).unwrap_err();
+        assert!(conflicts[0].reason.contains(named), "{}", conflicts[0].reason);
+    }
+}
+
+#[test]
+fn a_hunk_that_is_applied_already_says_so() {
+    let after = "one\ntwo\n2\nthree\n";
+    for (hunk, line) in [("@@\n one\n-zwei\n+two\n+2\n", 1), ("@@\n-x\n+three\n", 4), ("@@\n two\n-x\n 2\n", 2)] {
+        let conflicts = applied(hunk, after).unwrap_err();
+        assert_eq!(conflicts[0].reason, format!("already applied: its new lines are at line {line}"), "{hunk}");
+    }
+    assert!(!applied("@@\n-x\n", after).unwrap_err()[0].reason.contains("already"));
+}
+
+#[test]
+fn an_empty_line_before_the_end_of_the_file_is_context() {
+    assert_eq!(applied("@@\n a\n-b\n+B\n\n*** End of File\n", "a\nb\n\n").unwrap(), "a\nB\n\n");
+    assert_eq!(applied("@@\n a\n-b\n+B\n\n", "a\nb\n\n").unwrap(), "a\nB\n\n");
 }
 
 #[test]
@@ -103,7 +162,6 @@ fn text_outside_the_format_is_refused_with_its_line() {
         (whole(""), "line 1 of the patch: the patch changes no file"),
         ("*** Begin Patch\n*** Delete File: f\n".to_owned(), "line 3 of the patch: the patch ends without"),
         (whole("junk\n"), "line 2 of the patch: `junk` is not valid"),
-        (whole("--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n"), "line 2 of the patch: `--- a/f` is not valid"),
         (whole("*** Update File: f\n"), "line 2 of the patch: the file's section changes nothing"),
         (whole("*** Update File: f\n@@\n x\n"), "line 3 of the patch: the hunk changes nothing"),
         (whole("*** Update File: f\n@@\n"), "line 3 of the patch: the hunk changes nothing"),

@@ -161,19 +161,16 @@ fn hunks_that_are_not_what_they_say_are_refused_with_their_line() {
             "line 3 of the patch: the hunk's header `@@ -1 +1 @@` states 1 old and 1 new lines, but 2 old and 1 new lines follow",
         ),
         (of_f(""), "line 1 of the patch: the file has no hunks"),
-        (of_f("@@\n-a\n+b\n"), "line 3 of the patch: `@@` has no line numbers"),
-        (of_f("@@ ... @@\n-a\n+b\n"), "line 3 of the patch: `@@ ... @@` has no line numbers"),
         (of_f("@@ -1,1 +1,1\n-a\n+b\n"), "line 3 of the patch: `@@ -1,1 +1,1` has no line numbers"),
         (of_f("@@ -0,1 +1 @@\n-a\n+b\n"), "line 3 of the patch: `@@ -0,1 +1 @@` begins at line 0"),
         (
-            of_f("@@ -1,3 +1,2 @@\n-a\n+b\n c\n"),
+            of_f("@@ -1,3 +1,2 @@\n-a\n+b\n c\n!\n"),
             "line 3 of the patch: the hunk's header `@@ -1,3 +1,2 @@` states 3 old and 2 new lines, but 2 old and 2 new lines follow",
         ),
         (
-            of_f("@@ -1 +1 @@\n-a\n+b\n c\n"),
-            "line 3 of the patch: the hunk's header `@@ -1 +1 @@` states 1 old and 1 new lines, but 2 old and 2 new lines follow",
+            of_f("@@ -1,2 +1,2 @@\n-a\n+b\n") + HUNK,
+            "line 6 of the patch: hunk 2 begins at line 1 of the file, but the previous hunk ends at line 1",
         ),
-        (of_f("@@ -1,2 +1,2 @@\n-a\n+b\n") + HUNK, "line 3 of the patch: the hunk's header"),
         (of_f("@@ -1,2 +1,2 @@\n-a\n+b\n!\n"), "line 3 of the patch: the hunk's header"),
         (
             of_f("@@ -1,2 +1 @@\n a\n b\n"),
@@ -361,7 +358,67 @@ fn renames_may_swap_and_free_a_path() {
 }
 
 #[test]
-fn a_section_without_the_beginning_of_its_format_is_refused_with_that_format() {
-    let refusal = Patch::parse("*** Update File: f\n@@\n-a\n+b\n*** End Patch\n").unwrap_err();
-    assert!(refusal.hint.starts_with("Write `*** Begin Patch`"), "{refusal:?}");
+fn headers_and_hunks_of_one_format_may_be_in_the_other() {
+    let begin = |body: &str| format!("*** Begin Patch\n{body}*** End Patch\n");
+    let table: [(String, &[&str]); 11] = [
+        (of_f("@@\n-a\n+b\n"), &["Modify f f #1"]),
+        (of_f("@@ ... @@\n-a\n+b\n@@ def x():\n-c\n\n-- \n2.47\n"), &["Modify f f #2"]),
+        (
+            git("--- a/f\n+++ b/f\n@@\n-a\n+b\n\n") + &of_f(HUNK).replace("/f", "/g"),
+            &["Modify f f #1", "Modify g g #1"],
+        ),
+        ("--- /dev/null\n+++ b/f\n@@\n+a\n+b\n".to_owned(), &["Create f f #1"]),
+        ("*** Update File: f\n@@\n-a\n+b\n*** End Patch\n".to_owned(), &["Modify f f #1"]),
+        ("*** Update File: f\n@@\n-a\n+b\n*** Delete File: g\n".to_owned(), &["Modify f f #1", "Delete g g #0"]),
+        (begin(&of_f(HUNK)), &["Modify f f #1"]),
+        (
+            begin(&(git("old mode 100644\nnew mode 100755\n") + "*** Delete File: g\n")),
+            &["Modify f f 755 #0", "Delete g g #0"],
+        ),
+        (begin(&format!("*** Update File: f\n{}", of_f(HUNK))), &["Modify f f #1"]),
+        (begin(&format!("*** Update File: f\n@@\n-a\n+b\n{}", of_f(HUNK).replace("/f", "/g"))), &["Modify f f #1"]),
+        (begin("*** Add File: f\n--- /dev/null\n+++ b/f\n@@ -0,0 +1,2 @@\n+a\n+b\n"), &["Create f f #1"]),
+    ];
+    for (patch, want) in table {
+        // What could be a deleted and an inserted line is one, unless the section has both forms of header.
+        if patch.contains("/g\n+++") && patch.starts_with("*** Begin") {
+            assert_eq!(section(&patch).hunks[0].lines.len(), 4, "{patch}");
+            continue;
+        }
+        assert_eq!(sections(&patch), want, "{patch}");
+    }
+    let other = begin(&format!("*** Update File: g\n{}", of_f(HUNK)));
+    let refusal = Patch::parse(&other).unwrap_err();
+    assert!(refusal.message.starts_with("line 3 of the patch: `a/f` is in the section of `g`"), "{refusal}");
+}
+
+#[test]
+fn a_miscounted_hunk_is_counted_again_where_its_end_is_clear() {
+    let next = "diff --git a/g b/g\nold mode 100644\nnew mode 100755\n";
+    for (hunks, lines) in [
+        ("@@ -1,3 +1,2 @@\n-a\n+b\n c\n", &[3][..]),
+        ("@@ -1 +1 @@\n-a\n+b\n c\n", &[3]),
+        ("@@ -1,9 +1,9 @@\n a\n\n-b\n c\n\n", &[4]),
+        ("@@ -1,9 +1,9 @@\n a\n-b\n@@ -4,1 +3,1 @@\n-c\n d\n", &[2, 2]),
+        ("@@ -1,2 +1,2 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n", &[2]),
+    ] {
+        for patch in [of_f(hunks), of_f(hunks) + next] {
+            let parsed = Patch::parse(&patch).unwrap_or_else(|refusal| panic!("{refusal}:\n{patch}"));
+            let counts: Vec<_> = parsed.files[0].hunks.iter().map(|hunk| hunk.lines.len()).collect();
+            assert_eq!((counts.as_slice(), parsed.warnings.len()), (lines, lines.len()), "{patch}");
+            assert!(parsed.warnings[0].contains("counted again"), "{:?}", parsed.warnings);
+        }
+    }
+    let created = Patch::parse("--- /dev/null\n+++ b/f\n@@ -0,0 +1,9 @@\n+a\n+b\n").unwrap();
+    assert_eq!(created.files[0].apply(b"").unwrap().bytes, b"a\nb\n");
+    // Two lines that may be lines of the hunk or name a file.
+    let unclear = of_f("@@ -1,9 +1,9 @@\n a\n--- x\n+++ y\n z\n");
+    assert!(Patch::parse(&unclear).unwrap_err().message.contains("states 9 old"));
+}
+
+#[test]
+fn a_byte_order_mark_before_a_patch_is_ignored() {
+    for patch in [of_f(HUNK), hunked(""), format!("*** Begin Patch\n*** Update File: f\n{HUNK}*** End Patch\n")] {
+        assert_eq!(sections(&format!("\u{feff}{patch}")), ["Modify f f #1"], "{patch}");
+    }
 }

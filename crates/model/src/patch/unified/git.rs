@@ -5,7 +5,7 @@ use super::super::fault::{invalid, shown};
 use super::super::file_patch::PatchOperation;
 use super::super::lines::Lines;
 use super::super::{hunk, name};
-use super::{FileHead, bad_name, check_hunks, is_file_head, names_disagree, no_hunks, not_understood};
+use super::{FileHead, as_new_file, bad_name, check_hunks, names_disagree, no_hunks, not_understood};
 use crate::Refusal;
 
 /// Headers between `diff --git` and the hunks, in the order of [`Headers::set`].
@@ -47,7 +47,7 @@ pub(crate) fn parse(lines: &mut Lines<'_>, number: usize, names: &[u8]) -> Resul
     if lines.peek().is_some_and(|line| line == b"GIT binary patch" || line.starts_with(b"Binary files ")) {
         return Err(binary(at));
     }
-    let heads = if is_file_head(lines, 0) {
+    let heads = if lines.is_file_head(0) {
         Some((FileHead::parse(lines, "--- ")?, FileHead::parse(lines, "+++ ")?))
     } else {
         None
@@ -62,6 +62,7 @@ pub(crate) fn parse(lines: &mut Lines<'_>, number: usize, names: &[u8]) -> Resul
         return Err(no_hunks(lines, at));
     }
     let operation = headers.operation(number, heads.as_ref())?;
+    let hunks = if operation == PatchOperation::Create { as_new_file(hunks) } else { hunks };
     let (from, path) = headers.names(number, names, operation, heads.as_ref())?;
     let mode = headers.mode(number, operation)?;
     if operation == PatchOperation::Modify && hunks.is_empty() && mode.is_none() {
