@@ -144,7 +144,11 @@ impl Engine {
         if let Err(error) = self.load_evidence(&mut call).await {
             return Err(self.record_error(&call, &[], error).await);
         }
-        let operation = Operation::parse(&call, members);
+        let operation = match self.follow_names(&call, &run, members).await {
+            Ok(members) => Operation::parse(&call, members),
+            Err(CallError::Refused(refusal)) => Err(refusal),
+            Err(error) => return Err(self.record_error(&call, &[], error).await),
+        };
         self.execute_one(call, run, operation).await
     }
 
@@ -195,7 +199,14 @@ impl Engine {
             let error = refusal.map_or_else(|| CallError::Internal("an input is missing".into()), CallError::from);
             return self.fail(&calls, Failure::Call(index, error)).await;
         }
+        let mut inputs = inputs;
         for index in 0..calls.len() {
+            if let Some(Ok(members)) = inputs.get_mut(index) {
+                match self.follow_names(&calls[index], &run, std::mem::take(members)).await {
+                    Ok(followed) => *members = followed,
+                    Err(error) => return self.fail(&calls, Failure::Call(index, error)).await,
+                }
+            }
             if let Err(error) = self.load_evidence(&mut calls[index]).await {
                 return self.fail(&calls, Failure::Call(index, error)).await;
             }

@@ -17,6 +17,7 @@ pub mod events;
 pub mod history;
 pub mod limits;
 pub mod metrics;
+mod names;
 pub mod object_claims;
 pub mod page;
 pub mod read;

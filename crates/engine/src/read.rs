@@ -37,6 +37,10 @@ impl Engine {
         if let Err(error) = reconcile::ensure_consistent(self, run).await {
             return Err(self.record_error(&call, &[], error).await);
         }
+        let members = match self.follow_names(&call, run, members).await {
+            Ok(members) => members,
+            Err(error) => return Err(self.record_error(&call, &[], error).await),
+        };
         match call.parse_read(parse, members) {
             Ok(tool) => self.read(call, run, tool).await,
             Err(refusal) => Err(self.record_error(&call, &[], refusal.into()).await),
@@ -71,6 +75,10 @@ impl Engine {
         let output = tokio::time::timeout(limit, read).await;
         let mut output = match output.unwrap_or_else(|_| Err(timed_out(limit).into())) {
             Ok(output) => output,
+            Err(CallError::Refused(refusal)) => {
+                let error = self.name_meant(&call, run, refusal).await.map_or_else(|error| error, CallError::from);
+                return Err(self.record_error(&call, &paths, error).await);
+            }
             Err(error) => return Err(self.record_error(&call, &paths, error).await),
         };
         let mut entry = read_entry(&call, &mut output);

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 
 use model::{Code, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde_json::{Map, Value};
-use workspace::{Target, Tree, Workspace, WorkspaceError};
+use workspace::{FollowedPath, Target, Tree, Workspace, WorkspaceError};
 
 use crate::runs::changed_paths::ChangedPaths;
 use crate::runs::quota::Reservation;
@@ -156,6 +156,15 @@ pub trait Mutation: Send {
         Ok(())
     }
 
+    /// Follows the paths that are not members of the input by themselves.
+    ///
+    /// # Errors
+    ///
+    /// `PATH_REJECTED` for a new file whose name would be canonically equal to an existing one; or if the disk fails.
+    fn follow_paths(&mut self, _follow: Follow<'_>) -> Result<(), WorkspaceError> {
+        Ok(())
+    }
+
     /// Returns every path that may change, each once. The call locks them.
     fn paths(&self) -> Vec<LogicalPath>;
 
@@ -260,6 +269,9 @@ pub trait Mutation: Send {
         Refusal::new(Code::NotADirectory, message, "Choose another path for one of the two.").at(&under)
     }
 }
+
+/// Returns the existing path that is canonically equal to one that does not exist.
+pub type Follow<'a> = &'a dyn Fn(&LogicalPath) -> Result<Option<FollowedPath>, WorkspaceError>;
 
 /// Two paths that cannot both be files.
 #[derive(Debug)]

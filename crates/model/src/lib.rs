@@ -7,6 +7,7 @@ mod change;
 mod credential;
 mod diff;
 mod edit;
+mod git_lfs;
 mod hash;
 mod id;
 pub mod json;
@@ -29,6 +30,7 @@ pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, St
 pub use credential::{credential_in, excerpt, new_credential, redact};
 pub use diff::{FileDiff, Side, count_changes, diff_file, diff_unread, quoted_name};
 pub use edit::{EditFault, EditResult, NearMatch, RangeFault, edit, replace_range};
+pub use git_lfs::git_lfs_pointer;
 pub use hash::{HashInvalid, Sha256, canonical_json};
 pub use id::{ApprovalId, ArtifactId, IdInvalid, MAX_TOOL_CALL_ID, OperatorName, RunId, TokenId, ToolCallId};
 pub use judge::{
@@ -36,13 +38,13 @@ pub use judge::{
     judge_change, judge_file_count, judge_new_text, judge_path, judge_scanned_content, may_read_redacted,
 };
 pub use kind::{FileKind, is_binary};
-pub use merge::{MAX_MERGE_BYTES, MergeFault, merge};
+pub use merge::{MAX_MERGE_BYTES, MergeFault, keep_line_endings, merge};
 pub use operator::{Operator, OperatorToken, Scope};
 pub use patch::{
     FileModes, FilePatch, Hunk, HunkLine, HunkOffset, Patch, PatchFault, PatchOperation, PatchResult, diff_modes,
 };
 pub use path::confusables::fold_name;
-pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, is_unprintable};
+pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, composed, is_unprintable};
 pub use policy::{
     ApprovalRule, ApprovalRuleOverrides, Budget, BudgetOverrides, KindDecision, OutsideChanges, Policy,
     PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders, Trigger,
@@ -56,6 +58,7 @@ pub use record::{
 pub use refusal::{Code, Conflict, ConflictRegion, Guide, NearestText, ProblemDetails, Refusal, Result};
 pub use run::*;
 pub use text::{
-    ContentScan, Decoded, Encoding, LineEnding, MAX_LINE_CHARS, Page, PageFormat, PageSize, ScannedContent, decode,
-    detect_encoding, encode, is_settings_file, page, page_within, redact_settings,
+    ContentScan, Decoded, Encoding, LineEnding, MAX_LINE_CHARS, Page, PageFormat, PageSize, ScannedContent,
+    declared_encoding, decode, decode_as, detect_encoding, encode, is_guessed, is_likely, is_settings_file, page,
+    page_within, redact_settings,
 };

@@ -63,6 +63,16 @@ pub fn merge(base: &[u8], current: &[u8], new: &str) -> Result<Vec<u8>, MergeFau
     encode(&merged, encoding).ok_or(MergeFault::NotEncodable)
 }
 
+/// Returns the text `new` with the line endings of `current`, which it replaces. A text without line endings has none to keep.
+/// Where endings are mixed, lines that stay keep theirs, and others end as their neighbours do.
+pub fn keep_line_endings(current: &str, new: &str) -> String {
+    if LineEnding::of(current) == LineEnding::None {
+        return new.to_owned();
+    }
+    let [current_side, new_side] = [current, new].map(Normalized::of);
+    with_endings(current, &current_side.text, &new_side.text, new, new_side.is_ended)
+}
+
 /// A text in which every line ends in LF.
 struct Normalized {
     text: String,

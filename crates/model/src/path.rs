@@ -2,7 +2,10 @@
 
 pub(crate) mod confusables;
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
+use unicode_normalization::UnicodeNormalization as _;
 
 use crate::id::validated_string;
 use crate::path::confusables::with_folded;
@@ -42,6 +45,10 @@ pub enum PathRejected {
     TrailingSlash,
     #[error("a new name may not contain control or bidirectional characters")]
     ControlCharacter,
+    #[error("the path is written as a home folder, URL, drive or variable, which is not resolved")]
+    Foreign,
+    #[error("an existing name differs from it only in its Unicode form, so that the two could not be told apart")]
+    CanonicallyEqual,
     #[error("a new name may not contain a backslash")]
     Backslash,
     #[error("a new name may not end in a dot or a space")]
@@ -70,6 +77,8 @@ impl PathRejected {
             Self::Nul | Self::ControlCharacter | Self::Backslash | Self::TrailingDotOrSpace => {
                 "Choose a name without it, and separate names by `/`."
             }
+            Self::Foreign => "Name a path relative to the workspace's root, such as `src/main.rs`.",
+            Self::CanonicallyEqual => "Use the existing name, or choose one that differs in its letters.",
             Self::LinkInMutation => "Change the file that the link points to, under that file's own path.",
             Self::Empty => "Name a path relative to the workspace's root, which is `.`.",
             Self::Absolute | Self::ParentDir | Self::LinkOut | Self::LinkToUnnameable => {
@@ -122,6 +131,9 @@ impl LogicalPath {
     ///
     /// Returns the first rule broken.
     pub fn check_new(&self) -> Result<(), PathRejected> {
+        if is_foreign(&self.0) {
+            return Err(PathRejected::Foreign);
+        }
         if self.components().count() > MAX_NAMES {
             return Err(PathRejected::TooDeep);
         }
@@ -187,6 +199,27 @@ impl LogicalPath {
 }
 
 validated_string!(LogicalPath, PathRejected);
+
+/// Returns the name in the composed form of Unicode (NFC), which canonically equal names share.
+pub fn composed(name: &str) -> Cow<'_, str> {
+    if name.is_ascii() { Cow::Borrowed(name) } else { Cow::Owned(name.nfc().collect()) }
+}
+
+/// Whether a path is written as shells, programs and other systems write places outside of the workspace: `~/a`, `file:a`, `C:/a`,
+/// `$HOME/a`.
+pub(crate) fn is_foreign(path: &str) -> bool {
+    let first = path.split(['/', '\\']).next().unwrap_or(path);
+    let is_drive = |name: &str| matches!(name.as_bytes(), [letter, b':'] if letter.is_ascii_alphabetic());
+    let is_variable = |name: &str| {
+        let name = name.strip_prefix('$').map(|name| name.trim_start_matches('{').trim_end_matches('}'));
+        name.is_some_and(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_'))
+    };
+    let is_percent = |name: &str| name.len() > 2 && name.starts_with('%') && name.ends_with('%');
+    let has_rest = first.len() < path.len();
+    path.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("file:"))
+        || first == "~"
+        || (has_rest && (is_drive(first) || is_variable(first) || is_percent(first)))
+}
 
 /// Removes `.` and repeated slashes and resolves `..` by name. The kernel never receives `..`, so it cannot resolve it
 /// differently through a symbolic link.

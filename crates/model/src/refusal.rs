@@ -53,8 +53,11 @@ impl Refusal {
         Self::new(Code::PathRejected, rule.to_string(), rule.hint()).with_details(|details| details.path = Some(shown))
     }
 
-    /// Nothing exists at `path`.
+    /// Nothing exists at `path`. A path that is written as one outside of the workspace is rejected instead.
     pub fn not_found(path: &LogicalPath) -> Self {
+        if crate::path::is_foreign(path.as_str()) {
+            return Self::path(path.as_str(), PathRejected::Foreign);
+        }
         let hint = if path.as_str().contains('\\') {
             "Separate the names of a path by `/`. A `\\` is part of a name."
         } else {

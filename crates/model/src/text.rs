@@ -6,13 +6,17 @@ mod line_ending;
 mod occurrences;
 mod page;
 mod redacted;
+mod unseen;
 
 pub use content_scan::{ContentScan, ScannedContent};
-pub use encoding::{Decoded, Encoding, decode, detect_encoding, encode};
+pub use encoding::{
+    Decoded, Encoding, declared_encoding, decode, decode_as, detect_encoding, encode, is_guessed, is_likely,
+};
 pub use line_ending::LineEnding;
 pub(crate) use occurrences::Occurrences;
 pub use page::{MAX_LINE_CHARS, Page, PageFormat, PageSize, page, page_within};
 pub use redacted::{is_settings_file, redact_settings};
+pub(crate) use unseen::{looks_alike, unseen_difference};
 
 #[cfg(test)]
 mod tests;

@@ -41,9 +41,9 @@ pub use import::{
 };
 pub use preview::Preview;
 pub use query::{
-    BoundedEntries, Entry, EntryStat, EntryType, FindPosition, FindQuery, FindReport, FindSort, FoundFile, ListQuery,
-    Listing, MAX_ENTRIES_BYTES, Match, PathStat, RANGED_READ_FACTOR, SearchMode, SearchQuery, SearchReport, Tally,
-    TreeStats,
+    BoundedEntries, Entry, EntryStat, EntryType, FindPosition, FindQuery, FindReport, FindSort, FollowedPath,
+    FoundFile, ListQuery, Listing, MAX_ENTRIES_BYTES, Match, PathStat, RANGED_READ_FACTOR, SearchMode, SearchQuery,
+    SearchReport, Tally, TreeStats,
 };
 pub use read::FileContent;
 pub use snapshot::{

@@ -64,7 +64,9 @@ impl Workspace {
     ) -> Result<Existing<Transfer>, WorkspaceError> {
         let tree = self.tree();
         let found = match tree.root.open_unlinked(path) {
-            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
+            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => {
+                return Err(tree.with_target(rules, path, error));
+            }
             found => found,
         };
         let kind = rules.kind_of_path(path);

@@ -11,7 +11,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use model::{Access, Code, FileState, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict, judge_call_bytes};
+use model::{
+    Access, Code, FileState, LogicalPath, PathRejected, Refusal, Rules, ScannedContent, Sha256, Verdict,
+    judge_call_bytes,
+};
 use rustix::fs::{FileType, OFlags};
 
 use crate::apply::KeptFiles;
@@ -115,7 +118,9 @@ impl Tree {
         is_removed: IsRemoved<'_>,
     ) -> Result<Existing<FoundFile>, WorkspaceError> {
         let found = match self.root.open_unlinked(path) {
-            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => return Err(error.at(path)),
+            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => {
+                return Err(self.with_target(rules, path, error));
+            }
             found => found,
         };
         let by_name = rules.kind_of_path(path);
@@ -153,6 +158,19 @@ impl Tree {
             stamp.map(|stamp| stamp.stamp),
             None,
         )))
+    }
+
+    /// Converts the error for a caller that named `path`. If mutations do not follow a symbolic link, it names the target.
+    pub(crate) fn with_target(&self, rules: &Rules, path: &LogicalPath, error: GuardError) -> WorkspaceError {
+        let is_link = matches!(error, GuardError::Rejected(PathRejected::LinkInMutation));
+        let target = if is_link { self.link_target(rules, path) } else { Ok(None) };
+        match (error.at(path), target) {
+            (WorkspaceError::Refused(refusal), Ok(Some(target))) => {
+                Refusal { hint: format!("It leads to `{target}`: change that path."), ..refusal }.into()
+            }
+            (error, Ok(_)) => error,
+            (_, Err(failed)) => failed,
+        }
     }
 
     /// Whether a file may replace what was `found` at `path`, once the removed files are gone. If so, returns the refusal for

@@ -197,7 +197,8 @@ impl Engine {
             let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
                 return Err(CallError::Internal("a stored input is not an object".into()));
             };
-            parsed.push((call.clone(), Operation::parse(call, CallContext::without_common(members))));
+            let members = self.follow_names(call, &run, CallContext::without_common(members)).await?;
+            parsed.push((call.clone(), Operation::parse(call, members)));
         }
         let decision = decision_of(approval, Some(decider), ApprovalState::Approved);
         let executed = self.execute_approved(&run, Parsed::new(&run, parsed), approval.files.clone(), decision).await;

@@ -190,7 +190,19 @@ impl ChangePlan {
             accepted: None,
         };
         plan.compute_diffs();
+        plan.warn_of_pointers();
         plan
+    }
+
+    /// Warns of changes to a pointer of Git LFS: the content is elsewhere and does not change.
+    fn warn_of_pointers(&mut self) {
+        let is_edited = |change: &&Change| change.effect == Effect::Replace;
+        for change in self.changes.changes.iter().filter(is_edited) {
+            if self.before.get(&change.path).is_some_and(|bytes| model::git_lfs_pointer(bytes).is_some()) {
+                self.warnings
+                    .push(format!("{} was a pointer: its content is in Git LFS and not in the workspace", change.path));
+            }
+        }
     }
 
     fn compute_diffs(&mut self) {

@@ -1,6 +1,8 @@
 //! Parses the members of a tool's input.
 
-use model::{Code, Decoded, LogicalPath, Refusal};
+use std::collections::BTreeSet;
+
+use model::{Code, Decoded, Encoding, LogicalPath, Refusal};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -105,12 +107,32 @@ pub fn unsupported_binary(path: &LogicalPath) -> Refusal {
     .at(path)
 }
 
-/// Decodes the text of the file at `path`, if encoding it again gives the same bytes.
+/// Parses `encoding`, the name of an encoding.
 ///
 /// # Errors
 ///
-/// `UNSUPPORTED_BINARY`.
-pub fn decode_for_edit(path: &LogicalPath, bytes: &[u8]) -> Result<Decoded, Refusal> {
+/// `INVALID_REQUEST`.
+pub fn encoding(name: Option<&str>) -> Result<Option<Encoding>, Refusal> {
+    let parse = |name: &str| {
+        Encoding::parse(name).ok_or_else(|| {
+            let message = format!("`{}` is not an encoding that the service knows", model::excerpt(name, 40));
+            Refusal::invalid(message, "Give a name such as utf-8, utf-16le, gbk, shift_jis, euc-jp or windows-1251.")
+        })
+    };
+    name.map(parse).transpose()
+}
+
+/// Decodes the text of the file at `path`, if encoding it again gives the same bytes. `named` is the encoding that the caller says
+/// it has.
+///
+/// # Errors
+///
+/// `UNSUPPORTED_BINARY`; `INVALID_REQUEST` if the file is not in the named encoding.
+pub fn decode_for_edit(path: &LogicalPath, bytes: &[u8], named: Option<Encoding>) -> Result<Decoded, Refusal> {
+    if let Some(encoding) = named {
+        let text = decode_as(path, bytes, encoding)?;
+        return Ok(Decoded { text, encoding });
+    }
     let decoded = model::decode(bytes).ok_or_else(|| unsupported_binary(path))?;
     // Bytes that do not survive decoding and encoding would change outside the edit too.
     if model::encode(&decoded.text, decoded.encoding).as_deref() != Some(bytes) {
@@ -119,10 +141,52 @@ pub fn decode_for_edit(path: &LogicalPath, bytes: &[u8]) -> Result<Decoded, Refu
     Ok(decoded)
 }
 
+/// Decodes the text of the file at `path` in the encoding that the caller has named.
+///
+/// # Errors
+///
+/// `INVALID_REQUEST` if it is not in that encoding.
+pub fn decode_as(path: &LogicalPath, bytes: &[u8], encoding: Encoding) -> Result<String, Refusal> {
+    model::decode_as(bytes, encoding).ok_or_else(|| {
+        let message = format!("`{path}` is not text in {}", encoding.name());
+        Refusal::invalid(message, "Give the encoding that the file has, or leave `encoding` out.").at(path)
+    })
+}
+
 /// Returns the refusal of `what`, which has characters that the encoding of the file at `path` lacks.
-pub fn not_encodable(what: &str, path: &LogicalPath) -> Refusal {
-    let message = format!("{what} has characters that the encoding of `{path}` lacks");
-    Refusal::new(Code::UnsupportedBinary, message, "Use only characters of the file's encoding.").at(path)
+pub fn not_encodable(what: &str, path: &LogicalPath, encoding: Encoding) -> Refusal {
+    let message = format!("{what} has characters that {}, the encoding of `{path}`, lacks", encoding.name());
+    let hint = if encoding.is_older() {
+        "Use only characters of that encoding. If the file has another one, name it in `encoding` of read_file and edit_file."
+    } else {
+        "Use only characters of that encoding."
+    };
+    Refusal::new(Code::UnsupportedBinary, message, hint).at(path)
+}
+
+/// Refuses to write characters that the file at `path` does not have in an encoding that is only guessed, and may well be another
+/// one. Bytes that are in the file already, and ASCII, are right in any encoding.
+///
+/// # Errors
+///
+/// `INVALID_REQUEST`.
+pub fn check_guess(path: &LogicalPath, before: &[u8], after: &[u8]) -> Result<(), Refusal> {
+    if std::str::from_utf8(before).is_ok() {
+        return Ok(());
+    }
+    let Some(Decoded { text, encoding }) = model::decode(before) else { return Ok(()) };
+    let Some(new_text) = model::decode_as(after, encoding).filter(|_| model::is_guessed(before, encoding)) else {
+        return Ok(());
+    };
+    let known: BTreeSet<char> = text.chars().filter(|c| !c.is_ascii()).collect();
+    let is_new = |c: char| !c.is_ascii() && !known.contains(&c);
+    if !new_text.chars().any(is_new) || model::is_likely(before, encoding) {
+        return Ok(());
+    }
+    let message = format!("the encoding of `{path}` is uncertain: {} is a guess", encoding.name());
+    let hint =
+        "Name the file's encoding in `encoding` of edit_file or write_file; read_file shows the text in that encoding.";
+    Err(Refusal::invalid(message, hint).at(path))
 }
 
 #[cfg(test)]

@@ -8,14 +8,15 @@ use model::{
     Permission, Refusal, Sha256, judge_call_bytes,
 };
 use serde::{Deserialize, Serialize};
-use workspace::Target;
+use workspace::{Target, WorkspaceError};
 
 use super::write_file::{already_exists, members};
+use crate::names::canonically_equal;
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{check_new, file_path, not_encodable, parse};
+use crate::tool::input::{check_guess, check_new, file_path, not_encodable, parse};
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Follow, Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum number of conflicts in a refusal, over all files.
 const MAX_CONFLICTS: usize = 100;
@@ -108,6 +109,8 @@ struct ApplyPatch {
     text: String,
     /// The parsed patch. It takes a multiple of the text's memory, so a large patch is parsed again once the call is planned.
     parsed: OnceLock<Result<Patch, Refusal>>,
+    /// Paths of the patch, each with the canonically equal one that exists.
+    followed: BTreeMap<LogicalPath, LogicalPath>,
     base_commit: Option<String>,
     expected: BTreeMap<LogicalPath, ExpectedVersion>,
     /// Every path in the patch.
@@ -146,6 +149,7 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
         Ok(Self {
             text: input.patch,
             parsed,
+            followed: BTreeMap::new(),
             base_commit: input.expected_base_commit,
             expected,
             paths,
@@ -156,6 +160,35 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
 }
 
 impl Mutation for ApplyPatch {
+    fn follow_paths(&mut self, follow: Follow<'_>) -> Result<(), WorkspaceError> {
+        let made: BTreeSet<_> = match self.patch() {
+            Ok(patch) => patch.files.iter().filter(|file| makes_file(file)).map(|file| file.path.clone()).collect(),
+            Err(refusal) => return Err(refusal.into()),
+        };
+        for path in self.paths.iter().filter(|path| !path.as_str().is_ascii()) {
+            let Some(followed) = follow(path)? else { continue };
+            if followed.exists && made.contains(path) {
+                return Err(canonically_equal(path, &followed).into());
+            }
+            self.followed.insert(path.clone(), followed.path);
+        }
+        let follow = |path: &mut LogicalPath| {
+            if let Some(other) = self.followed.get(path) {
+                path.clone_from(other);
+            }
+        };
+        self.paths.iter_mut().chain(&mut self.changed).chain(&mut self.removed).for_each(follow);
+        self.expected = std::mem::take(&mut self.expected)
+            .into_iter()
+            .map(|(path, version)| (self.followed.get(&path).cloned().unwrap_or(path), version))
+            .collect();
+        if let Some(parsed) = self.parsed.take() {
+            let followed = parsed.map(|patch| self.with_followed(patch));
+            self.parsed = followed.into();
+        }
+        Ok(())
+    }
+
     fn paths(&self) -> Vec<LogicalPath> {
         self.paths.clone()
     }
@@ -229,6 +262,7 @@ impl Mutation for ApplyPatch {
             let (old, mode) = read.map_or((&[][..], NEW_FILE_MODE), |(state, bytes)| (bytes, state.mode));
             match section.apply(old) {
                 Ok(patched) => {
+                    check_guess(&section.from, old, &patched.bytes)?;
                     let mode =
                         section.mode.map_or(mode, |bits| if bits & 0o111 == 0 { mode & !0o111 } else { mode | 0o111 });
                     held_bytes += patched.bytes.len() as u64;
@@ -244,7 +278,10 @@ impl Mutation for ApplyPatch {
                     None => conflicts.add(failed),
                 },
                 // This takes precedence over conflicts in any file.
-                Err(PatchFault::NotEncodable) => return Err(not_encodable("the patch", &section.from)),
+                Err(PatchFault::NotEncodable) => {
+                    let encoding = model::detect_encoding(old).unwrap_or(model::Encoding::Utf8);
+                    return Err(not_encodable("the patch", &section.from, encoding));
+                }
             }
         }
         if let Some(refusal) = conflicts.refusal().or(too_large) {
@@ -262,7 +299,18 @@ impl Mutation for ApplyPatch {
 
 impl ApplyPatch {
     fn patch(&self) -> Result<&Patch, Refusal> {
-        self.parsed.get_or_init(|| Patch::parse(&self.text)).as_ref().map_err(Clone::clone)
+        let parse = || Patch::parse(&self.text).map(|patch| self.with_followed(patch));
+        self.parsed.get_or_init(parse).as_ref().map_err(Clone::clone)
+    }
+
+    /// The patch with the paths that exist.
+    fn with_followed(&self, mut patch: Patch) -> Patch {
+        for path in patch.files.iter_mut().flat_map(|file| [&mut file.from, &mut file.path]) {
+            if let Some(other) = self.followed.get(path) {
+                path.clone_from(other);
+            }
+        }
+        patch
     }
 }
 
@@ -288,7 +336,8 @@ fn describe(patch: &Patch, plan: &mut ChangePlan, offsets: Vec<Vec<HunkOffset>>)
         patch.files.iter().zip(offsets).map(|(section, offsets)| patched_file(plan, section, offsets)).collect();
     let counts = plan.changes.counts();
     let shifted = files.iter().filter(|file| !file.offsets.is_empty());
-    plan.warnings = shifted.map(|file| format!("hunks of {} applied at an offset", file.path)).collect();
+    plan.warnings.extend(patch.warnings.iter().cloned());
+    plan.warnings.extend(shifted.map(|file| format!("hunks of {} applied at an offset", file.path)));
     let patched = counted(files.len() as u64, "file", "files");
     plan.summary = format!("patched {patched} (+{} -{})", counts.insertions, counts.deletions);
     plan.has_workspace_diff_hash = true;
@@ -419,7 +468,12 @@ impl Conflicts {
         } else {
             format!("{} hunks do not match, the first in `{}`", self.count, first.path)
         };
-        let hint = "Read the files again and create the patch against their present content.";
+        let is_applied = |conflict: &Conflict| conflict.reason.starts_with("already applied");
+        let hint = if self.count == self.first.len() && self.first.iter().all(is_applied) {
+            "These hunks are already applied: leave them out."
+        } else {
+            "Read the files again and create the patch against their present content."
+        };
         let (path, hunk) = (first.path.clone(), first.hunk);
         Some(Refusal::new(Code::PatchConflict, message, hint).with_details(|details| {
             details.path = Some(path);

@@ -14,12 +14,13 @@ use workspace::{StagedFile, Target, Workspace, WorkspaceError};
 
 use super::delete_file::DeleteFile;
 use super::write_file::{already_exists, members as members_of};
+use crate::names::canonically_equal;
 use crate::runs::quota::Reservation;
 use crate::tool::change_plan::{ChangePlan, Upload};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, new_file_path, parse};
 use crate::tool::output::ReadOutput;
-use crate::tool::{Mutation, NewText, PlanContext, ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Follow, Mutation, NewText, PlanContext, ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
 /// The largest upload that is processed in memory, in bytes. Larger ones are staged in the run's `tmp/`.
 pub const INLINE_BYTES: usize = 1024 * 1024;
@@ -182,6 +183,15 @@ impl TryFrom<PutInput> for PutFile {
 }
 
 impl Mutation for PutFile {
+    fn follow_paths(&mut self, follow: Follow<'_>) -> Result<(), WorkspaceError> {
+        let Some(followed) = follow(&self.path)? else { return Ok(()) };
+        if followed.exists && self.expected.is_none() {
+            return Err(canonically_equal(&self.path, &followed).into());
+        }
+        self.path = followed.path;
+        Ok(())
+    }
+
     fn paths(&self) -> Vec<LogicalPath> {
         vec![self.path.clone()]
     }

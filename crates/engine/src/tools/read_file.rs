@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use workspace::{FileContent, RANGED_READ_FACTOR, WorkspaceError};
 
 use crate::tool::at_record::AtRecord;
-use crate::tool::input::{bounded, file_path, max_chars, parse, unsupported_binary};
+use crate::tool::input::{self, bounded, decode_as, file_path, max_chars, parse, unsupported_binary};
 use crate::tool::output::{ReadOutput, skip_text_member};
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 
@@ -57,6 +57,9 @@ pub(crate) struct ReadFileInput {
     #[serde(default)]
     #[schema(minimum = 1)]
     max_chars: Option<u64>,
+    /// The file's encoding, if a guess is wrong.
+    #[serde(default)]
+    encoding: Option<String>,
 }
 
 fn first() -> u64 {
@@ -96,6 +99,9 @@ pub(crate) struct ReadFileOutput<'a> {
     content: &'a str,
     /// The file's character encoding.
     encoding: Encoding,
+    /// True if the encoding is guessed from the bytes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    encoding_guessed: bool,
     /// The file's line endings.
     line_ending: LineEnding,
     /// Number of lines that were cut at 2,000 characters, or at `maxChars` if that is less; with `numbered` only.
@@ -108,6 +114,9 @@ pub(crate) struct ReadFileOutput<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
     format: Option<PageFormat>,
+    /// If the file is a pointer of Git LFS: the number of bytes of the content, which is in Git LFS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    git_lfs_bytes: Option<u64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -122,6 +131,7 @@ struct ReadFile {
     format: PageFormat,
     at_seq: Option<u64>,
     max_chars: Option<usize>,
+    encoding: Option<Encoding>,
 }
 
 impl TryFrom<ReadFileInput> for ReadFile {
@@ -134,6 +144,7 @@ impl TryFrom<ReadFileInput> for ReadFile {
             format: input.format,
             at_seq: input.at_seq,
             max_chars: max_chars(input.max_chars)?,
+            encoding: input::encoding(input.encoding.as_deref())?,
             path: file_path(&input.path)?,
         })
     }
@@ -201,7 +212,11 @@ impl ReadFile {
     /// The output for `bytes`, whose hash is missing if they are redacted.
     fn output_of(&self, bytes: &[u8], sha256: Option<Sha256>) -> Result<ReadOutput, WorkspaceError> {
         let size = PageSize { max_bytes: MAX_CONTENT_BYTES, max_chars: self.max_chars };
-        let page = model::page_within(bytes, self.format, self.start_line, self.max_lines, size)
+        // Text in a named encoding is paged as UTF-8.
+        let named = self.encoding.filter(|_| sha256.is_some());
+        let decoded = named.map(|encoding| decode_as(&self.path, bytes, encoding)).transpose()?;
+        let shown = decoded.as_ref().map_or(bytes, |text| text.as_bytes());
+        let page = model::page_within(shown, self.format, self.start_line, self.max_lines, size)
             .ok_or_else(|| unsupported_binary(&self.path))?;
         let output = ReadFileOutput {
             path: &self.path,
@@ -213,7 +228,8 @@ impl ReadFile {
             truncated: page.truncated,
             next_start_line: page.next_start_line,
             content: &page.content,
-            encoding: page.encoding,
+            encoding: named.unwrap_or(page.encoding),
+            encoding_guessed: named.is_none() && model::is_guessed(bytes, page.encoding),
             line_ending: page.line_ending,
             lines_cut: match self.format {
                 PageFormat::Numbered => page.lines_cut,
@@ -222,6 +238,7 @@ impl ReadFile {
             },
             at_seq: self.at_seq,
             format: Some(self.format).filter(|format| *format == PageFormat::Raw),
+            git_lfs_bytes: model::git_lfs_pointer(bytes),
         };
         ReadOutput::with_text(&output, "content", &page.content, vec![self.path.clone()])
     }

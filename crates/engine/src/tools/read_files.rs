@@ -84,6 +84,9 @@ pub(crate) struct OneFile {
     /// The file's character encoding.
     #[serde(skip_serializing_if = "Option::is_none")]
     encoding: Option<Encoding>,
+    /// True if the encoding is guessed from the bytes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    encoding_guessed: bool,
     /// The file's line endings.
     #[serde(skip_serializing_if = "Option::is_none")]
     line_ending: Option<LineEnding>,
@@ -96,6 +99,9 @@ pub(crate) struct OneFile {
     /// The error message, if `status` is not `OK`.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+    /// If the file is a pointer of Git LFS: the number of bytes of the content, which is in Git LFS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    git_lfs_bytes: Option<u64>,
     /// With `FILE_TOO_LARGE`: the exceeded limit in bytes, of this file or of all files of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
@@ -225,6 +231,8 @@ fn read_one(
         redacted: version.is_none(),
         total_lines: Some(page.total_lines),
         encoding: Some(page.encoding),
+        encoding_guessed: model::is_guessed(&bytes, page.encoding),
+        git_lfs_bytes: model::git_lfs_pointer(&bytes),
         line_ending: Some(page.line_ending),
         content: Some(page.content),
         truncated: page.truncated,

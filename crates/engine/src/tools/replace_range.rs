@@ -7,7 +7,7 @@ use workspace::Target;
 use super::edit_file::{EditFileOutput, describe};
 use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{bounded, decode_for_edit, file_path, not_encodable, parse};
+use crate::tool::input::{bounded, check_guess, decode_for_edit, file_path, not_encodable, parse};
 use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
@@ -95,7 +95,7 @@ impl Mutation for ReplaceRange {
         };
         let (old_sha256, mode) = (state.sha256, state.mode);
         expect_version(&self.path, Some(old_sha256), Some(self.expected))?;
-        let decoded = decode_for_edit(&self.path, bytes)?;
+        let decoded = decode_for_edit(&self.path, bytes, None)?;
         let encoding = decoded.encoding;
         let max_bytes = encoding.max_text_bytes(context.rules.policy().max_file_bytes);
         let text = model::replace_range(&decoded.text, self.start, self.end, &self.content, max_bytes);
@@ -103,8 +103,10 @@ impl Mutation for ReplaceRange {
             RangeFault::TooLong { bytes } => too_large(context.rules, &self.path, encoding.min_bytes_of(bytes)),
             RangeFault::OutOfRange { total_lines } => self.out_of_range(total_lines),
         })?;
-        let bytes = model::encode(&text, encoding).ok_or_else(|| not_encodable("`content`", &self.path))?;
-        let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((bytes, mode)) };
+        let new_bytes = model::encode(&text, encoding);
+        let new_bytes = new_bytes.ok_or_else(|| not_encodable("`content`", &self.path, encoding))?;
+        check_guess(&self.path, bytes, &new_bytes)?;
+        let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((new_bytes, mode)) };
         let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
         describe(&mut plan, &self.path, old_sha256, 1);
         let counts = plan.changes.counts();

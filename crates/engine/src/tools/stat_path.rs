@@ -50,6 +50,9 @@ pub(crate) struct StatPathOutput {
     /// The kind, of a file or folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<FileKind>,
+    /// Where a symbolic link leads to, if that may be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<LogicalPath>,
     /// Whether `read_file`, or `list_dir` for a folder, would return its content.
     readable: bool,
     /// If it is not readable: the error code with which a read would be refused.
@@ -84,6 +87,7 @@ impl From<PathStat> for StatPathOutput {
             exists: found.is_some(),
             entry_type: found.map(|found| found.entry_type),
             kind: found.and_then(|found| found.kind),
+            target: found.and_then(|found| found.target.clone()),
             readable: found.is_some_and(|found| found.refused.is_none()),
             reason: found.and_then(|found| found.refused).map(|code| code.as_str().to_owned()),
             redacted: found.is_some_and(|found| found.redacted),

@@ -1,8 +1,9 @@
 //! `write_file`: writes the whole content of a file.
 
+mod form;
 mod merge;
 
-use model::{Code, Effect, LogicalPath, Permission, Refusal, Sha256};
+use model::{Code, Effect, Encoding, LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use workspace::Target;
@@ -10,7 +11,7 @@ use workspace::Target;
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::earlier_calls::StoredContent;
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{check_new, file_path, new_file_path, parse};
+use crate::tool::input::{self, check_guess, check_new, file_path, new_file_path, parse};
 use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
 use merge::{OnConflict, merge_change};
 
@@ -50,6 +51,21 @@ pub(crate) struct WriteFileInput {
     #[serde(default)]
     #[schema(inline)]
     on_conflict: OnConflict,
+    /// Default: that of the file, or utf-8.
+    #[serde(default)]
+    encoding: Option<String>,
+    /// Default: that of the file.
+    #[serde(default)]
+    #[schema(inline)]
+    line_ending: Option<NewLineEnding>,
+}
+
+/// How the lines of a file are to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum NewLineEnding {
+    Lf,
+    Crlf,
 }
 
 /// Whether the file may or must exist.
@@ -99,6 +115,8 @@ struct WriteFile {
     mode: WriteMode,
     expected: Option<ExpectedVersion>,
     on_conflict: OnConflict,
+    encoding: Option<Encoding>,
+    line_ending: Option<NewLineEnding>,
     /// The content of the expected version, for a merge.
     base: Option<StoredContent>,
 }
@@ -117,6 +135,8 @@ impl TryFrom<WriteFileInput> for WriteFile {
             mode: input.mode,
             expected,
             on_conflict: input.on_conflict,
+            encoding: input::encoding(input.encoding.as_deref())?,
+            line_ending: input.line_ending,
             base: None,
         })
     }
@@ -177,7 +197,14 @@ impl Mutation for WriteFile {
             Err(conflict) => (None, Some(conflict)),
         };
         let merged_from = current.filter(|_| merged.is_some());
-        let bytes = merged.unwrap_or_else(|| self.content.as_bytes().to_vec());
+        let present = targets.first().and_then(|target| target.before.as_ref()).map(|(_, bytes)| bytes.as_slice());
+        let (bytes, warnings) = match merged {
+            Some(merged) => (merged, Vec::new()),
+            None => form::in_form_of(self, present)?,
+        };
+        if let Some(present) = present.filter(|_| self.encoding.is_none()) {
+            check_guess(&self.path, present, &bytes)?;
+        }
         let after = (bytes, before.as_ref().map_or(NEW_FILE_MODE, |state| state.mode));
         let effect = if before.is_some() { Effect::Replace } else { Effect::Create };
         let desired = DesiredFile { path: self.path.clone(), effect, after: Some(after) };
@@ -186,6 +213,7 @@ impl Mutation for WriteFile {
             return Err(conflict);
         }
         plan.describe_one(&self.path, merged_from)?;
+        plan.warnings.extend(warnings);
         Ok(plan)
     }
 }

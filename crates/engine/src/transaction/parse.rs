@@ -94,11 +94,15 @@ impl Parsed {
         let mut operations = Vec::with_capacity(self.operations.len());
         for (index, operation) in self.operations.into_iter().enumerate() {
             let loaded = match operation {
-                Ok(Operation::Mutation(mut tool)) => {
+                Ok(Operation::Mutation(tool)) => {
                     let actor = &self.calls[index].caller.actor;
-                    match engine.load_seen_content(run, actor, tool.as_mut()).await {
-                        Ok(()) => match engine.load_restored(run, tool.as_mut()).await {
-                            Ok(()) => engine.load_earlier_calls(run, tool).await.map(Operation::Mutation),
+                    let followed = engine.follow_own_names(run, tool).await;
+                    match followed {
+                        Ok(mut tool) => match engine.load_seen_content(run, actor, tool.as_mut()).await {
+                            Ok(()) => match engine.load_restored(run, tool.as_mut()).await {
+                                Ok(()) => engine.load_earlier_calls(run, tool).await.map(Operation::Mutation),
+                                Err(error) => Err(error),
+                            },
                             Err(error) => Err(error),
                         },
                         Err(error) => Err(error),

@@ -12,6 +12,7 @@ use workspace::Target;
 use crate::CallError;
 use crate::call::CallContext;
 use crate::call_error::refusals::forbidden;
+use crate::names::{may_list, with_meant};
 use crate::read::unknown_mount;
 use crate::runs::open_run::OpenRun;
 use crate::runs::quota::Reservation;
@@ -176,7 +177,10 @@ fn plan_change(
     let outside = OutsideChange::among(run, present)?;
     let context = PlanContext { rules: &run.rules, base_commit: run.workspace.base_commit(), outside: &outside };
     let not_files: Vec<_> = targets.iter().filter_map(|target| target.not_a_file.clone()).collect();
-    let mut plan = tool.plan(&context, targets).map_err(|refusal| explain_not_found(refusal, not_files))?;
+    let mut plan = match tool.plan(&context, targets).map_err(|refusal| explain_not_found(refusal, not_files)) {
+        Ok(plan) => plan,
+        Err(refusal) => return Err(with_meant(run.workspace.tree(), &run.rules, may_list(call), refusal)?.into()),
+    };
     if plan.settlement.is_none() {
         plan.outside = outside.into_iter().filter(|change| plan.at(&change.path).is_some()).collect();
     }

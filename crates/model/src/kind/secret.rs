@@ -382,7 +382,7 @@ fn is_secret_core(name: &str, parent: Parent) -> bool {
     if let Some(rest) = name.strip_prefix(".env") {
         if let Some(word) = rest.strip_prefix(['.', '-', '_', ' ']) {
             // `.env.d.ts` declares the types of the variables.
-            return !TEMPLATE_WORDS.contains(&word) && word != "d.ts";
+            return !is_template(word) && word != "d.ts";
         }
         if rest.is_empty() {
             return true;
@@ -421,7 +421,7 @@ fn is_dotfile(name: &str) -> bool {
     let is = |dotfile: &str| {
         let Some(rest) = name.strip_prefix(dotfile) else { return false };
         let variant = rest.strip_prefix('.');
-        rest.is_empty() || variant.is_some_and(|word| !TEMPLATE_WORDS.contains(&word) && !is_document(word))
+        rest.is_empty() || variant.is_some_and(|word| !is_template(word) && !is_document(word))
     };
     DOTFILES.iter().any(|dotfile| is(dotfile))
 }

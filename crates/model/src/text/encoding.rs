@@ -1,10 +1,14 @@
 //! Decodes bytes to characters and encodes them again without loss.
 
+mod declaration;
+
 use std::borrow::Cow;
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 
 use serde::{Deserialize, Serialize};
+
+pub use declaration::declared_encoding;
 
 /// The byte order mark of UTF-8.
 const UTF8_BOM: &[u8] = b"\xef\xbb\xbf";
@@ -13,8 +17,8 @@ const GUESS_BYTES: usize = 64 * 1024;
 
 /// The encoding of a text.
 ///
-/// All encodings except UTF-8 and UTF-16 are guessed from the bytes. They are reported only if encoding the text again
-/// results in the same bytes.
+/// All encodings except UTF-8 and UTF-16 are read where the text declares them, or else guessed from the bytes. They are reported
+/// only if encoding the text again results in the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names are self-explanatory")]
@@ -96,6 +100,32 @@ pub fn decode(bytes: &[u8]) -> Option<Decoded> {
     view(bytes).map(|(text, encoding)| Decoded { text: text.into_owned(), encoding })
 }
 
+/// Decodes a whole text that has this encoding; `None` if it has not.
+pub fn decode_as(bytes: &[u8], encoding: Encoding) -> Option<String> {
+    let text = match encoding {
+        Encoding::Utf8 => std::str::from_utf8(bytes).ok()?.to_owned(),
+        Encoding::Utf8Bom | Encoding::Utf16Le | Encoding::Utf16Be => {
+            decode(bytes).filter(|decoded| decoded.encoding == encoding)?.text
+        }
+        older => older.standard()?.decode_without_bom_handling_and_without_replacement(bytes)?.into_owned(),
+    };
+    (encode(&text, encoding)? == bytes).then_some(text)
+}
+
+/// Whether `encoding`, in which a text was read, is only a guess.
+pub fn is_guessed(bytes: &[u8], encoding: Encoding) -> bool {
+    encoding.standard().is_some() && declared_encoding(bytes) != Some(encoding)
+}
+
+/// Returns whether a guess is likely to be right: nothing else is as plausible, wherever the text may come from.
+pub fn is_likely(bytes: &[u8], encoding: Encoding) -> bool {
+    /// Places whose encodings are preferred in turn.
+    const PLACES: [&[u8]; 6] = [b"cn", b"tw", b"jp", b"kr", b"ru", b"gr"];
+    let detector = detector_of(bytes);
+    let guess = |place| Some(detector.guess(place, Utf8Detection::Deny));
+    guess(None) == encoding.standard() && PLACES.iter().all(|place| guess(Some(*place)) == encoding.standard())
+}
+
 /// Encodes `text`, with the byte order mark that belongs to `encoding`; `None` if `encoding` lacks one of its
 /// characters.
 pub fn encode(text: &str, encoding: Encoding) -> Option<Vec<u8>> {
@@ -144,18 +174,26 @@ fn older(bytes: &[u8]) -> Option<(String, Encoding)> {
     if bytes.iter().any(control) || crate::kind::is_binary(&bytes[..bytes.len().min(8192)]) {
         return None;
     }
+    let read_as = |encoding: Encoding| {
+        let text = encoding.standard()?.decode_without_bom_handling_and_without_replacement(bytes)?;
+        (encode(&text, encoding)? == bytes).then(|| (text.into_owned(), encoding))
+    };
+    let declared = declared_encoding(bytes).and_then(read_as);
+    declared.or_else(|| {
+        let guess = detector_of(bytes).guess(None, Utf8Detection::Deny);
+        let likely = Encoding::OLDER.into_iter().find(|encoding| encoding.standard() == Some(guess));
+        // In windows-1252 every byte is a character, so encoding the text again always results in the same bytes.
+        [likely, Some(Encoding::Windows1252)].into_iter().flatten().find_map(read_as)
+    })
+}
+
+fn detector_of(bytes: &[u8]) -> EncodingDetector {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
     // A file may begin with a long ASCII text, which does not distinguish the encodings.
     let first = encoding_rs::Encoding::ascii_valid_up_to(bytes);
     let sample = &bytes[first.saturating_sub(GUESS_BYTES / 4)..];
     detector.feed(&sample[..sample.len().min(GUESS_BYTES)], true);
-    let guess = detector.guess(None, Utf8Detection::Deny);
-    let likely = Encoding::OLDER.into_iter().find(|encoding| encoding.standard() == Some(guess));
-    // In windows-1252 every byte is a character, so encoding the text again always results in the same bytes.
-    [likely, Some(Encoding::Windows1252)].into_iter().flatten().find_map(|encoding| {
-        let text = encoding.standard()?.decode_without_bom_handling_and_without_replacement(bytes)?;
-        (encode(&text, encoding)? == bytes).then(|| (text.into_owned(), encoding))
-    })
+    detector
 }
 
 fn encode_older(text: &str, standard: &'static encoding_rs::Encoding) -> Option<Vec<u8>> {
@@ -166,6 +204,41 @@ fn encode_older(text: &str, standard: &'static encoding_rs::Encoding) -> Option<
 }
 
 impl Encoding {
+    /// Returns the encoding with this name; `None` if it is not known. Usual other names, such as `latin1`, are known too.
+    pub fn parse(name: &str) -> Option<Self> {
+        let name = name.trim().to_ascii_lowercase();
+        let standard = |name: &str| encoding_rs::Encoding::for_label(name.as_bytes());
+        match name.as_str() {
+            "utf-8-bom" | "utf-8-sig" | "utf8-bom" => Some(Self::Utf8Bom),
+            "cp932" | "ms932" => Some(Self::ShiftJis),
+            // What GB 18030 adds to GBK does not encode to the same bytes again and is refused.
+            "cp936" | "gb18030" => Some(Self::Gbk),
+            "cp949" => Some(Self::EucKr),
+            "cp950" => Some(Self::Big5),
+            _ => match standard(&name).or_else(|| standard(&name.replace('_', "-")))? {
+                known if known == encoding_rs::UTF_8 => Some(Self::Utf8),
+                known if known == encoding_rs::UTF_16LE => Some(Self::Utf16Le),
+                known if known == encoding_rs::UTF_16BE => Some(Self::Utf16Be),
+                known => Self::OLDER.into_iter().find(|encoding| encoding.standard() == Some(known)),
+            },
+        }
+    }
+
+    /// Returns its name, as people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Utf8 => "UTF-8",
+            Self::Utf8Bom => "UTF-8 with a byte order mark",
+            Self::Utf16Le | Self::Utf16Be => "UTF-16",
+            older => older.standard().map_or("", encoding_rs::Encoding::name),
+        }
+    }
+
+    /// Whether it is neither UTF-8 nor UTF-16.
+    pub fn is_older(self) -> bool {
+        self.standard().is_some()
+    }
+
     /// Returns the maximum length in UTF-8, without a byte order mark, of a text that has at most `bytes` in this encoding.
     pub fn max_text_bytes(self, bytes: u64) -> u64 {
         match self {

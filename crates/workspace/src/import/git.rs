@@ -197,6 +197,11 @@ fn fetch_error(error: GitError) -> ImportError {
     match error {
         GitError::Io(error) => ImportError::Io(error),
         GitError::Cancelled => ImportError::Cancelled,
+        GitError::Failed(complaint) if complaint.contains("mismatched algorithms") => Refusal::invalid(
+            "the repository has the object format sha256; only repositories with sha1 can be read",
+            "Import an archive of the commit, or a clone with `git init --object-format=sha1`.",
+        )
+        .into(),
         GitError::Failed(complaint) => {
             tracing::info!(error = %redact(&complaint), "a git source could not be fetched");
             Refusal::invalid(

@@ -120,7 +120,7 @@ impl Tree {
     /// `INVALID_REQUEST` for an invalid glob; `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`,
     /// `NOT_A_DIRECTORY` for the path; `Cancelled` once `cancel` is set.
     pub fn find(&self, rules: &Rules, query: &FindQuery, cancel: &AtomicBool) -> Result<FindReport, WorkspaceError> {
-        let globs = Globs::compile(&query.globs, &[])?;
+        let globs = Globs::compile(&query.path, &query.globs, &[])?;
         let root = WalkRoot::of(self, self.open_folder(rules, Access::Read, &query.path)?, &query.path)?;
         let (skips_ignored, skips_machine_made) = (!root.is_ignored(), !root.is_machine_made(rules));
         let finder = Finder { rules, query, globs: &globs, skips_ignored, skips_machine_made };

@@ -1,7 +1,7 @@
 //! Glob filters of callers.
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use model::{LogicalPath, Refusal};
+use model::{LogicalPath, Refusal, composed};
 
 /// Compiled globs: which paths to include (`None`: all), and which of those to exclude.
 pub(crate) struct Globs {
@@ -10,23 +10,29 @@ pub(crate) struct Globs {
 }
 
 impl Globs {
-    /// Compiles globs: `*` does not match `/`, and a glob without `/` matches names at any depth.
+    /// Compiles globs: `*` does not match `/`, and a glob without `/` matches names at any depth. Others are matched from the root,
+    /// and from `folder`, which is searched. A glob also matches the name that it is when `[ ] { }` are read as characters, and
+    /// names that are canonically equal.
     ///
     /// # Errors
     ///
     /// `INVALID_REQUEST` with the invalid glob.
-    pub(crate) fn compile(include: &[String], exclude: &[String]) -> Result<Self, Refusal> {
-        let include = if include.is_empty() { None } else { Some(compile(include)?) };
-        Ok(Self { include, exclude: compile(exclude)? })
+    pub(crate) fn compile(folder: &LogicalPath, include: &[String], exclude: &[String]) -> Result<Self, Refusal> {
+        let include = if include.is_empty() { None } else { Some(compile(folder, include)?) };
+        Ok(Self { include, exclude: compile(folder, exclude)? })
     }
 
     /// Whether the file, or the folder with everything in it, is filtered out.
     pub(crate) fn is_excluded(&self, path: &LogicalPath, is_folder: bool) -> bool {
-        if !self.exclude.is_empty() && self.exclude.is_match(path.as_str()) {
+        let matches = |globs: &GlobSet| {
+            let name = path.as_str();
+            globs.is_match(name) || !name.is_ascii() && globs.is_match(&*composed(name))
+        };
+        if !self.exclude.is_empty() && matches(&self.exclude) {
             return true;
         }
         match &self.include {
-            Some(include) => !is_folder && !include.is_match(path.as_str()),
+            Some(include) => !is_folder && !matches(include),
             None => false,
         }
     }
@@ -35,7 +41,7 @@ impl Globs {
 /// The maximum length of a glob, as in a policy. The compiled size grows with it.
 const MAX_GLOB_BYTES: usize = 500;
 
-fn compile(globs: &[String]) -> Result<GlobSet, Refusal> {
+fn compile(folder: &LogicalPath, globs: &[String]) -> Result<GlobSet, Refusal> {
     let bad = |glob: &str, error: &globset::Error| {
         Refusal::invalid(
             format!("invalid glob `{glob}`: {error}"),
@@ -59,11 +65,96 @@ fn compile(globs: &[String]) -> Result<GlobSet, Refusal> {
         };
         let anywhere = if body.contains('/') || trimmed.len() < glob.len() { "" } else { "**/" };
         let tails: &[&str] = if all { &["", "/**"] } else { &[""] };
-        for tail in tails {
-            let whole = format!("{anywhere}{body}{tail}");
-            let compiled = GlobBuilder::new(&whole).literal_separator(true).build();
-            set.add(compiled.map_err(|error| bad(glob, &error))?);
+        let is_relative = anywhere.is_empty() && !glob.starts_with('/') && !folder.is_root();
+        let folder = if is_relative { Some(literal(folder.as_str(), true, true) + "/") } else { None };
+        let (mut is_valid, mut fault) = (false, None);
+        for body in readings(body) {
+            for start in [Some(anywhere), folder.as_deref()].into_iter().flatten() {
+                for tail in tails {
+                    let whole = format!("{start}{body}{tail}");
+                    match GlobBuilder::new(&whole).literal_separator(true).build() {
+                        Ok(compiled) => {
+                            set.add(compiled);
+                            is_valid = true;
+                        }
+                        Err(error) => fault = fault.or(Some(error)),
+                    }
+                }
+            }
+        }
+        if let Some(error) = fault.filter(|_| !is_valid) {
+            return Err(bad(glob, &error));
         }
     }
     set.build().map_err(|error| bad(&globs.join(", "), &error))
+}
+
+/// The ways to read a glob: as it is, and with its brackets, its braces or both as characters of a name.
+fn readings(glob: &str) -> Vec<String> {
+    let mut readings = vec![glob.to_owned()];
+    let (has_brackets, has_braces) = (glob.contains(['[', ']']), glob.contains(['{', '}']));
+    // A glob with escapes says itself what its characters are.
+    if !glob.contains('\\') {
+        readings.extend(has_brackets.then(|| literal(glob, true, false)));
+        readings.extend(has_braces.then(|| literal(glob, false, true)));
+        readings.extend((has_brackets && has_braces).then(|| literal(glob, true, true)));
+    }
+    let composed: Vec<_> =
+        readings.iter().filter(|glob| !glob.is_ascii()).map(|glob| composed(glob).into_owned()).collect();
+    readings.extend(composed);
+    readings
+}
+
+/// Escapes brackets, braces or both.
+fn literal(glob: &str, brackets: bool, braces: bool) -> String {
+    let is_escaped = |c: char| brackets && matches!(c, '[' | ']') || braces && matches!(c, '{' | '}');
+    glob.chars().flat_map(|c| is_escaped(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::path;
+
+    fn matches(folder: &str, glob: &str, file: &str) -> bool {
+        let globs = Globs::compile(&path(folder), &[glob.to_owned()], &[]).unwrap();
+        let excluding = Globs::compile(&path(folder), &[], &[glob.to_owned()]).unwrap();
+        let is_included = !globs.is_excluded(&path(file), false);
+        assert_eq!(excluding.is_excluded(&path(file), false), is_included, "{glob} {file}");
+        is_included
+    }
+
+    #[test]
+    fn a_glob_that_is_a_name_matches_it() {
+        for (glob, file) in [
+            ("app/[slug]/page.tsx", "app/[slug]/page.tsx"),
+            ("app/[slug]/**", "app/[slug]/a/page.tsx"),
+            ("[[...sign-in]].tsx", "app/[[...sign-in]].tsx"),
+            ("app/{a}/b.txt", "app/{a}/b.txt"),
+            ("app/[id]/*.{ts,tsx}", "app/[id]/a.ts"),
+            ("[ab].txt", "a.txt"),
+            ("*.{rs,py}", "x/a.py"),
+            ("R\u{e9}s*", "Re\u{301}sume\u{301}.txt"),
+            ("Re\u{301}s*", "R\u{e9}sum\u{e9}.txt"),
+        ] {
+            assert!(matches(".", glob, file), "{glob} {file}");
+        }
+        assert!(!matches(".", "[ab].txt", "c.txt") && !matches(".", "a/[b]", "a/[c]"));
+        assert!(Globs::compile(&path("."), &["[a".to_owned(), "x\\[z-a]".to_owned()], &[]).is_err());
+    }
+
+    #[test]
+    fn a_glob_with_a_folder_is_matched_from_the_root_and_from_the_folder() {
+        for (folder, glob, file, is_match) in [
+            ("src", "util/*.ts", "src/util/x.ts", true),
+            ("src", "src/util/*.ts", "src/util/x.ts", true),
+            ("src", "/util/*.ts", "src/util/x.ts", false),
+            ("src", "./util/x.ts", "src/util/x.ts", true),
+            ("app/[slug]", "ui/*.ts", "app/[slug]/ui/x.ts", true),
+            ("src", "*.ts", "src/util/x.ts", true),
+            (".", "util/*.ts", "src/util/x.ts", false),
+        ] {
+            assert_eq!(matches(folder, glob, file), is_match, "{folder} {glob}");
+        }
+    }
 }

@@ -106,7 +106,7 @@ impl Tree {
         cancel: &AtomicBool,
     ) -> Result<SearchReport, WorkspaceError> {
         let pattern = Pattern::compile(query)?;
-        let globs = Globs::compile(&query.include_glob, &query.exclude_glob)?;
+        let globs = Globs::compile(&query.path, &query.include_glob, &query.exclude_glob)?;
         let limits = Limits { deadline: Instant::now() + query.max_time, cancel };
         let visitor = SearchVisitor { tree: self, rules, query, pattern: &pattern, globs: &globs, limits };
         let path = &query.path;

@@ -37,6 +37,8 @@ pub struct EntryStat {
     pub entry_type: EntryType,
     /// Its kind, if it is a file or a folder.
     pub kind: Option<FileKind>,
+    /// Where a symbolic link leads to, if that may be read.
+    pub target: Option<LogicalPath>,
     /// The code that reading it would be refused with; `None` if it would be read.
     pub refused: Option<Code>,
     /// Whether a read shows the keys of the secret file without their values.
@@ -59,7 +61,7 @@ pub(crate) enum Hashing {
 }
 
 /// The entry at a path, whose last name was not followed.
-struct NameStat {
+pub(crate) struct NameStat {
     stat: Stat,
     /// Its real path, if the path leads through a symbolic link.
     real: Option<LogicalPath>,
@@ -97,6 +99,7 @@ impl Tree {
         let mut found = EntryStat {
             entry_type,
             kind: None,
+            target: None,
             refused: None,
             redacted: false,
             size_bytes: None,
@@ -107,7 +110,10 @@ impl Tree {
         let mut writable = false;
         match entry_type {
             EntryType::Other => found.refused = Some(Code::NotAFile),
-            EntryType::Symlink => found.refused = self.refusal_of_target(rules, path)?,
+            EntryType::Symlink => {
+                found.refused = self.refusal_of_target(rules, path)?;
+                found.target = self.link_target(rules, path)?;
+            }
             EntryType::Directory => {
                 found.kind = Some(rules.kind_of_dir(name_stat.real.as_ref().unwrap_or(path)));
                 found.refused = self.refusal_of(rules, path, &name_stat, FileKind::Directory)?;
@@ -134,7 +140,7 @@ impl Tree {
     }
 
     /// Returns the entry at `path`, without following its last name.
-    fn name_stat(&self, path: &LogicalPath) -> Result<Option<NameStat>, WorkspaceError> {
+    pub(crate) fn name_stat(&self, path: &LogicalPath) -> Result<Option<NameStat>, WorkspaceError> {
         let parent = path.parent().unwrap_or_else(LogicalPath::root);
         let folder = match self.root.open(&parent, Blocking::Allowed) {
             Ok(folder) if folder.file_type() == FileType::Directory => folder,
@@ -234,6 +240,14 @@ impl Tree {
             Err(WorkspaceError::Refused(refusal)) => Ok(Some(refusal.code)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the path to which the symbolic links in `path` lead, if that may be read.
+    pub(crate) fn link_target(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<LogicalPath>, WorkspaceError> {
+        if self.refusal_of_target(rules, path)?.is_some() {
+            return Ok(None);
+        }
+        Ok(self.root.open(path, Blocking::Allowed).ok().and_then(|opened| opened.real))
     }
 
     /// Whether policy would permit a mutation of `path`. Nothing in a mount can be changed.

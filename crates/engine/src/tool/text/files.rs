@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use model::PageFormat;
+use model::{Encoding, LineEnding, PageFormat};
 use serde::Deserialize;
 
 use super::lines::PushLine as _;
@@ -29,6 +29,40 @@ struct Page<'a> {
     lines_cut: u64,
     #[serde(default)]
     format: PageFormat,
+    encoding: Option<Encoding>,
+    #[serde(default)]
+    encoding_guessed: bool,
+    line_ending: Option<LineEnding>,
+    git_lfs_bytes: Option<u64>,
+}
+
+/// How the bytes of a file are written.
+struct Form {
+    encoding: Option<Encoding>,
+    is_guessed: bool,
+    line_ending: Option<LineEnding>,
+    git_lfs_bytes: Option<u64>,
+}
+
+impl Form {
+    /// The line that names what differs from UTF-8 with LF; empty for most files.
+    fn note(&self) -> String {
+        let mut notes = Vec::new();
+        if let Some(bytes) = self.git_lfs_bytes {
+            notes.push(format!("[Git LFS pointer: the content of {} is in Git LFS]", counted(bytes, "byte", "bytes")));
+        }
+        match self.encoding {
+            None | Some(Encoding::Utf8) => {}
+            Some(encoding) if self.is_guessed => notes.push(format!("[{}, guessed]", encoding.name())),
+            Some(encoding) => notes.push(format!("[{}]", encoding.name())),
+        }
+        match self.line_ending {
+            Some(LineEnding::Crlf) => notes.push("[CRLF]".to_owned()),
+            Some(LineEnding::Mixed) => notes.push("[LF and CRLF]".to_owned()),
+            Some(LineEnding::Lf | LineEnding::None) | None => {}
+        }
+        if notes.is_empty() { String::new() } else { notes.join(" ") + "\n" }
+    }
 }
 
 /// Renders an answer of `read_file`: each line with its number and two spaces, without its ending.
@@ -64,7 +98,18 @@ pub(crate) fn read_file(answer: &str) -> serde_json::Result<Rendered> {
         let lines = counted(page.lines_cut, "long line is", "long lines are");
         out.push_line(format_args!("[{lines} cut; format=raw shows up to 64 KiB of a line]"));
     }
-    Ok(Rendered { body: out, end: stopped(&page) })
+    let end = form_of_page(&page).note() + &stopped(&page);
+    Ok(Rendered { body: out, end })
+}
+
+fn form_of_page(page: &Page<'_>) -> Form {
+    let Page { encoding, encoding_guessed: is_guessed, line_ending, git_lfs_bytes, .. } = *page;
+    Form { encoding, is_guessed, line_ending, git_lfs_bytes }
+}
+
+fn form_of_file(file: &OneFile<'_>) -> Form {
+    let OneFile { encoding, encoding_guessed: is_guessed, line_ending, git_lfs_bytes, .. } = *file;
+    Form { encoding, is_guessed, line_ending, git_lfs_bytes }
 }
 
 /// The last line, where more follows.
@@ -112,6 +157,11 @@ struct OneFile<'a> {
     next_start_line: Option<u64>,
     #[serde(default)]
     truncated: bool,
+    encoding: Option<Encoding>,
+    #[serde(default)]
+    encoding_guessed: bool,
+    line_ending: Option<LineEnding>,
+    git_lfs_bytes: Option<u64>,
 }
 
 /// Renders an answer of `read_files`: each path, then its lines as `read_file` shows them. An empty line between files.
@@ -153,6 +203,7 @@ fn push_file(out: &mut String, file: &OneFile<'_>, content: &str) {
         push_numbered(out, number, text);
         last = number;
     }
+    out.push_str(&form_of_file(file).note());
     if file.truncated && !content.ends_with('\n') {
         out.push_line(format_args!("[the rest of line {last} is omitted]"));
     }

@@ -20,6 +20,8 @@ struct Stat<'a> {
     #[serde(rename = "type")]
     entry_type: Option<EntryType>,
     kind: Option<FileKind>,
+    #[serde(borrow, default)]
+    target: Option<Cow<'a, str>>,
     readable: bool,
     #[serde(borrow, default)]
     reason: Option<Cow<'a, str>>,
@@ -45,12 +47,13 @@ pub(crate) fn stat_path(answer: &str) -> serde_json::Result<Rendered> {
         let can = if stat.writable { "can be created" } else { "not writable" };
         return Ok(format!("{path}: does not exist, {can}\n").into());
     }
-    let mut facts = vec![Cow::Borrowed(match stat.entry_type {
+    let mut facts: Vec<Cow<'_, str>> = vec![Cow::Borrowed(match stat.entry_type {
         Some(EntryType::Directory) => "folder",
         Some(EntryType::Symlink) => "link",
         Some(EntryType::Other) => "special file",
         Some(EntryType::File) | None => "file",
     })];
+    facts.extend(stat.target.as_deref().map(|target| format!("leads to {}", quote::path(target)).into()));
     facts.extend(stat.kind.and_then(kind_name).map(Cow::Borrowed));
     facts.extend(stat.size_bytes.map(|size| counted(size, "byte", "bytes").into()));
     facts.extend(stat.modified_at.map(|time| format!("modified {time}").into()));

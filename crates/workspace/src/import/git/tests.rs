@@ -59,6 +59,20 @@ fn head_is_taken_and_its_objects_are_kept_beside_the_tree() {
 }
 
 #[test]
+fn a_repository_with_another_object_format_is_refused_by_name() {
+    let rig = TestWorkspaces::new();
+    let source = rig.root("source");
+    git(&source, &["init", "-q", "--object-format=sha256"]);
+    fs::write(source.join("a"), "1\n").unwrap();
+    git(&source, &["add", "."]);
+    git(&source, &["commit", "-qm", "one"]);
+    for reference in [None, Some("HEAD"), Some("deadbeef")] {
+        let refusal = refused(rig.import("r", local(&source, reference)));
+        assert!(refusal.message.contains("sha256"), "{refusal}");
+    }
+}
+
+#[test]
 fn a_ref_may_be_a_branch_a_tag_or_a_commit_however_short() {
     let rig = TestWorkspaces::new();
     let source = repository(&rig, "source");

@@ -39,6 +39,16 @@ pub(super) enum Scanned {
     Searched(Vec<Match>),
 }
 
+/// What a first pass over the bytes of a file says.
+enum FirstPass {
+    /// Something may match.
+    Match,
+    /// Nothing matches.
+    Nothing,
+    /// Nothing matches in these bytes, but something may in the text that they encode.
+    NotInBytes,
+}
+
 /// Searches files one after another with the same buffers.
 pub(super) struct Scanner<'a> {
     rules: &'a Rules,
@@ -117,19 +127,31 @@ impl<'a> Scanner<'a> {
             return Ok(Scanned::NotText);
         }
         let transcoded = self.buffer.starts_with(b"\xff\xfe") || self.buffer.starts_with(b"\xfe\xff");
+        let mut is_candidate = true;
         if !transcoded {
             if memchr(0, &self.buffer[..self.buffer.len().min(HEAD_BYTES)]).is_some() {
                 return Ok(Scanned::NotText);
             }
             match self.read_to_match(&opened.file, size)? {
-                Ok(true) => {}
-                Ok(false) => return Ok(Scanned::Searched(Vec::new())),
+                Ok(FirstPass::Match) => {}
+                Ok(FirstPass::Nothing) => return Ok(Scanned::Searched(Vec::new())),
+                Ok(FirstPass::NotInBytes) => is_candidate = false,
                 Err(stopped) => return scan_stopped(stopped, at),
             }
         }
         self.fill(&opened.file, self.buffer.len(), size)?;
         if !transcoded && memchr(0, &self.buffer).is_some() {
             return Ok(Scanned::NotText);
+        }
+        if !transcoded && std::str::from_utf8(&self.buffer).is_err() {
+            // What is searched is what a read shows.
+            if let Some(decoded) = model::decode(&self.buffer) {
+                self.buffer = decoded.text.into_bytes();
+                is_candidate = true;
+            }
+        }
+        if !is_candidate {
+            return Ok(Scanned::Searched(Vec::new()));
         }
         let kind = match kind {
             FileKind::Unknown => kind_of(self.rules, at.real(), &self.buffer),
@@ -142,15 +164,22 @@ impl<'a> Scanner<'a> {
         sink.finish(&searched)
     }
 
-    /// Reads until something may match. Returns `false` if nothing in the whole file does. Bytes without a match are overwritten
-    /// by the next ones, except the end of a line.
-    fn read_to_match(&mut self, file: &OwnedFd, size: usize) -> io::Result<Result<bool, Stopped>> {
+    /// Reads until something may match. Bytes without a match are overwritten by the next ones, except the end of a line.
+    fn read_to_match(&mut self, file: &OwnedFd, size: usize) -> io::Result<Result<FirstPass, Stopped>> {
         let Some(needle) = self.pattern.pattern().needle() else {
             self.fill(file, self.buffer.len(), size)?;
             // The searcher leaves a byte order mark out as well. With it, `^` would not match at the first line.
             let text = self.buffer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&self.buffer);
-            return Ok(self.pattern.may_match(text));
+            let is_ascii = text.is_ascii();
+            return Ok(self.pattern.may_match(text).map(|matches| match matches {
+                true => FirstPass::Match,
+                false if is_ascii => FirstPass::Nothing,
+                false => FirstPass::NotInBytes,
+            }));
         };
+        // Every encoding writes ASCII as UTF-8 does, so that only other characters may be there in other bytes.
+        let is_ascii_needle = needle.needle().is_ascii();
+        let mut is_ascii = true;
         let overlap = needle.needle().len() - 1;
         let mut done = self.buffer.len();
         loop {
@@ -160,10 +189,11 @@ impl<'a> Scanner<'a> {
                     self.buffer.clear();
                     fill(&mut self.buffer, file, 0, size)?;
                 }
-                return Ok(Ok(true));
+                return Ok(Ok(FirstPass::Match));
             }
+            is_ascii = is_ascii && (is_ascii_needle || self.buffer.is_ascii());
             if done >= size {
-                return Ok(Ok(false));
+                return self.without_match(file, size, done, is_ascii).map(Ok);
             }
             let kept = self.buffer.len().saturating_sub(overlap);
             self.buffer.drain(..kept);
@@ -171,10 +201,22 @@ impl<'a> Scanner<'a> {
             fill(&mut self.buffer, file, done, CHUNK_BYTES.min(size - done))?;
             let more = self.buffer.len() - before;
             if more == 0 {
-                return Ok(Ok(false));
+                return self.without_match(file, size, done, is_ascii).map(Ok);
             }
             done += more;
         }
+    }
+
+    /// The result of a first pass that has found nothing. Reads the whole file again if its bytes may be those of other characters.
+    fn without_match(&mut self, file: &OwnedFd, size: usize, done: usize, is_ascii: bool) -> io::Result<FirstPass> {
+        if is_ascii {
+            return Ok(FirstPass::Nothing);
+        }
+        if done > self.buffer.len() {
+            self.buffer.clear();
+            self.fill(file, 0, size)?;
+        }
+        Ok(FirstPass::NotInBytes)
     }
 
     fn fill(&mut self, file: &OwnedFd, from: usize, to: usize) -> io::Result<()> {

@@ -131,9 +131,8 @@ async fn invalid_patches_are_refused(#[values(Backend::Sqlite, Backend::Postgres
         ("nothing", String::new(), &["PATCH_INVALID", "INVALID_REQUEST"]),
         ("no patch", "please change the file".into(), &["PATCH_INVALID"]),
         ("no hunks", b.into(), &["PATCH_INVALID"]),
-        ("bare @@", format!("{b}@@\n-one\n+1\n"), &["PATCH_INVALID"]),
-        ("a miscounted hunk", format!("{b}@@ -1,3 +1,3 @@\n one\n-two\n+2\n"), &["PATCH_INVALID"]),
-        ("a hunk with too much", format!("{b}@@ -1 +1 @@\n-one\n+1\n two\n"), &["PATCH_INVALID"]),
+        ("a miscounted hunk without a clear end", format!("{b}@@ -1,3 +1,3 @@\n one\n-two\n+2\n!\n"), &["PATCH_INVALID"]),
+        ("a hunk with too much", format!("{b}@@ -1 +1 @@\n-one\n+1\n two\n--- x\n+++ y\n"), &["PATCH_INVALID"]),
         ("junk between hunks", format!("{b}@@ -1 +1 @@\n-one\n+1\njunk\n@@ -3 +3 @@\n-three\n+3\n"), &["PATCH_INVALID"]),
         ("overlapping hunks", format!("{b}@@ -1,2 +1,2 @@\n-one\n+1\n two\n@@ -2,2 +2,2 @@\n-two\n+2\n three\n"), &["PATCH_INVALID"]),
         ("one path twice", format!("{b}@@ -1 +1 @@\n-one\n+1\n{b}@@ -3 +3 @@\n-three\n+3\n"), &["PATCH_INVALID"]),
@@ -158,6 +157,24 @@ async fn invalid_patches_are_refused(#[values(Backend::Sqlite, Backend::Postgres
     {
         run.call("apply_patch", bad).await.refused("INVALID_REQUEST");
     }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_patch_whose_meaning_is_clear_applies_with_a_warning(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("f", "one\ntwo\nthree\n"), ("end.txt", "a\nb\n\n")]).await;
+    let miscounted = "\u{feff}--- a/f\n+++ b/f\n@@ -1,3 +1,9 @@\n one\n-two\n+2\n";
+    let answer = run.patch(miscounted).await.ok();
+    assert!(answer["warnings"][0].as_str().unwrap().contains("counted again: 2 old and 2 new lines"), "{answer:#}");
+    let shown = run.text("apply_patch", json!({"patch": miscounted, "reason": "t"})).await.text();
+    assert!(shown.contains("already applied") && shown.contains("leave them out"), "{shown}");
+    run.patch("--- a/f\n+++ b/f\n@@\n-2\n+two\n").await.ok();
+    run.patch("*** Begin Patch\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-one\n+1\n*** End Patch\n").await.ok();
+    let end = "*** Begin Patch\n*** Update File: end.txt\n@@\n a\n-b\n+B\n\n*** End of File\n*** End Patch\n";
+    run.patch(end).await.ok();
+    assert_eq!((run.on_disk("f"), run.on_disk("end.txt")), ("1\ntwo\nthree\n".into(), "a\nB\n\n".into()));
 }
 
 #[rstest]

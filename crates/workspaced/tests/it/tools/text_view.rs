@@ -37,7 +37,7 @@ async fn a_file_is_shown_exactly(#[values(Backend::Sqlite, Backend::Postgres)] b
     assert_eq!(answer.header("workspaced-call"), record["toolCallId"].as_str().unwrap());
 
     for (path, want) in
-        [("crlf.txt", "1  one\n2   two\n3  three\n"), ("empty.txt", "[empty file]\n"), ("open.txt", "1  x\n")]
+        [("crlf.txt", "1  one\n2   two\n3  three\n[CRLF]\n"), ("empty.txt", "[empty file]\n"), ("open.txt", "1  x\n")]
     {
         assert_eq!(text(&run.text("read_file", json!({"path": path})).await), want, "{path}");
     }

@@ -1,0 +1,167 @@
+//! Paths as callers write them: those of another Unicode form are followed, and what a caller may have meant is named.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use model::{Code, LogicalPath, PathRejected, Permission, Refusal, Rules};
+use serde_json::{Map, Value};
+use workspace::{FollowedPath, Tree, WorkspaceError};
+
+use crate::CallError;
+use crate::call::CallContext;
+use crate::engine::Engine;
+use crate::runs::open_run::OpenRun;
+use crate::tool::Mutation;
+
+/// The members of inputs that have a path, and one that has several.
+const PATH_MEMBERS: [&str; 3] = ["path", "from", "to"];
+const PATHS_MEMBER: &str = "paths";
+
+impl Engine {
+    /// Replaces each path of an input that does not exist by the only one that is canonically equal and does. Policy judges that one,
+    /// and records have it.
+    ///
+    /// # Errors
+    ///
+    /// `PATH_REJECTED` for a new file whose name would be canonically equal to an existing one.
+    pub(crate) async fn follow_names(
+        &self,
+        call: &CallContext,
+        run: &Arc<OpenRun>,
+        members: Map<String, Value>,
+    ) -> Result<Map<String, Value>, CallError> {
+        let has_form = |value: &Value| value.as_str().is_some_and(|text| !text.is_ascii());
+        let in_list = |value: &Value| value.as_array().is_some_and(|values| values.iter().any(has_form));
+        let is_plain = !PATH_MEMBERS.iter().filter_map(|name| members.get(*name)).any(has_form)
+            && !members.get(PATHS_MEMBER).is_some_and(in_list);
+        if is_plain {
+            return Ok(members);
+        }
+        let tree = match &call.mount {
+            None => None,
+            Some(name) => match run.mount(name) {
+                Some(tree) => Some(tree),
+                // The call is refused for the mount.
+                None => return Ok(members),
+            },
+        };
+        let run = Arc::clone(run);
+        self.blocking(move || {
+            let tree = tree.as_deref().unwrap_or_else(|| run.workspace.tree());
+            Ok(follow_members(tree, &run.rules, members)?)
+        })
+        .await
+    }
+
+    /// Follows the paths that a mutation has besides members of its input.
+    ///
+    /// # Errors
+    ///
+    /// As for [`follow_names`](Self::follow_names).
+    pub(crate) async fn follow_own_names(
+        &self,
+        run: &Arc<OpenRun>,
+        mut tool: Box<dyn Mutation>,
+    ) -> Result<Box<dyn Mutation>, CallError> {
+        if tool.paths().iter().all(|path| path.as_str().is_ascii()) {
+            return Ok(tool);
+        }
+        let run = Arc::clone(run);
+        self.blocking(move || {
+            let tree = run.workspace.tree();
+            tool.follow_paths(&|path| tree.follow_path(&run.rules, path))?;
+            Ok(tool)
+        })
+        .await
+    }
+
+    /// Adds to a refusal of a path that does not exist what the caller may have meant, if they may list files.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub(crate) async fn name_meant(
+        &self,
+        call: &CallContext,
+        run: &Arc<OpenRun>,
+        refusal: Refusal,
+    ) -> Result<Refusal, CallError> {
+        if refusal.code != Code::NotFound || refusal.details.path.is_none() {
+            return Ok(refusal);
+        }
+        let tree = call.mount.as_ref().and_then(|name| run.mount(name));
+        // The whole tree may be searched.
+        let _permit = self.read_permit(true).await;
+        let (run, may_list) = (Arc::clone(run), may_list(call));
+        self.blocking(move || {
+            let tree = tree.as_deref().unwrap_or_else(|| run.workspace.tree());
+            Ok(with_meant(tree, &run.rules, may_list, refusal)?)
+        })
+        .await
+    }
+}
+
+/// Whether the caller may learn the names of files.
+pub(crate) fn may_list(call: &CallContext) -> bool {
+    call.caller.permissions.contains(&Permission::FileList)
+}
+
+/// As [`Engine::name_meant`], on a thread that may block.
+///
+/// # Errors
+///
+/// If the disk fails.
+pub(crate) fn with_meant(
+    tree: &Tree,
+    rules: &Rules,
+    may_list: bool,
+    refusal: Refusal,
+) -> Result<Refusal, WorkspaceError> {
+    let path = refusal.details.path.as_deref().filter(|_| may_list && refusal.code == Code::NotFound);
+    let Some(path) = path.and_then(|path| LogicalPath::parse(path).ok()) else { return Ok(refusal) };
+    let meant = tree.find_meant(rules, &path, &AtomicBool::new(false))?;
+    Ok(match meant {
+        Some(meant) => refusal.with_note(&format!("did you mean `{meant}`?")),
+        None => refusal,
+    })
+}
+
+fn follow_members(
+    tree: &Tree,
+    rules: &Rules,
+    mut members: Map<String, Value>,
+) -> Result<Map<String, Value>, WorkspaceError> {
+    let is_create = members.get("mode").is_some_and(|mode| mode == "CREATE_NEW");
+    for name in PATH_MEMBERS {
+        let is_new = name == "to" || is_create;
+        if let Some(value) = members.get_mut(name) {
+            follow_value(tree, rules, value, is_new)?;
+        }
+    }
+    if let Some(Value::Array(paths)) = members.get_mut(PATHS_MEMBER) {
+        for value in paths {
+            follow_value(tree, rules, value, false)?;
+        }
+    }
+    Ok(members)
+}
+
+fn follow_value(tree: &Tree, rules: &Rules, value: &mut Value, is_new: bool) -> Result<(), WorkspaceError> {
+    let Value::String(raw) = value else { return Ok(()) };
+    // What is no path is refused by the tool.
+    let Ok(path) = LogicalPath::parse(raw) else { return Ok(()) };
+    let Some(followed) = tree.follow_path(rules, &path)? else { return Ok(()) };
+    if is_new && followed.exists {
+        return Err(canonically_equal(&path, &followed).into());
+    }
+    let slash = if raw.ends_with('/') { "/" } else { "" };
+    *raw = format!("{}{slash}", followed.path);
+    Ok(())
+}
+
+/// Returns the refusal of a new file at `path`, whose name is canonically equal to that of an existing one.
+pub(crate) fn canonically_equal(path: &LogicalPath, existing: &FollowedPath) -> Refusal {
+    let refusal = Refusal::path(path.as_str(), PathRejected::CanonicallyEqual);
+    let hint = format!("{} The existing path is `{}`.", refusal.hint, existing.path);
+    Refusal { hint, ..refusal }
+}

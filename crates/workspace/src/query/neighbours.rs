@@ -1,0 +1,212 @@
+//! Names that a caller may have meant: the same name in another Unicode form, in other letter case, or in another folder.
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use model::{Access, LogicalPath, PathFacts, Refusal, Rules, composed};
+use rustix::fs::FileType;
+
+use crate::guard::{Blocking, GuardError};
+use crate::query::list::is_machine_made;
+use crate::walk::{Candidate, Visitor, WalkRoot, each_entry, walk};
+use crate::{Tree, WorkspaceError};
+
+/// How long the tree is searched for a file of the same name.
+const MAX_SEARCH_TIME: Duration = Duration::from_millis(150);
+
+/// The path in the tree that is canonically equal to one that a caller has named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FollowedPath {
+    /// The path. Names after the last one that exists are as the caller wrote them.
+    pub path: LogicalPath,
+    /// Whether it exists as a whole.
+    pub exists: bool,
+}
+
+impl Tree {
+    /// Returns the path whose names are canonically equal to those of `path` (Unicode normal forms) and exist, where `path`
+    /// itself does not exist. `None` if there is none, or several, or policy hides it.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn follow_path(&self, rules: &Rules, path: &LogicalPath) -> Result<Option<FollowedPath>, WorkspaceError> {
+        // What is canonically equal to ASCII is ASCII, but for four characters that no keyboard has.
+        if path.as_str().is_ascii() || self.exists(path)? {
+            return Ok(None);
+        }
+        self.resolve_names(rules, path, |name, other| composed(name) == composed(other))
+    }
+
+    /// Returns the only path that a caller may have meant by `path`, which does not exist, if policy lets them read it: the same
+    /// names in another form or letter case, or a file of the same name elsewhere in the tree.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn find_meant(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        cancel: &AtomicBool,
+    ) -> Result<Option<LogicalPath>, WorkspaceError> {
+        let lower = |name: &str| composed(name).to_lowercase();
+        let near = self.resolve_names(rules, path, |name, other| lower(name) == lower(other))?;
+        if let Some(FollowedPath { path, exists: true }) = near {
+            return Ok(Some(path));
+        }
+        // At an earlier record the path itself may be missing.
+        Ok(self.find_same_name(rules, path, cancel)?.filter(|meant| meant != path))
+    }
+
+    fn exists(&self, path: &LogicalPath) -> Result<bool, WorkspaceError> {
+        match self.name_stat(path) {
+            Ok(found) => Ok(found.is_some()),
+            // Whoever opens it gets the refusal.
+            Err(WorkspaceError::Refused(_)) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces each name of `path` that does not exist by the only one in its folder that `is_same`. `None` if none was replaced.
+    fn resolve_names(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        is_same: impl Fn(&str, &str) -> bool,
+    ) -> Result<Option<FollowedPath>, WorkspaceError> {
+        let rejected = |rule| Refusal::path(path.as_str(), rule);
+        let (mut at, mut exists, mut is_other) = (LogicalPath::root(), true, false);
+        for name in path.components() {
+            let named = at.child(name).map_err(rejected)?;
+            if exists && !self.exists(&named)? {
+                match self.only_entry(rules, &at, |other| is_same(name, other))? {
+                    Some(found) => {
+                        (at, is_other) = (found, true);
+                        continue;
+                    }
+                    None => exists = false,
+                }
+            }
+            at = named;
+        }
+        Ok(is_other.then_some(FollowedPath { path: at, exists }))
+    }
+
+    /// Returns the only readable entry of `folder` whose name `is_wanted`.
+    fn only_entry(
+        &self,
+        rules: &Rules,
+        folder: &LogicalPath,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Option<LogicalPath>, WorkspaceError> {
+        let opened = match self.root.open(folder, Blocking::Allowed) {
+            Ok(opened) if opened.file_type() == FileType::Directory => opened,
+            Err(GuardError::Io(error)) => return Err(error.into()),
+            Ok(_) | Err(_) => return Ok(None),
+        };
+        let mut found = Vec::new();
+        each_entry(opened.file.as_fd(), &mut Vec::new(), &AtomicBool::new(false), |name, file_type| {
+            if let Some(path) =
+                name.to_str().ok().filter(|name| is_wanted(name)).and_then(|name| folder.child(name).ok())
+            {
+                found.push((path, file_type));
+            }
+            Ok(())
+        })?;
+        let mut shown = None;
+        for (path, file_type) in found {
+            if self.is_shown(rules, &path, file_type)? && shown.replace(path).is_some() {
+                return Ok(None);
+            }
+        }
+        Ok(shown)
+    }
+
+    /// Whether policy lets a caller know the name.
+    fn is_shown(&self, rules: &Rules, path: &LogicalPath, file_type: FileType) -> Result<bool, WorkspaceError> {
+        let is_folder = file_type == FileType::Directory;
+        let kind = if is_folder { rules.kind_of_dir(path) } else { rules.kind_of_path(path) };
+        let ignored = !is_folder && self.is_ignored(path, None, Blocking::Allowed)?;
+        let facts = PathFacts { path, real_path: None, kind, ignored, hard_linked: false };
+        Ok(model::judge_path(rules, Access::Read, &facts).is_ok())
+    }
+
+    /// Returns the only file of the tree with the name of `path`, as far as the tree can be searched in a short time.
+    fn find_same_name(
+        &self,
+        rules: &Rules,
+        path: &LogicalPath,
+        cancel: &AtomicBool,
+    ) -> Result<Option<LogicalPath>, WorkspaceError> {
+        let Ok(opened) = self.root.open(&LogicalPath::root(), Blocking::Allowed) else { return Ok(None) };
+        let root = WalkRoot::of(self, opened, &LogicalPath::root())?;
+        let finder = SameName {
+            rules,
+            name: composed(path.file_name()).to_lowercase(),
+            until: Instant::now() + MAX_SEARCH_TIME,
+        };
+        let found = walk(self, &finder, root, Found::default(), cancel)?;
+        let is_whole = Instant::now() < finder.until;
+        Ok(<[LogicalPath; 1]>::try_from(found.0).ok().filter(|_| is_whole).map(|[only]| only))
+    }
+}
+
+/// The visitor of a search for a name.
+struct SameName<'a> {
+    rules: &'a Rules,
+    name: String,
+    until: Instant,
+}
+
+/// At most two files.
+#[derive(Default)]
+struct Found(Vec<LogicalPath>);
+
+impl Visitor for SameName<'_> {
+    type Worker<'a>
+        = ()
+    where
+        Self: 'a;
+    type Finding = LogicalPath;
+    type Outcome = Found;
+
+    fn rules(&self) -> &Rules {
+        self.rules
+    }
+
+    fn worker(&self) {}
+
+    fn is_requested(&self, path: &LogicalPath, is_folder: bool) -> bool {
+        let is_named = is_folder || composed(path.file_name()).to_lowercase() == self.name;
+        // After the time nothing more is entered.
+        is_named && Instant::now() < self.until
+    }
+
+    fn admits(&self, candidate: &Candidate) -> bool {
+        let Candidate { at, kind, ignored, .. } = candidate;
+        let facts = PathFacts {
+            path: &at.shown,
+            real_path: at.real.as_ref(),
+            kind: *kind,
+            ignored: *ignored,
+            hard_linked: false,
+        };
+        !ignored && !is_machine_made(*kind) && model::judge_path(self.rules, Access::Read, &facts).is_ok()
+    }
+
+    fn visit(
+        &self,
+        (): &mut (),
+        _dir: Option<BorrowedFd<'_>>,
+        candidate: Candidate,
+    ) -> Result<LogicalPath, WorkspaceError> {
+        Ok(candidate.at.shown)
+    }
+
+    fn collect(&self, found: &mut Found, path: LogicalPath) -> bool {
+        found.0.push(path);
+        found.0.len() > 1
+    }
+}
