@@ -154,7 +154,7 @@ async fn invalid_patches_are_refused(#[values(Backend::Sqlite, Backend::Postgres
         assert_eq!(run.snapshot(), tree, "{what}");
     }
     for bad in
-        [json!({"reason": "r"}), json!({"patch": 1, "reason": "r"}), json!({"patch": "x", "reason": "r", "strip": 1})]
+        [json!({"reason": "r"}), json!({"patch": true, "reason": "r"}), json!({"patch": "x", "reason": "r", "strip": 1})]
     {
         run.call("apply_patch", bad).await.refused("INVALID_REQUEST");
     }
