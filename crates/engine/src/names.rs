@@ -46,11 +46,12 @@ impl Engine {
             },
         };
         let run = Arc::clone(run);
-        self.blocking(move || {
+        let follow = self.blocking(move || {
             let tree = tree.as_deref().unwrap_or_else(|| run.workspace.tree());
             Ok(follow_members(tree, &run.rules, members)?)
-        })
-        .await
+        });
+        // Boxed, so that the futures of all calls do not get larger for few of them.
+        Box::pin(follow).await
     }
 
     /// Follows the paths that a mutation has besides members of its input.
@@ -67,12 +68,12 @@ impl Engine {
             return Ok(tool);
         }
         let run = Arc::clone(run);
-        self.blocking(move || {
+        let follow = self.blocking(move || {
             let tree = run.workspace.tree();
             tool.follow_paths(&|path| tree.follow_path(&run.rules, path))?;
             Ok(tool)
-        })
-        .await
+        });
+        Box::pin(follow).await
     }
 
     /// Adds to a refusal of a path that does not exist what the caller may have meant, if they may list files.
@@ -91,13 +92,13 @@ impl Engine {
         }
         let tree = call.mount.as_ref().and_then(|name| run.mount(name));
         // The whole tree may be searched.
-        let _permit = self.read_permit(true).await;
+        let _permit = Box::pin(self.read_permit(true)).await;
         let (run, may_list) = (Arc::clone(run), may_list(call));
-        self.blocking(move || {
+        let search = self.blocking(move || {
             let tree = tree.as_deref().unwrap_or_else(|| run.workspace.tree());
             Ok(with_meant(tree, &run.rules, may_list, refusal)?)
-        })
-        .await
+        });
+        Box::pin(search).await
     }
 }
 
