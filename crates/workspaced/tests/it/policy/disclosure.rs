@@ -242,7 +242,7 @@ async fn a_caller_with_file_read_sees_what_other_callers_do_not(
         json!([2, 3])
     );
 
-    let edit = json!({"path": "a.txt", "oldString": "alpha wrong one", "newString": "x", "reason": "r"});
+    let edit = json!({"path": "a.txt", "oldString": "alpha MRK7Q-a one", "newString": "x", "reason": "r"});
     let blind = client(&run, &["file:write:replace"]).await;
     let answer = blind.post(&path("edit_file"), edit.clone()).await.refused("EDIT_NOT_FOUND");
     assert_eq!((answer.get("difference"), answer.get("lines")), (None, None), "{answer:#}");
