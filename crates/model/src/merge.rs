@@ -66,8 +66,10 @@ pub fn merge(base: &[u8], current: &[u8], new: &str) -> Result<Vec<u8>, MergeFau
 /// Returns the text `new` with the line endings of `current`, which it replaces. A text without line endings has none to keep.
 /// Where endings are mixed, lines that stay keep theirs, and others end as their neighbours do.
 pub fn keep_line_endings(current: &str, new: &str) -> String {
-    if LineEnding::of(current) == LineEnding::None {
-        return new.to_owned();
+    match LineEnding::of(current) {
+        LineEnding::None => return new.to_owned(),
+        LineEnding::Lf if !new.contains("\r\n") => return new.to_owned(),
+        LineEnding::Lf | LineEnding::Crlf | LineEnding::Mixed => {}
     }
     let [current_side, new_side] = [current, new].map(Normalized::of);
     with_endings(current, &current_side.text, &new_side.text, new, new_side.is_ended)
