@@ -164,14 +164,14 @@ pub fn decode_for_edit(path: &LogicalPath, bytes: &[u8], named: Option<Encoding>
 /// `INVALID_REQUEST` if it is not in that encoding.
 pub fn decode_as(path: &LogicalPath, bytes: &[u8], encoding: Encoding) -> Result<String, Refusal> {
     model::decode_as(bytes, encoding).ok_or_else(|| {
-        let message = format!("`{path}` is not text in {}", encoding.name());
+        let message = format!("`{path}` is not text in {}", encoding.label());
         Refusal::invalid(message, "Give the encoding that the file has, or leave `encoding` out.").at(path)
     })
 }
 
 /// Returns the refusal of `what`, which has characters that the encoding of the file at `path` lacks.
 pub fn not_encodable(what: &str, path: &LogicalPath, encoding: Encoding) -> Refusal {
-    let message = format!("{what} has characters that {}, the encoding of `{path}`, lacks", encoding.name());
+    let message = format!("{what} has characters that {}, the encoding of `{path}`, lacks", encoding.label());
     let hint = if encoding.is_older() {
         "Use only characters of that encoding. If the file has another one, name it in `encoding` of read_file and edit_file."
     } else {
@@ -199,7 +199,7 @@ pub fn check_guess(path: &LogicalPath, before: &[u8], after: &[u8]) -> Result<()
     if !new_text.chars().any(is_new) || model::is_likely(before, encoding) {
         return Ok(());
     }
-    let message = format!("the encoding of `{path}` is uncertain: {} is a guess", encoding.name());
+    let message = format!("the encoding of `{path}` is uncertain: {} is a guess", encoding.label());
     let hint =
         "Name the file's encoding in `encoding` of edit_file or write_file; read_file shows the text in that encoding.";
     Err(Refusal::invalid(message, hint).at(path))

@@ -220,10 +220,8 @@ fn look_alikes_of_secrets_are_secrets() {
 
 #[test]
 fn templates_and_similar_names_are_not_secret() {
-    check(
-        TextConfig,
-        &[".env.example", ".env.sample", ".env.template", "a/.ENV.Example", ".env.local.example", ".env-prod.sample"],
-    );
+    check(TextConfig, &[".env.example", ".env.sample", ".env.template", "a/.ENV.Example"]);
+    check(Unknown, &[".env.local.example", ".env-prod.sample"]);
     check(TextConfig, &[".env.dist", ".env.default", ".env.defaults"]);
     check(TextSource, &[".env.d.ts", "kubeconfig.go"]);
     check(TextDoc, &["tests/fixtures/key.pem.txt", "kubeconfig.md"]);

@@ -234,6 +234,11 @@ impl Encoding {
         }
     }
 
+    /// Returns its name in lower case, as answers and inputs have it.
+    pub fn label(self) -> String {
+        self.name().to_ascii_lowercase()
+    }
+
     /// Whether it is neither UTF-8 nor UTF-16.
     pub fn is_older(self) -> bool {
         self.standard().is_some()

@@ -407,6 +407,7 @@ export interface DriftReport {
 
 export interface EditFileInput {
   dryRun?: boolean;
+  encoding?: string | null;
   evidence?: EditFileInputEvidence;
   expectedSha256?: ExpectedVersion | null;
   newString: string;
@@ -666,6 +667,8 @@ export interface OneFile {
   actual?: number | null;
   content?: string | null;
   encoding?: Encoding | null;
+  encodingGuessed?: boolean;
+  gitLfsBytes?: number | null;
   limit?: number | null;
   lineEnding?: LineEnding | null;
   message?: string | null;
@@ -915,6 +918,7 @@ export interface QuotaOverrides {
 
 export interface ReadFileInput {
   atSeq?: number | null;
+  encoding?: string | null;
   format?: "numbered" | "raw";
   maxChars?: number | null;
   maxLines?: number;
@@ -929,8 +933,10 @@ export interface ReadFileOutput {
   atSeq?: number | null;
   content: string;
   encoding: Encoding;
+  encodingGuessed?: boolean;
   endLine: number;
   format?: "numbered" | "raw" | null;
+  gitLfsBytes?: number | null;
   lineEnding: LineEnding;
   linesCut?: number;
   nextStartLine?: number | null;
@@ -1345,6 +1351,7 @@ export interface StatPathOutput {
   redacted?: boolean;
   sha256?: Sha256 | null;
   sizeBytes?: number | null;
+  target?: LogicalPath | null;
   toolCallId: string;
   type?: "file" | "directory" | "symlink" | "other" | null;
   warnings?: Array<string>;
@@ -1532,8 +1539,10 @@ export interface WebhookView {
 export interface WriteFileInput {
   content: string;
   dryRun?: boolean;
+  encoding?: string | null;
   evidence?: WriteFileInputEvidence;
   expectedSha256?: ExpectedVersion | null;
+  lineEnding?: "lf" | "crlf" | null;
   mode?: "CREATE_NEW" | "REPLACE_EXISTING" | "CREATE_OR_REPLACE";
   onConflict?: "refuse" | "merge";
   path: string;

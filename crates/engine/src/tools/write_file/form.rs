@@ -41,7 +41,7 @@ pub(super) fn in_form_of(write: &WriteFile, present: Option<&[u8]>) -> Result<(V
         encoding => encoding,
     };
     let bytes = model::encode(&text, encoding).unwrap_or_else(|| {
-        let name = encoding.name();
+        let name = encoding.label();
         warnings
             .push(format!("the file is UTF-8 now: the content has characters that {name}, its encoding before, lacks"));
         text.as_bytes().to_vec()

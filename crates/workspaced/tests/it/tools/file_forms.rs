@@ -108,11 +108,11 @@ async fn a_guess_is_said_and_an_uncertain_one_is_not_written(
     ] {
         let refused = run.call(tool, input).await.refused("INVALID_REQUEST");
         let message = refused["message"].as_str().unwrap();
-        assert!(message.contains("uncertain") && message.contains("EUC-KR"), "{tool}: {refused:#}");
+        assert!(message.contains("uncertain") && message.contains("euc-kr"), "{tool}: {refused:#}");
         assert!(refused["hint"].as_str().unwrap().contains("`encoding`"), "{tool}: {refused:#}");
     }
     let lacking = run.edit("f.c", "void g", "// 关闭\nvoid g", json!({})).await.refused("UNSUPPORTED_BINARY");
-    assert!(lacking["message"].as_str().unwrap().contains("EUC-KR"), "{lacking:#}");
+    assert!(lacking["message"].as_str().unwrap().contains("euc-kr"), "{lacking:#}");
     run.edit("f.c", "// 打开串口", "// 关闭", json!({"encoding": "gbk"})).await.ok();
     let bytes = std::fs::read(run.repo.join("f.c")).unwrap();
     assert_eq!(bytes, b"#include <stdio.h>\n// \xb9\xd8\xb1\xd5\nvoid g(){}\n");

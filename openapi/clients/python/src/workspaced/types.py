@@ -420,6 +420,7 @@ class DriftReport(TypedDict):
 
 class EditFileInput(TypedDict):
     dryRun: NotRequired[bool]
+    encoding: NotRequired[str | None]
     evidence: NotRequired[EditFileInputEvidence]
     expectedSha256: NotRequired[ExpectedVersion | None]
     newString: str
@@ -690,6 +691,8 @@ class OneFile(TypedDict):
     actual: NotRequired[int | None]
     content: NotRequired[str | None]
     encoding: NotRequired[Encoding | None]
+    encodingGuessed: NotRequired[bool]
+    gitLfsBytes: NotRequired[int | None]
     limit: NotRequired[int | None]
     lineEnding: NotRequired[LineEnding | None]
     message: NotRequired[str | None]
@@ -944,6 +947,7 @@ class QuotaOverrides(TypedDict):
 
 class ReadFileInput(TypedDict):
     atSeq: NotRequired[int | None]
+    encoding: NotRequired[str | None]
     format: NotRequired[Literal['numbered', 'raw']]
     maxChars: NotRequired[int | None]
     maxLines: NotRequired[int]
@@ -958,8 +962,10 @@ class ReadFileOutput(TypedDict):
     atSeq: NotRequired[int | None]
     content: str
     encoding: Encoding
+    encodingGuessed: NotRequired[bool]
     endLine: int
     format: NotRequired[Literal['numbered', 'raw'] | None]
+    gitLfsBytes: NotRequired[int | None]
     lineEnding: LineEnding
     linesCut: NotRequired[int]
     nextStartLine: NotRequired[int | None]
@@ -1381,6 +1387,7 @@ class StatPathOutput(TypedDict):
     redacted: NotRequired[bool]
     sha256: NotRequired[Sha256 | None]
     sizeBytes: NotRequired[int | None]
+    target: NotRequired[LogicalPath | None]
     toolCallId: str
     type: NotRequired[Literal['file', 'directory', 'symlink', 'other'] | None]
     warnings: NotRequired[list[str]]
@@ -1574,8 +1581,10 @@ class WebhookView(TypedDict):
 class WriteFileInput(TypedDict):
     content: str
     dryRun: NotRequired[bool]
+    encoding: NotRequired[str | None]
     evidence: NotRequired[WriteFileInputEvidence]
     expectedSha256: NotRequired[ExpectedVersion | None]
+    lineEnding: NotRequired[Literal['lf', 'crlf'] | None]
     mode: NotRequired[Literal['CREATE_NEW', 'REPLACE_EXISTING', 'CREATE_OR_REPLACE']]
     onConflict: NotRequired[Literal['refuse', 'merge']]
     path: str
