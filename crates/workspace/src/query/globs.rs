@@ -1,6 +1,6 @@
 //! Glob filters of callers.
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{ErrorKind, GlobBuilder, GlobSet, GlobSetBuilder};
 use model::{LogicalPath, Refusal, composed};
 
 /// Compiled globs: which paths to include (`None`: all), and which of those to exclude.
@@ -82,7 +82,9 @@ fn compile(folder: &LogicalPath, globs: &[String]) -> Result<GlobSet, Refusal> {
                 }
             }
         }
-        if let Some(error) = fault.filter(|_| !is_valid) {
+        // `[[...sign-in]]` is no valid range, but a usual name.
+        let is_range = |error: &globset::Error| matches!(error.kind(), ErrorKind::InvalidRange(..));
+        if let Some(error) = fault.filter(|error| !is_valid || !is_range(error)) {
             return Err(bad(glob, &error));
         }
     }
@@ -140,7 +142,9 @@ mod tests {
             assert!(matches(".", glob, file), "{glob} {file}");
         }
         assert!(!matches(".", "[ab].txt", "c.txt") && !matches(".", "a/[b]", "a/[c]"));
-        assert!(Globs::compile(&path("."), &["[a".to_owned(), "x\\[z-a]".to_owned()], &[]).is_err());
+        for invalid in ["[a", "{a", "a/[!"] {
+            assert!(Globs::compile(&path("."), &[invalid.to_owned()], &[]).is_err(), "{invalid}");
+        }
     }
 
     #[test]
