@@ -217,8 +217,7 @@ pub(crate) fn is_foreign(path: &str) -> bool {
     let is_percent = |name: &str| name.len() > 2 && name.starts_with('%') && name.ends_with('%');
     let has_rest = first.len() < path.len();
     path.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("file:"))
-        || first == "~"
-        || (has_rest && (is_drive(first) || is_variable(first) || is_percent(first)))
+        || (has_rest && (first == "~" || is_drive(first) || is_variable(first) || is_percent(first)))
 }
 
 /// Removes `.` and repeated slashes and resolves `..` by name. The kernel never receives `..`, so it cannot resolve it

@@ -122,6 +122,13 @@ pub fn is_likely(bytes: &[u8], encoding: Encoding) -> bool {
     /// Places whose encodings are preferred in turn.
     const PLACES: [&[u8]; 6] = [b"cn", b"tw", b"jp", b"kr", b"ru", b"gr"];
     let detector = detector_of(bytes);
+    // In the languages of windows-1252 most letters are ASCII; in all others, letters that are not follow each other.
+    if encoding == Encoding::Windows1252 {
+        let runs = || bytes.chunk_by(|one, other| one.is_ascii() == other.is_ascii()).filter(|run| !run[0].is_ascii());
+        let alone = runs().filter(|run| run.len() == 1).count();
+        let is_guess = detector.guess(None, Utf8Detection::Deny) == encoding_rs::WINDOWS_1252;
+        return is_guess && alone * 10 >= runs().count() * 9;
+    }
     let guess = |place| Some(detector.guess(place, Utf8Detection::Deny));
     guess(None) == encoding.standard() && PLACES.iter().all(|place| guess(Some(*place)) == encoding.standard())
 }

@@ -194,3 +194,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_guess_is_likely_only_if_nothing_else_is_as_plausible() {
+    let german = b"Die Stra\xdfe ist gro\xdf und sch\xf6n.\n\xc4pfel f\xfcr alle\n";
+    for (bytes, encoding) in [(&german[..], Encoding::Windows1252), (b"caf\xe9\n", Encoding::Windows1252)] {
+        assert_eq!(detect_encoding(bytes), Some(encoding));
+        assert!(is_guessed(bytes, encoding) && is_likely(bytes, encoding));
+    }
+    let uncertain = b"#include <stdio.h>\n// \xb4\xf2\xbf\xaa\xb4\xae\xbf\xda\n";
+    assert!(!is_likely(uncertain, detect_encoding(uncertain).unwrap()));
+    let long = encode(&"初始化串口设备，中文注释内容，这是一个很长的说明。".repeat(20), Encoding::Gbk).unwrap();
+    assert!(is_likely(&long, Encoding::Gbk));
+}

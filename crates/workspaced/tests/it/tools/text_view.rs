@@ -60,6 +60,7 @@ async fn a_file_is_shown_exactly(#[values(Backend::Sqlite, Backend::Postgres)] b
 async fn what_is_read_can_be_copied_into_an_edit(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("crlf.txt", "\tone  \r\n two\t\r\n\r\nthree\r\n")]).await;
     let shown = text(&run.text("read_file", json!({"path": "crlf.txt"})).await);
+    let shown = shown.strip_suffix("[CRLF]\n").unwrap();
     let lines: Vec<_> = shown.lines().map(|line| line.split_once("  ").unwrap().1).collect();
     assert_eq!(lines, ["\tone  ", " two\t", "", "three"]);
     let answer = run.text(
@@ -82,7 +83,7 @@ async fn several_files_are_shown_one_after_another(#[values(Backend::Sqlite, Bac
     let refused = run.ok("read_files", input.clone()).await;
     let message = |path: &str| refused["files"][path]["message"].as_str().unwrap().to_owned();
     let want = format!(
-        ".env: POLICY_DENIED_SECRET: {}\n\na.rs\n1  one\n2  \ttwo\n\nb.rs\n[empty file]\n\nnone.rs: NOT_FOUND: {}\n",
+        ".env: POLICY_DENIED_SECRET: {}\n\na.rs\n1  one\n2  \ttwo\n[CRLF]\n\nb.rs\n[empty file]\n\nnone.rs: NOT_FOUND: {}\n",
         message(".env"),
         message("none.rs"),
     );
