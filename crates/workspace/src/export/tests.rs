@@ -7,12 +7,16 @@ use std::sync::atomic::AtomicBool;
 use model::{PolicyOverrides, Profiles, Sha256, Step, StepBytes, StepContent};
 
 use crate::test_support::{TestWorkspaces, git, rules, tree_of};
-use crate::{Bundle, ImportSource, Workspace, WorkspaceError};
+use crate::{Bundle, EntryTime, EntryTimes, ImportSource, PatchFormat, Workspace, WorkspaceError};
 
 fn export(workspace: &Arc<Workspace>) -> Vec<u8> {
     let mut out = Vec::new();
-    workspace.begin_export(&rules(), &AtomicBool::new(false)).unwrap().write(&rules(), &mut out).unwrap();
+    workspace.begin_export(&rules(), &AtomicBool::new(false)).unwrap().write(&rules(), &times(), &mut out).unwrap();
     out
+}
+
+fn times() -> EntryTimes {
+    EntryTimes { changed: BTreeMap::new(), created: EntryTime(1_700_000_000_000_000) }
 }
 
 fn names(bytes: &[u8]) -> Vec<String> {
@@ -63,7 +67,7 @@ fn what_is_hidden_is_not_exported() {
     let overrides = PolicyOverrides { deny: Some(vec!["denied/**".to_owned()]), ..PolicyOverrides::default() };
     let rules = Profiles::built_in().resolve(&overrides).unwrap();
     let mut bytes = Vec::new();
-    workspace.begin_export(&rules, &AtomicBool::new(false)).unwrap().write(&rules, &mut bytes).unwrap();
+    workspace.begin_export(&rules, &AtomicBool::new(false)).unwrap().write(&rules, &times(), &mut bytes).unwrap();
     let files: Vec<_> = names(&bytes).into_iter().filter(|name| !name.ends_with('/')).collect();
     assert_eq!(files, [".gitignore", "kept/a", "node_modules/m/index.js"]);
 }
@@ -174,26 +178,6 @@ fn a_branch_that_git_could_take_for_something_else_is_refused() {
 }
 
 #[test]
-fn the_patch_is_the_whole_diff_and_applies_to_the_base() {
-    let rig = TestWorkspaces::new();
-    let workspace = rig.with_files("r", &[("a", "1\n"), ("gone", "2\n"), (".env", "A=1\n")]);
-    let repo = rig.repo("r");
-    fs::write(repo.join("a"), "one\ntwo\n").unwrap();
-    fs::remove_file(repo.join("gone")).unwrap();
-    fs::write(repo.join("new"), "new\n".repeat(10_000)).unwrap();
-    let mut patch = Vec::new();
-    let report = workspace.write_patch(&rules(), &mut patch, &AtomicBool::new(false)).unwrap();
-    assert_eq!((report.files.len(), report.diff.as_str(), report.truncated), (3, "", false));
-    assert_eq!(report.diff_sha256, model::Sha256::of(&patch));
-    let clone = rig.outside().join("clone");
-    git(rig.outside(), &["clone", "-q", "-b", "base", rig.run("r").join("base.git").to_str().unwrap(), "clone"]);
-    fs::write(rig.outside().join("patch"), patch).unwrap();
-    git(&clone, &["apply", "../patch"]);
-    fs::remove_dir_all(clone.join(".git")).unwrap();
-    assert!(tree_of(&clone) == tree_of(&repo));
-}
-
-#[test]
 fn the_base_is_listed_and_read_after_the_tree_has_changed() {
     let rig = TestWorkspaces::new();
     let workspace = rig
@@ -249,7 +233,7 @@ fn an_export_shows_the_tree_as_it_was_when_it_began() {
     change("d/c", None, Some("new c"));
     let written = |export: &crate::TreeExport| {
         let mut out = Vec::new();
-        export.write(&begun, &mut out).unwrap();
+        export.write(&begun, &times(), &mut out).unwrap();
         out
     };
     assert_eq!(written(&first), before);
@@ -262,4 +246,124 @@ fn an_export_shows_the_tree_as_it_was_when_it_began() {
     change("a", Some("newest a"), Some("last a"));
     assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0);
     assert_ne!(export(&workspace), before);
+}
+
+/// Numbers that depend on the seed alone.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % most
+    }
+
+    fn content(&mut self) -> Vec<u8> {
+        let lines = |numbers: &mut Self, end: &str| {
+            let count = numbers.below(40);
+            (0..count).map(|_| format!("line {}{end}", numbers.below(30))).collect::<String>()
+        };
+        match self.below(8) {
+            0 => Vec::new(),
+            1 => lines(self, "\n").trim_end().to_owned().into_bytes(),
+            2 => lines(self, "\r\n").into_bytes(),
+            3 => {
+                let text = lines(self, "\n");
+                let wide = text.encode_utf16().flat_map(u16::to_le_bytes);
+                [0xff, 0xfe].into_iter().chain(wide).collect()
+            }
+            4 => (0..self.below(5000)).map(|_| self.below(256) as u8).collect(),
+            5 => [&b"caf\xe9 \xa4\xa4\n"[..], lines(self, "\n").as_bytes()].concat(),
+            6 => vec![0; self.below(70_000)],
+            _ => lines(self, "\n").into_bytes(),
+        }
+    }
+}
+
+#[test]
+fn git_applies_every_patch_and_every_mail() {
+    let names = [
+        "a",
+        "b b",
+        "c\"q",
+        "d\\e",
+        "ü/ö",
+        "tab\tname",
+        "-dash",
+        "sub/deep/er",
+        "sub/x.bin",
+        "exe.sh",
+        "line\nname",
+        "@{x}",
+        " lead",
+        "sub/trail ",
+        "*.glob",
+        ".gitattributes",
+    ];
+    for seed in 0..40 {
+        let mut numbers = Numbers(seed);
+        let rig = TestWorkspaces::new();
+        let start = rig.root("start");
+        let write = |root: &std::path::Path, name: &str, content: &[u8], mode: u32| {
+            let path = root.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let mode_of = |numbers: &mut Numbers| if numbers.below(4) == 0 { 0o755 } else { 0o644 };
+        write(&start, "keep", b"k\n", 0o644);
+        for name in names {
+            if numbers.below(2) == 0 {
+                let content = if name == ".gitattributes" { b"* binary\n".to_vec() } else { numbers.content() };
+                let mode = mode_of(&mut numbers);
+                write(&start, name, &content, mode);
+            }
+        }
+        let workspace = rig.import("s", ImportSource::Directory(start.clone())).unwrap().workspace;
+        let repo = rig.repo("s");
+        for name in names {
+            let exists = repo.join(name).exists();
+            match numbers.below(6) {
+                0 if exists => fs::remove_file(repo.join(name)).unwrap(),
+                1 | 2 if name != ".gitattributes" => {
+                    let (content, mode) = (numbers.content(), mode_of(&mut numbers));
+                    write(&repo, name, &content, mode);
+                }
+                3 if exists => {
+                    // Moved, with or without a change.
+                    let mut content = fs::read(repo.join(name)).unwrap();
+                    if numbers.below(2) == 0 {
+                        content.extend(b"more\n");
+                    }
+                    fs::remove_file(repo.join(name)).unwrap();
+                    write(&repo, &format!("moved/{name}"), &content, 0o644);
+                }
+                4 if exists => fs::set_permissions(repo.join(name), fs::Permissions::from_mode(0o755)).unwrap(),
+                _ => {}
+            }
+        }
+        let cancel = AtomicBool::new(false);
+        let bundle = Bundle { message: "A subject\n\nA body.\n".to_owned(), ..sample() };
+        for format in [PatchFormat::Diff, PatchFormat::Mail(bundle)] {
+            let is_mail = matches!(format, PatchFormat::Mail(_));
+            let mut patch = Vec::new();
+            workspace.prepare_patch(&rules(), &format, &cancel).unwrap().write(&mut patch, &cancel).unwrap();
+            if patch.is_empty() {
+                assert!(tree_of(&repo) == tree_of(&start), "seed {seed}");
+                continue;
+            }
+            fs::write(rig.outside().join("patch"), &patch).unwrap();
+            let name = format!("clone-{is_mail}");
+            let clone = rig.outside().join(&name);
+            git(rig.outside(), &["clone", "-q", "-b", "base", rig.run("s").join("base.git").to_str().unwrap(), &name]);
+            if is_mail {
+                git(&clone, &["-c", "user.name=x", "-c", "user.email=x@x", "am", "-q", "--keep-cr", "../patch"]);
+                assert_eq!(git(&clone, &["log", "-1", "--format=%an %s|%b"]).trim(), "An Agent A subject|A body.");
+            } else {
+                git(&clone, &["apply", "--check", "../patch"]);
+                git(&clone, &["apply", "../patch"]);
+            }
+            fs::remove_dir_all(clone.join(".git")).unwrap();
+            assert!(tree_of(&clone) == tree_of(&repo), "seed {seed}, mail: {is_mail}");
+        }
+    }
 }
