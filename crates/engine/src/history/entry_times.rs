@@ -34,7 +34,9 @@ impl Engine {
             Some(stored) => micros_of(&stored.run.created_at),
             None => None,
         };
-        let mut times = EntryTimes { changed: BTreeMap::new(), created: EntryTime(created.unwrap_or_default()) };
+        // Most entries have it: whole seconds need no extended header.
+        let created = EntryTime(created.unwrap_or_default() / 1_000_000 * 1_000_000);
+        let mut times = EntryTimes { changed: BTreeMap::new(), created };
         // Most records are read before the run is locked.
         let read_to = self.add_times(&run.run_id, 0, &mut times).await?;
         let locked = reconcile::lock_consistent(self, run).await?;

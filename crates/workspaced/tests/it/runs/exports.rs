@@ -244,7 +244,7 @@ async fn git_takes_the_patch_with_binaries_modes_and_renames(
         }
         assert!(!folder.join("b/moved.txt").exists(), "{name}");
     }
-    assert!(git(&folder, &["log", "-1", "--format=%an %s"]).starts_with("An Agent move it"));
+    assert!(git(&folder, &["log", "-1", "--format=%an %s"]).starts_with("An Agent Changes of run"));
     get(&run, "patch?format=zip").await.refused("INVALID_REQUEST");
 }
 
