@@ -49,8 +49,7 @@ pub(crate) struct ReadFileInput {
     #[serde(default = "two_hundred")]
     #[schema(minimum = 1, default = 200)]
     max_lines: u64,
-    /// `numbered` starts each line with its number and cuts lines over 2,000 characters, except one that starts at `column`; `raw`
-    /// returns them unchanged.
+    /// `numbered` starts each line with its number and cuts lines over 2,000 characters; `raw` returns them unchanged.
     #[serde(default)]
     #[schema(inline)]
     format: PageFormat,

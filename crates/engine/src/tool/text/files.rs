@@ -103,6 +103,7 @@ fn digits(number: u64) -> usize {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ReadFiles<'a> {
     #[serde(borrow)]
     files: BTreeMap<Cow<'a, str>, OneFile<'a>>,
