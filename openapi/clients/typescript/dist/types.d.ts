@@ -1319,6 +1319,7 @@ export interface ToolListItems3 {
         [name: string]: unknown;
     };
     name: string;
+    title: string;
 }
 export interface TreeStatsInput {
     maxChars?: number | null;

@@ -1462,6 +1462,7 @@ export interface ToolListItems3 {
   description: string;
   inputSchema: { [name: string]: unknown };
   name: string;
+  title: string;
 }
 
 export interface TreeStatsInput {

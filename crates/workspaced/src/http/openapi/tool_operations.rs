@@ -43,7 +43,7 @@ pub(crate) fn catalogue_item() -> Value {
         object("FunctionTool", "With `format=openai`.", json!({"type": {"const": "function"}, "function": function})),
         object("MessagesTool", "With `format=anthropic`.", json!({"name": text, "description": text, "input_schema": schema})),
         object("McpTool", "With `format=mcp`.", json!({
-            "name": text, "description": text, "inputSchema": schema, "annotations": schema,
+            "name": text, "title": text, "description": text, "inputSchema": schema, "annotations": schema,
         })),
     ]})
 }

@@ -1500,6 +1500,7 @@ class ToolListItems3(TypedDict):
     description: str
     inputSchema: dict[str, Any]
     name: str
+    title: str
 
 
 class TreeStatsInput(TypedDict):
