@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -257,90 +258,104 @@ impl Numbers {
         usize::try_from(self.0 >> 33).unwrap() % most
     }
 
+    fn lines(&mut self, end: &str) -> String {
+        let count = self.below(40);
+        let lines: Vec<_> = (0..count).map(|_| format!("line {}{end}", self.below(30))).collect();
+        lines.concat()
+    }
+
     fn content(&mut self) -> Vec<u8> {
-        let lines = |numbers: &mut Self, end: &str| {
-            let count = numbers.below(40);
-            (0..count).map(|_| format!("line {}{end}", numbers.below(30))).collect::<String>()
-        };
         match self.below(8) {
             0 => Vec::new(),
-            1 => lines(self, "\n").trim_end().to_owned().into_bytes(),
-            2 => lines(self, "\r\n").into_bytes(),
+            1 => self.lines("\n").trim_end().to_owned().into_bytes(),
+            2 => self.lines("\r\n").into_bytes(),
             3 => {
-                let text = lines(self, "\n");
-                let wide = text.encode_utf16().flat_map(u16::to_le_bytes);
-                [0xff, 0xfe].into_iter().chain(wide).collect()
+                let wide = self.lines("\n");
+                [0xff, 0xfe].into_iter().chain(wide.encode_utf16().flat_map(u16::to_le_bytes)).collect()
             }
-            4 => (0..self.below(5000)).map(|_| self.below(256) as u8).collect(),
-            5 => [&b"caf\xe9 \xa4\xa4\n"[..], lines(self, "\n").as_bytes()].concat(),
+            4 => (0..self.below(5000)).map(|_| self.below(256).to_le_bytes()[0]).collect(),
+            5 => [&b"caf\xe9 \xa4\xa4\n"[..], self.lines("\n").as_bytes()].concat(),
             6 => vec![0; self.below(70_000)],
-            _ => lines(self, "\n").into_bytes(),
+            _ => self.lines("\n").into_bytes(),
+        }
+    }
+
+    fn mode(&mut self) -> u32 {
+        if self.below(4) == 0 { 0o755 } else { 0o644 }
+    }
+
+    /// Writes some of [`NAMES`] into an empty folder.
+    fn fill(&mut self, root: &Path) {
+        write_file(root, "keep", b"k\n", 0o644);
+        for name in NAMES {
+            if self.below(2) == 0 {
+                let content = if name == ".gitattributes" { b"* binary\n".to_vec() } else { self.content() };
+                write_file(root, name, &content, self.mode());
+            }
+        }
+    }
+
+    /// Removes, writes, moves and changes the modes of some files.
+    fn change(&mut self, repo: &Path) {
+        for name in NAMES {
+            let path = repo.join(name);
+            match (self.below(6), path.exists()) {
+                (0, true) => fs::remove_file(path).unwrap(),
+                (1 | 2, _) if name != ".gitattributes" => {
+                    let content = self.content();
+                    write_file(repo, name, &content, self.mode());
+                }
+                (3, true) => {
+                    // Moved, with or without a change.
+                    let mut content = fs::read(&path).unwrap();
+                    content.extend(&b"more\n"[..self.below(2) * 5]);
+                    fs::remove_file(path).unwrap();
+                    write_file(repo, &format!("moved/{name}"), &content, 0o644);
+                }
+                (4, true) => fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap(),
+                _ => {}
+            }
         }
     }
 }
 
+/// Names that git quotes, and others.
+const NAMES: [&str; 16] = [
+    "a",
+    "b b",
+    "c\"q",
+    "d\\e",
+    "ü/ö",
+    "tab\tname",
+    "-dash",
+    "sub/deep/er",
+    "sub/x.bin",
+    "exe.sh",
+    "line\nname",
+    "@{x}",
+    " lead",
+    "sub/trail ",
+    "*.glob",
+    ".gitattributes",
+];
+
+fn write_file(root: &Path, name: &str, content: &[u8], mode: u32) {
+    let path = root.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, content).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
 #[test]
 fn git_applies_every_patch_and_every_mail() {
-    let names = [
-        "a",
-        "b b",
-        "c\"q",
-        "d\\e",
-        "ü/ö",
-        "tab\tname",
-        "-dash",
-        "sub/deep/er",
-        "sub/x.bin",
-        "exe.sh",
-        "line\nname",
-        "@{x}",
-        " lead",
-        "sub/trail ",
-        "*.glob",
-        ".gitattributes",
-    ];
     for seed in 0..40 {
         let mut numbers = Numbers(seed);
         let rig = TestWorkspaces::new();
         let start = rig.root("start");
-        let write = |root: &std::path::Path, name: &str, content: &[u8], mode: u32| {
-            let path = root.join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, content).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        };
-        let mode_of = |numbers: &mut Numbers| if numbers.below(4) == 0 { 0o755 } else { 0o644 };
-        write(&start, "keep", b"k\n", 0o644);
-        for name in names {
-            if numbers.below(2) == 0 {
-                let content = if name == ".gitattributes" { b"* binary\n".to_vec() } else { numbers.content() };
-                let mode = mode_of(&mut numbers);
-                write(&start, name, &content, mode);
-            }
-        }
+        numbers.fill(&start);
         let workspace = rig.import("s", ImportSource::Directory(start.clone())).unwrap().workspace;
         let repo = rig.repo("s");
-        for name in names {
-            let exists = repo.join(name).exists();
-            match numbers.below(6) {
-                0 if exists => fs::remove_file(repo.join(name)).unwrap(),
-                1 | 2 if name != ".gitattributes" => {
-                    let (content, mode) = (numbers.content(), mode_of(&mut numbers));
-                    write(&repo, name, &content, mode);
-                }
-                3 if exists => {
-                    // Moved, with or without a change.
-                    let mut content = fs::read(repo.join(name)).unwrap();
-                    if numbers.below(2) == 0 {
-                        content.extend(b"more\n");
-                    }
-                    fs::remove_file(repo.join(name)).unwrap();
-                    write(&repo, &format!("moved/{name}"), &content, 0o644);
-                }
-                4 if exists => fs::set_permissions(repo.join(name), fs::Permissions::from_mode(0o755)).unwrap(),
-                _ => {}
-            }
-        }
+        numbers.change(&repo);
         let cancel = AtomicBool::new(false);
         let bundle = Bundle { message: "A subject\n\nA body.\n".to_owned(), ..sample() };
         for format in [PatchFormat::Diff, PatchFormat::Mail(bundle)] {
@@ -356,7 +371,7 @@ fn git_applies_every_patch_and_every_mail() {
             let clone = rig.outside().join(&name);
             git(rig.outside(), &["clone", "-q", "-b", "base", rig.run("s").join("base.git").to_str().unwrap(), &name]);
             if is_mail {
-                git(&clone, &["-c", "user.name=x", "-c", "user.email=x@x", "am", "-q", "--keep-cr", "../patch"]);
+                git(&clone, &["am", "-q", "--keep-cr", "../patch"]);
                 assert_eq!(git(&clone, &["log", "-1", "--format=%an %s|%b"]).trim(), "An Agent A subject|A body.");
             } else {
                 git(&clone, &["apply", "--check", "../patch"]);
