@@ -54,8 +54,8 @@ class Writer:
             if choice in schema:
                 options = schema[choice]
                 return self.union(self.type_of(option, name + self.suffix(option, options)) for option in options)
-        if "const" in schema or "enum" in schema:
-            return self.literals(schema.get("enum", [schema.get("const")]))
+        if "x-const" in schema or "enum" in schema:
+            return self.literals(schema.get("enum", [schema.get("x-const")]))
         if len(schema.get("allOf", [])) == 1 and "properties" not in schema:
             return self.type_of(schema["allOf"][0], name)
         if self.members(schema) is not None:
@@ -70,7 +70,7 @@ class Writer:
         if option not in objects or len(objects) < 2:
             return ""
         tag = option["properties"].get("type", {})
-        return pascal(str(tag.get("const", tag.get("enum", [options.index(option)])[0])))
+        return pascal(str(tag.get("enum", [options.index(option)])[0]))
 
     def simple(self, kind, schema, name):
         if kind == "array":

@@ -88,7 +88,7 @@ export declare class Run {
     /** Returns the diff of a mutation (`art_...`), or an uploaded artifact by its digest. */
     artifact(artifactId: string): Promise<Uint8Array>;
     /** Yields the records of the run in order, page by page. */
-    audit(filters?: Query): AsyncGenerator<types.Record>;
+    audit(filters?: Query): AsyncGenerator<types.AuditRecord>;
     /** Checks the chain of the run's records. */
     verify(): Promise<types.AuditVerification>;
     /** Yields the changes of the run's files as they are made, without a gap, from those after the record `since`. */

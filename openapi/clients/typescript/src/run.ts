@@ -234,7 +234,7 @@ export class Run {
   // Records
 
   /** Yields the records of the run in order, page by page. */
-  audit(filters: Query = {}): AsyncGenerator<types.Record> {
+  audit(filters: Query = {}): AsyncGenerator<types.AuditRecord> {
     return pages(this.transport, `${this.path}/audit`, filters);
   }
 

@@ -98,9 +98,9 @@ class Client:
         # The first of two decisions counts: after a lost answer, `approval` says what was decided.
         return cast(types.ApprovalResult, self.transport.json("POST", path, body, repeatable=False))
 
-    def audit(self, **filters: Any) -> Iterator[types.Record]:
+    def audit(self, **filters: Any) -> Iterator[types.AuditRecord]:
         """Yields the records of all runs, page by page: for example `run=...`, `tool=...`, `outcome="refused"`."""
-        return cast(Iterator[types.Record], pages(self.transport, "/v1/audit", filters))
+        return cast(Iterator[types.AuditRecord], pages(self.transport, "/v1/audit", filters))
 
     def follow(
         self, *, resume: ResumePoint | None = None, timeout: float | None = None, **filters: str

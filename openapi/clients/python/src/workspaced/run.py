@@ -255,9 +255,9 @@ class Run:
 
     # Records
 
-    def audit(self, **filters: Any) -> Iterator[types.Record]:
+    def audit(self, **filters: Any) -> Iterator[types.AuditRecord]:
         """Yields the records of the run in order, page by page."""
-        return cast(Iterator[types.Record], pages(self.transport, f"{self._path}/audit", filters))
+        return cast(Iterator[types.AuditRecord], pages(self.transport, f"{self._path}/audit", filters))
 
     def verify(self) -> types.AuditVerification:
         """Checks the chain of the run's records."""

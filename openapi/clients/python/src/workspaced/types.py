@@ -145,6 +145,34 @@ ApprovalState: TypeAlias = "Literal['pending', 'approved', 'denied', 'expired', 
 ArtifactId: TypeAlias = "str"
 
 
+class AuditRecord(TypedDict):
+    actor: str
+    artifactUris: list[str]
+    code: NotRequired[Code | None]
+    decision: Verdict
+    diffSha256: NotRequired[Sha256 | None]
+    durationMicros: int
+    evidence: NotRequired[Evidence | None]
+    files: list[RecordFile]
+    hash: NotRequired[Sha256]
+    input: NotRequired[dict[str, Any] | None]
+    mutates: bool
+    outcome: Outcome
+    pathsRead: list[LogicalPath]
+    pathsWritten: list[LogicalPath]
+    prevHash: Sha256
+    reason: NotRequired[str | None]
+    reasons: list[str]
+    requestId: NotRequired[str | None]
+    runId: RunId
+    seq: int
+    stepId: NotRequired[str | None]
+    timestamp: str
+    tool: str
+    toolCallId: ToolCallId
+    traceId: NotRequired[str | None]
+
+
 class AuditVerification(TypedDict):
     archivedRecords: NotRequired[int]
     discontinuity: NotRequired[ChainBreak | None]
@@ -541,7 +569,7 @@ class InclusionProof(TypedDict):
     nextSeq: NotRequired[int | None]
     proof: list[Sha256]
     recordHash: Sha256
-    records: list[Record]
+    records: list[AuditRecord]
     seq: int
     treeSize: int
 
@@ -738,6 +766,11 @@ class Page_Approval(TypedDict):
     nextCursor: NotRequired[str | None]
 
 
+class Page_AuditRecord(TypedDict):
+    items: list[AuditRecord]
+    nextCursor: NotRequired[str | None]
+
+
 class Page_NodeView(TypedDict):
     items: list[NodeView]
     nextCursor: NotRequired[str | None]
@@ -745,11 +778,6 @@ class Page_NodeView(TypedDict):
 
 class Page_Operator(TypedDict):
     items: list[Operator]
-    nextCursor: NotRequired[str | None]
-
-
-class Page_Record(TypedDict):
-    items: list[Record]
     nextCursor: NotRequired[str | None]
 
 
@@ -975,34 +1003,6 @@ class ReadFilesOutput(TypedDict):
 class Readiness(TypedDict):
     degraded: NotRequired[list[Degradation]]
     ok: bool
-
-
-class Record(TypedDict):
-    actor: str
-    artifactUris: list[str]
-    code: NotRequired[Code | None]
-    decision: Verdict
-    diffSha256: NotRequired[Sha256 | None]
-    durationMicros: int
-    evidence: NotRequired[Evidence | None]
-    files: list[RecordFile]
-    hash: NotRequired[Sha256]
-    input: NotRequired[dict[str, Any] | None]
-    mutates: bool
-    outcome: Outcome
-    pathsRead: list[LogicalPath]
-    pathsWritten: list[LogicalPath]
-    prevHash: Sha256
-    reason: NotRequired[str | None]
-    reasons: list[str]
-    requestId: NotRequired[str | None]
-    runId: RunId
-    seq: int
-    stepId: NotRequired[str | None]
-    timestamp: str
-    tool: str
-    toolCallId: ToolCallId
-    traceId: NotRequired[str | None]
 
 
 class RecordFile(TypedDict):
@@ -1367,11 +1367,18 @@ class StatPathOutput(TypedDict):
 
 
 class StoredFile(TypedDict):
+    artifactUris: list[str]
     created: bool
+    headHash: str
     newSha256: NotRequired[Sha256 | None]
+    ok: Literal[True]
     oldSha256: NotRequired[Sha256 | None]
     path: LogicalPath
+    seq: int
     sizeBytes: int
+    summary: str
+    toolCallId: str
+    warnings: list[str]
 
 
 class Tally(TypedDict):
@@ -1417,12 +1424,15 @@ ToolCallId: TypeAlias = "str"
 
 
 class ToolInfo(TypedDict):
-    description: str
-    inputSchema: Any
-    mutates: bool
-    name: str
-    outputSchema: NotRequired[Any]
-    permissions: list[str]
+    annotations: NotRequired[dict[str, Any]]
+    description: NotRequired[str]
+    function: NotRequired[dict[str, Any]]
+    inputSchema: NotRequired[dict[str, Any]]
+    mutates: NotRequired[bool]
+    name: NotRequired[str]
+    outputSchema: NotRequired[dict[str, Any]]
+    permissions: NotRequired[list[str]]
+    type: NotRequired[str]
 
 
 class ToolLimits(TypedDict):
@@ -1451,32 +1461,8 @@ class ToolLimits(TypedDict):
 
 
 class ToolList(TypedDict):
-    items: list[ToolInfo | ToolListItemsFunction | ToolListItems2 | ToolListItems3]
+    items: list[ToolInfo]
     mounts: NotRequired[list[Mount]]
-
-
-class ToolListItemsFunction(TypedDict):
-    function: ToolListItemsFunctionFunction
-    type: Literal['function']
-
-
-class ToolListItemsFunctionFunction(TypedDict):
-    description: str
-    name: str
-    parameters: dict[str, Any]
-
-
-class ToolListItems2(TypedDict):
-    description: str
-    input_schema: dict[str, Any]
-    name: str
-
-
-class ToolListItems3(TypedDict):
-    annotations: dict[str, Any]
-    description: str
-    inputSchema: dict[str, Any]
-    name: str
 
 
 class TreeStatsInput(TypedDict):
