@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::http::mcp;
 use crate::http::problem::{PROBLEM_JSON, example_of};
 
 /// Refusals: status, name of the component, description, example of a code.
@@ -162,15 +163,7 @@ pub(super) fn add_components(document: &mut Value) {
 
 /// Returns the response of a refusal.
 fn response_of((status, _, description, code): (&str, &str, &str, &str), is_tool: bool) -> Value {
-    let mut own = vec!["RequestId", "RateLimit", "RateLimitPolicy"];
-    own.extend(match status {
-        "401" => Some("Authenticate"),
-        "405" => Some("Allow"),
-        "415" => Some("AcceptEncoding"),
-        "416" => Some("ContentRange"),
-        "429" | "503" => Some("RetryAfter"),
-        _ => None,
-    });
+    let mut own = headers_of(status);
     // A call that waits is not an error, although its response has the same members.
     let media_type = if status == "202" { "application/json" } else { PROBLEM_JSON };
     let mut content = json!({media_type: {"schema": {"$ref": "#/components/schemas/Problem"}}});
@@ -181,6 +174,28 @@ fn response_of((status, _, description, code): (&str, &str, &str, &str), is_tool
         content[media_type]["example"] = example_of(code);
     }
     json!({"description": description, "headers": header_references(&own), "content": content})
+}
+
+/// Returns the headers of a refusal with `status`.
+fn headers_of(status: &str) -> Vec<&'static str> {
+    let mut names = vec!["RequestId", "RateLimit", "RateLimitPolicy"];
+    names.extend(match status {
+        "401" => Some("Authenticate"),
+        "405" => Some("Allow"),
+        "415" => Some("AcceptEncoding"),
+        "416" => Some("ContentRange"),
+        "429" | "503" => Some("RetryAfter"),
+        _ => None,
+    });
+    names
+}
+
+/// Returns a refusal as an error of JSON-RPC, in which the Model Context Protocol has it.
+fn refusal_as_message(status: &str, description: &str) -> Value {
+    json!({
+        "description": description, "headers": header_references(&headers_of(status)),
+        "content": {"application/json": {"schema": {"type": "object", "additionalProperties": true}}},
+    })
 }
 
 /// Returns a reference to the refusal with `status`.
@@ -207,7 +222,11 @@ pub(super) fn complete(path: &str, method: &str, operation: &mut Value) {
         *response = own;
     }
     for status in statuses {
-        if let Some(reference) = refusal(status, is_tool) {
+        if path == mcp::PATH {
+            let known = REFUSALS.iter().find(|(known, ..)| *known == status);
+            let description = known.map_or("", |(_, _, description, _)| description);
+            responses.entry(status).or_insert_with(|| refusal_as_message(status, description));
+        } else if let Some(reference) = refusal(status, is_tool) {
             responses.entry(status).or_insert(reference);
         }
     }
