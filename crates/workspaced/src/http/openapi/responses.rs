@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::http::mcp;
-use crate::http::problem::{PROBLEM_JSON, example_of};
+use crate::http::problem::{CHALLENGE, PROBLEM_JSON, example_of};
 
 /// Refusals: status, name of the component, description, example of a code.
 const REFUSALS: [(&str, &str, &str, &str); 17] = [
@@ -66,7 +66,7 @@ fn headers() -> [(&'static str, &'static str, &'static str, Value); 15] {
             example("\"token\";q=100;w=2"),
         ),
         ("RetryAfter", "Retry-After", "Seconds to wait.", positive()),
-        ("Authenticate", "WWW-Authenticate", "The scheme: `Bearer`.", text()),
+        ("Authenticate", "WWW-Authenticate", "The challenge of RFC 6750.", example(CHALLENGE)),
         ("Allow", "Allow", "The methods of the path.", text()),
         ("AcceptEncoding", "Accept-Encoding", "For a body with a `Content-Encoding`: `identity`.", text()),
         ("ContentRange", "Content-Range", "The part and the size of the file.", example("bytes 0-99/1234")),

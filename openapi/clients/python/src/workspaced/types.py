@@ -76,6 +76,7 @@ class Approval(TypedDict):
     approvers: int
     createdAt: str
     decidedBy: NotRequired[str | None]
+    decidedSeq: NotRequired[int | None]
     diff: NotRequired[str | None]
     expiresAt: str
     files: list[ApprovalFile]
@@ -84,10 +85,12 @@ class Approval(TypedDict):
     onBehalfOf: NotRequired[str | None]
     reason: str
     reasons: list[str]
+    resolution: NotRequired[str | None]
     runId: RunId
     state: ApprovalState
     tool: str
     toolCallId: ToolCallId
+    votes: list[ApprovalVote]
 
 
 class ApprovalDecision(TypedDict):
@@ -113,6 +116,7 @@ class ApprovalResult(TypedDict):
     approvers: int
     createdAt: str
     decidedBy: NotRequired[str | None]
+    decidedSeq: NotRequired[int | None]
     diff: NotRequired[str | None]
     expiresAt: str
     files: list[ApprovalFile]
@@ -121,10 +125,12 @@ class ApprovalResult(TypedDict):
     onBehalfOf: NotRequired[str | None]
     reason: str
     reasons: list[str]
+    resolution: NotRequired[str | None]
     runId: RunId
     state: ApprovalState
     tool: str
     toolCallId: ToolCallId
+    votes: list[ApprovalVote]
     headHash: NotRequired[Sha256 | None]
     seq: NotRequired[int | None]
 
@@ -142,12 +148,18 @@ class ApprovalRuleOverrides(TypedDict):
 ApprovalState: TypeAlias = "Literal['pending', 'approved', 'denied', 'expired', 'failed']"
 
 
+class ApprovalVote(TypedDict):
+    onBehalfOf: NotRequired[str | None]
+    operator: OperatorName
+
+
 ArtifactId: TypeAlias = "str"
 
 
 class AuditRecord(TypedDict):
     actor: str
     artifactUris: list[str]
+    by: NotRequired[By | None]
     code: NotRequired[Code | None]
     decision: Verdict
     diffSha256: NotRequired[Sha256 | None]
@@ -237,6 +249,9 @@ class BudgetOverrides(TypedDict):
 class BundleLimits(TypedDict):
     maxAuthorCharacters: int
     maxMessageBytes: int
+
+
+By: TypeAlias = "Literal['agent', 'operator', 'service']"
 
 
 class ChainBreak(TypedDict):
@@ -815,6 +830,11 @@ class PathExplanation(TypedDict):
     read: PolicyDecision
 
 
+class PeopleCounts(TypedDict):
+    calls: int
+    mutations: int
+
+
 Permission: TypeAlias = "Literal['file:list', 'file:read', 'file:search', 'file:diff', 'file:write:create', 'file:write:replace', 'file:patch:apply', 'file:delete', 'file:move', 'audit:read', 'event:append', 'evidence:attest']"
 
 
@@ -1179,6 +1199,7 @@ Run = TypedDict("Run", {
     "import": "ImportReport",
     "labels": "dict[str, str]",
     "mounts": "list[Mount]",
+    "people": "PeopleCounts",
     "policy": "Policy",
     "runId": "RunId",
     "source": "Source",
@@ -1393,6 +1414,7 @@ TokenId: TypeAlias = "str"
 class ToolCall(TypedDict):
     actor: str
     artifactUris: list[str]
+    by: NotRequired[By | None]
     code: NotRequired[Code | None]
     decision: Verdict
     diffSha256: NotRequired[Sha256 | None]
@@ -1418,6 +1440,7 @@ class ToolCall(TypedDict):
     traceId: NotRequired[str | None]
     approval: NotRequired[Approval | None]
     contentWithheld: NotRequired[bool]
+    resolution: NotRequired[str | None]
 
 
 ToolCallId: TypeAlias = "str"
@@ -1620,3 +1643,52 @@ class CallTool(Protocol):
 
     @overload
     def __call__(self, tool: Literal["write_file"], /, **input: Unpack[WriteFileInput]) -> WriteFileOutput: ...
+
+
+class AsyncCallTool(Protocol):
+    """Calls a tool by its name: the input and the answer of each tool."""
+
+    @overload
+    async def __call__(self, tool: Literal["apply_patch"], /, **input: Unpack[ApplyPatchInput]) -> ApplyPatchOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["delete_file"], /, **input: Unpack[DeleteFileInput]) -> DeleteFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["diff_workspace"], /, **input: Unpack[DiffWorkspaceInput]) -> DiffWorkspaceOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["edit_file"], /, **input: Unpack[EditFileInput]) -> EditFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["find_files"], /, **input: Unpack[FindFilesInput]) -> FindFilesOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["list_dir"], /, **input: Unpack[ListDirInput]) -> ListDirOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["move_file"], /, **input: Unpack[MoveFileInput]) -> MoveFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["read_file"], /, **input: Unpack[ReadFileInput]) -> ReadFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["read_files"], /, **input: Unpack[ReadFilesInput]) -> ReadFilesOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["replace_range"], /, **input: Unpack[ReplaceRangeInput]) -> EditFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["revert_calls"], /, **input: Unpack[RevertCallsInput]) -> RevertCallsOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["search_text"], /, **input: Unpack[SearchTextInput]) -> SearchTextOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["stat_path"], /, **input: Unpack[StatPathInput]) -> StatPathOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["tree_stats"], /, **input: Unpack[TreeStatsInput]) -> TreeStatsOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["write_file"], /, **input: Unpack[WriteFileInput]) -> WriteFileOutput: ...
