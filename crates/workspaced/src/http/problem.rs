@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{Code, ProblemDetails, Refusal, ToolCallId};
+use model::{Code, ProblemDetails, Reader, Refusal, ToolCallId, hint_for};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -89,10 +89,12 @@ impl Problem {
         &self.refusal
     }
 
-    /// Returns the body as a JSON value, for protocols that carry it inside of their own answers.
+    /// Returns the body as a JSON value for the Model Context Protocol, where a hint names tools instead of routes.
     pub(crate) fn document(&self) -> Value {
         // The text is JSON by construction.
-        serde_json::from_str(&self.text().0).unwrap_or_default()
+        let mut document: Value = serde_json::from_str(&self.text().0).unwrap_or_default();
+        document["hint"] = hint_for(&self.refusal.hint, Reader::Model).into();
+        document
     }
 
     /// Replaces the status, for requests to which HTTP assigns another one.

@@ -29,10 +29,11 @@ pub(crate) fn catalogue_item() -> Value {
     json!({
         "type": "object",
         "description": "A tool in the form that `format` chooses. With `openai`, it has `type` and `function`; with `anthropic`, \
-                        `name`, `description` and `input_schema`; with `mcp`, `name`, `description`, `inputSchema` and \
-                        `annotations`.",
+                        `name`, `description` and `input_schema`; with `mcp`, `name`, `title`, `description`, `inputSchema` \
+                        and `annotations`.",
         "properties": {
             "name": text("Its name, as in its route."),
+            "title": text("With `mcp`: its name for people."),
             "description": text("What it does and when to use it."),
             "mutates": {"type": "boolean", "description": "Whether it may change files."},
             "permissions": {"type": "array", "items": {"type": "string"},
