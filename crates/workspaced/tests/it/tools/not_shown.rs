@@ -189,7 +189,7 @@ async fn a_diff_that_is_cut_in_its_first_file_names_another_way(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("c.txt", "c\n"), ("d.txt", "d\n")]).await;
-    let lines: String = (0..20_000).map(|number| format!("m{number}\n")).collect();
+    let lines = (0..20_000).map(|number| format!("m{number}\n")).collect::<Vec<_>>().concat();
     run.put("c.txt", &lines);
     let cut = |shown: String| shown.lines().last().unwrap().to_owned();
     let one = cut(text(&run, "diff_workspace", json!({"path": "c.txt"})).await);
