@@ -60,7 +60,7 @@ pub use refusal::{
 };
 pub use run::*;
 pub use text::{
-    ContentScan, Decoded, Encoding, LineEnding, MAX_LINE_CHARS, Page, PageFormat, PageSize, ScannedContent,
+    ContentScan, Decoded, Encoding, LineEnding, MAX_LINE_CHARS, Page, PageFormat, PageSize, PageStart, ScannedContent,
     declared_encoding, decode, decode_as, detect_encoding, encode, is_guessed, is_likely, is_settings_file, page,
     page_within, redact_settings,
 };

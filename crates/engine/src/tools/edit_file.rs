@@ -44,7 +44,7 @@ pub(crate) struct EditFileInput {
     /// Whether to replace every occurrence, from left to right.
     #[serde(default)]
     replace_all: bool,
-    /// The version that the file must have.
+    /// The version that the file must have. `seen` refuses a file that has changed since this token has seen it.
     #[serde(default)]
     expected_sha256: Option<ExpectedVersion>,
     /// The file's encoding, if a guess is wrong.
@@ -127,12 +127,10 @@ impl Mutation for EditFile {
             return Err(Refusal::not_found(&self.path));
         };
         let (old_sha256, mode) = (state.sha256, state.mode);
-        let version =
-            self.expected.map_or(Ok(()), |expected| expect_version(&self.path, Some(old_sha256), Some(expected)));
-        // A caller that has not seen the file is helped more by what is wrong with its text.
+        // `oldString` says what the file must contain, so that it need not have been read.
         let is_unseen = self.expected.and_then(ExpectedVersion::seen) == Some(SeenVersion::Never);
-        if !is_unseen {
-            version.clone()?;
+        if let Some(expected) = self.expected.filter(|_| !is_unseen) {
+            expect_version(&self.path, Some(old_sha256), Some(expected))?;
         }
         let decoded = decode_for_edit(&self.path, bytes, self.encoding)?;
         let encoding = decoded.encoding;
@@ -145,7 +143,6 @@ impl Mutation for EditFile {
             EditFault::SameLines => same_lines(&self.path),
             EditFault::NotUnique { occurrences, lines } => not_unique(&self.path, occurrences, lines),
         })?;
-        version?;
         let new_bytes = model::encode(&text, encoding);
         let new_bytes = new_bytes.ok_or_else(|| not_encodable("`newString`", &self.path, encoding))?;
         if self.encoding.is_none() {

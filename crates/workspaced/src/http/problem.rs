@@ -14,6 +14,9 @@ use crate::http::conventions::request_ids;
 use crate::service::RequestIds;
 use engine::CallError;
 
+/// What a refused token is answered with (RFC 6750).
+pub(crate) const CHALLENGE: &str = r#"Bearer realm="workspaced", error="invalid_token""#;
+
 /// The media type of error responses.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
 
@@ -222,7 +225,7 @@ impl IntoResponse for Problem {
             response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
         }
         if self.status == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
         }
         response.headers_mut().extend(self.headers);
         if self.has_moved {
