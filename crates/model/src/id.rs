@@ -12,9 +12,13 @@ pub struct IdInvalid {
     pub grammar: &'static str,
 }
 
-/// Implements the conversions of a string type that has a `parse` function.
+/// Implements the conversions of a string type that has a `parse` function. Stored values may have a wider grammar, whose function
+/// then follows.
 macro_rules! validated_string {
     ($name:ident, $error:ty) => {
+        validated_string!($name, $error, parse);
+    };
+    ($name:ident, $error:ty, $parse:ident) => {
         impl $name {
             /// The value as text.
             pub fn as_str(&self) -> &str {
@@ -32,7 +36,7 @@ macro_rules! validated_string {
             type Error = $error;
 
             fn try_from(raw: String) -> Result<Self, $error> {
-                Self::parse(&raw)
+                Self::$parse(&raw)
             }
         }
 
@@ -48,9 +52,16 @@ pub(crate) use validated_string;
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         id!($(#[$doc])* $name, $what, "a letter or digit, then up to 63 letters, digits, `_` or `-`",
-            "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", is_name);
+            "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", is_name, parse);
+    };
+    ($(#[$doc:meta])* $name:ident, $what:literal, stored $stored:ident) => {
+        id!($(#[$doc])* $name, $what, "a letter or digit, then up to 63 letters, digits, `_` or `-`",
+            "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", is_name, $stored);
     };
     ($(#[$doc:meta])* $name:ident, $what:literal, $grammar:literal, $pattern:literal, $valid:expr) => {
+        id!($(#[$doc])* $name, $what, $grammar, $pattern, $valid, parse);
+    };
+    ($(#[$doc:meta])* $name:ident, $what:literal, $grammar:literal, $pattern:literal, $valid:expr, $stored:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
         #[serde(try_from = "String", into = "String")]
@@ -69,7 +80,7 @@ macro_rules! id {
             }
         }
 
-        validated_string!($name, IdInvalid);
+        validated_string!($name, IdInvalid, $stored);
     };
 }
 
@@ -89,7 +100,7 @@ fn is_name(raw: &str) -> bool {
 
 id!(
     /// Identifies a run: one execution of an agent. The ID is also the name of the run's folder.
-    RunId, "run ID"
+    RunId, "run ID", stored parse_recorded
 );
 id!(
     /// Identifies a tool call within its run. The caller may choose any text without control characters, except `.` and `..`,
@@ -120,6 +131,30 @@ id!(
         bytes.len() <= 64 && bytes.first().is_some_and(u8::is_ascii_alphanumeric) && bytes.iter().all(is_allowed)
     }
 );
+
+/// The ID under which the service's own chain is stored. No run can have it.
+const SERVICE: &str = "_service";
+
+impl RunId {
+    /// Returns the ID of the service's own chain, which records changes of operators.
+    pub fn service() -> Self {
+        Self(SERVICE.to_owned())
+    }
+
+    /// Whether this is the [service's own chain](Self::service) and not a run.
+    pub fn is_service(&self) -> bool {
+        self.0 == SERVICE
+    }
+
+    /// Parses the ID of a chain: that of a run, or of the service.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn parse_recorded(raw: &str) -> Result<Self, IdInvalid> {
+        if raw == SERVICE { Ok(Self::service()) } else { Self::parse(raw) }
+    }
+}
 
 impl ToolCallId {
     /// Parses the ID of a new call. It may not be `.` or `..`, which clients resolve in the path of a URL; records of earlier
