@@ -18,7 +18,7 @@ use crate::CallError;
 use crate::clock::{new_tool_call_id, now};
 use crate::engine::{Caller, RequestIds};
 use crate::metrics::SPANS;
-use crate::tool::array_members::wrap_scalars;
+use crate::tool::argument_forms;
 use crate::tool::{Parse, ReadTool, Tool};
 
 pub use chain_head::ChainHead;
@@ -177,7 +177,7 @@ impl CallContext {
     }
 
     fn take_members(&mut self, mut members: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
-        wrap_scalars(self.tool, &mut members);
+        argument_forms::normalize(self.tool.name, &mut members);
         let id = text_member(&mut members, "toolCallId")?;
         if self.tool.mutates() || id.is_some() {
             self.input = canonical_json(&members);
