@@ -13,8 +13,8 @@ use crate::CallError;
 use crate::call::Answer;
 use crate::clock::latest;
 
-/// The newest approvals of a run that are read when it is opened.
-const MAX_LOADED: usize = 1000;
+/// The pages of the newest approvals of a run that are read when it is opened. They have diffs, so that a page may have few.
+const MAX_PAGES: usize = 16;
 /// The denied changes that are kept of a run.
 const MAX_DENIED: usize = 1000;
 /// The newest records that are searched for the last call of a token.
@@ -88,7 +88,7 @@ impl Decisions {
     pub async fn load(ledger: &dyn Ledger, run: &RunId) -> Result<Self, CallError> {
         let filter = ApprovalFilter { run: Some(run.clone()), newest_first: true, ..ApprovalFilter::default() };
         let (mut found, mut after) = (Vec::new(), None);
-        while found.len() < MAX_LOADED {
+        for _ in 0..MAX_PAGES {
             let page = ledger.approvals(&filter, after, PAGE.into()).await?;
             let last = page.last().map(|(position, _)| *position);
             let (more, resume) = (page.more, page.resume.or(last));
