@@ -48,7 +48,7 @@ pub struct Entry {
     /// The change of the run that the entry records.
     pub run_change: Option<RunChange>,
     /// The change of an operator that the entry of the service's own chain records.
-    pub operator_change: Option<OperatorChange>,
+    pub operator_change: Option<Box<OperatorChange>>,
     /// The content that the entry records, with its number of bytes in `event_bytes`.
     pub upload: Option<Upload>,
     /// For an event, the number of bytes that it counts. An event whose ID, tool and input are those of an earlier one is a

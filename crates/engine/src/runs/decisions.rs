@@ -33,23 +33,21 @@ pub struct Decisions {
 struct State {
     /// Lines for each caller.
     notices: HashMap<String, Vec<String>>,
-    changes: HashMap<Sha256, KnownChange>,
-    /// The denied ones among `changes`, oldest first.
-    denied: VecDeque<Sha256>,
+    /// The changes that wait, by their keys and callers: another token may have other evidence, and another issuer.
+    waiting: HashMap<(Sha256, String), ApprovalId>,
+    /// The changes that were denied, whoever asked.
+    denied: HashMap<Sha256, Denied>,
+    /// The keys of `denied`, oldest first.
+    denied_order: VecDeque<Sha256>,
 }
 
-/// What is known of a change that was asked for before.
+/// A change that a person has denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KnownChange {
-    /// It waits for this approval.
-    Waiting(ApprovalId),
-    /// A person has denied it.
-    Denied {
-        /// The approval.
-        approval: ApprovalId,
-        /// The person's note.
-        note: Option<String>,
-    },
+pub struct Denied {
+    /// The approval.
+    pub approval: ApprovalId,
+    /// The person's note.
+    pub note: Option<String>,
 }
 
 /// The members of a record by which the last call of a token is found.
@@ -110,9 +108,9 @@ impl Decisions {
         Ok(decisions)
     }
 
-    /// Adds a change that waits for an approval.
-    pub fn asked(&self, change: Sha256, approval: &ApprovalId) {
-        self.state.lock().changes.insert(change, KnownChange::Waiting(approval.clone()));
+    /// Adds a change of `actor` that waits for an approval.
+    pub fn asked(&self, change: Sha256, actor: &str, approval: ApprovalId) {
+        self.state.lock().waiting.insert((change, actor.to_owned()), approval);
     }
 
     /// Adds a decision, which the caller is told with its next answer.
@@ -127,37 +125,42 @@ impl Decisions {
 
     fn add(&self, key: Sha256, approval: &Approval, is_told: bool) {
         let mut state = self.state.lock();
-        let id = &approval.approval_id;
-        match approval.state {
-            ApprovalState::Pending if approval.expires_at <= latest() => {}
-            ApprovalState::Pending => drop(state.changes.insert(key, KnownChange::Waiting(id.clone()))),
-            ApprovalState::Denied => {
-                let denied = KnownChange::Denied { approval: id.clone(), note: approval.note.clone() };
-                if !matches!(state.changes.insert(key, denied), Some(KnownChange::Denied { .. })) {
-                    state.denied.push_back(key);
-                }
-                if state.denied.len() > MAX_DENIED
-                    && let Some(oldest) = state.denied.pop_front()
-                {
-                    state.changes.remove(&oldest);
-                }
+        let waiting = (key, approval.actor.clone());
+        if approval.state == ApprovalState::Pending {
+            if approval.expires_at > latest() {
+                state.waiting.insert(waiting, approval.approval_id.clone());
             }
-            ApprovalState::Approved | ApprovalState::Expired | ApprovalState::Failed => {
-                if state.changes.get(&key) == Some(&KnownChange::Waiting(id.clone())) {
-                    state.changes.remove(&key);
-                }
+            return;
+        }
+        if state.waiting.get(&waiting) == Some(&approval.approval_id) {
+            state.waiting.remove(&waiting);
+        }
+        if approval.state == ApprovalState::Denied {
+            let denied = Denied { approval: approval.approval_id.clone(), note: approval.note.clone() };
+            if state.denied.insert(key, denied).is_none() {
+                state.denied_order.push_back(key);
+            }
+            if state.denied_order.len() > MAX_DENIED
+                && let Some(oldest) = state.denied_order.pop_front()
+            {
+                state.denied.remove(&oldest);
             }
         }
         // Operators see decisions in their lists.
-        if approval.state != ApprovalState::Pending && !is_told && approval.actor.starts_with("run-token:") {
+        if !is_told && approval.actor.starts_with("run-token:") {
             state.notices.entry(approval.actor.clone()).or_default().push(notice(approval));
             self.untold.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// Returns what is known of a change.
-    pub fn find(&self, key: Sha256) -> Option<KnownChange> {
-        self.state.lock().changes.get(&key).cloned()
+    /// Returns the approval that the change of `actor` waits for.
+    pub fn waiting(&self, change: Sha256, actor: &str) -> Option<ApprovalId> {
+        self.state.lock().waiting.get(&(change, actor.to_owned())).cloned()
+    }
+
+    /// Returns the denial of a change.
+    pub fn denied(&self, change: Sha256) -> Option<Denied> {
+        self.state.lock().denied.get(&change).cloned()
     }
 
     /// Returns `actor` if it may have to be told of decisions.

@@ -15,7 +15,7 @@ use crate::call::CallContext;
 use crate::call::record::{Failure, refused_entry, requested_files, stored_reply};
 use crate::clock::{new_approval_id, now_plus};
 use crate::engine::Engine;
-use crate::runs::decisions::{KnownChange, key_of, quoted};
+use crate::runs::decisions::{Denied, key_of, quoted};
 use crate::runs::open_run::OpenRun;
 use crate::runs::quota::PendingReservation;
 use crate::tool::change_plan::ChangePlan;
@@ -53,13 +53,13 @@ pub struct StoredCall {
 }
 
 impl Engine {
-    /// Returns the approval that the change waits for already.
+    /// Returns the approval that the change of `actor` waits for already.
     ///
     /// # Errors
     ///
     /// `POLICY_DENIED` if a person has denied the change; the errors of the ledger.
-    async fn asked_before(&self, run: &OpenRun, change: Sha256) -> Result<Option<ApprovalId>, CallError> {
-        if let Some(KnownChange::Waiting(id)) = run.decisions.find(change) {
+    async fn asked_before(&self, run: &OpenRun, change: Sha256, actor: &str) -> Result<Option<ApprovalId>, CallError> {
+        if let Some(id) = run.decisions.waiting(change, actor) {
             let approval = self.current_approval(&id).await?;
             if approval.state == ApprovalState::Pending {
                 return Ok(Some(id));
@@ -67,9 +67,9 @@ impl Engine {
             // It has expired just now, or the outcome of its decision was not known here.
             run.decisions.correct(&approval);
         }
-        match run.decisions.find(change) {
-            Some(KnownChange::Denied { approval, note }) => Err(denied_before(&approval, note.as_deref()).into()),
-            Some(KnownChange::Waiting(_)) | None => Ok(None),
+        match run.decisions.denied(change) {
+            Some(Denied { approval, note }) => Err(denied_before(&approval, note.as_deref()).into()),
+            None => Ok(None),
         }
     }
 }
@@ -86,9 +86,9 @@ impl Judged {
             _ => Failure::All(error),
         };
         let mut approval = self.approval(run)?;
-        let change = approval.as_ref().map(|(approval, _)| key_of(approval));
-        let waiting = match change {
-            Some(change) => engine.asked_before(run, change).await.map_err(fail)?,
+        let change = approval.as_ref().map(|(approval, _)| (key_of(approval), approval.actor.clone()));
+        let waiting = match &change {
+            Some((change, actor)) => engine.asked_before(run, *change, actor).await.map_err(fail)?,
             None => None,
         };
         // The paths are locked, so that no other call asks for the same change meanwhile.
@@ -122,10 +122,10 @@ impl Judged {
         }
         let (refusals, entries): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
         let records = engine.append_for(&self.calls, entries).await.map_err(Failure::of_recording)?;
-        if let (Some(reserved), Some(change), Some(asked)) = (reserved, change, asked) {
+        if let (Some(reserved), Some((change, actor)), Some(asked)) = (reserved, change, asked) {
             reserved.keep();
             run.set_awaiting_approval();
-            run.decisions.asked(change, &asked);
+            run.decisions.asked(change, &actor, asked);
         }
         let recorded = refusals.into_iter().zip(records);
         Ok(recorded.map(|(refusal, record)| refusal.recorded(record.seq, record.hash).into()).collect())

@@ -85,7 +85,7 @@ fn operator_record(tool: &str, change: OperatorChange) -> Entry {
     let at = "2026-01-01T00:00:00.000000Z".to_owned();
     let draft = Draft::new(RunId::service(), "operator:root".to_owned(), tool, id, at);
     let mut entry = Entry::new(draft, Sha256::ZERO);
-    entry.operator_change = Some(change);
+    entry.operator_change = Some(Box::new(change));
     entry
 }
 

@@ -49,6 +49,7 @@ export interface ApplyPatchOutput {
     headHash: string;
     insertions: number;
     newWorkspaceDiffSha256?: Sha256 | null;
+    notices?: Array<string>;
     ok: true;
     seq: number;
     summary: string;
@@ -221,7 +222,7 @@ export interface ChangedFile {
 export interface CheckpointLeaf {
     headHash: Sha256;
     headSeq: number;
-    runId: RunId;
+    runId: string;
 }
 export type Code = "BODY_TOO_LARGE" | "UNAUTHENTICATED" | "FORBIDDEN" | "RATE_LIMITED" | "RUN_NOT_FOUND" | "TOOL_NOT_FOUND" | "INVALID_REQUEST" | "PATCH_INVALID" | "PRECONDITION_REQUIRED" | "TOOL_CALL_ID_REUSED" | "IDEMPOTENCY_KEY_REUSED" | "PATH_REJECTED" | "RUN_CLOSED" | "RUN_NEEDS_REPAIR" | "BASE_COMMIT_MISMATCH" | "POLICY_DENIED_SECRET" | "POLICY_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "NOT_A_DIRECTORY" | "NOT_A_FILE" | "FILE_TOO_LARGE" | "UNSUPPORTED_BINARY" | "WRITE_CONFLICT" | "PATCH_CONFLICT" | "EDIT_NOT_FOUND" | "EDIT_NOT_UNIQUE" | "REVERT_CONFLICT" | "CHANGED_OUTSIDE" | "PATCH_BUDGET_EXCEEDED" | "QUOTA_EXCEEDED" | "APPROVAL_REQUIRED" | "BATCH_NOT_DONE" | "UNAVAILABLE" | "INTERNAL";
 export interface Conflict {
@@ -295,6 +296,7 @@ export interface DeleteFileInputEvidence {
 export interface DeleteFileOutput {
     artifactUris: Array<string>;
     headHash: string;
+    notices?: Array<string>;
     ok: true;
     oldSha256: Sha256;
     path: LogicalPath;
@@ -335,6 +337,7 @@ export interface DiffWorkspaceOutput {
     filesChanged: number;
     insertions: number;
     nextPath?: string | null;
+    notices?: Array<string>;
     ok: true;
     stat: string;
     toolCallId: string;
@@ -385,6 +388,7 @@ export interface EditFileOutput {
     headHash: string;
     insertions: number;
     newSha256: Sha256;
+    notices?: Array<string>;
     ok: true;
     oldSha256: Sha256;
     path: LogicalPath;
@@ -429,6 +433,7 @@ export interface FindFilesInput {
 export interface FindFilesOutput {
     entries: Array<FoundFile>;
     nextCursor?: string | null;
+    notices?: Array<string>;
     ok: true;
     toolCallId: string;
     totalEntries?: number | null;
@@ -512,6 +517,7 @@ export interface ListDirOutput {
     atSeq?: number | null;
     entries: Array<Entry>;
     nextCursor?: string | null;
+    notices?: Array<string>;
     ok: true;
     path: LogicalPath;
     toolCallId: string;
@@ -560,6 +566,7 @@ export interface MoveFileOutput {
     artifactUris: Array<string>;
     from: LogicalPath;
     headHash: string;
+    notices?: Array<string>;
     ok: true;
     seq: number;
     sha256: Sha256;
@@ -685,6 +692,7 @@ export interface Policy {
     approval?: ApprovalRule;
     budget: Budget;
     deny: Array<string>;
+    fileBudget?: Verdict;
     ignoredFiles: Verdict;
     kinds: {
         [name: string]: KindDecision;
@@ -715,6 +723,7 @@ export interface PolicyOverrides {
     approval?: ApprovalRuleOverrides | null;
     budget?: BudgetOverrides | null;
     deny?: Array<string> | null;
+    fileBudget?: Verdict | null;
     ignoredFiles?: Verdict | null;
     kinds?: {
         [name: string]: KindDecision;
@@ -749,6 +758,7 @@ export interface Problem {
     limit?: number | null;
     lines?: Array<number>;
     nearest?: Array<NearestText>;
+    notices?: Array<string>;
     path?: string | null;
     reasons?: Array<string>;
     retryAfterSeconds?: number | null;
@@ -780,6 +790,7 @@ export interface ProblemDetails {
     limit?: number | null;
     lines?: Array<number>;
     nearest?: Array<NearestText>;
+    notices?: Array<string>;
     path?: string | null;
     reasons?: Array<string>;
     retryAfterSeconds?: number | null;
@@ -827,6 +838,7 @@ export interface ReadFileOutput {
     lineEnding: LineEnding;
     linesCut?: number;
     nextStartLine?: number | null;
+    notices?: Array<string>;
     ok: true;
     path: LogicalPath;
     redacted?: boolean;
@@ -848,6 +860,7 @@ export interface ReadFilesOutput {
     files: {
         [name: string]: OneFile;
     };
+    notices?: Array<string>;
     ok: true;
     remaining?: Array<string>;
     toolCallId: string;
@@ -880,7 +893,7 @@ export interface Record {
     reason?: string | null;
     reasons: Array<string>;
     requestId?: string | null;
-    runId: RunId;
+    runId: string;
     seq: number;
     stepId?: string | null;
     timestamp: string;
@@ -1020,6 +1033,7 @@ export interface RevertCallsOutput {
     filesTouched: Array<LogicalPath>;
     headHash: string;
     insertions: number;
+    notices?: Array<string>;
     ok: true;
     reverted: Array<ToolCallId>;
     seq: number;
@@ -1123,6 +1137,7 @@ export interface SearchTextOutput {
     filesSearched: number;
     matches: Array<Match>;
     nextCursor?: string | null;
+    notices?: Array<string>;
     ok: true;
     query: string;
     skipped?: Array<string>;
@@ -1197,6 +1212,7 @@ export interface StatPathOutput {
     kind?: FileKind | null;
     mode?: string | null;
     modifiedAt?: string | null;
+    notices?: Array<string>;
     ok: true;
     path: LogicalPath;
     readable: boolean;
@@ -1244,7 +1260,7 @@ export interface ToolCall {
     reason?: string | null;
     reasons: Array<string>;
     requestId?: string | null;
-    runId: RunId;
+    runId: string;
     seq: number;
     stepId?: string | null;
     timestamp: string;
@@ -1339,6 +1355,7 @@ export interface TreeStatsOutput {
     };
     directories: number;
     notCounted: number;
+    notices?: Array<string>;
     ok: true;
     path: LogicalPath;
     toolCallId: string;
@@ -1409,6 +1426,7 @@ export interface WriteFileOutput {
     merged?: boolean;
     mergedFrom?: Sha256 | null;
     newSha256: Sha256;
+    notices?: Array<string>;
     ok: true;
     oldSha256?: Sha256 | null;
     path: LogicalPath;

@@ -30,7 +30,7 @@ pub fn record(actor: &str, change: OperatorChange) -> Entry {
     let mut draft = Draft::new(RunId::service(), actor.to_owned(), tool, new_tool_call_id(), now());
     draft.input = input.as_object().cloned();
     let mut entry = Entry::new(draft, Sha256::ZERO);
-    entry.operator_change = Some(change);
+    entry.operator_change = Some(Box::new(change));
     entry
 }
 

@@ -62,6 +62,7 @@ class ApplyPatchOutput(TypedDict):
     headHash: str
     insertions: int
     newWorkspaceDiffSha256: NotRequired[Sha256 | None]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     seq: int
     summary: str
@@ -259,7 +260,7 @@ class ChangedFile(TypedDict):
 class CheckpointLeaf(TypedDict):
     headHash: Sha256
     headSeq: int
-    runId: RunId
+    runId: str
 
 
 Code: TypeAlias = "Literal['BODY_TOO_LARGE', 'UNAUTHENTICATED', 'FORBIDDEN', 'RATE_LIMITED', 'RUN_NOT_FOUND', 'TOOL_NOT_FOUND', 'INVALID_REQUEST', 'PATCH_INVALID', 'PRECONDITION_REQUIRED', 'TOOL_CALL_ID_REUSED', 'IDEMPOTENCY_KEY_REUSED', 'PATH_REJECTED', 'RUN_CLOSED', 'RUN_NEEDS_REPAIR', 'BASE_COMMIT_MISMATCH', 'POLICY_DENIED_SECRET', 'POLICY_DENIED', 'NOT_FOUND', 'ALREADY_EXISTS', 'NOT_A_DIRECTORY', 'NOT_A_FILE', 'FILE_TOO_LARGE', 'UNSUPPORTED_BINARY', 'WRITE_CONFLICT', 'PATCH_CONFLICT', 'EDIT_NOT_FOUND', 'EDIT_NOT_UNIQUE', 'REVERT_CONFLICT', 'CHANGED_OUTSIDE', 'PATCH_BUDGET_EXCEEDED', 'QUOTA_EXCEEDED', 'APPROVAL_REQUIRED', 'BATCH_NOT_DONE', 'UNAVAILABLE', 'INTERNAL']"
@@ -345,6 +346,7 @@ class DeleteFileInputEvidence(TypedDict):
 class DeleteFileOutput(TypedDict):
     artifactUris: list[str]
     headHash: str
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     oldSha256: Sha256
     path: LogicalPath
@@ -390,6 +392,7 @@ class DiffWorkspaceOutput(TypedDict):
     filesChanged: int
     insertions: int
     nextPath: NotRequired[str | None]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     stat: str
     toolCallId: str
@@ -446,6 +449,7 @@ class EditFileOutput(TypedDict):
     headHash: str
     insertions: int
     newSha256: Sha256
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     oldSha256: Sha256
     path: LogicalPath
@@ -506,6 +510,7 @@ class FindFilesInput(TypedDict):
 class FindFilesOutput(TypedDict):
     entries: list[FoundFile]
     nextCursor: NotRequired[str | None]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     toolCallId: str
     totalEntries: NotRequired[int | None]
@@ -604,6 +609,7 @@ class ListDirOutput(TypedDict):
     atSeq: NotRequired[int | None]
     entries: list[Entry]
     nextCursor: NotRequired[str | None]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     path: LogicalPath
     toolCallId: str
@@ -661,6 +667,7 @@ MoveFileOutput = TypedDict("MoveFileOutput", {
     "artifactUris": "list[str]",
     "from": "LogicalPath",
     "headHash": "str",
+    "notices": NotRequired["list[str]"],
     "ok": "Literal[True]",
     "seq": "int",
     "sha256": "Sha256",
@@ -814,6 +821,7 @@ class Policy(TypedDict):
     approval: NotRequired[ApprovalRule]
     budget: Budget
     deny: list[str]
+    fileBudget: NotRequired[Verdict]
     ignoredFiles: Verdict
     kinds: dict[str, KindDecision]
     maxFileBytes: int
@@ -845,6 +853,7 @@ class PolicyOverrides(TypedDict):
     approval: NotRequired[ApprovalRuleOverrides | None]
     budget: NotRequired[BudgetOverrides | None]
     deny: NotRequired[list[str] | None]
+    fileBudget: NotRequired[Verdict | None]
     ignoredFiles: NotRequired[Verdict | None]
     kinds: NotRequired[dict[str, KindDecision] | None]
     maxFileBytes: NotRequired[int | None]
@@ -879,6 +888,7 @@ class Problem(TypedDict):
     limit: NotRequired[int | None]
     lines: NotRequired[list[int]]
     nearest: NotRequired[list[NearestText]]
+    notices: NotRequired[list[str]]
     path: NotRequired[str | None]
     reasons: NotRequired[list[str]]
     retryAfterSeconds: NotRequired[int | None]
@@ -911,6 +921,7 @@ class ProblemDetails(TypedDict):
     limit: NotRequired[int | None]
     lines: NotRequired[list[int]]
     nearest: NotRequired[list[NearestText]]
+    notices: NotRequired[list[str]]
     path: NotRequired[str | None]
     reasons: NotRequired[list[str]]
     retryAfterSeconds: NotRequired[int | None]
@@ -963,6 +974,7 @@ class ReadFileOutput(TypedDict):
     lineEnding: LineEnding
     linesCut: NotRequired[int]
     nextStartLine: NotRequired[int | None]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     path: LogicalPath
     redacted: NotRequired[bool]
@@ -984,6 +996,7 @@ class ReadFilesInput(TypedDict):
 
 class ReadFilesOutput(TypedDict):
     files: dict[str, OneFile]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     remaining: NotRequired[list[str]]
     toolCallId: str
@@ -1016,7 +1029,7 @@ class Record(TypedDict):
     reason: NotRequired[str | None]
     reasons: list[str]
     requestId: NotRequired[str | None]
-    runId: RunId
+    runId: str
     seq: int
     stepId: NotRequired[str | None]
     timestamp: str
@@ -1171,6 +1184,7 @@ class RevertCallsOutput(TypedDict):
     filesTouched: list[LogicalPath]
     headHash: str
     insertions: int
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     reverted: list[ToolCallId]
     seq: int
@@ -1285,6 +1299,7 @@ class SearchTextOutput(TypedDict):
     filesSearched: int
     matches: list[Match]
     nextCursor: NotRequired[str | None]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     query: str
     skipped: NotRequired[list[str]]
@@ -1374,6 +1389,7 @@ class StatPathOutput(TypedDict):
     kind: NotRequired[FileKind | None]
     mode: NotRequired[str | None]
     modifiedAt: NotRequired[str | None]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     path: LogicalPath
     readable: bool
@@ -1424,7 +1440,7 @@ class ToolCall(TypedDict):
     reason: NotRequired[str | None]
     reasons: list[str]
     requestId: NotRequired[str | None]
-    runId: RunId
+    runId: str
     seq: int
     stepId: NotRequired[str | None]
     timestamp: str
@@ -1518,6 +1534,7 @@ class TreeStatsOutput(TypedDict):
     byKind: dict[str, Tally]
     directories: int
     notCounted: int
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     path: LogicalPath
     toolCallId: str
@@ -1601,6 +1618,7 @@ class WriteFileOutput(TypedDict):
     merged: NotRequired[bool]
     mergedFrom: NotRequired[Sha256 | None]
     newSha256: Sha256
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     oldSha256: NotRequired[Sha256 | None]
     path: LogicalPath
