@@ -1,6 +1,6 @@
 //! Identifiers. Each is validated when it is parsed, so every value of its type is valid.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// An identifier that does not match its grammar.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,13 +12,9 @@ pub struct IdInvalid {
     pub grammar: &'static str,
 }
 
-/// Implements the conversions of a string type that has a `parse` function. Stored values may have a wider grammar, whose function
-/// then follows.
+/// Implements the conversions of a string type that has a `parse` function.
 macro_rules! validated_string {
     ($name:ident, $error:ty) => {
-        validated_string!($name, $error, parse);
-    };
-    ($name:ident, $error:ty, $parse:ident) => {
         impl $name {
             /// The value as text.
             pub fn as_str(&self) -> &str {
@@ -36,7 +32,7 @@ macro_rules! validated_string {
             type Error = $error;
 
             fn try_from(raw: String) -> Result<Self, $error> {
-                Self::$parse(&raw)
+                Self::parse(&raw)
             }
         }
 
@@ -52,16 +48,9 @@ pub(crate) use validated_string;
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         id!($(#[$doc])* $name, $what, "a letter or digit, then up to 63 letters, digits, `_` or `-`",
-            "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", is_name, parse);
-    };
-    ($(#[$doc:meta])* $name:ident, $what:literal, stored $stored:ident) => {
-        id!($(#[$doc])* $name, $what, "a letter or digit, then up to 63 letters, digits, `_` or `-`",
-            "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", is_name, $stored);
+            "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", is_name);
     };
     ($(#[$doc:meta])* $name:ident, $what:literal, $grammar:literal, $pattern:literal, $valid:expr) => {
-        id!($(#[$doc])* $name, $what, $grammar, $pattern, $valid, parse);
-    };
-    ($(#[$doc:meta])* $name:ident, $what:literal, $grammar:literal, $pattern:literal, $valid:expr, $stored:ident) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
         #[serde(try_from = "String", into = "String")]
@@ -80,7 +69,7 @@ macro_rules! id {
             }
         }
 
-        validated_string!($name, IdInvalid, $stored);
+        validated_string!($name, IdInvalid);
     };
 }
 
@@ -100,7 +89,7 @@ fn is_name(raw: &str) -> bool {
 
 id!(
     /// Identifies a run: one execution of an agent. The ID is also the name of the run's folder.
-    RunId, "run ID", stored parse_recorded
+    RunId, "run ID"
 );
 id!(
     /// Identifies a tool call within its run. The caller may choose any text without control characters, except `.` and `..`,
@@ -132,7 +121,7 @@ id!(
     }
 );
 
-/// The ID under which the service's own chain is stored. No run can have it.
+/// The ID under which the service's own chain is stored. No run can have it, and no request can name it as its run.
 const SERVICE: &str = "_service";
 
 impl RunId {
@@ -153,6 +142,12 @@ impl RunId {
     /// As [`parse`](Self::parse).
     pub fn parse_recorded(raw: &str) -> Result<Self, IdInvalid> {
         if raw == SERVICE { Ok(Self::service()) } else { Self::parse(raw) }
+    }
+
+    /// Deserializes the ID of a chain, for records and what is made of them.
+    pub(crate) fn deserialize_recorded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = String::deserialize(deserializer)?;
+        Self::parse_recorded(&raw).map_err(serde::de::Error::custom)
     }
 }
 
