@@ -49,7 +49,6 @@ export interface ApplyPatchOutput {
     headHash: string;
     insertions: number;
     newWorkspaceDiffSha256?: Sha256 | null;
-    notices?: Array<string>;
     ok: true;
     seq: number;
     summary: string;
@@ -130,6 +129,36 @@ export interface ApprovalVote {
     operator: OperatorName;
 }
 export type ArtifactId = string;
+export interface AuditRecord {
+    actor: string;
+    artifactUris: Array<string>;
+    by?: By | null;
+    code?: Code | null;
+    decision: Verdict;
+    diffSha256?: Sha256 | null;
+    durationMicros: number;
+    evidence?: Evidence | null;
+    files: Array<RecordFile>;
+    hash?: Sha256;
+    input?: {
+        [name: string]: unknown;
+    } | null;
+    mutates: boolean;
+    outcome: Outcome;
+    pathsRead: Array<LogicalPath>;
+    pathsWritten: Array<LogicalPath>;
+    prevHash: Sha256;
+    reason?: string | null;
+    reasons: Array<string>;
+    requestId?: string | null;
+    runId: RunId;
+    seq: number;
+    stepId?: string | null;
+    timestamp: string;
+    tool: string;
+    toolCallId: ToolCallId;
+    traceId?: string | null;
+}
 export interface AuditVerification {
     archivedRecords?: number;
     discontinuity?: ChainBreak | null;
@@ -222,7 +251,7 @@ export interface ChangedFile {
 export interface CheckpointLeaf {
     headHash: Sha256;
     headSeq: number;
-    runId: string;
+    runId: RunId;
 }
 export type Code = "BODY_TOO_LARGE" | "UNAUTHENTICATED" | "FORBIDDEN" | "RATE_LIMITED" | "RUN_NOT_FOUND" | "TOOL_NOT_FOUND" | "INVALID_REQUEST" | "PATCH_INVALID" | "PRECONDITION_REQUIRED" | "TOOL_CALL_ID_REUSED" | "IDEMPOTENCY_KEY_REUSED" | "PATH_REJECTED" | "RUN_CLOSED" | "RUN_NEEDS_REPAIR" | "BASE_COMMIT_MISMATCH" | "POLICY_DENIED_SECRET" | "POLICY_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "NOT_A_DIRECTORY" | "NOT_A_FILE" | "FILE_TOO_LARGE" | "UNSUPPORTED_BINARY" | "WRITE_CONFLICT" | "PATCH_CONFLICT" | "EDIT_NOT_FOUND" | "EDIT_NOT_UNIQUE" | "REVERT_CONFLICT" | "CHANGED_OUTSIDE" | "PATCH_BUDGET_EXCEEDED" | "QUOTA_EXCEEDED" | "APPROVAL_REQUIRED" | "BATCH_NOT_DONE" | "UNAVAILABLE" | "INTERNAL";
 export interface Conflict {
@@ -296,7 +325,6 @@ export interface DeleteFileInputEvidence {
 export interface DeleteFileOutput {
     artifactUris: Array<string>;
     headHash: string;
-    notices?: Array<string>;
     ok: true;
     oldSha256: Sha256;
     path: LogicalPath;
@@ -337,7 +365,6 @@ export interface DiffWorkspaceOutput {
     filesChanged: number;
     insertions: number;
     nextPath?: string | null;
-    notices?: Array<string>;
     ok: true;
     stat: string;
     toolCallId: string;
@@ -388,7 +415,6 @@ export interface EditFileOutput {
     headHash: string;
     insertions: number;
     newSha256: Sha256;
-    notices?: Array<string>;
     ok: true;
     oldSha256: Sha256;
     path: LogicalPath;
@@ -433,7 +459,6 @@ export interface FindFilesInput {
 export interface FindFilesOutput {
     entries: Array<FoundFile>;
     nextCursor?: string | null;
-    notices?: Array<string>;
     ok: true;
     toolCallId: string;
     totalEntries?: number | null;
@@ -477,7 +502,7 @@ export interface InclusionProof {
     nextSeq?: number | null;
     proof: Array<Sha256>;
     recordHash: Sha256;
-    records: Array<Record>;
+    records: Array<AuditRecord>;
     seq: number;
     treeSize: number;
 }
@@ -517,7 +542,6 @@ export interface ListDirOutput {
     atSeq?: number | null;
     entries: Array<Entry>;
     nextCursor?: string | null;
-    notices?: Array<string>;
     ok: true;
     path: LogicalPath;
     toolCallId: string;
@@ -566,7 +590,6 @@ export interface MoveFileOutput {
     artifactUris: Array<string>;
     from: LogicalPath;
     headHash: string;
-    notices?: Array<string>;
     ok: true;
     seq: number;
     sha256: Sha256;
@@ -642,16 +665,16 @@ export interface Page_Approval {
     items: Array<Approval>;
     nextCursor?: string | null;
 }
+export interface Page_AuditRecord {
+    items: Array<AuditRecord>;
+    nextCursor?: string | null;
+}
 export interface Page_NodeView {
     items: Array<NodeView>;
     nextCursor?: string | null;
 }
 export interface Page_Operator {
     items: Array<Operator>;
-    nextCursor?: string | null;
-}
-export interface Page_Record {
-    items: Array<Record>;
     nextCursor?: string | null;
 }
 export interface Page_Run {
@@ -692,7 +715,6 @@ export interface Policy {
     approval?: ApprovalRule;
     budget: Budget;
     deny: Array<string>;
-    fileBudget?: Verdict;
     ignoredFiles: Verdict;
     kinds: {
         [name: string]: KindDecision;
@@ -723,7 +745,6 @@ export interface PolicyOverrides {
     approval?: ApprovalRuleOverrides | null;
     budget?: BudgetOverrides | null;
     deny?: Array<string> | null;
-    fileBudget?: Verdict | null;
     ignoredFiles?: Verdict | null;
     kinds?: {
         [name: string]: KindDecision;
@@ -758,7 +779,6 @@ export interface Problem {
     limit?: number | null;
     lines?: Array<number>;
     nearest?: Array<NearestText>;
-    notices?: Array<string>;
     path?: string | null;
     reasons?: Array<string>;
     retryAfterSeconds?: number | null;
@@ -790,7 +810,6 @@ export interface ProblemDetails {
     limit?: number | null;
     lines?: Array<number>;
     nearest?: Array<NearestText>;
-    notices?: Array<string>;
     path?: string | null;
     reasons?: Array<string>;
     retryAfterSeconds?: number | null;
@@ -838,7 +857,6 @@ export interface ReadFileOutput {
     lineEnding: LineEnding;
     linesCut?: number;
     nextStartLine?: number | null;
-    notices?: Array<string>;
     ok: true;
     path: LogicalPath;
     redacted?: boolean;
@@ -860,7 +878,6 @@ export interface ReadFilesOutput {
     files: {
         [name: string]: OneFile;
     };
-    notices?: Array<string>;
     ok: true;
     remaining?: Array<string>;
     toolCallId: string;
@@ -870,36 +887,6 @@ export interface ReadFilesOutput {
 export interface Readiness {
     degraded?: Array<Degradation>;
     ok: boolean;
-}
-export interface Record {
-    actor: string;
-    artifactUris: Array<string>;
-    by?: By | null;
-    code?: Code | null;
-    decision: Verdict;
-    diffSha256?: Sha256 | null;
-    durationMicros: number;
-    evidence?: Evidence | null;
-    files: Array<RecordFile>;
-    hash?: Sha256;
-    input?: {
-        [name: string]: unknown;
-    } | null;
-    mutates: boolean;
-    outcome: Outcome;
-    pathsRead: Array<LogicalPath>;
-    pathsWritten: Array<LogicalPath>;
-    prevHash: Sha256;
-    reason?: string | null;
-    reasons: Array<string>;
-    requestId?: string | null;
-    runId: string;
-    seq: number;
-    stepId?: string | null;
-    timestamp: string;
-    tool: string;
-    toolCallId: ToolCallId;
-    traceId?: string | null;
 }
 export interface RecordFile {
     kind: FileKind;
@@ -1033,7 +1020,6 @@ export interface RevertCallsOutput {
     filesTouched: Array<LogicalPath>;
     headHash: string;
     insertions: number;
-    notices?: Array<string>;
     ok: true;
     reverted: Array<ToolCallId>;
     seq: number;
@@ -1137,7 +1123,6 @@ export interface SearchTextOutput {
     filesSearched: number;
     matches: Array<Match>;
     nextCursor?: string | null;
-    notices?: Array<string>;
     ok: true;
     query: string;
     skipped?: Array<string>;
@@ -1212,7 +1197,6 @@ export interface StatPathOutput {
     kind?: FileKind | null;
     mode?: string | null;
     modifiedAt?: string | null;
-    notices?: Array<string>;
     ok: true;
     path: LogicalPath;
     readable: boolean;
@@ -1226,11 +1210,18 @@ export interface StatPathOutput {
     writable: boolean;
 }
 export interface StoredFile {
+    artifactUris: Array<string>;
     created: boolean;
+    headHash: string;
     newSha256?: Sha256 | null;
+    ok: true;
     oldSha256?: Sha256 | null;
     path: LogicalPath;
+    seq: number;
     sizeBytes: number;
+    summary: string;
+    toolCallId: string;
+    warnings: Array<string>;
 }
 export interface Tally {
     bytes: number;
@@ -1260,7 +1251,7 @@ export interface ToolCall {
     reason?: string | null;
     reasons: Array<string>;
     requestId?: string | null;
-    runId: string;
+    runId: RunId;
     seq: number;
     stepId?: string | null;
     timestamp: string;
@@ -1273,12 +1264,23 @@ export interface ToolCall {
 }
 export type ToolCallId = string;
 export interface ToolInfo {
-    description: string;
-    inputSchema: unknown;
-    mutates: boolean;
-    name: string;
-    outputSchema?: unknown;
-    permissions: Array<string>;
+    annotations?: {
+        [name: string]: unknown;
+    };
+    description?: string;
+    function?: {
+        [name: string]: unknown;
+    };
+    inputSchema?: {
+        [name: string]: unknown;
+    };
+    mutates?: boolean;
+    name?: string;
+    outputSchema?: {
+        [name: string]: unknown;
+    };
+    permissions?: Array<string>;
+    type?: string;
 }
 export interface ToolLimits {
     diffWorkspaceMaxBytes: number;
@@ -1305,36 +1307,8 @@ export interface ToolLimits {
     searchTextMaxSeconds: number;
 }
 export interface ToolList {
-    items: Array<ToolInfo | ToolListItemsFunction | ToolListItems2 | ToolListItems3>;
+    items: Array<ToolInfo>;
     mounts?: Array<Mount>;
-}
-export interface ToolListItemsFunction {
-    function: ToolListItemsFunctionFunction;
-    type: "function";
-}
-export interface ToolListItemsFunctionFunction {
-    description: string;
-    name: string;
-    parameters: {
-        [name: string]: unknown;
-    };
-}
-export interface ToolListItems2 {
-    description: string;
-    input_schema: {
-        [name: string]: unknown;
-    };
-    name: string;
-}
-export interface ToolListItems3 {
-    annotations: {
-        [name: string]: unknown;
-    };
-    description: string;
-    inputSchema: {
-        [name: string]: unknown;
-    };
-    name: string;
 }
 export interface TreeStatsInput {
     maxChars?: number | null;
@@ -1355,7 +1329,6 @@ export interface TreeStatsOutput {
     };
     directories: number;
     notCounted: number;
-    notices?: Array<string>;
     ok: true;
     path: LogicalPath;
     toolCallId: string;
@@ -1426,7 +1399,6 @@ export interface WriteFileOutput {
     merged?: boolean;
     mergedFrom?: Sha256 | null;
     newSha256: Sha256;
-    notices?: Array<string>;
     ok: true;
     oldSha256?: Sha256 | null;
     path: LogicalPath;

@@ -56,7 +56,6 @@ export interface ApplyPatchOutput {
   headHash: string;
   insertions: number;
   newWorkspaceDiffSha256?: Sha256 | null;
-  notices?: Array<string>;
   ok: true;
   seq: number;
   summary: string;
@@ -147,6 +146,35 @@ export interface ApprovalVote {
 }
 
 export type ArtifactId = string;
+
+export interface AuditRecord {
+  actor: string;
+  artifactUris: Array<string>;
+  by?: By | null;
+  code?: Code | null;
+  decision: Verdict;
+  diffSha256?: Sha256 | null;
+  durationMicros: number;
+  evidence?: Evidence | null;
+  files: Array<RecordFile>;
+  hash?: Sha256;
+  input?: { [name: string]: unknown } | null;
+  mutates: boolean;
+  outcome: Outcome;
+  pathsRead: Array<LogicalPath>;
+  pathsWritten: Array<LogicalPath>;
+  prevHash: Sha256;
+  reason?: string | null;
+  reasons: Array<string>;
+  requestId?: string | null;
+  runId: RunId;
+  seq: number;
+  stepId?: string | null;
+  timestamp: string;
+  tool: string;
+  toolCallId: ToolCallId;
+  traceId?: string | null;
+}
 
 export interface AuditVerification {
   archivedRecords?: number;
@@ -250,7 +278,7 @@ export interface ChangedFile {
 export interface CheckpointLeaf {
   headHash: Sha256;
   headSeq: number;
-  runId: string;
+  runId: RunId;
 }
 
 export type Code = "BODY_TOO_LARGE" | "UNAUTHENTICATED" | "FORBIDDEN" | "RATE_LIMITED" | "RUN_NOT_FOUND" | "TOOL_NOT_FOUND" | "INVALID_REQUEST" | "PATCH_INVALID" | "PRECONDITION_REQUIRED" | "TOOL_CALL_ID_REUSED" | "IDEMPOTENCY_KEY_REUSED" | "PATH_REJECTED" | "RUN_CLOSED" | "RUN_NEEDS_REPAIR" | "BASE_COMMIT_MISMATCH" | "POLICY_DENIED_SECRET" | "POLICY_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "NOT_A_DIRECTORY" | "NOT_A_FILE" | "FILE_TOO_LARGE" | "UNSUPPORTED_BINARY" | "WRITE_CONFLICT" | "PATCH_CONFLICT" | "EDIT_NOT_FOUND" | "EDIT_NOT_UNIQUE" | "REVERT_CONFLICT" | "CHANGED_OUTSIDE" | "PATCH_BUDGET_EXCEEDED" | "QUOTA_EXCEEDED" | "APPROVAL_REQUIRED" | "BATCH_NOT_DONE" | "UNAVAILABLE" | "INTERNAL";
@@ -334,7 +362,6 @@ export interface DeleteFileInputEvidence {
 export interface DeleteFileOutput {
   artifactUris: Array<string>;
   headHash: string;
-  notices?: Array<string>;
   ok: true;
   oldSha256: Sha256;
   path: LogicalPath;
@@ -379,7 +406,6 @@ export interface DiffWorkspaceOutput {
   filesChanged: number;
   insertions: number;
   nextPath?: string | null;
-  notices?: Array<string>;
   ok: true;
   stat: string;
   toolCallId: string;
@@ -436,7 +462,6 @@ export interface EditFileOutput {
   headHash: string;
   insertions: number;
   newSha256: Sha256;
-  notices?: Array<string>;
   ok: true;
   oldSha256: Sha256;
   path: LogicalPath;
@@ -491,7 +516,6 @@ export interface FindFilesInput {
 export interface FindFilesOutput {
   entries: Array<FoundFile>;
   nextCursor?: string | null;
-  notices?: Array<string>;
   ok: true;
   toolCallId: string;
   totalEntries?: number | null;
@@ -541,7 +565,7 @@ export interface InclusionProof {
   nextSeq?: number | null;
   proof: Array<Sha256>;
   recordHash: Sha256;
-  records: Array<Record>;
+  records: Array<AuditRecord>;
   seq: number;
   treeSize: number;
 }
@@ -588,7 +612,6 @@ export interface ListDirOutput {
   atSeq?: number | null;
   entries: Array<Entry>;
   nextCursor?: string | null;
-  notices?: Array<string>;
   ok: true;
   path: LogicalPath;
   toolCallId: string;
@@ -644,7 +667,6 @@ export interface MoveFileOutput {
   artifactUris: Array<string>;
   from: LogicalPath;
   headHash: string;
-  notices?: Array<string>;
   ok: true;
   seq: number;
   sha256: Sha256;
@@ -732,6 +754,11 @@ export interface Page_Approval {
   nextCursor?: string | null;
 }
 
+export interface Page_AuditRecord {
+  items: Array<AuditRecord>;
+  nextCursor?: string | null;
+}
+
 export interface Page_NodeView {
   items: Array<NodeView>;
   nextCursor?: string | null;
@@ -739,11 +766,6 @@ export interface Page_NodeView {
 
 export interface Page_Operator {
   items: Array<Operator>;
-  nextCursor?: string | null;
-}
-
-export interface Page_Record {
-  items: Array<Record>;
   nextCursor?: string | null;
 }
 
@@ -792,7 +814,6 @@ export interface Policy {
   approval?: ApprovalRule;
   budget: Budget;
   deny: Array<string>;
-  fileBudget?: Verdict;
   ignoredFiles: Verdict;
   kinds: { [name: string]: KindDecision };
   maxFileBytes: number;
@@ -824,7 +845,6 @@ export interface PolicyOverrides {
   approval?: ApprovalRuleOverrides | null;
   budget?: BudgetOverrides | null;
   deny?: Array<string> | null;
-  fileBudget?: Verdict | null;
   ignoredFiles?: Verdict | null;
   kinds?: { [name: string]: KindDecision } | null;
   maxFileBytes?: number | null;
@@ -859,7 +879,6 @@ export interface Problem {
   limit?: number | null;
   lines?: Array<number>;
   nearest?: Array<NearestText>;
-  notices?: Array<string>;
   path?: string | null;
   reasons?: Array<string>;
   retryAfterSeconds?: number | null;
@@ -892,7 +911,6 @@ export interface ProblemDetails {
   limit?: number | null;
   lines?: Array<number>;
   nearest?: Array<NearestText>;
-  notices?: Array<string>;
   path?: string | null;
   reasons?: Array<string>;
   retryAfterSeconds?: number | null;
@@ -945,7 +963,6 @@ export interface ReadFileOutput {
   lineEnding: LineEnding;
   linesCut?: number;
   nextStartLine?: number | null;
-  notices?: Array<string>;
   ok: true;
   path: LogicalPath;
   redacted?: boolean;
@@ -967,7 +984,6 @@ export interface ReadFilesInput {
 
 export interface ReadFilesOutput {
   files: { [name: string]: OneFile };
-  notices?: Array<string>;
   ok: true;
   remaining?: Array<string>;
   toolCallId: string;
@@ -978,35 +994,6 @@ export interface ReadFilesOutput {
 export interface Readiness {
   degraded?: Array<Degradation>;
   ok: boolean;
-}
-
-export interface Record {
-  actor: string;
-  artifactUris: Array<string>;
-  by?: By | null;
-  code?: Code | null;
-  decision: Verdict;
-  diffSha256?: Sha256 | null;
-  durationMicros: number;
-  evidence?: Evidence | null;
-  files: Array<RecordFile>;
-  hash?: Sha256;
-  input?: { [name: string]: unknown } | null;
-  mutates: boolean;
-  outcome: Outcome;
-  pathsRead: Array<LogicalPath>;
-  pathsWritten: Array<LogicalPath>;
-  prevHash: Sha256;
-  reason?: string | null;
-  reasons: Array<string>;
-  requestId?: string | null;
-  runId: string;
-  seq: number;
-  stepId?: string | null;
-  timestamp: string;
-  tool: string;
-  toolCallId: ToolCallId;
-  traceId?: string | null;
 }
 
 export interface RecordFile {
@@ -1155,7 +1142,6 @@ export interface RevertCallsOutput {
   filesTouched: Array<LogicalPath>;
   headHash: string;
   insertions: number;
-  notices?: Array<string>;
   ok: true;
   reverted: Array<ToolCallId>;
   seq: number;
@@ -1265,7 +1251,6 @@ export interface SearchTextOutput {
   filesSearched: number;
   matches: Array<Match>;
   nextCursor?: string | null;
-  notices?: Array<string>;
   ok: true;
   query: string;
   skipped?: Array<string>;
@@ -1353,7 +1338,6 @@ export interface StatPathOutput {
   kind?: FileKind | null;
   mode?: string | null;
   modifiedAt?: string | null;
-  notices?: Array<string>;
   ok: true;
   path: LogicalPath;
   readable: boolean;
@@ -1368,11 +1352,18 @@ export interface StatPathOutput {
 }
 
 export interface StoredFile {
+  artifactUris: Array<string>;
   created: boolean;
+  headHash: string;
   newSha256?: Sha256 | null;
+  ok: true;
   oldSha256?: Sha256 | null;
   path: LogicalPath;
+  seq: number;
   sizeBytes: number;
+  summary: string;
+  toolCallId: string;
+  warnings: Array<string>;
 }
 
 export interface Tally {
@@ -1403,7 +1394,7 @@ export interface ToolCall {
   reason?: string | null;
   reasons: Array<string>;
   requestId?: string | null;
-  runId: string;
+  runId: RunId;
   seq: number;
   stepId?: string | null;
   timestamp: string;
@@ -1418,12 +1409,15 @@ export interface ToolCall {
 export type ToolCallId = string;
 
 export interface ToolInfo {
-  description: string;
-  inputSchema: unknown;
-  mutates: boolean;
-  name: string;
-  outputSchema?: unknown;
-  permissions: Array<string>;
+  annotations?: { [name: string]: unknown };
+  description?: string;
+  function?: { [name: string]: unknown };
+  inputSchema?: { [name: string]: unknown };
+  mutates?: boolean;
+  name?: string;
+  outputSchema?: { [name: string]: unknown };
+  permissions?: Array<string>;
+  type?: string;
 }
 
 export interface ToolLimits {
@@ -1452,32 +1446,8 @@ export interface ToolLimits {
 }
 
 export interface ToolList {
-  items: Array<ToolInfo | ToolListItemsFunction | ToolListItems2 | ToolListItems3>;
+  items: Array<ToolInfo>;
   mounts?: Array<Mount>;
-}
-
-export interface ToolListItemsFunction {
-  function: ToolListItemsFunctionFunction;
-  type: "function";
-}
-
-export interface ToolListItemsFunctionFunction {
-  description: string;
-  name: string;
-  parameters: { [name: string]: unknown };
-}
-
-export interface ToolListItems2 {
-  description: string;
-  input_schema: { [name: string]: unknown };
-  name: string;
-}
-
-export interface ToolListItems3 {
-  annotations: { [name: string]: unknown };
-  description: string;
-  inputSchema: { [name: string]: unknown };
-  name: string;
 }
 
 export interface TreeStatsInput {
@@ -1496,7 +1466,6 @@ export interface TreeStatsOutput {
   byKind: { [name: string]: Tally };
   directories: number;
   notCounted: number;
-  notices?: Array<string>;
   ok: true;
   path: LogicalPath;
   toolCallId: string;
@@ -1576,7 +1545,6 @@ export interface WriteFileOutput {
   merged?: boolean;
   mergedFrom?: Sha256 | null;
   newSha256: Sha256;
-  notices?: Array<string>;
   ok: true;
   oldSha256?: Sha256 | null;
   path: LogicalPath;

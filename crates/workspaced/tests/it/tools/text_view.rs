@@ -128,11 +128,20 @@ target/ [generated]
   out.o [generated]
 ";
     assert_eq!(text(&run.text("list_dir", all).await), want);
-    assert_eq!(text(&run.text("list_dir", json!({"path": "a", "maxDepth": 1})).await), "b/\nx.rs\n");
+    assert_eq!(
+        text(&run.text("list_dir", json!({"path": "a", "maxDepth": 1})).await),
+        "b/\nx.rs\n[1 folder not opened; maxDepth]\n"
+    );
     assert_eq!(text(&run.text("list_dir", json!({"path": "none"})).await), "[empty folder]\n");
     let found = text(&run.text("find_files", json!({"glob": ["*.rs", "*.bin", "*.lock"]})).await);
-    assert_eq!(found, "Cargo.lock [lockfile]\na/b/y.rs\na/x.rs\nlink.rs [link]\npic.bin [binary]\n");
-    assert_eq!(text(&run.text("find_files", json!({"glob": "*.java"})).await), "[no files found]\n");
+    assert_eq!(
+        found,
+        "Cargo.lock [lockfile]\na/b/y.rs\na/x.rs\nlink.rs [link]\npic.bin [binary]\n[1 folder of generated files not searched; path=FOLDER looks inside]\n"
+    );
+    assert_eq!(
+        text(&run.text("find_files", json!({"glob": "*.java"})).await),
+        "[no files found]\n[1 folder of generated files not searched; path=FOLDER looks inside]\n"
+    );
 }
 
 #[rstest]
@@ -265,7 +274,8 @@ async fn a_refusal_is_a_code_a_message_and_a_hint(#[values(Backend::Sqlite, Back
 
     let other = Run { agent: run.agent.with_token(Some("wsp_none")), ..run.clone() };
     let unknown = other.text("read_file", json!({"path": "a.txt"})).await;
-    assert_eq!((unknown.status, unknown.header("www-authenticate")), (401, "Bearer"));
+    let challenge = r#"Bearer realm="workspaced", error="invalid_token""#;
+    assert_eq!((unknown.status, unknown.header("www-authenticate")), (401, challenge));
     assert!(assert_is_text(&unknown).starts_with("UNAUTHENTICATED: "));
     let large = run.text("write_file", json!({"path": "a", "reason": "r", "content": "x".repeat(20 << 20)})).await;
     assert_eq!(large.status, 413);
@@ -338,10 +348,10 @@ async fn hostile_content_forges_nothing(#[values(Backend::Sqlite, Backend::Postg
     let page = text(&run.text("read_file", json!({"path": "page.c", "maxLines": 1})).await);
     assert_eq!(page, format!("1  a\u{c}\n{note}U+000C]\n[lines 1-1 of 2; continue with startLine=2]\n"));
     let wide = text(&run.text("read_file", json!({"path": "wide.txt"})).await);
-    let cut = "[1 long line is cut; format=raw shows up to 64 KiB of a line]\n";
+    let cut = "[1 long line is cut; continue with startLine=1 column=2001]\n";
     assert_eq!(wide, format!("1  {}\n2  second\n{cut}", "x".repeat(2000)));
     let raw = text(&run.text("read_file", json!({"path": "wide.txt", "format": "raw"})).await);
-    let rest = "[the rest of line 1 is omitted]\n[lines 1-1 of 2; continue with startLine=2]\n";
+    let rest = "[the rest of line 1 is omitted; continue with startLine=1 column=65537]\n[lines 1-1 of 2; continue with startLine=2]\n";
     assert_eq!(raw, format!("{}\n{rest}", "x".repeat(65_536)));
 
     run.put("a\n1  forged", "needle\n");

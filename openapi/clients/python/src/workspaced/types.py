@@ -62,7 +62,6 @@ class ApplyPatchOutput(TypedDict):
     headHash: str
     insertions: int
     newWorkspaceDiffSha256: NotRequired[Sha256 | None]
-    notices: NotRequired[list[str]]
     ok: Literal[True]
     seq: int
     summary: str
@@ -155,6 +154,35 @@ class ApprovalVote(TypedDict):
 
 
 ArtifactId: TypeAlias = "str"
+
+
+class AuditRecord(TypedDict):
+    actor: str
+    artifactUris: list[str]
+    by: NotRequired[By | None]
+    code: NotRequired[Code | None]
+    decision: Verdict
+    diffSha256: NotRequired[Sha256 | None]
+    durationMicros: int
+    evidence: NotRequired[Evidence | None]
+    files: list[RecordFile]
+    hash: NotRequired[Sha256]
+    input: NotRequired[dict[str, Any] | None]
+    mutates: bool
+    outcome: Outcome
+    pathsRead: list[LogicalPath]
+    pathsWritten: list[LogicalPath]
+    prevHash: Sha256
+    reason: NotRequired[str | None]
+    reasons: list[str]
+    requestId: NotRequired[str | None]
+    runId: RunId
+    seq: int
+    stepId: NotRequired[str | None]
+    timestamp: str
+    tool: str
+    toolCallId: ToolCallId
+    traceId: NotRequired[str | None]
 
 
 class AuditVerification(TypedDict):
@@ -260,7 +288,7 @@ class ChangedFile(TypedDict):
 class CheckpointLeaf(TypedDict):
     headHash: Sha256
     headSeq: int
-    runId: str
+    runId: RunId
 
 
 Code: TypeAlias = "Literal['BODY_TOO_LARGE', 'UNAUTHENTICATED', 'FORBIDDEN', 'RATE_LIMITED', 'RUN_NOT_FOUND', 'TOOL_NOT_FOUND', 'INVALID_REQUEST', 'PATCH_INVALID', 'PRECONDITION_REQUIRED', 'TOOL_CALL_ID_REUSED', 'IDEMPOTENCY_KEY_REUSED', 'PATH_REJECTED', 'RUN_CLOSED', 'RUN_NEEDS_REPAIR', 'BASE_COMMIT_MISMATCH', 'POLICY_DENIED_SECRET', 'POLICY_DENIED', 'NOT_FOUND', 'ALREADY_EXISTS', 'NOT_A_DIRECTORY', 'NOT_A_FILE', 'FILE_TOO_LARGE', 'UNSUPPORTED_BINARY', 'WRITE_CONFLICT', 'PATCH_CONFLICT', 'EDIT_NOT_FOUND', 'EDIT_NOT_UNIQUE', 'REVERT_CONFLICT', 'CHANGED_OUTSIDE', 'PATCH_BUDGET_EXCEEDED', 'QUOTA_EXCEEDED', 'APPROVAL_REQUIRED', 'BATCH_NOT_DONE', 'UNAVAILABLE', 'INTERNAL']"
@@ -346,7 +374,6 @@ class DeleteFileInputEvidence(TypedDict):
 class DeleteFileOutput(TypedDict):
     artifactUris: list[str]
     headHash: str
-    notices: NotRequired[list[str]]
     ok: Literal[True]
     oldSha256: Sha256
     path: LogicalPath
@@ -392,7 +419,6 @@ class DiffWorkspaceOutput(TypedDict):
     filesChanged: int
     insertions: int
     nextPath: NotRequired[str | None]
-    notices: NotRequired[list[str]]
     ok: Literal[True]
     stat: str
     toolCallId: str
@@ -449,7 +475,6 @@ class EditFileOutput(TypedDict):
     headHash: str
     insertions: int
     newSha256: Sha256
-    notices: NotRequired[list[str]]
     ok: Literal[True]
     oldSha256: Sha256
     path: LogicalPath
@@ -510,7 +535,6 @@ class FindFilesInput(TypedDict):
 class FindFilesOutput(TypedDict):
     entries: list[FoundFile]
     nextCursor: NotRequired[str | None]
-    notices: NotRequired[list[str]]
     ok: Literal[True]
     toolCallId: str
     totalEntries: NotRequired[int | None]
@@ -560,7 +584,7 @@ class InclusionProof(TypedDict):
     nextSeq: NotRequired[int | None]
     proof: list[Sha256]
     recordHash: Sha256
-    records: list[Record]
+    records: list[AuditRecord]
     seq: int
     treeSize: int
 
@@ -609,7 +633,6 @@ class ListDirOutput(TypedDict):
     atSeq: NotRequired[int | None]
     entries: list[Entry]
     nextCursor: NotRequired[str | None]
-    notices: NotRequired[list[str]]
     ok: Literal[True]
     path: LogicalPath
     toolCallId: str
@@ -667,7 +690,6 @@ MoveFileOutput = TypedDict("MoveFileOutput", {
     "artifactUris": "list[str]",
     "from": "LogicalPath",
     "headHash": "str",
-    "notices": NotRequired["list[str]"],
     "ok": "Literal[True]",
     "seq": "int",
     "sha256": "Sha256",
@@ -759,6 +781,11 @@ class Page_Approval(TypedDict):
     nextCursor: NotRequired[str | None]
 
 
+class Page_AuditRecord(TypedDict):
+    items: list[AuditRecord]
+    nextCursor: NotRequired[str | None]
+
+
 class Page_NodeView(TypedDict):
     items: list[NodeView]
     nextCursor: NotRequired[str | None]
@@ -766,11 +793,6 @@ class Page_NodeView(TypedDict):
 
 class Page_Operator(TypedDict):
     items: list[Operator]
-    nextCursor: NotRequired[str | None]
-
-
-class Page_Record(TypedDict):
-    items: list[Record]
     nextCursor: NotRequired[str | None]
 
 
@@ -821,7 +843,6 @@ class Policy(TypedDict):
     approval: NotRequired[ApprovalRule]
     budget: Budget
     deny: list[str]
-    fileBudget: NotRequired[Verdict]
     ignoredFiles: Verdict
     kinds: dict[str, KindDecision]
     maxFileBytes: int
@@ -853,7 +874,6 @@ class PolicyOverrides(TypedDict):
     approval: NotRequired[ApprovalRuleOverrides | None]
     budget: NotRequired[BudgetOverrides | None]
     deny: NotRequired[list[str] | None]
-    fileBudget: NotRequired[Verdict | None]
     ignoredFiles: NotRequired[Verdict | None]
     kinds: NotRequired[dict[str, KindDecision] | None]
     maxFileBytes: NotRequired[int | None]
@@ -888,7 +908,6 @@ class Problem(TypedDict):
     limit: NotRequired[int | None]
     lines: NotRequired[list[int]]
     nearest: NotRequired[list[NearestText]]
-    notices: NotRequired[list[str]]
     path: NotRequired[str | None]
     reasons: NotRequired[list[str]]
     retryAfterSeconds: NotRequired[int | None]
@@ -921,7 +940,6 @@ class ProblemDetails(TypedDict):
     limit: NotRequired[int | None]
     lines: NotRequired[list[int]]
     nearest: NotRequired[list[NearestText]]
-    notices: NotRequired[list[str]]
     path: NotRequired[str | None]
     reasons: NotRequired[list[str]]
     retryAfterSeconds: NotRequired[int | None]
@@ -974,7 +992,6 @@ class ReadFileOutput(TypedDict):
     lineEnding: LineEnding
     linesCut: NotRequired[int]
     nextStartLine: NotRequired[int | None]
-    notices: NotRequired[list[str]]
     ok: Literal[True]
     path: LogicalPath
     redacted: NotRequired[bool]
@@ -996,7 +1013,6 @@ class ReadFilesInput(TypedDict):
 
 class ReadFilesOutput(TypedDict):
     files: dict[str, OneFile]
-    notices: NotRequired[list[str]]
     ok: Literal[True]
     remaining: NotRequired[list[str]]
     toolCallId: str
@@ -1007,35 +1023,6 @@ class ReadFilesOutput(TypedDict):
 class Readiness(TypedDict):
     degraded: NotRequired[list[Degradation]]
     ok: bool
-
-
-class Record(TypedDict):
-    actor: str
-    artifactUris: list[str]
-    by: NotRequired[By | None]
-    code: NotRequired[Code | None]
-    decision: Verdict
-    diffSha256: NotRequired[Sha256 | None]
-    durationMicros: int
-    evidence: NotRequired[Evidence | None]
-    files: list[RecordFile]
-    hash: NotRequired[Sha256]
-    input: NotRequired[dict[str, Any] | None]
-    mutates: bool
-    outcome: Outcome
-    pathsRead: list[LogicalPath]
-    pathsWritten: list[LogicalPath]
-    prevHash: Sha256
-    reason: NotRequired[str | None]
-    reasons: list[str]
-    requestId: NotRequired[str | None]
-    runId: str
-    seq: int
-    stepId: NotRequired[str | None]
-    timestamp: str
-    tool: str
-    toolCallId: ToolCallId
-    traceId: NotRequired[str | None]
 
 
 class RecordFile(TypedDict):
@@ -1184,7 +1171,6 @@ class RevertCallsOutput(TypedDict):
     filesTouched: list[LogicalPath]
     headHash: str
     insertions: int
-    notices: NotRequired[list[str]]
     ok: Literal[True]
     reverted: list[ToolCallId]
     seq: int
@@ -1299,7 +1285,6 @@ class SearchTextOutput(TypedDict):
     filesSearched: int
     matches: list[Match]
     nextCursor: NotRequired[str | None]
-    notices: NotRequired[list[str]]
     ok: Literal[True]
     query: str
     skipped: NotRequired[list[str]]
@@ -1389,7 +1374,6 @@ class StatPathOutput(TypedDict):
     kind: NotRequired[FileKind | None]
     mode: NotRequired[str | None]
     modifiedAt: NotRequired[str | None]
-    notices: NotRequired[list[str]]
     ok: Literal[True]
     path: LogicalPath
     readable: bool
@@ -1404,11 +1388,18 @@ class StatPathOutput(TypedDict):
 
 
 class StoredFile(TypedDict):
+    artifactUris: list[str]
     created: bool
+    headHash: str
     newSha256: NotRequired[Sha256 | None]
+    ok: Literal[True]
     oldSha256: NotRequired[Sha256 | None]
     path: LogicalPath
+    seq: int
     sizeBytes: int
+    summary: str
+    toolCallId: str
+    warnings: list[str]
 
 
 class Tally(TypedDict):
@@ -1440,7 +1431,7 @@ class ToolCall(TypedDict):
     reason: NotRequired[str | None]
     reasons: list[str]
     requestId: NotRequired[str | None]
-    runId: str
+    runId: RunId
     seq: int
     stepId: NotRequired[str | None]
     timestamp: str
@@ -1456,12 +1447,15 @@ ToolCallId: TypeAlias = "str"
 
 
 class ToolInfo(TypedDict):
-    description: str
-    inputSchema: Any
-    mutates: bool
-    name: str
-    outputSchema: NotRequired[Any]
-    permissions: list[str]
+    annotations: NotRequired[dict[str, Any]]
+    description: NotRequired[str]
+    function: NotRequired[dict[str, Any]]
+    inputSchema: NotRequired[dict[str, Any]]
+    mutates: NotRequired[bool]
+    name: NotRequired[str]
+    outputSchema: NotRequired[dict[str, Any]]
+    permissions: NotRequired[list[str]]
+    type: NotRequired[str]
 
 
 class ToolLimits(TypedDict):
@@ -1490,32 +1484,8 @@ class ToolLimits(TypedDict):
 
 
 class ToolList(TypedDict):
-    items: list[ToolInfo | ToolListItemsFunction | ToolListItems2 | ToolListItems3]
+    items: list[ToolInfo]
     mounts: NotRequired[list[Mount]]
-
-
-class ToolListItemsFunction(TypedDict):
-    function: ToolListItemsFunctionFunction
-    type: Literal['function']
-
-
-class ToolListItemsFunctionFunction(TypedDict):
-    description: str
-    name: str
-    parameters: dict[str, Any]
-
-
-class ToolListItems2(TypedDict):
-    description: str
-    input_schema: dict[str, Any]
-    name: str
-
-
-class ToolListItems3(TypedDict):
-    annotations: dict[str, Any]
-    description: str
-    inputSchema: dict[str, Any]
-    name: str
 
 
 class TreeStatsInput(TypedDict):
@@ -1534,7 +1504,6 @@ class TreeStatsOutput(TypedDict):
     byKind: dict[str, Tally]
     directories: int
     notCounted: int
-    notices: NotRequired[list[str]]
     ok: Literal[True]
     path: LogicalPath
     toolCallId: str
@@ -1618,7 +1587,6 @@ class WriteFileOutput(TypedDict):
     merged: NotRequired[bool]
     mergedFrom: NotRequired[Sha256 | None]
     newSha256: Sha256
-    notices: NotRequired[list[str]]
     ok: Literal[True]
     oldSha256: NotRequired[Sha256 | None]
     path: LogicalPath
@@ -1675,3 +1643,52 @@ class CallTool(Protocol):
 
     @overload
     def __call__(self, tool: Literal["write_file"], /, **input: Unpack[WriteFileInput]) -> WriteFileOutput: ...
+
+
+class AsyncCallTool(Protocol):
+    """Calls a tool by its name: the input and the answer of each tool."""
+
+    @overload
+    async def __call__(self, tool: Literal["apply_patch"], /, **input: Unpack[ApplyPatchInput]) -> ApplyPatchOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["delete_file"], /, **input: Unpack[DeleteFileInput]) -> DeleteFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["diff_workspace"], /, **input: Unpack[DiffWorkspaceInput]) -> DiffWorkspaceOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["edit_file"], /, **input: Unpack[EditFileInput]) -> EditFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["find_files"], /, **input: Unpack[FindFilesInput]) -> FindFilesOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["list_dir"], /, **input: Unpack[ListDirInput]) -> ListDirOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["move_file"], /, **input: Unpack[MoveFileInput]) -> MoveFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["read_file"], /, **input: Unpack[ReadFileInput]) -> ReadFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["read_files"], /, **input: Unpack[ReadFilesInput]) -> ReadFilesOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["replace_range"], /, **input: Unpack[ReplaceRangeInput]) -> EditFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["revert_calls"], /, **input: Unpack[RevertCallsInput]) -> RevertCallsOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["search_text"], /, **input: Unpack[SearchTextInput]) -> SearchTextOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["stat_path"], /, **input: Unpack[StatPathInput]) -> StatPathOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["tree_stats"], /, **input: Unpack[TreeStatsInput]) -> TreeStatsOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["write_file"], /, **input: Unpack[WriteFileInput]) -> WriteFileOutput: ...
