@@ -133,7 +133,7 @@ impl Engine {
         let listener = run.decisions.listener(&call.caller.actor);
         let read = self.read_call(call, &run, members).await;
         let mut answer = read.map(|(output, id)| Answer { body: splice(&id, &output.output), head: output.head });
-        run.decisions.tell(listener.as_deref(), &mut answer);
+        run.decisions.tell(listener.as_deref(), answer.as_mut().map(|answer| &mut answer.body));
         answer
     }
 
@@ -150,7 +150,7 @@ impl Engine {
         let operation = Operation::parse(&call, members);
         let listener = run.decisions.listener(&call.caller.actor);
         let mut answer = self.execute_one(call, Arc::clone(&run), operation).await;
-        run.decisions.tell(listener.as_deref(), &mut answer);
+        run.decisions.tell(listener.as_deref(), answer.as_mut().map(|answer| &mut answer.body));
         answer
     }
 
@@ -215,7 +215,7 @@ impl Engine {
         let (engine, executed) = (self.clone(), Arc::clone(&run));
         let mut outcomes = self.detached(async move { engine.execute(&executed, transaction).await }).await?;
         if let Some(first) = outcomes.answers.first_mut() {
-            run.decisions.tell(listener.as_deref(), first);
+            run.decisions.tell(listener.as_deref(), first.as_mut().map(|answer| &mut answer.body));
         }
         Ok(outcomes)
     }

@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::CallError;
-use crate::call::Answer;
 use crate::clock::latest;
 
 /// The pages of the newest approvals of a run that are read when it is opened. They have diffs, so that a page may have few.
@@ -168,10 +167,10 @@ impl Decisions {
         (self.untold.load(Ordering::Acquire) > 0).then(|| actor.to_owned())
     }
 
-    /// Adds the decisions that `listener` was not told yet to the answer to it.
-    pub fn tell(&self, listener: Option<&str>, answer: &mut Result<Answer, CallError>) {
+    /// Adds the decisions that `listener` was not told yet to the answer to it, given as JSON text.
+    pub fn tell(&self, listener: Option<&str>, answer: Result<&mut String, &mut CallError>) {
         match (listener, answer) {
-            (Some(listener), Ok(answer)) => add_member(&mut answer.body, &self.take(listener)),
+            (Some(listener), Ok(body)) => add_member(body, &self.take(listener)),
             (listener, Err(error)) => self.tell_refused(listener, error),
             (None, Ok(_)) => {}
         }
