@@ -5,6 +5,7 @@ pub mod archive;
 pub(crate) mod base_objects;
 pub mod changed_paths;
 mod create;
+pub mod decisions;
 pub mod exports;
 pub mod history_quota;
 mod import;
