@@ -9,7 +9,7 @@ use rustix::fs::FileType;
 
 use crate::guard::{Blocking, GuardError};
 use crate::query::list::is_machine_made;
-use crate::walk::{Candidate, Visitor, WalkRoot, each_entry, walk};
+use crate::walk::{Admission, Candidate, Visitor, WalkRoot, each_entry, walk};
 use crate::{Tree, WorkspaceError};
 
 /// How long the tree is searched for a file of the same name.
@@ -184,7 +184,7 @@ impl Visitor for SameName<'_> {
         is_named && Instant::now() < self.until
     }
 
-    fn admits(&self, candidate: &Candidate) -> bool {
+    fn admit(&self, candidate: &Candidate) -> Admission<LogicalPath> {
         let Candidate { at, kind, ignored, .. } = candidate;
         let facts = PathFacts {
             path: &at.shown,
@@ -193,7 +193,12 @@ impl Visitor for SameName<'_> {
             ignored: *ignored,
             hard_linked: false,
         };
-        !ignored && !is_machine_made(*kind) && model::judge_path(self.rules, Access::Read, &facts).is_ok()
+        let is_visible = !ignored && !is_machine_made(*kind);
+        if is_visible && model::judge_path(self.rules, Access::Read, &facts).is_ok() {
+            Admission::Visit
+        } else {
+            Admission::Skip
+        }
     }
 
     fn visit(
