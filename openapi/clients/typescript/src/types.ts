@@ -1417,6 +1417,7 @@ export interface ToolInfo {
   name?: string;
   outputSchema?: { [name: string]: unknown };
   permissions?: Array<string>;
+  title?: string;
   type?: string;
 }
 

@@ -1455,6 +1455,7 @@ class ToolInfo(TypedDict):
     name: NotRequired[str]
     outputSchema: NotRequired[dict[str, Any]]
     permissions: NotRequired[list[str]]
+    title: NotRequired[str]
     type: NotRequired[str]
 
 
