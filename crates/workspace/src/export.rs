@@ -1,6 +1,7 @@
 //! Exports of a run: the tree as tar.gz, and its changes as a git bundle.
 
 mod archive;
+mod artifacts;
 mod bundle;
 mod spool;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use crate::stamp::FileStamp;
 use crate::walk::each_entry;
 use crate::{Workspace, WorkspaceError};
 
+pub use artifacts::ArtifactBundle;
 pub use bundle::{Bundle, PreparedBundle};
 
 impl Workspace {
