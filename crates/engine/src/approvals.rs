@@ -1,6 +1,7 @@
 //! Approvals: lists and decisions of operators.
 
 pub mod decide;
+pub(crate) mod persons;
 pub mod vote_locks;
 pub(crate) mod votes;
 
@@ -188,5 +189,6 @@ impl Engine {
 fn expire_if_due(approval: &mut Approval) {
     if approval.state == ApprovalState::Pending && approval.expires_at <= latest() {
         approval.state = ApprovalState::Expired;
+        approval.resolve(None);
     }
 }

@@ -7,7 +7,9 @@ pub mod story;
 use std::time::Duration;
 
 use ledger::{LedgerError, PageSize, RecordFilter, StoredRecord, StoredRun};
-use model::{Approval, ApprovalState, Code, LogicalPath, Outcome, Record, Refusal, Run, RunId, ToolCallId, Verdict};
+use model::{
+    Approval, ApprovalState, By, Code, LogicalPath, Outcome, Record, Refusal, Run, RunId, ToolCallId, Verdict,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::CallError;
@@ -54,6 +56,8 @@ pub struct Filters {
     /// Only calls of this caller: `operator:NAME`, `run-token:TOKEN_ID`, `service`, or `nobody` for changes from outside.
     #[param(example = "operator:ada")]
     actor: Option<String>,
+    /// Only calls by the agent, by operators, or by the service. Default: all.
+    by: Option<By>,
     /// Only calls that were refused with this code.
     code: Option<Code>,
 }
@@ -132,6 +136,10 @@ pub struct ToolCall {
     /// The approval that the call required.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<Approval>,
+    /// What became of a call that waited for approval: `approved (record N)`, `denied: NOTE`, `expired` or `failed: CODE`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "approved (record 7)")]
+    resolution: Option<String>,
     /// True for a run token without `file:read`: the approval's diff is withheld, and the member is empty; or the data of an
     /// event is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -186,6 +194,7 @@ impl Filters {
             until: until.min(),
             path_prefix: self.path_prefix.clone(),
             actor: self.actor.as_deref().map(recorded_actor),
+            by: self.by,
             code: self.code.map(|code| code.as_str().to_owned()),
             labels: labels.check()?,
             newest_first: order.is_newest_first(),
@@ -303,7 +312,8 @@ impl Engine {
             // The call was decided between the two lookups. Its outcome is a later record.
             record = content_history::parse(&call.record)?;
         }
-        Ok(ToolCall { record, approval, content_withheld: false })
+        let resolution = approval.as_ref().and_then(|approval| approval.resolution.clone());
+        Ok(ToolCall { record, approval, resolution, content_withheld: false })
     }
 
     /// Returns the record of a call once it is decided, or after `timeout`.

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use ledger::{Entry, Epoch, Preconditions, Reply};
-use model::{Draft, Evidence, EvidenceFact, Outcome, Refusal, RunId, Sha256, ToolCallId, Verdict, canonical_json};
+use model::{By, Draft, Evidence, EvidenceFact, Outcome, Refusal, RunId, Sha256, ToolCallId, Verdict, canonical_json};
 use serde_json::{Map, Value};
 use tracing::Span;
 use tracing::field::Empty;
@@ -18,7 +18,7 @@ use crate::CallError;
 use crate::clock::{new_tool_call_id, now};
 use crate::engine::{Caller, RequestIds};
 use crate::metrics::SPANS;
-use crate::tool::array_members::wrap_scalars;
+use crate::tool::argument_forms;
 use crate::tool::{Parse, ReadTool, Tool};
 
 pub use chain_head::ChainHead;
@@ -83,6 +83,8 @@ pub struct CallContext {
     pub evidence: Option<Evidence>,
     /// What it says.
     pub evidence_fact: EvidenceFact,
+    /// Whose call counts, if it is not the caller's: a call that a person has approved is that of whoever made it.
+    pub made_by: Option<By>,
     /// The mount to read; only reads have one.
     pub mount: Option<String>,
     /// How the caller reads the answer.
@@ -123,6 +125,7 @@ impl CallContext {
             dry_run: false,
             evidence: None,
             evidence_fact: EvidenceFact::Missing,
+            made_by: None,
             mount: None,
             view: View::Json,
             epoch: None,
@@ -174,7 +177,7 @@ impl CallContext {
     }
 
     fn take_members(&mut self, mut members: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
-        wrap_scalars(self.tool, &mut members);
+        argument_forms::normalize(self.tool.name, &mut members);
         let id = text_member(&mut members, "toolCallId")?;
         if self.tool.mutates() || id.is_some() {
             self.input = canonical_json(&members);
@@ -268,10 +271,16 @@ impl CallContext {
         }
     }
 
+    /// Returns whose call counts.
+    pub fn made_by(&self) -> By {
+        self.made_by.unwrap_or_else(|| By::of_actor(&self.caller.actor))
+    }
+
     /// Creates the ledger entry of a call that changes nothing.
     pub fn entry(&self, draft: Draft, reply: Option<Reply>) -> Entry {
         let mut entry = Entry::new(draft, self.input_sha256);
         entry.epoch = self.epoch;
+        entry.by = self.made_by();
         entry.preconditions = self.preconditions(&entry.draft);
         entry.client_supplied_id = self.client_supplied_id;
         entry.reply = reply;

@@ -1,6 +1,6 @@
 //! What a tool is: its declaration, and the traits of its parsed input.
 
-pub(crate) mod array_members;
+pub(crate) mod argument_forms;
 pub mod at_record;
 pub mod change_plan;
 pub(crate) mod cursor;

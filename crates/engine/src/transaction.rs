@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::ApprovalDecision;
-use model::{ApprovalFile, Code, Decision, Refusal, RunState, Verdict};
+use model::{ApprovalFile, By, Code, Decision, Refusal, RunState, Usage, Verdict};
 
 use crate::CallError;
 use crate::call::record::Failure;
@@ -372,7 +372,9 @@ impl Goal {
         if !is_staged {
             return Ok(Prepared::Judged(Box::new(judged)));
         }
-        let usage = run.accounting.reserve(judged.usage());
+        // People's changes take nothing from the agent's budget.
+        let is_agents = judged.calls.iter().all(|call| call.made_by() == By::Agent);
+        let usage = run.accounting.reserve(if is_agents { judged.usage() } else { Usage::default() });
         drop(judging);
         Ok(Prepared::Staged(Box::new(judged.stage(run, usage)?)))
     }

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use ledger::{Appended, Artifact, Entry, Ledger, LedgerError, RecordFilter, Reply, StoredRun};
 use model::{
-    ArtifactId, Budget, Code, Draft, FileKind, ImportReport, LogicalPath, Outcome, Policy, RecordFile, Run, RunCounts,
-    RunId, RunState, Sha256, Source, Step, StepBytes, StepContent, Token, TokenId, ToolCallId, Usage, Verdict,
+    ArtifactId, Budget, Code, Draft, FileKind, ImportReport, LogicalPath, Outcome, PeopleCounts, Policy, RecordFile,
+    Run, RunCounts, RunId, RunState, Sha256, Source, Step, StepBytes, StepContent, Token, TokenId, ToolCallId, Usage,
+    Verdict,
 };
 
 type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -264,6 +265,7 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         labels: std::collections::BTreeMap::new(),
         import: ImportReport::default(),
         counts: RunCounts::default(),
+        people: PeopleCounts::default(),
         disk: model::DiskUse::default(),
         head_seq: 0,
         head_hash: Sha256::ZERO,

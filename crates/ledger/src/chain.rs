@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 
 use model::{
-    ApprovalId, ApprovalState, Disk, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, OUTSIDE_CHANGE_TOOL, Outcome, Record, RunId,
-    RunState, Sha256, TokenId, Usage, Verdict,
+    ApprovalId, ApprovalState, By, Disk, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, OUTSIDE_CHANGE_TOOL, Outcome,
+    PeopleCounts, Record, RunId, RunState, Sha256, TokenId, Usage, Verdict,
 };
 
 use crate::backend::{RowReader, to_count, to_int};
@@ -27,7 +27,7 @@ macro_rules! select_head {
         concat!(
             "SELECT run_id, run.run_no, state, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
             "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, events, event_bytes, expires_at, ",
-            "owner_node, owner_incarnation, epoch, history_bytes, max_history_bytes, max_records",
+            "owner_node, owner_incarnation, epoch, history_bytes, max_history_bytes, max_records, people_records, people_mutations",
             $more,
             " FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
@@ -55,6 +55,8 @@ pub(crate) struct RunHead {
     pub(crate) hash: Sha256,
     pub(crate) mutations: u64,
     pub(crate) denied: u64,
+    /// Records that are not by the agent, and the mutations among them.
+    pub(crate) people: PeopleCounts,
     pub(crate) pending_approvals: u64,
     pub(crate) usage: Usage,
     /// The disk usage, if it is known.
@@ -268,6 +270,7 @@ impl RunHead {
             epoch: Epoch(count(20)?),
             history_bytes: count(21)?,
             history_quota: HistoryQuota::stored(row.maybe_int(22)?, row.maybe_int(23)?),
+            people: PeopleCounts { calls: count(24)?, mutations: count(25)? },
             changed: false,
             state_changed: false,
         })
@@ -300,11 +303,15 @@ impl RunHead {
 
     fn update_counters(&mut self, entry: &Entry) {
         let draft = &entry.draft;
+        let is_agents = entry.by == By::Agent;
         let is_call = draft.tool != OUTSIDE_CHANGE_TOOL;
         if is_call && draft.mutates && draft.outcome == Outcome::Ok && !entry.steps.is_empty() {
-            self.mutations += 1;
+            *(if is_agents { &mut self.mutations } else { &mut self.people.mutations }) += 1;
         }
-        if draft.decision == Verdict::Deny {
+        if draft.made_by() != By::Agent {
+            self.people.calls += 1;
+        }
+        if draft.decision == Verdict::Deny && is_agents {
             self.denied += 1;
         }
         self.usage.add(&entry.usage);

@@ -6,8 +6,8 @@ pub(crate) mod prepared;
 use std::ops::Deref;
 
 use model::{
-    Approval, ApprovalId, ApprovalState, ArtifactId, BudgetOverrides, DiskChange, Draft, LogicalPath, OperatorName,
-    Quota, Record, RunState, Sha256, Step, TokenId, Usage,
+    Approval, ApprovalId, ApprovalState, ApprovalVote, ArtifactId, BudgetOverrides, By, DiskChange, Draft, LogicalPath,
+    OperatorName, Quota, Record, RunState, Sha256, Step, TokenId, Usage,
 };
 
 use crate::backend::to_count;
@@ -39,6 +39,8 @@ pub struct Entry {
     pub run_budget: Option<BudgetOverrides>,
     /// By how much the call changes the size of the run's tree.
     pub disk: DiskChange,
+    /// Whose call counts: that of the agent, also where a person has approved it and is the actor.
+    pub by: By,
     /// The epoch under which this node owns the run; `None` for a process that has not joined as a node.
     pub epoch: Option<Epoch>,
     /// What must hold in the transaction that appends the entry.
@@ -64,6 +66,7 @@ impl Entry {
     /// Returns the entry of a call without file changes, reply and preconditions.
     pub fn new(draft: Draft, input_sha256: Sha256) -> Self {
         Self {
+            by: draft.made_by(),
             draft,
             input_sha256,
             client_supplied_id: false,
@@ -221,6 +224,8 @@ pub struct ApprovalDecision {
     pub on_behalf_of: Option<String>,
     /// Their note.
     pub note: Option<String>,
+    /// The votes that have decided; `None` if none had to.
+    pub votes: Option<Vec<ApprovalVote>>,
 }
 
 /// A stored reply.

@@ -40,11 +40,11 @@ tables! {
     );
     APPROVAL: Insert approval (approval_id Text, run_no Int, state Text, expires_at Text, body Text, input Text);
     DECISION: Update approval (approval_id Text, state Text, decision Text);
-    VOTE: Insert approval_vote (approval_id Text, voter Text);
+    VOTE: Insert approval_vote (approval_id Text, voter Text, on_behalf_of Text, voted_at Text);
     HEAD: Update run_head (
         run_no Int, head_seq Int, head_hash Bytes, mutations Int, denied Int, pending_approvals Int,
         files_touched Int, insertions Int, deletions Int, files_deleted Int, bytes Int, disk_bytes Int, disk_files Int,
-        events Int, event_bytes Int, history_bytes Int
+        events Int, event_bytes Int, history_bytes Int, people_records Int, people_mutations Int
     );
     STATE: Update run (run_no Int, state Text);
 }
@@ -89,6 +89,8 @@ pub(crate) fn head_rows<'a>(heads: impl Iterator<Item = &'a RunHead>) -> [Rows<'
             head.events.into(),
             head.event_bytes.into(),
             head.history_bytes.into(),
+            head.people.calls.into(),
+            head.people.mutations.into(),
         ]);
         if head.state_changed {
             states.push([head.run_no.into(), Param::text(head.state.as_str())]);
@@ -184,7 +186,7 @@ impl<'a> EntryRows<'a> {
         if let Some((answer, now)) = &entry.keyed_answer {
             self.changes.extend(answer.statements(now));
         }
-        self.push_approval(entry, run_no)?;
+        self.push_approval(entry, [run_no, seq])?;
         Ok(self.lasting_bytes() - before)
     }
 
@@ -233,7 +235,7 @@ impl<'a> EntryRows<'a> {
         ]);
     }
 
-    fn push_approval(&mut self, entry: &'a Entry, run_no: i64) -> Result<()> {
+    fn push_approval(&mut self, entry: &'a Entry, [run_no, seq]: [i64; 2]) -> Result<()> {
         if let Some((approval, input)) = &entry.approval {
             self.approvals.push([
                 Param::text(approval.approval_id.as_str()),
@@ -247,10 +249,15 @@ impl<'a> EntryRows<'a> {
         if let Some(decision) = &entry.approval_decision {
             let id = Param::text(decision.approval_id.as_str());
             if let Some(voter) = &decision.voter {
-                self.votes.push([id.clone(), Param::text(voter.as_str())]);
+                self.votes.push([
+                    id.clone(),
+                    Param::text(voter.as_str()),
+                    decision.on_behalf_of.as_deref().into(),
+                    Param::text(&entry.draft.timestamp),
+                ]);
             }
             if decision.state != ApprovalState::Pending {
-                let stored = rows::approval_decision(decision)?;
+                let stored = rows::approval_decision(decision, seq, entry.draft.code)?;
                 self.decisions.push([id, Param::text(decision.state.as_str()), stored.into()]);
             }
         }

@@ -141,7 +141,11 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLo
         is_valid_until: bool,
         answer: Option<(KeyedAnswer, String)>,
     ) -> Result<bool>;
-    /// Revokes an operator, with every replaced token of it, at `now` (RFC 3339, UTC). Returns false if no operator of that name is valid.
+    /// Returns the names of the operators' tokens that were made after `since` (RFC 3339, UTC), revoked ones included, each with who
+    /// made it: an operator, or `command line`.
+    async fn operator_origins(&self, since: &str) -> Result<Vec<(OperatorName, String)>>;
+    /// Revokes an operator, with every replaced token of it, at `now` (RFC 3339, UTC). Its earlier votes for pending approvals do not
+    /// count any more. Returns false if no operator of that name is valid.
     async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool>;
 
     /// Appends `entries`, all or none, as consecutive records of one run. No two may have the same client-supplied ID.

@@ -70,6 +70,7 @@ migrations! {
     23 "0023_due_deliveries";
     24 "0024_history";
     25 "0025_lease";
+    26 "0026_persons";
 }
 
 impl AppliedMigration {

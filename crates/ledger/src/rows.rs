@@ -3,8 +3,8 @@
 pub(crate) mod packed;
 
 use model::{
-    Approval, Disk, DiskUse, LogicalPath, Mount, Operator, OperatorName, OperatorToken, Policy, Run, RunCounts, RunId,
-    Sha256, Source, Step, StepBytes, StepContent, Token, TokenId, Usage,
+    Approval, ApprovalVote, Code, Disk, DiskUse, LogicalPath, Mount, Operator, OperatorName, OperatorToken,
+    PeopleCounts, Policy, Run, RunCounts, RunId, Sha256, Source, Step, StepBytes, StepContent, Token, TokenId, Usage,
 };
 use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
@@ -33,6 +33,14 @@ struct StoredDecision {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     on_behalf_of: Option<String>,
     note: Option<String>,
+    /// The votes that have decided, the number of the record, and the code of a call that could not be executed. Missing for a
+    /// decision of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    votes: Option<Vec<ApprovalVote>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    code: Option<Code>,
 }
 
 /// Selects the columns that [`run`] reads.
@@ -42,18 +50,20 @@ macro_rules! select_run {
             "SELECT run.run_no, run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, body, ",
             "import_report, mount_paths, head_seq, head_hash, mutations, denied, pending_approvals, files_touched, ",
             "insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, labels, archived_at, archive_uri, ",
-            "history_bytes ",
+            "history_bytes, people_records, people_mutations ",
             "FROM run JOIN run_head ON run_head.run_no = run.run_no ",
             $rest
         )
     };
 }
 
-/// Selects the operators who have approved an approval, in order, with a space between them.
+/// Selects the operators who have approved an approval, in order, one a line, each with a space and the person for whom it did. Those of
+/// a pending approval that were revoked since are left out.
 macro_rules! select_voters {
     () => {
-        "(SELECT string_agg(voter, ' ' ORDER BY vote_no) FROM approval_vote \
-         WHERE approval_vote.approval_id = approval.approval_id) AS voters"
+        "(SELECT string_agg(voter || ' ' || coalesce(on_behalf_of, ''), '\n' ORDER BY vote_no) FROM approval_vote \
+         WHERE approval_vote.approval_id = approval.approval_id AND (approval.state <> 'pending' OR NOT EXISTS (\
+           SELECT 1 FROM operator_token WHERE lower(name) = lower(voter) AND withdrawn_at >= coalesce(voted_at, '')))) AS voters"
     };
 }
 
@@ -133,7 +143,13 @@ pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
         labels: json(&row.text(23)?, "label")?,
         import: json(&row.text(9)?, "import report")?,
         disk: DiskUse::new(disk(row, 21)?.unwrap_or_default(), count(26)?),
-        counts: RunCounts { calls: head_seq, mutations: count(13)?, denied: count(14)?, pending_approvals: count(15)? },
+        counts: RunCounts {
+            calls: head_seq.saturating_sub(count(27)?),
+            mutations: count(13)?,
+            denied: count(14)?,
+            pending_approvals: count(15)?,
+        },
+        people: PeopleCounts { calls: count(27)?, mutations: count(28)? },
         head_seq,
         head_hash: sha256(&row.bytes(12)?)?,
     };
@@ -225,6 +241,11 @@ pub(crate) fn operator(row: &dyn RowReader) -> Result<(i64, OperatorToken)> {
     Ok((row.int(0)?, OperatorToken { operator, secret_sha256: sha256(&row.bytes(2)?)? }))
 }
 
+/// Reads `name, created_by`.
+pub(crate) fn operator_origin(row: &dyn RowReader) -> Result<(OperatorName, String)> {
+    Ok((operator_name(&row.text(0)?)?, row.text(1)?))
+}
+
 fn operator_name(text: &str) -> Result<OperatorName> {
     OperatorName::parse(text).map_err(|_| damaged("operator name"))
 }
@@ -236,23 +257,40 @@ pub(crate) fn approval(row: &dyn RowReader) -> Result<(i64, Approval)> {
         Some(text) => json(&text, "decision")?,
         None => StoredDecision::default(),
     };
-    let voters = row.maybe_text(4)?.unwrap_or_default();
-    let approval = Approval {
+    let votes = match decision.votes {
+        Some(votes) => votes,
+        None => row.maybe_text(4)?.unwrap_or_default().lines().map(vote).collect::<Result<_>>()?,
+    };
+    let mut approval = Approval {
         state: enum_value(&row.text(2)?, "approval state")?,
-        approved_by: voters.split_whitespace().map(operator_name).collect::<Result<_>>()?,
+        approved_by: votes.iter().map(|vote| vote.operator.clone()).collect(),
+        votes,
+        decided_seq: decision.seq,
         decided_by: decision.decided_by,
         on_behalf_of: decision.on_behalf_of,
         note: decision.note,
         ..stored
     };
+    approval.resolve(decision.code);
     Ok((row.int(0)?, approval))
 }
 
-pub(crate) fn approval_decision(decision: &ApprovalDecision) -> Result<String> {
+/// Parses a line of [`select_voters`].
+fn vote(line: &str) -> Result<ApprovalVote> {
+    let (operator, person) = line.split_once(' ').unwrap_or((line, ""));
+    let on_behalf_of = (!person.is_empty()).then(|| person.to_owned());
+    Ok(ApprovalVote { operator: operator_name(operator)?, on_behalf_of })
+}
+
+/// Returns the stored form of a decision that the record `seq` has made.
+pub(crate) fn approval_decision(decision: &ApprovalDecision, seq: i64, code: Option<Code>) -> Result<String> {
     to_json(&StoredDecision {
         decided_by: decision.decided_by.clone(),
         on_behalf_of: decision.on_behalf_of.clone(),
         note: decision.note.clone(),
+        votes: decision.votes.clone(),
+        seq: u64::try_from(seq).ok(),
+        code,
     })
 }
 

@@ -241,8 +241,12 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool> {
-        let revoke = Statement::new(sql::REVOKE_OPERATOR, [name.as_str().into(), now.into()]);
+        let revoke = Statement::new(sql::WITHDRAW_OPERATOR, [name.as_str().into(), now.into()]);
         Ok(self.0.transact(None, vec![revoke]).await? > 0)
+    }
+
+    async fn operator_origins(&self, since: &str) -> Result<Vec<(OperatorName, String)>> {
+        self.0.fetch(sql::OPERATOR_ORIGINS, vec![since.into()], rows::operator_origin).await
     }
 
     async fn settle_operators(&self) -> Result<()> {

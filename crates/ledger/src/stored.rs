@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Approval, ApprovalState, Run, RunId, RunState, Sha256, Step, Usage};
+use model::{Approval, ApprovalState, By, Run, RunId, RunState, Sha256, Step, Usage};
 use serde::Serialize;
 
 use crate::{Epoch, Reply};
@@ -66,6 +66,8 @@ pub struct RecordFilter {
     pub path_prefix: Option<String>,
     /// The caller. No index has it: see [`Page::resume`](crate::Page::resume).
     pub actor: Option<String>,
+    /// Whose call it is. Without an index.
+    pub by: Option<By>,
     /// The code of a refusal. Without an index, except in one run.
     pub code: Option<String>,
     /// Labels of the record's run, each as `name:value`. Without an index.

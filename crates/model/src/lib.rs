@@ -48,7 +48,7 @@ pub use policy::{
     PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders, Trigger,
 };
 pub use record::{
-    ARCHIVE_TOOL, ChainBreak, ChainCheck, ChainReport, CheckpointLeaf, DeliveryState, Draft, EventKind, Evidence,
+    ARCHIVE_TOOL, By, ChainBreak, ChainCheck, ChainReport, CheckpointLeaf, DeliveryState, Draft, EventKind, Evidence,
     FirstVersions, MAX_EVENT_DATA_BYTES, MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, MAX_SUMMARY_CHARS, MAX_UPLOAD_BYTES,
     MIGRATE_TOOL, NOBODY, OUTSIDE_CHANGE_TOOL, Outcome, Record, RecordFile, Verdict, Versions, WebhookDelivery,
     WebhookEvent, WebhookMessage, redact_members, verify_chain,

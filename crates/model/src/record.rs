@@ -9,6 +9,7 @@ mod notification;
 
 use serde::{Deserialize, Serialize};
 
+use crate::named_enum::named_enum;
 use crate::{Code, FileKind, LogicalPath, RunId, Sha256, ToolCallId};
 pub use chain::{ChainBreak, ChainCheck, ChainReport, verify_chain};
 pub use checkpoint::CheckpointLeaf;
@@ -47,6 +48,31 @@ pub enum Outcome {
     Failed,
 }
 
+named_enum! {
+    /// Whose call a record is.
+    pub enum By {
+        /// The agent of the run: a caller with a run token.
+        Agent = "agent",
+        /// A person, or a program that has an operator's token.
+        Operator = "operator",
+        /// The service itself.
+        Service = "service",
+    }
+}
+
+impl By {
+    /// Returns whose calls an `actor` makes.
+    pub fn of_actor(actor: &str) -> Self {
+        if actor.starts_with("run-token:") {
+            Self::Agent
+        } else if actor.starts_with("operator:") {
+            Self::Operator
+        } else {
+            Self::Service
+        }
+    }
+}
+
 /// The decision of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -83,6 +109,9 @@ pub struct Record {
     pub actor: String,
     /// The stored diffs of the change, as `artifact://{run}/{artifactId}`.
     pub artifact_uris: Vec<String>,
+    /// Whose call it is, by its `actor`. Records of earlier versions lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
     /// The code of the refusal or error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<Code>,
@@ -162,6 +191,11 @@ pub struct Evidence {
 }
 
 impl Record {
+    /// Returns whose call it is, also for a record of an earlier version.
+    pub fn made_by(&self) -> By {
+        self.by.unwrap_or_else(|| By::of_actor(&self.actor))
+    }
+
     /// Returns the text that is hashed: the canonical JSON of this record without `hash`.
     pub fn to_canonical(&self) -> String {
         let unhashed = Self { hash: None, ..self.clone() };

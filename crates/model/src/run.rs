@@ -108,18 +108,28 @@ pub struct Mount {
     pub entries: Vec<String>,
 }
 
-/// Counts of a run's calls.
+/// Counts of the calls of a run's agent. Those of people are apart: [`PeopleCounts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunCounts {
-    /// Records in its audit.
+    /// Records of the agent in the audit.
     pub calls: u64,
-    /// Mutations that were applied.
+    /// Mutations of the agent that were applied, also after an approval.
     pub mutations: u64,
-    /// Calls that policy denied.
+    /// Calls of the agent that policy or a person denied.
     pub denied: u64,
     /// Calls that wait for approval.
     pub pending_approvals: u64,
+}
+
+/// Counts of what others than the agent did in a run: operators and the service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PeopleCounts {
+    /// Their records in the audit, with those of the run's lifecycle and of decisions.
+    pub calls: u64,
+    /// Their own mutations that were applied.
+    pub mutations: u64,
 }
 
 /// The part of its `runBudget` that a run has used: the sum of [`Usage::of`] over its mutations.
@@ -286,8 +296,12 @@ pub struct Run {
     pub import: ImportReport,
     /// The size of its tree, computed from the import and the changes by calls, and of its history.
     pub disk: DiskUse,
-    /// Counts of its calls.
+    /// Counts of the agent's calls.
     pub counts: RunCounts,
+    /// Counts of what people and the service did.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub people: PeopleCounts,
     /// The last record's `seq`; 0 before the first.
     pub head_seq: u64,
     /// The last record's hash; 64 zeros before the first.
@@ -423,6 +437,45 @@ pub struct Approval {
     /// A note on the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// The votes that count: while the approval is pending those of operators that are not revoked, afterwards those that decided.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub votes: Vec<ApprovalVote>,
+    /// The number of the decision's record; missing for a decision of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_seq: Option<u64>,
+    /// What became of the call: `approved (record N)`, `denied: NOTE`, `expired` or `failed: CODE`. Missing while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "approved (record 7)")]
+    pub resolution: Option<String>,
+}
+
+impl Approval {
+    /// Sets `resolution` by the state. `code` is that of a call that could not be executed.
+    pub fn resolve(&mut self, code: Option<Code>) {
+        let with = |state: &str, more: Option<String>| match more {
+            Some(more) => format!("{state}{more}"),
+            None => state.to_owned(),
+        };
+        self.resolution = match self.state {
+            ApprovalState::Pending => None,
+            ApprovalState::Approved => Some(with("approved", self.decided_seq.map(|seq| format!(" (record {seq})")))),
+            ApprovalState::Denied => Some(with("denied", self.note.as_ref().map(|note| format!(": {note}")))),
+            ApprovalState::Expired => Some("expired".to_owned()),
+            ApprovalState::Failed => Some(with("failed", code.map(|code| format!(": {code}")))),
+        };
+    }
+}
+
+/// An operator's approval of a call that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalVote {
+    /// The operator.
+    pub operator: OperatorName,
+    /// The person for whom the operator has approved, if the request named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_behalf_of: Option<String>,
 }
 
 /// The number of approvers of an approval that an earlier version stored.

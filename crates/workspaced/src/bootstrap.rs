@@ -31,7 +31,7 @@ use crate::http::serve::tls::Certificate;
 use crate::nodes::membership::{LEASE, Membership, until_address_is_free};
 use crate::objects::open_objects;
 use crate::sandbox::Confinement;
-use crate::service::Service;
+use crate::service::{Access, Service};
 use crate::webhooks::Webhooks;
 use crate::{http, maintenance, signer, telemetry};
 
@@ -69,7 +69,7 @@ pub async fn serve(
     let (listener, address) = listen("listen", config.listen)?;
     let metrics = config.metrics_listen.map(|address| listen("metrics-listen", address)).transpose()?;
     let metrics_route = if metrics.is_some() { MetricsRoute::Separate } else { MetricsRoute::Included };
-    let router = http::router(service.clone(), config.cors_origins.clone(), metrics_route);
+    let router = http::router(service.clone(), metrics_route);
     service.tasks.spawn(maintenance::run(service.clone()));
     service.tasks.spawn(service.clone().keep_tokens_current());
     service.tasks.spawn(maintenance::collect::run(service.clone()));
@@ -210,7 +210,11 @@ async fn open_service(
         engine,
         checkpoints,
         config.http_limits.clone(),
-        config.protect_metrics,
+        Access {
+            protect_metrics: config.protect_metrics,
+            cors_origins: config.cors_origins.clone(),
+            is_loopback: config.listen.ip().is_loopback(),
+        },
         disk,
         webhooks,
         membership,

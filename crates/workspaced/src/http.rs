@@ -110,8 +110,9 @@ fn routes_without_metrics() -> OpenApiRouter<Service> {
         .routes(routes!(get_openapi))
 }
 
-/// Returns the router of the whole service. Scripts on pages of `cors_origins` may call it.
-pub(crate) fn router(service: Service, cors_origins: Vec<HeaderValue>, metrics: MetricsRoute) -> Router {
+/// Returns the router of the whole service. Scripts on pages of the configured origins may call it.
+pub(crate) fn router(service: Service, metrics: MetricsRoute) -> Router {
+    let cors_origins = service.state.access.cors_origins.clone();
     let documented = match metrics {
         MetricsRoute::Included => routes(),
         MetricsRoute::Separate => routes_without_metrics(),

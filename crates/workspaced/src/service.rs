@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use axum::http::HeaderValue;
 use engine::Engine;
 use shared_pool::SharedPool;
 
@@ -25,14 +26,25 @@ pub(crate) struct Service {
     pub(crate) state: Arc<State>,
 }
 
+/// What is open to whom beside what tokens permit.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    /// Whether the metrics require a token.
+    pub(crate) protect_metrics: bool,
+    /// The origins of pages whose scripts may call the service.
+    pub(crate) cors_origins: Vec<HeaderValue>,
+    /// Whether the service listens on loopback, where only a page that was rebound to it comes under another name.
+    pub(crate) is_loopback: bool,
+}
+
 /// What only HTTP needs.
 pub(crate) struct State {
     /// Signs the heads of all chains.
     pub(crate) checkpoints: Checkpoints,
     /// The limits of HTTP.
     pub(crate) http_limits: HttpLimits,
-    /// Whether the metrics require a token.
-    pub(crate) protect_metrics: bool,
+    /// What is open to whom beside what tokens permit.
+    pub(crate) access: Access,
     /// Measures the disk of the data folder.
     pub(crate) disk: Arc<DiskProbe>,
     /// Memory for answers to callers with a token.
@@ -68,7 +80,7 @@ impl Service {
         engine: Engine,
         checkpoints: Checkpoints,
         http_limits: HttpLimits,
-        protect_metrics: bool,
+        access: Access,
         disk: DiskProbe,
         webhooks: Webhooks,
         node: Option<Arc<Membership>>,
@@ -77,7 +89,7 @@ impl Service {
         let state = State {
             checkpoints,
             http_limits,
-            protect_metrics,
+            access,
             disk: Arc::new(disk),
             answer_memory: AnswerMemory::new(bytes),
             open_answer_memory: AnswerMemory::open(bytes / 4),

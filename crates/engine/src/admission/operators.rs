@@ -184,7 +184,7 @@ impl Operators {
     }
 
     /// Returns whether an operator of that name is configured.
-    fn is_fixed(&self, name: &OperatorName) -> bool {
+    pub(crate) fn is_fixed(&self, name: &OperatorName) -> bool {
         self.fixed.read().iter().any(|operator| operator.name.is_same(name))
     }
 

@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use ledger::{ApprovalDecision, ApprovalFilter, Entry, Epoch};
 use model::{
-    Approval, ApprovalId, ApprovalState, Code, EvidenceFact, LogicalPath, Outcome, Permission, Refusal, RunId, Sha256,
+    Approval, ApprovalId, ApprovalState, ApprovalVote, By, Code, EvidenceFact, LogicalPath, Outcome, Permission,
+    Refusal, RunId, Sha256,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::CallError;
 use crate::admission::operators::OperatorIdentity;
-use crate::approvals::votes::Vote;
 use crate::call::record::{reasons_of, requested_files, verdict_of};
 use crate::call::{CallContext, ChainHead, View};
 use crate::call_error::refusals::approval_not_pending;
@@ -86,8 +86,7 @@ impl Engine {
             voting = Some(self.votes.lock(id).await);
             approval = self.pending_approval(id).await?;
         }
-        self.check_approver(&approval, &decider.operator).await?;
-        let vote = Vote::of(&approval, &decider.operator);
+        let vote = self.check_vote(&mut approval, decider).await?;
         if !vote.is_last() {
             let head = self.record_vote(&approval, decider, vote).await?;
             return Ok(ApprovalResult::new(self.approval(id).await?, head));
@@ -272,14 +271,14 @@ impl Engine {
             // Credentials were removed from the stored input, so the hash of the whole input is taken from the record.
             let first = self.ledger.call(&approval.run_id, &call.tool_call_id).await?;
             let input_sha256 = first.map_or_else(|| Sha256::of(call.input.as_bytes()), |first| first.input_sha256);
-            calls.push(context_of(&approval.run_id, call, input_sha256, decider)?);
+            calls.push(context_of(approval, call, input_sha256, decider)?);
         }
         Ok(calls)
     }
 }
 
 fn context_of(
-    run: &RunId,
+    approval: &Approval,
     call: StoredCall,
     input_sha256: Sha256,
     decider: Option<&Decider>,
@@ -287,7 +286,7 @@ fn context_of(
     let tool =
         tools::find_recorded(&call.tool).ok_or_else(|| CallError::Internal("a stored call has no tool".into()))?;
     Ok(CallContext {
-        run_id: run.clone(),
+        run_id: approval.run_id.clone(),
         tool,
         tool_call_id: call.tool_call_id,
         // The record of the call itself has this ID.
@@ -297,6 +296,7 @@ fn context_of(
         evidence: CallContext::stored_evidence(&call.input),
         // A person has approved the change, so that the evidence is only recorded.
         evidence_fact: EvidenceFact::Missing,
+        made_by: Some(By::of_actor(&approval.actor)),
         input: call.input,
         caller: Caller {
             actor: decider.map_or_else(|| "service".to_owned(), |decider| decider.operator.actor()),
@@ -342,12 +342,20 @@ impl Decider {
 pub(crate) fn decision_of(approval: &Approval, decider: Option<&Decider>, state: ApprovalState) -> ApprovalDecision {
     let approves = matches!(state, ApprovalState::Approved | ApprovalState::Failed | ApprovalState::Pending);
     let voter = decider.filter(|_| approves).map(|decider| &decider.operator.name);
+    let voter = voter.filter(|voter| !approval.approved_by.iter().any(|known| known.is_same(voter))).cloned();
+    let on_behalf_of = decider.and_then(|decider| decider.on_behalf_of.clone());
+    let mut votes = approval.votes.clone();
+    votes.extend(voter.iter().map(|operator| {
+        let (operator, on_behalf_of) = (operator.clone(), on_behalf_of.clone());
+        ApprovalVote { operator, on_behalf_of }
+    }));
     ApprovalDecision {
         approval_id: approval.approval_id.clone(),
         state,
-        voter: voter.filter(|voter| !approval.approved_by.iter().any(|known| known.is_same(voter))).cloned(),
+        voter,
         decided_by: decider.map(|decider| decider.operator.name.to_string()),
-        on_behalf_of: decider.and_then(|decider| decider.on_behalf_of.clone()),
+        on_behalf_of,
+        votes: matches!(state, ApprovalState::Approved | ApprovalState::Failed).then_some(votes),
         note: decider.and_then(|decider| decider.note.clone()),
     }
 }

@@ -1,10 +1,10 @@
 //! Approvals that several operators must give.
 
-use model::{Approval, ApprovalState, Code, Outcome, Refusal, Verdict};
+use model::{Approval, ApprovalState, ApprovalVote, Code, Outcome, Refusal, Verdict};
 
 use crate::CallError;
-use crate::admission::operators::OperatorIdentity;
 use crate::approvals::decide::{Decider, decision_of};
+use crate::approvals::persons::Origins;
 use crate::call::ChainHead;
 use crate::call_error::refusals::run_not_found;
 use crate::engine::Engine;
@@ -12,7 +12,7 @@ use crate::engine::Engine;
 /// An operator's approval among those that the call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vote {
-    /// How many operators have approved with this one.
+    /// How many persons have approved with this one.
     given: u64,
     needed: u64,
     /// Whether the operator has approved before.
@@ -20,13 +20,6 @@ pub(crate) struct Vote {
 }
 
 impl Vote {
-    /// The approval of `operator`.
-    pub(crate) fn of(approval: &Approval, operator: &OperatorIdentity) -> Self {
-        let is_repeated = approval.approved_by.iter().any(|known| known.is_same(&operator.name));
-        let given = approval.approved_by.len() as u64 + u64::from(!is_repeated);
-        Self { given, needed: approval.approvers, is_repeated }
-    }
-
     /// Whether no other approval is needed.
     pub(crate) fn is_last(self) -> bool {
         self.given >= self.needed
@@ -34,31 +27,79 @@ impl Vote {
 }
 
 impl Engine {
-    /// Checks that policy lets `operator` approve.
+    /// Checks that policy lets `decider` approve, and counts the votes of different persons. Those that do not count any more are
+    /// removed from `approval`.
     ///
     /// # Errors
     ///
-    /// `FORBIDDEN` for the creator of the run, or for the operator who made the call, where policy asks for others.
-    pub(crate) async fn check_approver(
+    /// `FORBIDDEN` for who stands for the creator of the run or for the caller, where policy asks for others, and for a second vote
+    /// of one person.
+    pub(crate) async fn check_vote(&self, approval: &mut Approval, decider: &Decider) -> Result<Vote, CallError> {
+        if approval.approvers <= 1 && !approval.not_creator {
+            return Ok(Vote { given: 1, needed: 1, is_repeated: false });
+        }
+        let origins = self.origins().await?;
+        let (operator, on_behalf_of) = (decider.operator.name.clone(), decider.on_behalf_of.clone());
+        let vote = ApprovalVote { operator, on_behalf_of };
+        if approval.not_creator {
+            self.check_not_creator(approval, &vote, &origins).await?;
+        }
+        self.keep_votes_that_count(approval).await?;
+        let persons = origins.of_vote(&vote);
+        let mut counted = Vec::new();
+        for known in &approval.votes {
+            let others = origins.of_vote(known);
+            if !counted.iter().any(|person| others.overlap(person)) {
+                counted.push(others);
+            }
+        }
+        let is_repeated = approval.votes.iter().any(|known| known.operator.is_same(&vote.operator));
+        let is_same = counted.iter().any(|others| persons.overlap(others));
+        if is_same && !is_repeated {
+            let message =
+                format!("the person for whom the operator `{}` stands has approved the call already", vote.operator);
+            return Err(same_person(message, "approval:approvers").into());
+        }
+        let given = counted.len() as u64 + u64::from(!is_same);
+        Ok(Vote { given, needed: approval.approvers, is_repeated })
+    }
+
+    /// Removes the votes of operators that are neither configured nor stored any more. The ledger leaves out those of revoked ones.
+    async fn keep_votes_that_count(&self, approval: &mut Approval) -> Result<(), CallError> {
+        let mut kept = Vec::with_capacity(approval.votes.len());
+        for vote in std::mem::take(&mut approval.votes) {
+            if self.tokens.operators.is_fixed(&vote.operator) || self.ledger.operator(&vote.operator).await?.is_some() {
+                kept.push(vote);
+            }
+        }
+        approval.approved_by = kept.iter().map(|vote| vote.operator.clone()).collect();
+        approval.votes = kept;
+        Ok(())
+    }
+
+    /// Checks that nobody approves a call of a run that the same person has created, or a call of the same person.
+    async fn check_not_creator(
         &self,
         approval: &Approval,
-        operator: &OperatorIdentity,
+        vote: &ApprovalVote,
+        origins: &Origins,
     ) -> Result<(), CallError> {
-        if !approval.not_creator {
-            return Ok(());
-        }
         let run = self.ledger.run(&approval.run_id).await?.ok_or_else(run_not_found)?.run;
-        let is_creator = run.created_by.is_some_and(|creator| creator.is_same(&operator.name));
-        let message = if is_creator {
-            format!("the operator `{}` has created the run, and may not approve its calls", operator.name)
-        } else if approval.actor.eq_ignore_ascii_case(&operator.actor()) {
-            format!("the operator `{}` has made the call, and may not approve it", operator.name)
+        let caller = self.operator_of_call(approval, &run).await?;
+        let persons = origins.of_vote(vote);
+        let is_behind = |name: &str| persons.overlap(&origins.of_operator(name));
+        let done = if run.created_by.as_ref().is_some_and(|creator| is_behind(creator.as_str())) {
+            "created the run"
+        } else if caller.is_some_and(|caller| is_behind(&caller)) {
+            "made the call, or issued the token that made it"
         } else {
             return Ok(());
         };
-        let hint = "Ask another operator with the scope `approve`; the run's policy has `approval.notCreator`.";
-        let reasons = vec!["approval:notCreator".to_owned()];
-        Err(Refusal::new(Code::Forbidden, message, hint).with_details(|details| details.reasons = reasons).into())
+        let message = format!(
+            "the operator `{}`, or a person for whom it stands, has {done}, and may not approve it",
+            vote.operator
+        );
+        Err(same_person(message, "approval:notCreator").into())
     }
 
     /// Records an approval that needs others as well. A repeated one is not recorded again.
@@ -89,4 +130,11 @@ impl Engine {
         tracing::info!(run.id = %approval.run_id, approval.id = %id, operator.name = %decider.operator.name, "approval given");
         Ok(records.last().map(|record| ChainHead { seq: record.seq, hash: record.hash }))
     }
+}
+
+/// The refusal of a vote that is not that of another person.
+fn same_person(message: String, reason: &str) -> Refusal {
+    let hint = "Ask another operator with the scope `approve`: another person, whom the policy requires. An operator stands for the one \
+        who created it or replaced its token in the last 30 days.";
+    Refusal::new(Code::Forbidden, message, hint).with_details(|details| details.reasons = vec![reason.to_owned()])
 }

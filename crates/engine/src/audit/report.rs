@@ -102,7 +102,7 @@ pub struct ReportVerification {
     pub problem: Option<String>,
 }
 
-/// Numbers of records by what they record.
+/// Numbers of records by what they record. What people only looked at is in `records` alone.
 #[derive(Clone, Copy, Debug, Default, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportCounts {

@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 
 use ledger::{Entry, Epoch, KeyedAnswer, LedgerError, StoredRun};
 use model::{
-    Code, Disk, DiskUse, ImportReport, LogicalPath, Mount, PolicyOverrides, Refusal, Rules, Run, RunCounts, RunId,
-    RunState, Sha256, Source, Token, Usage,
+    Code, Disk, DiskUse, ImportReport, LogicalPath, Mount, PeopleCounts, PolicyOverrides, Refusal, Rules, Run,
+    RunCounts, RunId, RunState, Sha256, Source, Token, Usage,
 };
 use serde::{Deserialize, Serialize};
 use tracing::Instrument as _;
@@ -318,6 +318,7 @@ impl Engine {
             import: ImportReport { progress: "waiting".to_owned(), ..ImportReport::default() },
             disk: DiskUse::default(),
             counts: RunCounts::default(),
+            people: PeopleCounts::default(),
             head_seq: 0,
             head_hash: Sha256::ZERO,
         };

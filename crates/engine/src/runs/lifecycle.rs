@@ -49,7 +49,7 @@ pub(crate) fn created(run: &Run, token: &Token, caller: &Caller, base: Option<&R
 pub(crate) fn after_creation(run: &Run, entry: &Entry) -> Run {
     let (record, _) = entry.draft.clone().link(0, Sha256::ZERO);
     let mut run = run.clone();
-    (run.head_seq, run.counts.calls) = (record.seq, record.seq);
+    (run.head_seq, run.people.calls) = (record.seq, record.seq);
     run.head_hash = record.hash.unwrap_or(Sha256::ZERO);
     run
 }

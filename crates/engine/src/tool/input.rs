@@ -1,6 +1,9 @@
 //! Parses the members of a tool's input.
 
+use std::borrow::Cow;
+
 use model::{Code, Decoded, LogicalPath, Refusal};
+use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -28,13 +31,27 @@ fn normalize_integer(member: &mut Value) {
     }
 }
 
-/// Parses a path of any type.
+/// How the URI of a file of the run begins, as in MCP's resources.
+pub const URI_SCHEME: &str = "workspace:///";
+
+/// Returns the path of a file's URI. Anything else is a path already.
+fn path_of_uri(raw: &str) -> Cow<'_, str> {
+    match raw.strip_prefix(URI_SCHEME).map(|path| percent_decode_str(path).decode_utf8()) {
+        Some(Ok(path)) => path,
+        Some(Err(_)) | None => Cow::Borrowed(raw),
+    }
+}
+
+/// Parses a path of any type. An empty one and `/` are the root, as models write it.
 ///
 /// # Errors
 ///
 /// `PATH_REJECTED`.
 pub fn any_path(raw: &str) -> Result<LogicalPath, Refusal> {
-    LogicalPath::parse(raw).map_err(|rule| Refusal::path(raw, rule))
+    match &*path_of_uri(raw) {
+        "" | "/" => Ok(LogicalPath::root()),
+        path => LogicalPath::parse(path).map_err(|rule| Refusal::path(raw, rule)),
+    }
 }
 
 /// Parses the path of a file.
@@ -43,7 +60,7 @@ pub fn any_path(raw: &str) -> Result<LogicalPath, Refusal> {
 ///
 /// `PATH_REJECTED`.
 pub fn file_path(raw: &str) -> Result<LogicalPath, Refusal> {
-    LogicalPath::parse_file(raw).map_err(|rule| Refusal::path(raw, rule))
+    LogicalPath::parse_file(&path_of_uri(raw)).map_err(|rule| Refusal::path(raw, rule))
 }
 
 /// Parses the path of a file that the call creates.
@@ -129,7 +146,26 @@ pub fn not_encodable(what: &str, path: &LogicalPath) -> Refusal {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::normalize_integer;
+    use super::{any_path, file_path, normalize_integer};
+
+    #[test]
+    fn the_root_and_uris_are_paths() {
+        for raw in ["", "/", ".", "workspace:///", "workspace:///."] {
+            assert!(any_path(raw).unwrap().is_root(), "{raw}");
+        }
+        for raw in ["src/a b.rs", "workspace:///src/a b.rs", "workspace:///src/a%20b.rs"] {
+            assert_eq!(any_path(raw).unwrap().as_str(), "src/a b.rs");
+            assert_eq!(file_path(raw).unwrap().as_str(), "src/a b.rs");
+        }
+        for raw in
+            ["/src", "workspace:////etc/passwd", "workspace:///..%2Fa", "workspace:///%00", "workspace:///.git/config"]
+        {
+            assert!(any_path(raw).is_err() && file_path(raw).is_err(), "{raw}");
+        }
+        for raw in ["", "/", "workspace:///"] {
+            assert!(file_path(raw).is_err(), "{raw}");
+        }
+    }
 
     #[test]
     fn whole_numbers_are_integers_in_any_notation() {

@@ -34,10 +34,10 @@ pub(crate) struct DiffWorkspaceInput {
     /// Compare only this file or folder.
     #[serde(default)]
     path: Option<String>,
-    /// Whether to omit the diff's text.
+    /// Omit the text of the diff.
     #[serde(default)]
     stat_only: bool,
-    /// The maximum length of the text in bytes, cut after a line. Values over 1 MiB are taken as 1 MiB.
+    /// Bytes of the diff to return, at most 1 MiB.
     #[serde(default = "default_max_bytes")]
     #[schema(minimum = 1, default = 120_000)]
     max_bytes: u64,

@@ -33,15 +33,14 @@ pub(crate) const TOOL: Tool = Tool {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"glob": ["*.rs"], "path": "src", "sort": "modified"}))]
 pub(crate) struct FindFilesInput {
-    /// Globs, matched against the path from the root. `*` matches within a name, `**` across folders. A glob without `/`
-    /// matches names at any depth.
+    /// `*` matches within a name, `**` across folders. A glob without `/` matches names at any depth.
     #[schema(min_items = 1, max_items = 100)]
     glob: Vec<String>,
     /// The folder to search.
     #[serde(default = "root")]
     #[schema(default = ".")]
     path: String,
-    /// The maximum number of files. Values over 10,000 are taken as 10,000.
+    /// Files to return, at most 10,000.
     #[serde(default = "two_hundred")]
     #[schema(minimum = 1, default = 200)]
     max_results: u64,
@@ -53,7 +52,7 @@ pub(crate) struct FindFilesInput {
     #[serde(default)]
     #[schema(minimum = 1)]
     max_chars: Option<u64>,
-    /// The `nextCursor` of a response, to continue the same list.
+    /// `nextCursor` of the answer to continue.
     #[serde(default)]
     cursor: Option<String>,
 }

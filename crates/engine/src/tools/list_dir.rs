@@ -17,8 +17,8 @@ pub(crate) const MAX_ENTRIES: u64 = 10_000;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "list_dir",
-    description: "Lists the files and folders in a folder, sorted by path. Entries that are hidden, ignored by git, generated or \
-                  vendored are omitted unless includeHidden or includeIgnored is set.",
+    description: "Lists a folder, sorted by path. Hidden entries, and those that are ignored by git, generated or vendored, are \
+                  omitted by default.",
     is_expensive: false,
     permissions: &[Permission::FileList],
     content: &[],
@@ -35,14 +35,14 @@ pub(crate) const TOOL: Tool = Tool {
 pub(crate) struct ListDirInput {
     /// The folder.
     path: String,
-    /// The depth of the listing; 1 is the folder's own entries. Values over 20 are taken as 20.
+    /// 1 lists the folder's own entries. At most 20.
     #[schema(minimum = 1)]
     max_depth: u64,
-    /// Whether to list names that begin with `.`.
+    /// List names that begin with `.`.
     include_hidden: bool,
-    /// Whether to list entries that are ignored by git, generated or vendored.
+    /// List what git ignores, build output and vendored folders.
     include_ignored: bool,
-    /// The maximum number of entries. Values over 10,000 are taken as 10,000.
+    /// Entries to return, at most 10,000.
     #[schema(minimum = 1)]
     max_entries: u64,
     /// List the folder as it was at this record of the run's audit; 0 is the run's start. Only files that the audit knows and
@@ -52,7 +52,7 @@ pub(crate) struct ListDirInput {
     /// The maximum length of the entries as text, in characters.
     #[schema(minimum = 1)]
     max_chars: Option<u64>,
-    /// The `nextCursor` of a response, to continue the same listing.
+    /// `nextCursor` of the answer to continue.
     cursor: Option<String>,
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct ReadFileInput {
     #[serde(default = "first")]
     #[schema(minimum = 1, default = 1)]
     start_line: u64,
-    /// The maximum number of lines. Values over 1,000 are taken as 1,000.
+    /// Lines to return, at most 1,000.
     #[serde(default = "two_hundred")]
     #[schema(minimum = 1, default = 200)]
     max_lines: u64,

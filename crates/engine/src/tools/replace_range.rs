@@ -37,14 +37,13 @@ pub(crate) const TOOL: Tool = Tool {
 pub(crate) struct ReplaceRangeInput {
     /// The file.
     path: String,
-    /// The first line to replace, counted from 1; at most the number of lines plus 1.
+    /// The first line to replace, counted from 1.
     #[schema(minimum = 1)]
     start_line: u64,
     /// The last line to replace. `startLine` minus 1 replaces none and inserts before `startLine`.
     #[schema(minimum = 0)]
     end_line: u64,
-    /// The new lines; empty removes them. LF becomes the file's line ending. A last line without an ending gets one, unless it
-    /// ends a file without a final newline.
+    /// The new lines; empty removes them. They get the line endings of the file.
     content: String,
     /// The version of the file whose lines are numbered.
     expected_sha256: ExpectedVersion,

@@ -28,7 +28,7 @@ pub(crate) const MAX_TIME: Duration = Duration::from_secs(30);
 pub(crate) const TOOL: Tool = Tool {
     name: "search_text",
     description: "Searches text files line by line for a literal text or, with mode `regex`, a regular expression. \
-                  Returns the first matches in path order. Narrow the search with path, includeGlob and excludeGlob.",
+                  Returns the first matches in path order.",
     is_expensive: true,
     permissions: &[Permission::FileSearch],
     content: &["snippet", "before", "after"],
@@ -53,31 +53,31 @@ pub(crate) struct SearchTextInput {
     #[serde(default = "root")]
     #[schema(default = ".")]
     path: String,
-    /// Search only files that match one of these globs.
+    /// Search only files that match any.
     #[serde(default)]
     include_glob: Vec<String>,
-    /// Skip files that match one of these globs.
+    /// Skip files that match any.
     #[serde(default)]
     exclude_glob: Vec<String>,
-    /// Whether the search is case-sensitive.
+    /// Match case.
     #[serde(default = "yes")]
     #[schema(default = true)]
     case_sensitive: bool,
-    /// Whether only whole words match.
+    /// Match whole words only.
     #[serde(default)]
     whole_word: bool,
-    /// The maximum number of matching lines. Values over 1,000 are taken as 1,000.
+    /// Matching lines to return, at most 1,000.
     #[serde(default = "one_hundred")]
     #[schema(minimum = 1, default = 100)]
     max_matches: u64,
-    /// Lines to return before and after each match. Values over 3 are taken as 3.
+    /// Lines to show before and after each match, at most 3.
     #[serde(default)]
     context_lines: u64,
     /// The maximum length of the matches as text, in characters.
     #[serde(default)]
     #[schema(minimum = 1)]
     max_chars: Option<u64>,
-    /// The `nextCursor` of a response, to continue the same search.
+    /// `nextCursor` of the answer to continue.
     #[serde(default)]
     cursor: Option<String>,
 }

@@ -187,5 +187,8 @@ fn new_approval(
         decided_by: None,
         on_behalf_of: None,
         note: None,
+        votes: Vec::new(),
+        decided_seq: None,
+        resolution: None,
     }
 }

@@ -1,7 +1,7 @@
 //! The ledger's entries of a transaction's calls, and their answers.
 
 use ledger::{Artifact, Entry, Reply};
-use model::{Outcome, Sha256, Verdict};
+use model::{By, Outcome, Sha256, Usage, Verdict};
 use serde_json::{Map, Value};
 
 use crate::call::record::read_entry;
@@ -63,7 +63,8 @@ pub(crate) fn committed(call: &CallContext, item: JudgedItem) -> (Entry, Pending
     let mut entry = call.entry(draft, Some(Reply { status: DONE, body: members.clone() }));
     entry.steps = steps;
     entry.artifact = Some(Artifact { artifact_id, diff });
-    entry.usage = usage;
+    // People's changes take nothing from the agent's budget.
+    entry.usage = if call.made_by() == By::Agent { usage } else { Usage::default() };
     (entry, PendingAnswer::Mutation(members))
 }
 

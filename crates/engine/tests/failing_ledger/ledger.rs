@@ -380,6 +380,10 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.operator(name)).await
     }
 
+    async fn operator_origins(&self, since: &str) -> Result<Vec<(OperatorName, String)>> {
+        self.pass(self.inner.operator_origins(since)).await
+    }
+
     async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool> {
         self.pass(self.inner.revoke_operator(name, now)).await
     }

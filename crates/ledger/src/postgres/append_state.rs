@@ -127,13 +127,13 @@ impl GroupState {
         };
         for row in found {
             let head = RunHead::read(&row)?;
-            if let Some(id) = row.maybe_text(24)? {
+            if let Some(id) = row.maybe_text(26)? {
                 let id = ToolCallId::parse(&id).map_err(|_| damaged("tool call ID"))?;
-                let input_sha256 = rows::sha256(&row.bytes(26)?)?;
-                let first = FirstCall { tool: row.text(25)?, input_sha256, has_reply: row.bool(27)? };
+                let input_sha256 = rows::sha256(&row.bytes(28)?)?;
+                let first = FirstCall { tool: row.text(27)?, input_sha256, has_reply: row.bool(29)? };
                 state.calls.insert((head.run_no, id), first);
             }
-            for id in row.maybe_text(28)?.unwrap_or_default().split_whitespace() {
+            for id in row.maybe_text(30)?.unwrap_or_default().split_whitespace() {
                 state.revoked.insert((head.run_no, TokenId::parse(id).map_err(|_| damaged("token ID"))?));
             }
             state.heads.insert(rows::run_id(&row, 0)?, head);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{LogicalPath, RecordFile};
+use model::{By, LogicalPath, RecordFile};
 use serde::Deserialize;
 
 use super::Store;
@@ -50,6 +50,7 @@ fn read_labelled_record(row: &dyn RowReader) -> Result<Labelled> {
 /// Whether the filter has a condition without an index.
 fn scans(filter: &RecordFilter) -> bool {
     filter.actor.is_some()
+        || filter.by.is_some()
         || filter.code.is_some()
         || !filter.labels.is_empty()
         || filter::unindexed_tool_prefix(filter).is_some()
@@ -69,6 +70,7 @@ fn matching(filter: &RecordFilter, records: impl IntoIterator<Item = Labelled>) 
         // A record that direct access to the database has damaged matches nothing.
         let Ok(members) = serde_json::from_str::<Unindexed>(&record.text) else { continue };
         if filter.actor.as_ref().is_none_or(|actor| *actor == members.actor)
+            && filter.by.is_none_or(|by| by == By::of_actor(&members.actor))
             && filter.code.as_ref().is_none_or(|code| members.code.as_ref() == Some(code))
             && filter::unindexed_tool_prefix(filter).is_none_or(|prefix| members.tool.starts_with(prefix))
             && filter::unindexed_path_prefix(filter).is_none_or(|prefix| members.has_path_under(prefix))

@@ -74,6 +74,12 @@ pub(crate) const OPERATOR: &str = select_operator!("WHERE lower(name) = lower($1
 /// Revokes the token in force, and replaced ones that have not expired.
 pub(crate) const REVOKE_OPERATOR: &str = "UPDATE operator_token SET revoked_at = $2 WHERE lower(name) = lower($1) \
     AND (revoked_at IS NULL OR (revoked_at = expires_at AND revoked_at > $2))";
+/// Revokes the operator: its votes for pending approvals no longer count.
+pub(crate) const WITHDRAW_OPERATOR: &str = "UPDATE operator_token SET revoked_at = $2, withdrawn_at = $2 \
+    WHERE lower(name) = lower($1) AND (revoked_at IS NULL OR (revoked_at = expires_at AND revoked_at > $2))";
+/// The names of the tokens that were made since `$1`, and who made each.
+pub(crate) const OPERATOR_ORIGINS: &str =
+    "SELECT name, created_by FROM operator_token WHERE created_at > $1 ORDER BY operator_no";
 /// Ends the token in force at `$2`, until which it is valid.
 pub(crate) const END_OPERATOR_TOKEN: &str = "UPDATE operator_token \
     SET revoked_at = $2, expires_at = $2 WHERE lower(name) = lower($1) AND revoked_at IS NULL";

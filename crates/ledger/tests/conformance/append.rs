@@ -171,6 +171,7 @@ async fn entries_of_one_append_are_recorded_all_or_none(
         decided_by: Some("ada".into()),
         on_behalf_of: None,
         note: None,
+        votes: None,
     });
     let appended = db.ledger.append(vec![write("r1", "newer", "a"), undecided]).await.unwrap();
     assert!(matches!(appended, Appended::NotPending), "{appended:?}");

@@ -35,6 +35,9 @@ fn approval(run: &str, id: &str) -> Approval {
         decided_by: None,
         on_behalf_of: None,
         note: None,
+        votes: vec![],
+        decided_seq: None,
+        resolution: None,
     }
 }
 
@@ -58,6 +61,7 @@ pub(crate) fn approval_decision(run: &str, id: &str, state: ApprovalState) -> En
         decided_by: Some("ann".into()),
         on_behalf_of: Some("bo \0".into()),
         note: Some("fine".into()),
+        votes: None,
     });
     entry
 }

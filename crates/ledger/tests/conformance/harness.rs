@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ledger::{Appended, Entry, EntryObject, Ledger, LedgerError, Reply, RunChange, StoredRun};
 use model::{
-    Budget, Draft, ImportReport, LogicalPath, Mount, Permission, Policy, Record, Run, RunCounts, RunId, RunState,
-    Sha256, Source, Token, TokenId, ToolCallId, Usage, Verdict,
+    Budget, Draft, ImportReport, LogicalPath, Mount, PeopleCounts, Permission, Policy, Record, Run, RunCounts, RunId,
+    RunState, Sha256, Source, Token, TokenId, ToolCallId, Usage, Verdict,
 };
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
@@ -269,6 +269,7 @@ pub(crate) fn new_run(id: &str) -> StoredRun {
         labels: BTreeMap::from([("ticket".into(), "A-1 \"x\" \0".into())]),
         import: ImportReport { files: 3, bytes: 9, progress: "done".into(), ..ImportReport::default() },
         counts: RunCounts::default(),
+        people: PeopleCounts::default(),
         disk: model::DiskUse::default(),
         head_seq: 0,
         head_hash: Sha256::ZERO,

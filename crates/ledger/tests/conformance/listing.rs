@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ledger::{PageSize, RecordFilter, StoredRecord};
-use model::{Code, Outcome, Record, Verdict};
+use model::{By, Code, Outcome, Record, Verdict};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use rstest::rstest;
@@ -68,6 +68,7 @@ fn matches(filter: &RecordFilter, record: &Record) -> bool {
     filter.run.as_ref().is_none_or(|run| *run == record.run_id)
         && filter.path_prefix.as_ref().is_none_or(starts)
         && is(&filter.actor, &record.actor)
+        && filter.by.is_none_or(|by| record.by == Some(by))
         && filter.code.as_ref().is_none_or(|code| record.code.is_some_and(|found| found.as_str() == code))
         && filter.labels.iter().all(has_label)
         && is(&filter.tool, &record.tool)
@@ -124,6 +125,7 @@ fn filters() -> impl Strategy<Value = RecordFilter> {
             proptest::sample::subsequence(vec!["ticket:2", "team:a", "team:b"], 0..2),
             proptest::bool::ANY,
             proptest::bool::ANY,
+            proptest::option::of(proptest::sample::select(&By::ALL[..])),
         ),
     )
         .prop_map(|(run, tool, decision, outcome, path, (since, until), more)| RecordFilter {
@@ -137,6 +139,7 @@ fn filters() -> impl Strategy<Value = RecordFilter> {
             path_prefix: more.0,
             // Half of the filters have conditions with an index only.
             actor: more.1.filter(|_| more.4),
+            by: more.6.filter(|_| more.4),
             code: more.2.filter(|_| more.4),
             labels: more.3.into_iter().filter(|_| more.4).map(str::to_owned).collect(),
             newest_first: more.5,

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::{Outcome, Record, RecordFile, RunId, Sha256, ToolCallId, Verdict};
+use crate::{By, Outcome, Record, RecordFile, RunId, Sha256, ToolCallId, Verdict};
 
 /// A record without its position in the chain: [`link`](Self::link) sets `seq`, `prevHash` and `hash`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,7 @@ impl Draft {
         Self(Record {
             actor,
             artifact_uris: Vec::new(),
+            by: None,
             code: None,
             decision: Verdict::Allow,
             diff_sha256: None,
@@ -93,7 +94,8 @@ impl Draft {
     /// Links the draft to the previous record, whose number is `seq` and whose hash is `head` (0 and [`Sha256::ZERO`] for the
     /// first record). Returns the record and its JSON text, including `hash`.
     pub fn link(self, seq: u64, head: Sha256) -> (Record, String) {
-        let mut record = Record { seq: seq + 1, prev_hash: head, hash: None, ..self.0 };
+        let by = Some(By::of_actor(&self.0.actor));
+        let mut record = Record { seq: seq + 1, prev_hash: head, hash: None, by, ..self.0 };
         // The members always serialise. An empty text would fail verification.
         let mut text = serde_json::to_string(&record).unwrap_or_default();
         let hash = Sha256::of(text.as_bytes());

@@ -128,13 +128,19 @@ impl Bridge {
     async fn answer(&self, line: String, message: &Value) -> Result<(), CliError> {
         let mut answers = std::pin::pin!(self.client.send_mcp(line, &self.headers(message)).await?);
         while let Some(answer) = answers.try_next().await? {
-            if message["method"] == "initialize"
-                && let Ok(answer) = serde_json::from_str::<Value>(&answer)
-                && let Some(version) = answer["result"]["protocolVersion"].as_str()
-            {
+            let mut parsed = serde_json::from_str::<Value>(&answer).unwrap_or_default();
+            if let Some(version) = parsed["result"]["protocolVersion"].as_str() {
                 *self.version.lock() = Some(version.to_owned());
             }
-            print(&answer)?;
+            // The ID of a request that the service refused before it read it.
+            let is_nameless = parsed.get("error").is_some() && parsed.get("id").is_none_or(Value::is_null);
+            match message.get("id").filter(|_| is_nameless) {
+                Some(id) => {
+                    parsed["id"] = id.clone();
+                    print(&parsed.to_string())?;
+                }
+                None => print(&answer)?,
+            }
         }
         Ok(())
     }

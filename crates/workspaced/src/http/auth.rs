@@ -310,7 +310,7 @@ impl FromRequestParts<Service> for MetricsReader {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        if !service.state.protect_metrics {
+        if !service.state.access.protect_metrics {
             return Ok(Self { _permit: None });
         }
         let reader = OperatorWith::<MetricsReaders>::from_request_parts(parts, service).await?;

@@ -137,7 +137,9 @@ pub(crate) async fn put_file(
     let announced = body.size_hint().exact();
     let min_rate = MinRate::of(&service.state.http_limits);
     let upload = Upload { expected, announced, receive: move || receive(body, min_rate) };
-    let answer = service.put_file(&run, caller, &path, &options, upload).await.map_err(failed_precondition)?;
+    // The future has the upload's buffers and the state of the whole call: too large for the stack of every layer above it.
+    let stored_file = Box::pin(service.put_file(&run, caller, &path, &options, upload));
+    let answer = stored_file.await.map_err(failed_precondition)?;
     let status = if expected.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok(stored(status, answer))
 }

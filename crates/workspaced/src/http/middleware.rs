@@ -22,10 +22,12 @@ use crate::http::auth::bearer::PeerAddr;
 use crate::http::conventions::compression::Verbatim;
 use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::conventions::request_ids::{self, NamedByCaller};
+use crate::http::mcp;
 use crate::http::middleware::forward::Forwarded;
 use crate::http::problem::{PROBLEM_JSON, Problem, pages};
 use crate::http::token_body::{VerifiedToken, end_with_token};
 use crate::http::tools::{self, text_view};
+use crate::nodes::peers::FromNode;
 use crate::service::Service;
 use crate::telemetry::{self, traces};
 use engine::admission::body_memory::RequestMemory;
@@ -116,7 +118,11 @@ async fn answer_within_limits(service: Service, mut request: Request, next: Next
     let method = request.method().clone();
     let prefers_text = route == tools::PATH && text_view::prefers_text(request.headers());
     let is_page = matched.is_none() && method == Method::GET && pages::prefers_page(request.headers());
-    let as_preferred = |response| if prefers_text { text_view::refusal(response) } else { response };
+    let as_preferred = |response| match route {
+        mcp::PATH => mcp::errors::as_protocol_error(response),
+        _ if prefers_text => text_view::refusal(response),
+        _ => response,
+    };
     let token = VerifiedToken::default();
     request.extensions_mut().insert(token.clone());
     // Nothing is observed without a rate limit.
@@ -125,7 +131,7 @@ async fn answer_within_limits(service: Service, mut request: Request, next: Next
         request.extensions_mut().insert(observed.clone());
     }
     let response = RequestMemory::scope(answer_in_time(&service, request, next, route)).await;
-    let response = match into_problem(response) {
+    let response = match into_problem(response, route) {
         response if is_page && response.status() == StatusCode::NOT_FOUND => pages::unknown_page(),
         response => response,
     };
@@ -165,6 +171,13 @@ async fn answer_in_time(service: &Service, request: Request, next: Next, route: 
     if let Some(encoding) = content_encoding(request.headers()) {
         return Problem::unsupported_encoding(&encoding).into_response();
     }
+    // A node compares with the host that a browser has reached, before it forwards the request under another one.
+    if route == mcp::PATH
+        && request.extensions().get::<FromNode>().is_none()
+        && let Err(problem) = mcp::check_origin(service, &request)
+    {
+        return problem.into_response();
+    }
     let is_timed = matches!(*request.method(), Method::GET | Method::HEAD) && !UNTIMED_ROUTES.contains(&route);
     if !is_timed {
         return next.run(request).await;
@@ -184,12 +197,15 @@ fn content_encoding(headers: &HeaderMap) -> Option<String> {
     Some(other.iter().take(40).map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' }).collect())
 }
 
-/// Turns an error response that a library made into a problem document. One of another node is complete.
-fn into_problem(response: Response) -> Response {
+/// Turns an error response that a library made into a problem document. One of another node is complete, and so is an error of the
+/// Model Context Protocol.
+fn into_problem(response: Response, route: &str) -> Response {
     let status = response.status();
     let media_type = response.headers().get(header::CONTENT_TYPE);
     let is_complete = response.extensions().get::<Forwarded>().is_some()
-        || media_type.is_some_and(|media_type| media_type == PROBLEM_JSON);
+        || media_type.is_some_and(|media_type| {
+            media_type == PROBLEM_JSON || (route == mcp::PATH && media_type == "application/json")
+        });
     if status.as_u16() < 400 || is_complete {
         return response;
     }

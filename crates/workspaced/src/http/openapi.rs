@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::{OpenApi, RefOr, Schema};
 
 use crate::http::mcp;
-use crate::http::problem::{PROBLEM_JSON, ProblemBody};
+use crate::http::problem::ProblemBody;
 use crate::http::tools::PATH as TOOL_PATH;
 use engine::tools::{TOOLS, referring_input_schema, referring_output_schema};
 
@@ -99,15 +99,14 @@ fn add_other_operations(paths: &mut Value) {
         "tags": ["tools"],
         "summary": "Send a message of the Model Context Protocol",
         "description": "The run's tools and files for clients of the protocol, over Streamable HTTP without sessions. Use such \
-                        a client: the JSON-RPC messages are specified by the protocol and not by this document.",
+                        a client: the JSON-RPC messages are specified by the protocol and not by this document. A refused request \
+                        is answered with a JSON-RPC error, whose `data` is the problem document.",
         "operationId": "sendMcpMessage",
         "requestBody": {"required": true, "content": message},
         "responses": {
             "200": {"description": "The JSON-RPC response.", "content": message},
             "202": {"description": "The notification is accepted."},
-            "406": {"description": "`Accept` permits no `application/json`.", "content": {
-                PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}},
-            }},
+            "406": {"description": "`Accept` permits no `application/json`.", "content": message},
         },
     }});
 }

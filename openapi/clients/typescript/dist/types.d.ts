@@ -62,6 +62,7 @@ export interface Approval {
     approvers: number;
     createdAt: string;
     decidedBy?: string | null;
+    decidedSeq?: number | null;
     diff?: string | null;
     expiresAt: string;
     files: Array<ApprovalFile>;
@@ -70,10 +71,12 @@ export interface Approval {
     onBehalfOf?: string | null;
     reason: string;
     reasons: Array<string>;
+    resolution?: string | null;
     runId: RunId;
     state: ApprovalState;
     tool: string;
     toolCallId: ToolCallId;
+    votes: Array<ApprovalVote>;
 }
 export interface ApprovalDecision {
     decidedBy?: string | null;
@@ -94,6 +97,7 @@ export interface ApprovalResult {
     approvers: number;
     createdAt: string;
     decidedBy?: string | null;
+    decidedSeq?: number | null;
     diff?: string | null;
     expiresAt: string;
     files: Array<ApprovalFile>;
@@ -102,10 +106,12 @@ export interface ApprovalResult {
     onBehalfOf?: string | null;
     reason: string;
     reasons: Array<string>;
+    resolution?: string | null;
     runId: RunId;
     state: ApprovalState;
     tool: string;
     toolCallId: ToolCallId;
+    votes: Array<ApprovalVote>;
     headHash?: Sha256 | null;
     seq?: number | null;
 }
@@ -118,6 +124,10 @@ export interface ApprovalRuleOverrides {
     notCreator?: boolean | null;
 }
 export type ApprovalState = "pending" | "approved" | "denied" | "expired" | "failed";
+export interface ApprovalVote {
+    onBehalfOf?: string | null;
+    operator: OperatorName;
+}
 export type ArtifactId = string;
 export interface AuditVerification {
     archivedRecords?: number;
@@ -180,6 +190,7 @@ export interface BundleLimits {
     maxAuthorCharacters: number;
     maxMessageBytes: number;
 }
+export type By = "agent" | "operator" | "service";
 export interface ChainBreak {
     problem: string;
     seq: number;
@@ -664,6 +675,10 @@ export interface PathExplanation {
     path: LogicalPath;
     read: PolicyDecision;
 }
+export interface PeopleCounts {
+    calls: number;
+    mutations: number;
+}
 export type Permission = "file:list" | "file:read" | "file:search" | "file:diff" | "file:write:create" | "file:write:replace" | "file:patch:apply" | "file:delete" | "file:move" | "audit:read" | "event:append" | "evidence:attest";
 export interface Policy {
     allowModeChange: boolean;
@@ -846,6 +861,7 @@ export interface Readiness {
 export interface Record {
     actor: string;
     artifactUris: Array<string>;
+    by?: By | null;
     code?: Code | null;
     decision: Verdict;
     diffSha256?: Sha256 | null;
@@ -1032,6 +1048,7 @@ export interface Run {
         [name: string]: string;
     };
     mounts: Array<Mount>;
+    people: PeopleCounts;
     policy: Policy;
     runId: RunId;
     source: Source;
@@ -1208,6 +1225,7 @@ export type TokenId = string;
 export interface ToolCall {
     actor: string;
     artifactUris: Array<string>;
+    by?: By | null;
     code?: Code | null;
     decision: Verdict;
     diffSha256?: Sha256 | null;
@@ -1235,6 +1253,7 @@ export interface ToolCall {
     traceId?: string | null;
     approval?: Approval | null;
     contentWithheld?: boolean;
+    resolution?: string | null;
 }
 export type ToolCallId = string;
 export interface ToolInfo {

@@ -70,6 +70,7 @@ export interface Approval {
   approvers: number;
   createdAt: string;
   decidedBy?: string | null;
+  decidedSeq?: number | null;
   diff?: string | null;
   expiresAt: string;
   files: Array<ApprovalFile>;
@@ -78,10 +79,12 @@ export interface Approval {
   onBehalfOf?: string | null;
   reason: string;
   reasons: Array<string>;
+  resolution?: string | null;
   runId: RunId;
   state: ApprovalState;
   tool: string;
   toolCallId: ToolCallId;
+  votes: Array<ApprovalVote>;
 }
 
 export interface ApprovalDecision {
@@ -106,6 +109,7 @@ export interface ApprovalResult {
   approvers: number;
   createdAt: string;
   decidedBy?: string | null;
+  decidedSeq?: number | null;
   diff?: string | null;
   expiresAt: string;
   files: Array<ApprovalFile>;
@@ -114,10 +118,12 @@ export interface ApprovalResult {
   onBehalfOf?: string | null;
   reason: string;
   reasons: Array<string>;
+  resolution?: string | null;
   runId: RunId;
   state: ApprovalState;
   tool: string;
   toolCallId: ToolCallId;
+  votes: Array<ApprovalVote>;
   headHash?: Sha256 | null;
   seq?: number | null;
 }
@@ -133,6 +139,11 @@ export interface ApprovalRuleOverrides {
 }
 
 export type ApprovalState = "pending" | "approved" | "denied" | "expired" | "failed";
+
+export interface ApprovalVote {
+  onBehalfOf?: string | null;
+  operator: OperatorName;
+}
 
 export type ArtifactId = string;
 
@@ -201,6 +212,8 @@ export interface BundleLimits {
   maxAuthorCharacters: number;
   maxMessageBytes: number;
 }
+
+export type By = "agent" | "operator" | "service";
 
 export interface ChainBreak {
   problem: string;
@@ -760,6 +773,11 @@ export interface PathExplanation {
   read: PolicyDecision;
 }
 
+export interface PeopleCounts {
+  calls: number;
+  mutations: number;
+}
+
 export type Permission = "file:list" | "file:read" | "file:search" | "file:diff" | "file:write:create" | "file:write:replace" | "file:patch:apply" | "file:delete" | "file:move" | "audit:read" | "event:append" | "evidence:attest";
 
 export interface Policy {
@@ -952,6 +970,7 @@ export interface Readiness {
 export interface Record {
   actor: string;
   artifactUris: Array<string>;
+  by?: By | null;
   code?: Code | null;
   decision: Verdict;
   diffSha256?: Sha256 | null;
@@ -1151,6 +1170,7 @@ export interface Run {
   import: ImportReport;
   labels: { [name: string]: string };
   mounts: Array<Mount>;
+  people: PeopleCounts;
   policy: Policy;
   runId: RunId;
   source: Source;
@@ -1350,6 +1370,7 @@ export type TokenId = string;
 export interface ToolCall {
   actor: string;
   artifactUris: Array<string>;
+  by?: By | null;
   code?: Code | null;
   decision: Verdict;
   diffSha256?: Sha256 | null;
@@ -1375,6 +1396,7 @@ export interface ToolCall {
   traceId?: string | null;
   approval?: Approval | null;
   contentWithheld?: boolean;
+  resolution?: string | null;
 }
 
 export type ToolCallId = string;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use model::{LogicalPath, Record, excerpt};
+use model::{By, LogicalPath, Record, excerpt};
 use serde::Serialize;
 
 use super::entry::{EntryKind, ReportEntry, paths_of};
@@ -77,6 +77,10 @@ impl Collector {
         }
         self.seq = record.seq;
         let kind = EntryKind::of(record);
+        if is_looking(record, kind) {
+            self.counts.records += 1;
+            return;
+        }
         self.count(kind);
         for path in paths_of(record, kind) {
             self.add_file(path, record, kind);
@@ -183,6 +187,13 @@ impl Collector {
             self.more_entries += 1;
         }
     }
+}
+
+/// Whether a person only looked at something: the account is that of the agent's work, and of what people decided and changed.
+fn is_looking(record: &Record, kind: EntryKind) -> bool {
+    let looks = matches!(kind, EntryKind::Read | EntryKind::Export | EntryKind::DryRun)
+        || (kind == EntryKind::Refused && !record.mutates);
+    looks && record.made_by() == By::Operator
 }
 
 /// Returns the first items that together have at most `max_bytes` of JSON.

@@ -21,7 +21,8 @@ pub enum CatalogueFormat {
     Openai,
     /// `name`, `description`, `input_schema`.
     Anthropic,
-    /// `name`, `description`, `inputSchema`, `outputSchema`, `annotations`.
+    /// `name`, `title`, `description`, `inputSchema`, `annotations`. Without a schema of the output, which makes clients show a model
+    /// JSON instead of the text.
     Mcp,
 }
 
@@ -51,8 +52,21 @@ const PROGRAM_MEMBERS: [&str; 9] = [
 ];
 
 /// Keywords of a schema that a model does not need: the service says what is wrong with a value.
-const PROGRAM_KEYWORDS: [&str; 9] =
-    ["format", "example", "examples", "minimum", "maximum", "minLength", "maxLength", "maxItems", "pattern"];
+const PROGRAM_KEYWORDS: [&str; 10] = [
+    "format",
+    "example",
+    "examples",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "pattern",
+];
+
+/// A description of at most so many bytes repeats the name of its member.
+const MAX_TRIVIAL: usize = "The folder.".len();
 
 /// What one caller is shown of the catalogue.
 #[derive(Clone, Debug)]
@@ -108,14 +122,17 @@ impl CatalogueView<'_> {
             CatalogueFormat::Anthropic => {
                 return json!({ "name": name, "description": description, "input_schema": input });
             }
-            CatalogueFormat::Mcp => json!({
-                "name": name, "description": description, "inputSchema": input,
-                "annotations": {
-                    "readOnlyHint": !tool.mutates(),
-                    "destructiveHint": tool.is_destructive(),
-                    "idempotentHint": !tool.mutates(),
-                },
-            }),
+            CatalogueFormat::Mcp => {
+                return json!({
+                    "name": name, "title": title(name), "description": description, "inputSchema": input,
+                    "annotations": {
+                        "readOnlyHint": !tool.mutates(),
+                        "destructiveHint": tool.is_destructive(),
+                        "idempotentHint": !tool.mutates(),
+                        "openWorldHint": false,
+                    },
+                });
+            }
         };
         if let (Some(output), Some(members)) = (output, item.as_object_mut()) {
             members.insert("outputSchema".to_owned(), output);
@@ -138,7 +155,8 @@ impl CatalogueView<'_> {
                 }
             }
             if let Some(reason) = members.get_mut("properties").and_then(|properties| properties.get_mut("reason")) {
-                *reason = json!({ "type": "string", "description": "Why you make this change." });
+                // Its name says all.
+                *reason = json!({ "type": "string" });
             }
         }
         simplify(&mut schema);
@@ -164,6 +182,15 @@ impl Tool {
     }
 }
 
+/// A tool's name for people: `read_file` → `Read file`.
+fn title(name: &str) -> String {
+    let mut title = name.replace('_', " ");
+    if let Some(first) = title.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    title
+}
+
 /// Whether a policy denies every mutation, so that a model should not be offered one.
 fn denies_every_change(policy: &Policy) -> bool {
     let is_denied = |kind: &FileKind| policy.kinds.get(kind) == Some(&KindDecision::Deny);
@@ -182,6 +209,10 @@ fn simplify(schema: &mut Value) {
                 }
             }
             members.retain(|key, value| !PROGRAM_KEYWORDS.contains(&key.as_str()) || is_property(value));
+            // Of a path, the name says all that "The file." does.
+            members.retain(|key, value| {
+                key != "description" || value.as_str().is_none_or(|text| text.len() > MAX_TRIVIAL)
+            });
             // What is false by default is said by its description. `null` is no value of the one type that is left.
             members.retain(|key, value| key != "default" || !(*value == false || value.is_null()));
             if let Some(Value::Array(types)) = members.get("type") {

@@ -12,10 +12,15 @@ const MOST_KEPT = 4000;
 /** Renders at most this often while records arrive. */
 const RENDER_MILLIS = 100;
 
+/** Whose call a record is, also one of an earlier version. */
+export const madeBy = ({ by, actor }: AuditRecord): string => by ?? (actor.startsWith("run-token:") ? "agent" : actor.startsWith("operator:") ? "operator" : "service");
+
 /** Some records of a run, by number. */
 export class RecordCache {
   /** The number of the newest record. */
   head = 0;
+  /** Whether a record that was read is of a call that waited for a decision. */
+  hasWaited = false;
   private readonly records = new Map<number, AuditRecord>();
 
   get size(): number {
@@ -28,6 +33,7 @@ export class RecordCache {
     for (const record of added) {
       this.records.set(record.seq, record);
       this.head = Math.max(this.head, record.seq);
+      this.hasWaited ||= record.outcome === "pending";
     }
   }
   /** Returns the first record from `first` to `last` that exists and is not known. */

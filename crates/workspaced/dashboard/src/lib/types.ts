@@ -16,16 +16,17 @@ export interface Run {
   baseCommit?: string; source: { type: string; url?: string; ref?: string; path?: string }; policy: Policy;
   labels: Record<string, string>; disk: { bytes: number; files: number };
   counts: { calls: number; mutations: number; denied: number; pendingApprovals: number };
+  people: { calls: number; mutations: number };
   headSeq: number; headHash: string;
 }
 
 /** The number of a run's changes: what depends on its files is read again when it grows. */
-export const changesOf = ({ counts }: Run): number => counts.mutations;
+export const changesOf = ({ counts, people }: Run): number => counts.mutations + people.mutations;
 
 export interface RecordFile { path: string; kind: string; oldSha256?: string; newSha256?: string }
 export type Outcome = "ok" | "refused" | "pending" | "failed";
 export interface AuditRecord {
-  runId: string; seq: number; toolCallId: string; stepId?: string; tool: string; timestamp: string; actor: string;
+  runId: string; seq: number; toolCallId: string; stepId?: string; tool: string; timestamp: string; actor: string; by?: "agent" | "operator" | "service";
   mutates: boolean; reason?: string; reasons: string[]; pathsRead: string[]; pathsWritten: string[]; files: RecordFile[];
   decision: "ALLOW" | "REQUIRE_APPROVAL" | "DENY"; outcome: Outcome; code?: string; durationMicros: number;
   artifactUris: string[]; diffSha256?: string; requestId?: string; traceId?: string; prevHash: string; hash: string;
@@ -40,6 +41,7 @@ export interface Approval {
   diff?: string;
   files: { path: string; operation: string; oldSha256?: string; newSha256?: string }[];
   createdAt: string; expiresAt: string; decidedBy?: string; onBehalfOf?: string; note?: string;
+  resolution?: string; votes: { operator: string; onBehalfOf?: string }[];
   approvers: number; approvedBy: string[]; notCreator: boolean; seq?: number;
 }
 

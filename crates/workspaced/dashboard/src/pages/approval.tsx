@@ -33,7 +33,7 @@ export function ApprovalView({ approval, rights, error, changed }: Props) {
   return (
     <section class="call" aria-label="Approval">
       <header>
-        <h2><code>{approval.tool}</code></h2> <Badge state={approval.state} /> <a href={runHref(approval.runId)}>{approval.runId}</a>
+        <h2><code>{approval.tool}</code></h2> <Badge state={approval.state} text={approval.resolution} /> <a href={runHref(approval.runId)}>{approval.runId}</a>
         <button type="button" class="plain end" aria-label="Close the approval" onClick={() => setParams({ id: "" })}>✕</button>
       </header>
       {error && <Failed error={error} what="Refreshing the approval" />}
@@ -42,7 +42,7 @@ export function ApprovalView({ approval, rights, error, changed }: Props) {
         <dt>Rules</dt><dd class="wrap">{approval.reasons.map((reason) => <code key={reason}>{visible(reason)} </code>)}</dd>
         <dt>Asked by</dt><dd class="wrap"><Foreign text={approval.actor} />, <Time at={approval.createdAt} /></dd>
         <dt>{isPending ? "Expires" : "Expiry"}</dt><dd title={exactTime(approval.expiresAt)}><Time at={approval.expiresAt} /></dd>
-        {(approval.approvers > 1 || approval.notCreator) && <><dt>Needs</dt><dd>{approval.approvers} {approval.approvers === 1 ? "approval" : "approvals"}{approval.notCreator && ", not by the run's creator"}{approval.approvedBy.length > 0 && `; approved by ${approval.approvedBy.join(", ")}`}</dd></>}
+        {(approval.approvers > 1 || approval.notCreator) && <><dt>Needs</dt><dd>{approval.approvers} {approval.approvers === 1 ? "approval" : "approvals"}{approval.approvers > 1 && " of different persons"}{approval.notCreator && ", not by the run's creator or the caller"}{approval.votes.length > 0 && `; approved by ${approval.votes.map(({ operator, onBehalfOf }) => (onBehalfOf ? `${operator} for ${visible(onBehalfOf)}` : operator)).join(", ")}`}</dd></>}
         {approval.decidedBy && <><dt>Decided by</dt><dd><Foreign text={approval.decidedBy} />{approval.onBehalfOf && <> for <Foreign text={approval.onBehalfOf} /></>}</dd></>}
         {approval.note && <><dt>Note</dt><dd><Foreign text={approval.note} /></dd></>}
       </dl>

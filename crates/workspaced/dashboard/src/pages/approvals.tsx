@@ -69,7 +69,7 @@ function QueueRow({ approval, isOpen, isSelected, wasOpened, toggle }: QueueProp
     <li class={isOpen ? "focused" : ""}>
       {toggle && approval.state === "pending" && <input type="checkbox" checked={isSelected} onChange={toggle} aria-label={`Select ${approval.tool} of ${approval.runId}`} />}
       <a href={`/approvals?${params.toString()}`} aria-current={isOpen ? "true" : undefined}>
-        <span><Badge state={approval.state} short /> <code class="tool">{approval.tool}</code> <span class="quiet">{approval.runId}</span> {wasOpened && <span class="quiet">opened</span>}</span>
+        <span><Badge state={approval.state} short={approval.state === "pending"} text={approval.resolution} /> <code class="tool">{approval.tool}</code> <span class="quiet">{approval.runId}</span> {wasOpened && <span class="quiet">opened</span>}</span>
         <span class="cut"><bdi>{approval.files.map(({ path }) => visible(path)).join(", ")}</bdi></span>
         <Foreign class="cut quiet" text={approval.reason} />
         <span class="quiet"><Time at={approval.createdAt} />{approval.state === "pending" && <>, expires <Time at={approval.expiresAt} /></>}</span>

@@ -9,6 +9,7 @@ import { NewestCount, NewestList, SPANS } from "../ui/newest_list.tsx";
 import { Badge, Choice, Field } from "../ui/parts.tsx";
 import { OUTCOMES, subject } from "./run/timeline.tsx";
 
+const BY: [string, string][] = [["agent", "agents"], ["operator", "people"], ["service", "the service"], ["all", "everyone"]];
 const DECISIONS: [string, string][] = [["", "every decision"], ["ALLOW", "ALLOW"], ["REQUIRE_APPROVAL", "REQUIRE_APPROVAL"], ["DENY", "DENY"]];
 const NAMES = ["run", "tool", "pathPrefix", "decision", "outcome", "code", "actor", "label"] as const;
 
@@ -29,9 +30,12 @@ export function Audit() {
   const [stream, setStream] = useState<StreamState>("connecting");
   const filters = Object.fromEntries(NAMES.map((name) => [name, params.get(name) ?? ""]));
   const span = params.get("span") ?? "";
+  // The story is that of the agents: what people look at is shown on request.
+  const by = params.get("by") || "agent";
+  const byFilter = by === "all" ? "" : by;
   const since = useMemo(() => hoursAgo(span), [span]);
-  const list = useNewest<AuditRecord>("/v1/audit", { ...filters, since }, idOf, (changed, signal) =>
-    void follow(`/v1/audit/stream${query(filters)}`, signal, { onState: setStream, onFresh: changed, onEvent: changed }));
+  const list = useNewest<AuditRecord>("/v1/audit", { ...filters, by: byFilter, since }, idOf, (changed, signal) =>
+    void follow(`/v1/audit/stream${query({ ...filters, by: byFilter })}`, signal, { onState: setStream, onFresh: changed, onEvent: changed }));
   const field = (name: (typeof NAMES)[number], label: string, placeholder = "") =>
     <Field label={label} search={name === "pathPrefix"} value={filters[name]} placeholder={placeholder} onChange={(text) => setParams({ [name]: text })} />;
   return (
@@ -41,12 +45,13 @@ export function Audit() {
         {field("pathPrefix", "Path", "src/")}{field("run", "Run")}{field("tool", "Tool")}{field("label", "Label", "name:value")}{field("actor", "Caller", "operator:name")}{field("code", "Code", "POLICY_DENIED")}
         <Choice label="Decision" value={filters.decision} options={DECISIONS} onChange={(decision) => setParams({ decision })} />
         <Choice label="Outcome" value={filters.outcome} options={OUTCOMES} onChange={(outcome) => setParams({ outcome })} />
+        <Choice label="By" value={by} options={BY} onChange={(value) => setParams({ by: value === "agent" ? "" : value })} />
         <Choice label="Time" value={span} options={SPANS} onChange={(value) => setParams({ span: value })} />
         <span class="live" role="status">{stream === "live" ? "● live" : stream === "refused" ? "not live" : `◌ ${stream}`}</span>
         <button type="button" disabled={!list.items.length} onClick={() => download(list.items)}>Export {count(list.items.length)}</button>
       </div>
       <NewestList list={list} what="records" idOf={idOf} hrefOf={({ runId, seq }) => callHref(runId, seq)} row={(record, isFocused) => <AuditRow record={record} isFocused={isFocused} />}
-        empty={query({ ...filters, span }) ? <p>No record matches. <a href="/audit">Show every record</a></p> : <p>No record yet. New records appear here.</p>} />
+        empty={query({ ...filters, span, by: byFilter === "agent" ? "" : by }) ? <p>No record matches. <a href="/audit">Show every record</a></p> : <p>No record yet. New records appear here.</p>} />
     </>
   );
 }

@@ -53,7 +53,7 @@ function PendingApproval({ record }: { record: AuditRecord }) {
   if (load.error) return <Failed error={load.error} what="Reading the approval" retry={load.reload} />;
   const approval = load.data?.approval;
   if (!approval) return <Loading what="the approval" />;
-  return <p><a class="button" href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}>Approval</a> <Badge state={approval.state} /> {approval.decidedBy && <>by {visible(approval.decidedBy)}</>} {approval.note && <Foreign text={`“${approval.note}”`} />}</p>;
+  return <p><a class="button" href={`/approvals?id=${approval.approvalId}&state=${approval.state}`}>Approval</a> <Badge state={approval.state} text={approval.resolution} /> {approval.decidedBy && <>by {visible(approval.decidedBy)}{approval.onBehalfOf && <> for {visible(approval.onBehalfOf)}</>}</>}</p>;
 }
 
 function Artifact({ uri, record, mayRead }: { uri: string; record: AuditRecord; mayRead: boolean }) {
@@ -78,7 +78,7 @@ function Files({ record }: { record: AuditRecord }) {
 
 function Facts({ record }: { record: AuditRecord }) {
   const facts: [string, string | undefined][] = [
-    ["Time", exactTime(record.timestamp)], ["Duration", duration(record.durationMicros)], ["Caller", record.actor], ["Call", record.toolCallId],
+    ["Time", exactTime(record.timestamp)], ["Duration", duration(record.durationMicros)], ["Caller", record.actor], ["By", record.by], ["Call", record.toolCallId],
     ["Step", record.stepId], ["Request", record.requestId], ["Trace", record.traceId], ["Read", record.pathsRead.join(", ")], ["Hash", record.hash], ["Before", record.prevHash],
   ];
   return <dl class="facts">{facts.filter(([, value]) => value).map(([name, value]) => <><dt key={name}>{name}</dt><dd class="wrap"><Foreign text={value!} /></dd></>)}</dl>;

@@ -24,8 +24,9 @@ const SYMBOLS = new Map<string, [symbol: string, tone: string, text: string]>([
 ]);
 
 /** A state with its own shape as well as its own colour. */
-export function Badge({ state, short: isShort }: { state: string; short?: boolean }) {
-  const [symbol, tone, text] = SYMBOLS.get(state) ?? ["·", "quiet", state];
+export function Badge({ state, short: isShort, text: given }: { state: string; short?: boolean; text?: string }) {
+  const [symbol, tone, name] = SYMBOLS.get(state) ?? ["·", "quiet", state];
+  const text = given === undefined ? name : visible(given);
   return (
     <span class={`badge tone-${tone}`} title={text}>
       <span aria-hidden="true">{symbol}</span> <span class={isShort ? "sr-only" : ""}>{text}</span>

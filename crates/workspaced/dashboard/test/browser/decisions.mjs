@@ -14,7 +14,11 @@ export async function an_approval_is_given_with_a_note({ base, operator, open })
   await page.getByText("requireApprovalIf:touchesLockfile").waitFor();
   await page.getByLabel("Note (optional)").fill("checked the versions");
   await page.getByRole("button", { name: "Approve", exact: true }).click();
-  await page.getByRole("region", { name: "Approval" }).getByText("✓ approved").first().waitFor();
+  await page.getByRole("region", { name: "Approval" }).getByText(/✓ approved \(record \d+\)/).first().waitFor();
+  const auditor = await open("audit");
+  await auditor.page.goto(`${base}/runs/approve`);
+  await auditor.page.locator(".call-row", { hasText: /approved \(record 10\)/ }).waitFor();
+  await auditor.close();
   const { state: now, note, decidedBy } = await state(operator, id);
   assert.deepEqual([now, note, decidedBy], ["approved", "checked the versions", "ada"]);
   await close();

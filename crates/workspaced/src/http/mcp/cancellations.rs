@@ -30,8 +30,8 @@ impl Cancellations {
 
     /// Cancels the request of `actor` with the ID. If two clients share a token and use the same ID at once, it is not known
     /// which of the two requests is meant, and none is cancelled.
-    pub(crate) fn cancel(&self, actor: &str, id: RequestId) {
-        if let Some([only]) = self.0.lock().get(&(actor.to_owned(), id)).map(Vec::as_slice) {
+    pub(crate) fn cancel(&self, actor: &str, id: &RequestId) {
+        if let Some([only]) = self.0.lock().get(&(actor.to_owned(), id.clone())).map(Vec::as_slice) {
             only.cancel();
         }
     }
@@ -68,10 +68,10 @@ mod tests {
         let id = RequestId::Number(1);
         let (first, other) = (requests.register("a", id.clone()), requests.register("b", id.clone()));
         let second = requests.register("a", id.clone());
-        requests.cancel("a", id.clone());
+        requests.cancel("a", &id);
         assert!(!first.token.is_cancelled() && !second.token.is_cancelled());
         drop(second);
-        requests.cancel("a", id.clone());
+        requests.cancel("a", &id);
         assert!(first.token.is_cancelled() && !other.token.is_cancelled());
         drop((first, other));
         assert!(requests.0.lock().is_empty());

@@ -45,7 +45,11 @@ fn changes(text: &mut String, policy: &Policy) {
     let _ = writeln!(
         text,
         "Limits of one call: {} files, {} inserted and {} deleted lines, {} deleted files, {} bytes. Split larger changes.",
-        budget.max_files_touched, budget.max_insertions, budget.max_deletions, budget.max_files_deleted, budget.max_bytes,
+        budget.max_files_touched,
+        budget.max_insertions,
+        budget.max_deletions,
+        budget.max_files_deleted,
+        budget.max_bytes,
     );
     if policy.run_budget.is_some() {
         text.push_str("The whole run has limits, too; a refusal names the one that is reached.\n");

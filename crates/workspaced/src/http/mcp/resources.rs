@@ -1,5 +1,6 @@
 //! The files of the run as resources: `workspace:///PATH`.
 
+use engine::tool::input::URI_SCHEME as SCHEME;
 use engine::tools;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::ErrorData;
@@ -9,7 +10,6 @@ use serde_json::{Map, Value, json};
 use super::Caller;
 use super::server::{RunServer, protocol_error};
 
-const SCHEME: &str = "workspace:///";
 /// Resources of a page.
 const PAGE: u64 = 1000;
 /// What is escaped in the URI of a path.

@@ -7,18 +7,19 @@ use engine::call::Failed;
 use engine::tool::Tool;
 use engine::tool::text::{TextAnswer, refusal_text};
 use engine::tools::{self, Audience, CatalogueFormat, CatalogueView};
+use model::Run;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam, ContentBlock, CustomRequest,
-    CustomResult, ErrorCode, Implementation, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse,
-    ServerCapabilities, ServerConfig,
+    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult,
+    DiscoverResult, ErrorCode, Implementation, InitializeRequestParams, InitializeResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig,
 };
-use rmcp::service::{NotificationContext, RequestContext};
+use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::{Map, Value};
 
-use super::{Caller, HasMoved, resources};
+use super::{Caller, HasMoved, errors, instructions, resources};
 use crate::http::auth::RunTokenCaller;
 use crate::http::problem::Problem;
 use crate::service::Service;
@@ -30,9 +31,14 @@ const METHODS: [&str; 7] =
 /// How often a call that was asked to report its progress does so.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-const INSTRUCTIONS: &str = "\
-Tools to read and change the files of one workspace. Paths are relative to its root. Read a file before you change it: a \
-change is refused if the file is not as you last saw it. A refusal says what to do next. Every call is recorded.";
+/// How long a client may use a list of tools, in milliseconds.
+const TOOLS_TTL_MILLIS: u64 = 300_000;
+
+/// The member of a request's `_meta` by which a program asks for the JSON answer beside the text.
+const JSON_META: &str = "workspaced/json";
+
+/// The member of `_meta` of a list of tools that changes if the run's policy or the caller's permissions do.
+const ETAG_META: &str = "workspaced/etag";
 
 /// The server of one request.
 #[derive(Clone)]
@@ -59,8 +65,22 @@ impl RunServer {
         caller.parties.scope(call).await
     }
 
-    async fn tools(&self, Caller(caller, moved): &Caller) -> Result<Vec<rmcp::model::Tool>, ErrorData> {
-        let run = self.service.run(&caller.run).await.map_err(|error| protocol_error(&moved.problem_of(error)))?;
+    /// The run of the caller.
+    async fn run(&self, Caller(caller, moved): &Caller) -> Result<Run, ErrorData> {
+        self.service.run(&caller.run).await.map_err(|error| protocol_error(&moved.problem_of(error)))
+    }
+
+    /// The server as the caller sees it: with the instructions of its run.
+    async fn info(&self, caller: &Caller) -> Result<ServerConfig, ErrorData> {
+        let run = self.run(caller).await?;
+        let permissions = &caller.0.caller.permissions;
+        let text = instructions::of_run(&run, |permission| permissions.contains(&permission));
+        Ok(self.get_info().with_instructions(text))
+    }
+
+    async fn tools(&self, caller: &Caller) -> Result<ListToolsResult, ErrorData> {
+        let run = self.run(caller).await?;
+        let Caller(caller, _) = caller;
         let view = CatalogueView {
             format: CatalogueFormat::Mcp,
             audience: Audience::Model,
@@ -68,8 +88,14 @@ impl RunServer {
             policy: Some(&run.policy),
             has_mounts: !run.mounts.is_empty(),
         };
-        let tools = view.items().into_iter().map(serde_json::from_value).collect::<Result<_, _>>();
-        tools.map_err(|error| ErrorData::internal_error(error.to_string(), None))
+        let items = view.items();
+        let etag = model::Sha256::of(Value::from(items.clone()).to_string().as_bytes());
+        let tools = items.into_iter().map(serde_json::from_value).collect::<Result<_, _>>();
+        let tools = tools.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        let mut list = ListToolsResult::with_all_items(tools);
+        (list.ttl_ms, list.cache_scope) = (Some(TOOLS_TTL_MILLIS), Some(CacheScope::Private));
+        list.meta.get_or_insert_default().insert(ETAG_META.to_owned(), etag.to_string().into());
+        Ok(list)
     }
 }
 
@@ -83,30 +109,49 @@ fn caller_of(parts: Option<&axum::http::request::Parts>) -> Result<Caller, Error
 pub(super) fn protocol_error(problem: &Problem) -> ErrorData {
     let document = problem.document();
     let message = document.get("message").and_then(Value::as_str).unwrap_or("the request failed").to_owned();
-    ErrorData::invalid_params(message, Some(document))
+    ErrorData::new(ErrorCode(errors::code_of(problem.status())), message, Some(document))
 }
 
-/// A refusal as the result of its call, so that the model reads it.
-fn refused(failed: Failed, moved: &HasMoved) -> CallToolResult {
+/// A refusal as the result of its call, so that the model reads it. Most clients show a model the JSON instead of the text, or both,
+/// where there is any: only a program that asks for it receives it.
+fn refused(failed: Failed, moved: &HasMoved, wants_json: bool) -> CallToolResult {
     let problem = moved.problem_of(failed.error).of_call(failed.tool_call_id);
     let mut result = CallToolResult::error(vec![ContentBlock::text(refusal_text(problem.refusal()))]);
-    result.structured_content = Some(problem.document());
+    result.structured_content = wants_json.then(|| problem.document());
     result
 }
 
-fn answered(answer: TextAnswer) -> Result<CallToolResult, ErrorData> {
+/// The answer of a call, as text; see [`refused`].
+fn answered(answer: TextAnswer, wants_json: bool) -> Result<CallToolResult, ErrorData> {
     let mut result = CallToolResult::success(vec![ContentBlock::text(answer.text)]);
-    let json = serde_json::from_str(&answer.json);
-    result.structured_content = Some(json.map_err(|error| ErrorData::internal_error(error.to_string(), None))?);
+    if wants_json {
+        let json = serde_json::from_str(&answer.json);
+        result.structured_content = Some(json.map_err(|error| ErrorData::internal_error(error.to_string(), None))?);
+    }
     Ok(result)
 }
 
 impl ServerHandler for RunServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
-        ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new("workspaced", env!("CARGO_PKG_VERSION")))
-            .with_instructions(INSTRUCTIONS)
+        ServerConfig::new(capabilities).with_server_info(Implementation::new("workspaced", env!("CARGO_PKG_VERSION")))
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        let caller = caller_of(context.extensions.get())?;
+        context.peer.set_peer_info(request.clone());
+        let mut result = self.negotiate_initialize(&request)?;
+        result.instructions = self.info(&caller).await?.instructions;
+        Ok(result)
+    }
+
+    async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let info = self.info(&caller_of(context.extensions.get())?).await?;
+        Ok(DiscoverResult::from_server_info(self.supported_protocol_versions().into_owned(), info))
     }
 
     async fn list_tools(
@@ -115,7 +160,7 @@ impl ServerHandler for RunServer {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let caller = caller_of(context.extensions.get())?;
-        Ok(ListToolsResult::with_all_items(self.tools(&caller).await?))
+        self.tools(&caller).await
     }
 
     async fn call_tool(
@@ -133,6 +178,7 @@ impl ServerHandler for RunServer {
         input.remove("toolCallId");
         let registration = self.service.state.cancellations.register(&caller.caller.actor, context.id.clone());
         let progress = context.meta.get_progress_token();
+        let wants_json = context.meta.get(JSON_META) == Some(&Value::Bool(true));
         let call = self.call(&caller, tool, &input);
         tokio::pin!(call);
         let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
@@ -141,7 +187,11 @@ impl ServerHandler for RunServer {
         loop {
             tokio::select! {
                 done = &mut call => {
-                    return done.map_or_else(|failed| Ok(refused(failed, &moved)), answered).map(CallToolResponse::from);
+                    let result = match done {
+                        Ok(answer) => answered(answer, wants_json)?,
+                        Err(failed) => refused(failed, &moved, wants_json),
+                    };
+                    return Ok(CallToolResponse::from(result));
                 }
                 // Dropping the call ends a read. A change goes on to its end, and is recorded.
                 () = registration.cancelled() => return Err(cancelled()),
@@ -196,12 +246,6 @@ impl ServerHandler for RunServer {
             return Err(ErrorData::invalid_params(message, None));
         }
         Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None))
-    }
-
-    async fn on_cancelled(&self, notification: CancelledNotificationParam, context: NotificationContext<RoleServer>) {
-        if let (Ok(Caller(caller, _)), Some(id)) = (caller_of(context.extensions.get()), notification.request_id) {
-            self.service.state.cancellations.cancel(&caller.caller.actor, id);
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::http::mcp;
 use crate::http::problem::{PROBLEM_JSON, example_of};
 
 /// Refusals: status, name of the component, description, example of a code.
@@ -151,15 +152,7 @@ pub(super) fn add_components(document: &mut Value) {
         document["components"]["headers"][component] = json!({"description": description, "schema": schema});
     }
     for (status, name, description, code) in REFUSALS {
-        let mut own = vec!["RequestId", "RateLimit", "RateLimitPolicy"];
-        own.extend(match status {
-            "401" => Some("Authenticate"),
-            "405" => Some("Allow"),
-            "415" => Some("AcceptEncoding"),
-            "416" => Some("ContentRange"),
-            "429" | "503" => Some("RetryAfter"),
-            _ => None,
-        });
+        let mut own = headers_of(status);
         // A call that waits is not an error, although its response has the same members.
         let media_type = if status == "202" { "application/json" } else { PROBLEM_JSON };
         let body = json!({"schema": {"$ref": "#/components/schemas/Problem"}, "example": example_of(code)});
@@ -177,6 +170,28 @@ pub(super) fn add_components(document: &mut Value) {
             document["components"]["responses"][format!("Tool{name}")] = of_tool;
         }
     }
+}
+
+/// Returns the headers of a refusal with `status`.
+fn headers_of(status: &str) -> Vec<&'static str> {
+    let mut names = vec!["RequestId", "RateLimit", "RateLimitPolicy"];
+    names.extend(match status {
+        "401" => Some("Authenticate"),
+        "405" => Some("Allow"),
+        "415" => Some("AcceptEncoding"),
+        "416" => Some("ContentRange"),
+        "429" | "503" => Some("RetryAfter"),
+        _ => None,
+    });
+    names
+}
+
+/// Returns a refusal as an error of JSON-RPC, in which the Model Context Protocol has it.
+fn refusal_as_message(status: &str, description: &str) -> Value {
+    json!({
+        "description": description, "headers": header_references(&headers_of(status)),
+        "content": {"application/json": {"schema": {"type": "object", "additionalProperties": true}}},
+    })
 }
 
 /// Returns a reference to the refusal with `status`.
@@ -202,7 +217,11 @@ pub(super) fn complete(path: &str, method: &str, operation: &mut Value) {
         *response = reference;
     }
     for status in statuses {
-        if let Some(reference) = refusal(status, is_tool) {
+        if path == mcp::PATH {
+            let known = REFUSALS.iter().find(|(known, ..)| *known == status);
+            let description = known.map_or("", |(_, _, description, _)| description);
+            responses.entry(status).or_insert_with(|| refusal_as_message(status, description));
+        } else if let Some(reference) = refusal(status, is_tool) {
             responses.entry(status).or_insert(reference);
         }
     }

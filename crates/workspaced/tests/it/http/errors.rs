@@ -283,7 +283,7 @@ async fn a_member_of_another_type_is_named(#[values(Backend::Sqlite, Backend::Po
             json!({"path": "a", "startLine": "ten"}),
             "`startLine`: invalid type: string \"ten\", expected a whole number",
         ),
-        ("read_file", json!({"path": 5}), "`path`: invalid type: integer `5`, expected a string"),
+        ("read_file", json!({"path": true}), "`path`: invalid type: boolean `true`, expected a string"),
         ("write_file", json!({"path": "a", "content": {"a": 1}, "reason": "r"}), "`content`: invalid type: object"),
         (
             "write_file",

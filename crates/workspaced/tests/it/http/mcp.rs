@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Run, Server};
+use crate::harness::{Answer, Backend, Client, Run, Server, Setup};
 
 const FILES: [(&str, &str); 2] = [("src/a.py", "def add(a, b):\n\treturn a - b\n"), (".env", "KEY=value\n")];
 
@@ -39,7 +40,6 @@ async fn calls_are_those_of_the_routes(#[values(Backend::Sqlite, Backend::Postgr
     let client = &run.agent;
     let read = call(client, "read_file", json!({ "path": "src/a.py" })).await;
     assert_eq!(text(&read), "1  def add(a, b):\n2  \treturn a - b\n");
-    assert_eq!(read["structuredContent"]["totalLines"], 2);
     assert_eq!(read["isError"], false);
 
     // A model that invents the same ID twice makes two calls.
@@ -51,9 +51,17 @@ async fn calls_are_those_of_the_routes(#[values(Backend::Sqlite, Backend::Postgr
     let denied = call(client, "read_file", json!({ "path": ".env" })).await;
     assert_eq!(denied["isError"], true);
     assert!(text(&denied).starts_with("POLICY_DENIED_SECRET: "), "{denied}");
-    assert_eq!(denied["structuredContent"]["code"], "POLICY_DENIED_SECRET");
+    // Clients show a model whatever JSON there is, so that only a program which asks for it receives any.
+    assert!(read.get("structuredContent").is_none() && denied.get("structuredContent").is_none(), "{read} {denied}");
+    for (path, member, value) in [("src/a.py", "totalLines", json!(2)), (".env", "code", json!("POLICY_DENIED_SECRET"))]
+    {
+        let params =
+            json!({ "name": "read_file", "arguments": { "path": path }, "_meta": { "workspaced/json": true } });
+        let result = rpc(client, "tools/call", params).await.is(200)["result"].clone();
+        assert_eq!(result["structuredContent"][member], value, "{result}");
+    }
     let outcomes: Vec<_> = run.audit().await.iter().map(|record| record["outcome"].clone()).collect();
-    assert_eq!(outcomes[outcomes.len() - 4..], ["ok", "ok", "ok", "refused"]);
+    assert_eq!(outcomes[outcomes.len() - 6..], ["ok", "ok", "ok", "refused", "ok", "refused"]);
 
     let page = rpc(client, "resources/list", json!({})).await.is(200);
     let uris: Vec<_> = page["result"]["resources"].as_array().unwrap().iter().map(|file| file["uri"].clone()).collect();
@@ -66,7 +74,173 @@ async fn calls_are_those_of_the_routes(#[values(Backend::Sqlite, Backend::Postgr
     }
     assert!(rpc(client, "tools/call", json!({ "name": "none" })).await.json()["error"].is_object());
     // A value of two bytes takes a hundred times as many in memory: as in any other body, so many are refused.
-    rpc(client, "tools/list", json!({ "many": vec![1; 20_000] })).await.refused("INVALID_REQUEST");
+    let many = rpc(client, "tools/list", json!({ "many": vec![1; 20_000] })).await.is(400);
+    assert_eq!(many["error"]["data"]["code"], "INVALID_REQUEST", "{many}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_list_of_tools_is_for_models_and_may_be_cached(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let list = async |policy: Value| {
+        let run = server.run_with_files(&FILES, json!({ "policy": policy })).await;
+        rpc(&run.agent, "tools/list", json!({})).await.is(200)["result"].clone()
+    };
+    let first = list(json!({})).await;
+    assert_eq!((&first["ttlMs"], &first["cacheScope"]), (&json!(300_000), &json!("private")), "{first}");
+    for tool in first["tools"].as_array().unwrap() {
+        assert!(tool["title"].is_string() && tool.get("outputSchema").is_none(), "{tool}");
+        assert_eq!(tool["annotations"]["openWorldHint"], false, "{tool}");
+    }
+    assert_eq!(first["tools"][0]["title"], "List dir");
+    // The tag is that of what the policy lets a caller see.
+    let etag = |list: &Value| list["_meta"]["workspaced/etag"].as_str().unwrap().to_owned();
+    assert_eq!(etag(&first), etag(&list(json!({})).await));
+    assert_ne!(etag(&first), etag(&list(json!({ "profile": "READ_ONLY" })).await));
+}
+
+#[rstest]
+#[tokio::test]
+async fn instructions_are_those_of_the_run(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let initialize = async |client: &Client| {
+        let params = json!({
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
+        });
+        let answer = rpc(client, "initialize", params).await.is(200);
+        answer["result"]["instructions"].as_str().unwrap().to_owned()
+    };
+    let policy = json!({ "write": ["src/**"], "deny": ["private/**"], "budget": { "maxFilesTouched": 7 } });
+    let run = server.run_with_files(&FILES, json!({ "policy": policy })).await;
+    let text = initialize(&run.agent).await;
+    for part in [
+        "Writable: src/**.",
+        "Never accessible: private/**",
+        "7 files",
+        "LOCKFILE",
+        "touchesSecuritySensitivePath",
+        "revert_calls",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // Nothing is promised to a caller who may not do it.
+    let read_only = server.run_with_files(&FILES, json!({ "policy": { "profile": "READ_ONLY" } })).await;
+    let text = initialize(&read_only.agent).await;
+    assert!(text.contains("This run is read-only.") && !text.contains("revert_calls"), "{text}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_cancelled_read_ends(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, armed) = Server::start_armed(Setup::new(backend)).await;
+    let run = server.run_with_files(&FILES, json!({})).await;
+    call(&run.agent, "list_dir", json!({})).await;
+    std::fs::write(&armed, "call.read:1:pause").unwrap();
+    let agent = run.agent.clone();
+    let slow = tokio::spawn(async move {
+        rpc(&agent, "tools/call", json!({ "name": "search_text", "arguments": { "query": "add" } })).await
+    });
+    let paused = armed.with_extension("paused");
+    for _ in 0..2000 {
+        if paused.exists() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(paused.exists(), "the read has not begun");
+    for (id, method) in [(8, "notifications/cancelled"), (7, "notifications/other"), (7, "notifications/cancelled")] {
+        assert!(!slow.is_finished(), "cancelled before {method} of {id}");
+        let body = json!({ "jsonrpc": "2.0", "method": method, "params": { "requestId": id, "reason": "the user waits no longer" } });
+        assert_eq!(run.agent.send(run.agent.request(Method::POST, "/mcp").json(&body)).await.status, 202);
+    }
+    // Answered although the thread still waits.
+    let answer = slow.await.unwrap().json();
+    assert_eq!(answer["error"]["message"], "the request was cancelled by its client", "{answer}");
+    std::fs::write(&armed, "").unwrap();
+    assert_eq!(call(&run.agent, "list_dir", json!({})).await["isError"], false);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_problem_is_an_error_of_the_protocol(#[values(Backend::Sqlite)] backend: Backend) {
+    let server = Server::start_with(Setup::new(backend).arg("--cors-origin", "https://console.example")).await;
+    let run = server.run_with_files(&FILES, json!({})).await;
+    let ping = json!({ "jsonrpc": "2.0", "id": 7, "method": "ping" });
+    let post = |client: &Client| client.request(Method::POST, "/mcp");
+    let refused = |answer: Answer, status: u16, code: &str| {
+        assert_eq!(answer.headers["content-type"], "application/json");
+        let body = answer.is(status);
+        assert_eq!(body["jsonrpc"], "2.0", "{body}");
+        assert_eq!(body["error"]["data"]["code"], code, "{body}");
+        assert!(body["error"]["code"].is_i64() && body["error"]["message"].is_string(), "{body}");
+    };
+    let nobody = server.nobody();
+    refused(nobody.send(post(&nobody).json(&ping)).await, 401, "UNAUTHENTICATED");
+    let operator = server.operator();
+    refused(operator.send(post(&operator).json(&ping)).await, 403, "FORBIDDEN");
+    let agent = &run.agent;
+    refused(agent.send(post(agent).header("accept", "text/html").json(&ping)).await, 406, "INVALID_REQUEST");
+    refused(agent.send(post(agent).body("{").header("content-type", "application/json")).await, 400, "INVALID_REQUEST");
+    let large = vec![b' '; 5 << 20];
+    refused(
+        agent.send(post(agent).body(large).header("content-type", "application/json")).await,
+        413,
+        "BODY_TOO_LARGE",
+    );
+    let json = |body: Value| post(agent).json(&body);
+    refused(agent.send(json(json!([ping, ping]))).await, 400, "INVALID_REQUEST");
+    refused(agent.send(json(json!({ "jsonrpc": "2.0", "id": null, "method": "ping" }))).await, 400, "INVALID_REQUEST");
+    refused(agent.send(post(agent).body(ping.to_string())).await, 415, "INVALID_REQUEST");
+    let version = json(ping.clone()).header("mcp-protocol-version", "1999-01-01");
+    let answer = agent.send(version).await;
+    assert!(answer.json()["error"]["message"].as_str().unwrap().contains("1999-01-01"), "{}", answer.text());
+    refused(answer, 400, "INVALID_REQUEST");
+    refused(agent.send(agent.request(Method::GET, "/mcp")).await, 405, "INVALID_REQUEST");
+    // A page of another origin.
+    let own = server.operator().base;
+    for (origin, status) in
+        [(own.as_str(), 200), ("https://console.example", 200), ("https://evil.example", 403), ("null", 403)]
+    {
+        let answer = agent.send(post(agent).header("origin", origin).json(&ping)).await;
+        assert_eq!(answer.status, status, "{origin}");
+        if status == 403 {
+            refused(answer, 403, "FORBIDDEN");
+        }
+    }
+    // A name that was rebound to loopback is the origin of the page and the host of the request.
+    let rebound = post(agent).header("origin", "http://evil.example").header("host", "evil.example");
+    refused(agent.send(rebound.json(&ping)).await, 403, "FORBIDDEN");
+    // The library's own errors stay as they are.
+    let unknown = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/none" });
+    let answer = agent.send(post(agent).json(&unknown)).await.json();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32601)), "{answer}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn arguments_are_taken_in_the_forms_that_models_send(#[values(Backend::Sqlite)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &FILES).await;
+    let client = &run.agent;
+    for arguments in [
+        json!({ "path": "src/a.py", "startLine": "2", "maxLines": null }),
+        json!({ "path": "workspace:///src/a.py", "startLine": 2 }),
+        json!({ "path": "workspace:///src%2Fa.py", "startLine": 2.0 }),
+    ] {
+        assert_eq!(text(&call(client, "read_file", arguments).await), "2  \treturn a - b\n");
+    }
+    for path in [json!(""), json!("/"), json!("."), json!(null)] {
+        let listed = call(client, "list_dir", json!({ "path": path, "includeHidden": "false" })).await;
+        assert!(text(&listed).starts_with("src/\n"), "{listed}");
+    }
+    let read = call(client, "read_files", json!({ "paths": "[\"src/a.py\"]" })).await;
+    assert!(text(&read).contains("return a - b"), "{read}");
+    let write = json!({ "path": "year.txt", "content": 2024, "dryRun": "false", "mode": null, "reason": "to try" });
+    assert_eq!(call(client, "write_file", write).await["isError"], false);
+    assert_eq!(text(&call(client, "read_file", json!({ "path": "year.txt" })).await), "1  2024\n");
+    // The same as a call of the route, and what is required stays so.
+    run.call("search_text", json!({ "query": "add", "caseSensitive": "true", "includeGlob": null })).await.is(200);
+    run.call("read_file", json!({ "path": null })).await.refused("INVALID_REQUEST");
+    run.call("read_file", json!({ "path": "src/a.py", "startLine": "two" })).await.refused("INVALID_REQUEST");
 }
 
 #[rstest]
@@ -86,7 +260,8 @@ async fn a_token_says_which_tools_there_are(#[values(Backend::Sqlite, Backend::P
     assert!(text(&call(&lister, "read_file", json!({ "path": "src/a.py" })).await).starts_with("FORBIDDEN: "));
 
     assert_eq!(rpc(&server.nobody(), "tools/list", json!({})).await.status, 401);
-    rpc(&server.operator(), "tools/list", json!({})).await.refused("FORBIDDEN");
+    let forbidden = rpc(&server.operator(), "tools/list", json!({})).await.is(403);
+    assert_eq!(forbidden["error"]["data"]["code"], "FORBIDDEN");
     let token = format!("{tokens}/{}", issued["tokenId"].as_str().unwrap());
     assert!(server.operator().delete(&token).await.status < 300);
     assert_eq!(rpc(&lister, "tools/list", json!({})).await.status, 401);
@@ -110,13 +285,23 @@ async fn a_client_need_not_know_the_details_of_the_protocol(
     }
     let request = run.agent.request(Method::POST, "/mcp").header("accept", "text/event-stream");
     let refused = run.agent.send(request.json(&list)).await.is(406);
-    assert_eq!(refused["hint"], "Send `Accept: application/json, text/event-stream`.");
+    assert_eq!(refused["error"]["data"]["hint"], "Send `Accept: application/json, text/event-stream`.");
     // Parameters of another form are not another method.
     for params in [json!({}), json!({ "name": "read_file", "arguments": "src/a.py" })] {
         let answer = rpc(&run.agent, "tools/call", params).await.json();
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
     }
     assert_eq!(rpc(&run.agent, "prompts/list", json!({})).await.json()["error"]["code"], -32601);
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_conformance_suite_finds_only_what_is_expected(#[values(Backend::Sqlite)] backend: Backend) {
+    let (server, run) = Run::shared(backend, &FILES).await;
+    let mut node = Command::new("node");
+    node.arg(script("mcp_conformance.mjs")).arg(clients().join("node/node_modules")).arg(&server.operator().base);
+    node.arg(run.agent.token.as_ref().unwrap()).arg(script("mcp_conformance.yaml"));
+    assert_done(&tokio::task::spawn_blocking(move || node.output().unwrap()).await.unwrap());
 }
 
 /// The folder in which `.ci/test` has installed the official clients.

@@ -206,7 +206,12 @@ async fn each_operation_refuses_unauthorized_callers(#[values(Backend::Sqlite, B
             continue;
         }
         let route = format!("{method} {path}");
-        call(&server.nobody(), &method, &path, &run).await.refused("UNAUTHENTICATED");
+        let refused = call(&server.nobody(), &method, &path, &run).await;
+        if path == "/mcp" {
+            assert_eq!(refused.is(401)["error"]["data"]["code"], "UNAUTHENTICATED");
+        } else {
+            refused.refused("UNAUTHENTICATED");
+        }
         let stream = path.ends_with("/stream") || path.ends_with("/changes");
         let reads = READING_TOOLS.iter().any(|tool| path.ends_with(&format!("/tools/{tool}")));
         let allowed = reads || method == "get" && AUDITORS.iter().any(|allowed| shape(allowed) == shape(&path));

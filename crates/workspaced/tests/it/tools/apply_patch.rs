@@ -153,9 +153,11 @@ async fn invalid_patches_are_refused(#[values(Backend::Sqlite, Backend::Postgres
         assert!(codes.contains(&code.as_str()), "{what}: {code}");
         assert_eq!(run.snapshot(), tree, "{what}");
     }
-    for bad in
-        [json!({"reason": "r"}), json!({"patch": 1, "reason": "r"}), json!({"patch": "x", "reason": "r", "strip": 1})]
-    {
+    for bad in [
+        json!({"reason": "r"}),
+        json!({"patch": true, "reason": "r"}),
+        json!({"patch": "x", "reason": "r", "strip": 1}),
+    ] {
         run.call("apply_patch", bad).await.refused("INVALID_REQUEST");
     }
 }

@@ -192,7 +192,7 @@ async fn an_unreadable_path_or_invalid_input_is_refused(
         json!({"path": "a", "startLine": 0}),
         json!({"path": "a", "maxLines": 0}),
         json!({"path": "a", "format": "hex"}),
-        json!({"path": 1}),
+        json!({"path": true}),
         json!({"path": "a", "line": 1}),
     ] {
         run.call("read_file", bad).await.refused("INVALID_REQUEST");

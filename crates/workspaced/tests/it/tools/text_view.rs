@@ -235,7 +235,7 @@ async fn a_refusal_is_a_code_a_message_and_a_hint(#[values(Backend::Sqlite, Back
         ("read_file", json!({"path": "none.rs"}), 404),
         ("read_file", json!({"path": ".env"}), 403),
         ("read_file", json!({"path": "../x"}), 400),
-        ("read_file", json!({"path": 7}), 400),
+        ("read_file", json!({"path": true}), 400),
         ("read_file", json!([]), 400),
         ("list_dir", json!({"path": "a.txt"}), 400),
         ("write_file", json!({"path": "a.txt", "content": "y\n", "mode": "CREATE_NEW", "reason": "r"}), 409),

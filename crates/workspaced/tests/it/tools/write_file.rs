@@ -273,7 +273,7 @@ async fn a_text_too_large_to_read_can_be_moved_and_deleted(
 #[tokio::test]
 async fn a_mutation_without_a_valid_reason_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
-    for reason in [Value::Null, json!(""), json!("x".repeat(2001)), json!(7)] {
+    for reason in [Value::Null, json!(""), json!("x".repeat(2001)), json!(true)] {
         let mut input = json!({"path": "a.txt", "content": "x"});
         if !reason.is_null() {
             input["reason"] = reason;
@@ -290,7 +290,7 @@ async fn a_mutation_without_a_valid_reason_is_refused(#[values(Backend::Sqlite, 
         json!({"path": "b", "content": "b", "reason": "r", "mount": "docs"}),
         json!({"path": "b", "content": "b", "reason": "r", "dryRun": "yes"}),
         json!({"path": "b", "content": "b", "reason": "r", "force": true}),
-        json!({"path": "b", "content": 1, "reason": "r"}),
+        json!({"path": "b", "content": true, "reason": "r"}),
     ] {
         run.call("write_file", bad).await.refused("INVALID_REQUEST");
     }

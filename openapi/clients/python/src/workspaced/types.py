@@ -76,6 +76,7 @@ class Approval(TypedDict):
     approvers: int
     createdAt: str
     decidedBy: NotRequired[str | None]
+    decidedSeq: NotRequired[int | None]
     diff: NotRequired[str | None]
     expiresAt: str
     files: list[ApprovalFile]
@@ -84,10 +85,12 @@ class Approval(TypedDict):
     onBehalfOf: NotRequired[str | None]
     reason: str
     reasons: list[str]
+    resolution: NotRequired[str | None]
     runId: RunId
     state: ApprovalState
     tool: str
     toolCallId: ToolCallId
+    votes: list[ApprovalVote]
 
 
 class ApprovalDecision(TypedDict):
@@ -113,6 +116,7 @@ class ApprovalResult(TypedDict):
     approvers: int
     createdAt: str
     decidedBy: NotRequired[str | None]
+    decidedSeq: NotRequired[int | None]
     diff: NotRequired[str | None]
     expiresAt: str
     files: list[ApprovalFile]
@@ -121,10 +125,12 @@ class ApprovalResult(TypedDict):
     onBehalfOf: NotRequired[str | None]
     reason: str
     reasons: list[str]
+    resolution: NotRequired[str | None]
     runId: RunId
     state: ApprovalState
     tool: str
     toolCallId: ToolCallId
+    votes: list[ApprovalVote]
     headHash: NotRequired[Sha256 | None]
     seq: NotRequired[int | None]
 
@@ -140,6 +146,11 @@ class ApprovalRuleOverrides(TypedDict):
 
 
 ApprovalState: TypeAlias = "Literal['pending', 'approved', 'denied', 'expired', 'failed']"
+
+
+class ApprovalVote(TypedDict):
+    onBehalfOf: NotRequired[str | None]
+    operator: OperatorName
 
 
 ArtifactId: TypeAlias = "str"
@@ -209,6 +220,9 @@ class BudgetOverrides(TypedDict):
 class BundleLimits(TypedDict):
     maxAuthorCharacters: int
     maxMessageBytes: int
+
+
+By: TypeAlias = "Literal['agent', 'operator', 'service']"
 
 
 class ChainBreak(TypedDict):
@@ -787,6 +801,11 @@ class PathExplanation(TypedDict):
     read: PolicyDecision
 
 
+class PeopleCounts(TypedDict):
+    calls: int
+    mutations: int
+
+
 Permission: TypeAlias = "Literal['file:list', 'file:read', 'file:search', 'file:diff', 'file:write:create', 'file:write:replace', 'file:patch:apply', 'file:delete', 'file:move', 'audit:read', 'event:append', 'evidence:attest']"
 
 
@@ -980,6 +999,7 @@ class Readiness(TypedDict):
 class Record(TypedDict):
     actor: str
     artifactUris: list[str]
+    by: NotRequired[By | None]
     code: NotRequired[Code | None]
     decision: Verdict
     diffSha256: NotRequired[Sha256 | None]
@@ -1179,6 +1199,7 @@ Run = TypedDict("Run", {
     "import": "ImportReport",
     "labels": "dict[str, str]",
     "mounts": "list[Mount]",
+    "people": "PeopleCounts",
     "policy": "Policy",
     "runId": "RunId",
     "source": "Source",
@@ -1386,6 +1407,7 @@ TokenId: TypeAlias = "str"
 class ToolCall(TypedDict):
     actor: str
     artifactUris: list[str]
+    by: NotRequired[By | None]
     code: NotRequired[Code | None]
     decision: Verdict
     diffSha256: NotRequired[Sha256 | None]
@@ -1411,6 +1433,7 @@ class ToolCall(TypedDict):
     traceId: NotRequired[str | None]
     approval: NotRequired[Approval | None]
     contentWithheld: NotRequired[bool]
+    resolution: NotRequired[str | None]
 
 
 ToolCallId: TypeAlias = "str"

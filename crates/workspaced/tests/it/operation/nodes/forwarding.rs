@@ -330,7 +330,7 @@ async fn a_refusal_in_the_models_view_is_forwarded_as_it_is() {
         ("read_file", json!({"path": "none.txt"}), 404),
         ("write_file", json!({"path": "a.txt", "content": "x", "expectedSha256": sha256("b"), "reason": "r"}), 409),
         ("read_file", json!({"path": ".env"}), 403),
-        ("read_file", json!({"path": 7}), 400),
+        ("read_file", json!({"path": true}), 400),
     ];
     for (tool, input, status) in refused {
         let direct = call(&run, tool, input.clone()).await;

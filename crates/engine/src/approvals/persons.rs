@@ -1,0 +1,184 @@
+//! Which persons stand behind votes and calls: four eyes are those of different persons.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Approval, ApprovalVote, OperatorName, Record, Run, RunId};
+
+use crate::CallError;
+use crate::admission::operators::OPERATOR;
+use crate::clock::now_plus;
+use crate::engine::Engine;
+use crate::history::content_history;
+use ledger::RecordFilter;
+
+/// How long an operator stands for the one who created it, or who replaced its token.
+const STANDS_FOR_CREATOR_SECONDS: i64 = 30 * 24 * 3600;
+/// Records that are searched at a time.
+const PAGE: u32 = 500;
+
+/// Which operators have lately made which: whoever makes a token can use it.
+#[derive(Debug, Default)]
+pub(crate) struct Origins(BTreeMap<String, BTreeSet<String>>);
+
+/// An operator, and the persons for whom it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Persons {
+    operator: String,
+    names: BTreeSet<String>,
+}
+
+/// Folds a name, so that letter case and look-alikes do not make two persons of one.
+fn fold(name: &str) -> String {
+    model::fold_name(name.trim()).trim().to_owned()
+}
+
+impl Origins {
+    pub(crate) fn new(made: impl IntoIterator<Item = (OperatorName, String)>) -> Self {
+        let mut origins: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (name, creator) in made {
+            // The command line is no operator: whoever has it has the database.
+            if OperatorName::parse(&creator).is_ok() {
+                origins.entry(fold(name.as_str())).or_default().insert(fold(&creator));
+            }
+        }
+        Self(origins)
+    }
+
+    /// Returns the name, and those of all who stand behind it.
+    fn behind(&self, name: &str) -> BTreeSet<String> {
+        let (mut found, mut open) = (BTreeSet::new(), vec![fold(name)]);
+        while let Some(name) = open.pop() {
+            open.extend(self.0.get(&name).into_iter().flatten().cloned());
+            if !found.insert(name) {
+                // Two operators may have replaced each other's tokens.
+                open.retain(|other| !found.contains(other));
+            }
+        }
+        found
+    }
+
+    /// The persons of an operator.
+    pub(crate) fn of_operator(&self, name: &str) -> Persons {
+        Persons { operator: fold(name), names: self.behind(name) }
+    }
+
+    /// The persons of a vote: the person whom it names, and the operator, unless its token names nobody.
+    pub(crate) fn of_vote(&self, vote: &ApprovalVote) -> Persons {
+        let operator = vote.operator.as_str();
+        match &vote.on_behalf_of {
+            Some(person) if fold(operator) == OPERATOR => {
+                Persons { operator: fold(operator), names: self.behind(person) }
+            }
+            Some(person) => {
+                let mut persons = self.of_operator(operator);
+                persons.names.extend(self.behind(person));
+                persons
+            }
+            None => self.of_operator(operator),
+        }
+    }
+}
+
+impl Persons {
+    /// Whether one person may be behind both.
+    pub(crate) fn overlap(&self, other: &Self) -> bool {
+        self.operator == other.operator || !self.names.is_disjoint(&other.names)
+    }
+}
+
+impl Engine {
+    /// Returns who has lately made which operator.
+    pub(crate) async fn origins(&self) -> Result<Origins, CallError> {
+        Ok(Origins::new(self.ledger.operator_origins(&now_plus(-STANDS_FOR_CREATOR_SECONDS)).await?))
+    }
+
+    /// Returns the operator who made the call that waits for `approval`: the caller, or the issuer of its run token.
+    pub(crate) async fn operator_of_call(&self, approval: &Approval, run: &Run) -> Result<Option<String>, CallError> {
+        if let Some(name) = approval.actor.strip_prefix("operator:") {
+            return Ok(Some(name_of(name)));
+        }
+        let Some(token) = approval.actor.strip_prefix("run-token:") else { return Ok(None) };
+        let issuer = self.issuer(&approval.run_id, token).await?;
+        // The first token of a run is made with it.
+        Ok(issuer.or_else(|| run.created_by.as_ref().map(ToString::to_string)))
+    }
+
+    /// Returns the operator who issued a token of the run, unless that was made with the run.
+    async fn issuer(&self, run: &RunId, token: &str) -> Result<Option<String>, CallError> {
+        let (run, tool) = (Some(run.clone()), Some("token.issue".to_owned()));
+        let filter = RecordFilter { run, tool, ..RecordFilter::default() };
+        let mut after = None;
+        loop {
+            let page = self.ledger.records(&filter, after, PAGE.into()).await?;
+            for stored in page.iter() {
+                let record = content_history::parse(&stored.text)?;
+                if names_token(&record, token) {
+                    return Ok(record.actor.strip_prefix("operator:").map(name_of));
+                }
+            }
+            let last = page.last().map(|record| record.position);
+            match page.resume.or(last) {
+                Some(next) if page.more => after = Some(next),
+                _ => return Ok(None),
+            }
+        }
+    }
+}
+
+fn names_token(record: &Record, token: &str) -> bool {
+    let id = record.input.as_ref().and_then(|input| input.get("tokenId"));
+    id.and_then(serde_json::Value::as_str) == Some(token)
+}
+
+/// Returns the operator's name of an actor: records have another one for the token of the environment.
+fn name_of(actor: &str) -> String {
+    if actor == model::Scope::Orchestrate.as_str() { OPERATOR } else { actor }.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origins(made: &[(&str, &str)]) -> Origins {
+        Origins::new(made.iter().map(|(name, by)| (OperatorName::parse(name).unwrap(), (*by).to_owned())))
+    }
+
+    fn vote(operator: &str, person: Option<&str>) -> ApprovalVote {
+        ApprovalVote { operator: OperatorName::parse(operator).unwrap(), on_behalf_of: person.map(str::to_owned) }
+    }
+
+    #[test]
+    fn operators_stand_for_their_creators_and_a_vote_for_the_person_that_it_names() {
+        let made = origins(&[
+            ("bob", "ada"),
+            ("eve", "bob"),
+            ("zoe", "command line"),
+            ("kim", "operator"),
+            ("one", "two"),
+            ("two", "one"),
+        ]);
+        for (one, other, is_same) in [
+            (vote("ada", None), vote("Ada", None), true),
+            (vote("ada", None), vote("bob", None), true),
+            (vote("ada", None), vote("eve", None), true),
+            (vote("bob", None), vote("eve", None), true),
+            (vote("ada", None), vote("zoe", None), false),
+            (vote("ada", None), vote("kim", None), false),
+            (vote("one", None), vote("two", None), true),
+            // A shared token is one voter, and stands for whom it names.
+            (vote("operator", Some("ada")), vote("operator", Some("zoe")), true),
+            (vote("operator", Some("ADA ")), vote("ada", None), true),
+            (vote("operator", Some("ada")), vote("eve", None), true),
+            (vote("operator", Some("ada")), vote("zoe", None), false),
+            (vote("operator", Some("ada")), vote("kim", None), false),
+            // A named operator cannot vote as somebody else.
+            (vote("ada", Some("zoe")), vote("ada", None), true),
+            (vote("ada", Some("zoe")), vote("zoe", None), true),
+            (vote("ada", Some("zoe")), vote("bob", None), true),
+            (vote("zoe", Some("ada")), vote("bob", None), true),
+        ] {
+            let (left, right) = (made.of_vote(&one), made.of_vote(&other));
+            assert_eq!((left.overlap(&right), right.overlap(&left)), (is_same, is_same), "{one:?} {other:?}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The forms in which models send arguments: `null` for an absent member, numbers and Booleans as text, a list as the text of a
+//! JSON array or as its only entry. Each is taken for what the tool's schema has in that place.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
+
+use model::json;
+use serde_json::{Map, Value};
+
+use crate::tools::CATALOGUE;
+
+/// The members of each tool's input, by the name of the tool.
+static MEMBERS: LazyLock<HashMap<&'static str, HashMap<String, Member>>> = LazyLock::new(|| {
+    let members = |schema: &Value| {
+        let required: HashSet<_> =
+            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let properties = schema["properties"].as_object().into_iter().flatten();
+        properties.map(|(name, schema)| (name.clone(), Member::of(schema, required.contains(name.as_str())))).collect()
+    };
+    CATALOGUE.iter().map(|tool| (tool.name, members(&tool.input_schema))).collect()
+});
+
+/// Integers below this have an exact floating-point form.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// What a member may be.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    kind: Kind,
+    is_required: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Number,
+    Boolean,
+    /// A list of texts.
+    List,
+    Other,
+}
+
+impl Member {
+    fn of(schema: &Value, is_required: bool) -> Self {
+        // A list's schema also has the type of its entries, and that of an optional member `null`.
+        let kind = match &schema["type"] {
+            Value::Array(kinds) => kinds.first().and_then(Value::as_str),
+            kind => kind.as_str(),
+        };
+        let kind = match kind {
+            Some("string") => Kind::Text,
+            Some("integer" | "number") => Kind::Number,
+            Some("boolean") => Kind::Boolean,
+            Some("array") if schema.pointer("/items/type").is_some_and(|kind| kind == "string") => Kind::List,
+            _ => Kind::Other,
+        };
+        Self { kind, is_required }
+    }
+}
+
+/// Brings the members of an input of `tool` into the form of its schema. What has no other form stays, and is refused by the parser of
+/// the input.
+pub(crate) fn normalize(tool: &str, members: &mut Map<String, Value>) {
+    let Some(known) = MEMBERS.get(tool) else { return };
+    members.retain(|name, value| !value.is_null() || known.get(name).is_none_or(|member| member.is_required));
+    for (name, value) in members.iter_mut() {
+        if let Some(member) = known.get(name) {
+            normalize_value(member.kind, value);
+        }
+    }
+}
+
+fn normalize_value(kind: Kind, value: &mut Value) {
+    let normal = match (kind, &mut *value) {
+        // A float of this size is an integer that has lost digits.
+        (Kind::Text, Value::Number(number))
+            if number.as_f64().is_none_or(|float| !number.is_f64() || float.abs() < MAX_EXACT) =>
+        {
+            Value::String(number.to_string())
+        }
+        (Kind::Number, Value::String(text)) => match serde_json::from_str(text) {
+            Ok(number @ Value::Number(_)) if !text.contains(char::is_whitespace) => number,
+            _ => return,
+        },
+        (Kind::Boolean, Value::String(text)) => match text.as_str() {
+            "true" => Value::Bool(true),
+            "false" => Value::Bool(false),
+            _ => return,
+        },
+        (Kind::List, Value::String(text)) => match list_in(text) {
+            Some(list) => Value::Array(list),
+            None => Value::Array(vec![value.take()]),
+        },
+        (Kind::List, Value::Number(_) | Value::Bool(_)) => Value::Array(vec![value.take()]),
+        _ => return,
+    };
+    *value = normal;
+    if let (Kind::List, Value::Array(entries)) = (kind, value) {
+        for entry in entries {
+            normalize_value(Kind::Text, entry);
+        }
+    }
+}
+
+/// Returns the entries if `text` is a JSON array, such as `["a", "b"]`. `[ab].txt` is a glob.
+fn list_in(text: &str) -> Option<Vec<Value>> {
+    if !text.trim_start().starts_with('[') {
+        return None;
+    }
+    match json::parse(text.as_bytes()) {
+        Ok(Value::Array(entries)) => Some(entries),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::normalize;
+
+    #[test]
+    fn arguments_are_taken_in_the_forms_that_models_send() {
+        let table = [
+            // One entry of a list.
+            ("find_files", json!({"glob": "*.rs", "path": "src"}), json!({"glob": ["*.rs"], "path": "src"})),
+            ("read_files", json!({"paths": "a"}), json!({"paths": ["a"]})),
+            ("search_text", json!({"query": "x", "includeGlob": "a"}), json!({"query": "x", "includeGlob": ["a"]})),
+            ("revert_calls", json!({"toolCallIds": "tc_1"}), json!({"toolCallIds": ["tc_1"]})),
+            ("read_files", json!({"paths": ["a"]}), json!({"paths": ["a"]})),
+            ("read_files", json!({"paths": {}}), json!({"paths": {}})),
+            // The text of a JSON array.
+            ("read_files", json!({"paths": "[\"a\", \"b\"]"}), json!({"paths": ["a", "b"]})),
+            ("read_files", json!({"paths": "[2024, \"b\"]"}), json!({"paths": ["2024", "b"]})),
+            ("find_files", json!({"glob": "[ab].txt"}), json!({"glob": ["[ab].txt"]})),
+            ("find_files", json!({"glob": "[\"a\", \"a\""}), json!({"glob": ["[\"a\", \"a\""]})),
+            // `null` for what is optional.
+            ("read_file", json!({"path": "a", "startLine": null, "atSeq": null}), json!({"path": "a"})),
+            ("read_file", json!({"path": null, "mount": null}), json!({"path": null})),
+            ("write_file", json!({"expectedSha256": null, "dryRun": null, "stepId": null}), json!({})),
+            ("read_file", json!({"unknown": null}), json!({"unknown": null})),
+            // Numbers and Booleans as text, and numbers for text.
+            ("read_file", json!({"startLine": "2", "maxLines": "1e2"}), json!({"startLine": 2, "maxLines": 1e2})),
+            ("read_file", json!({"startLine": " 2", "maxLines": "two"}), json!({"startLine": " 2", "maxLines": "two"})),
+            (
+                "list_dir",
+                json!({"includeHidden": "true", "maxDepth": "1"}),
+                json!({"includeHidden": true, "maxDepth": 1}),
+            ),
+            ("search_text", json!({"caseSensitive": "no", "query": 42}), json!({"caseSensitive": "no", "query": "42"})),
+            ("write_file", json!({"content": 42, "dryRun": "false"}), json!({"content": "42", "dryRun": false})),
+            (
+                "write_file",
+                json!({"content": 18_446_744_073_709_551_615_u64}),
+                json!({"content": "18446744073709551615"}),
+            ),
+            ("write_file", json!({"content": 1.25, "path": 1e23}), json!({"content": "1.25", "path": 1e23})),
+            ("write_file", json!({"content": true}), json!({"content": true})),
+        ];
+        for (name, input, want) in table {
+            let mut members = input.as_object().unwrap().clone();
+            normalize(name, &mut members);
+            assert_eq!(json!(members), want, "{name} {input}");
+        }
+    }
+}
