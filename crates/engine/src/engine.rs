@@ -25,9 +25,9 @@ use crate::call_error::{self, refusals::shutting_down};
 use crate::clock;
 use crate::limits::Limits;
 use crate::metrics::{self, CallMetrics, SPANS};
+use crate::runs::artifact_stamps::ArtifactStamps;
 use crate::runs::import_registry::ImportRegistry;
 use crate::runs::in_flight_calls::InFlightCalls;
-use crate::runs::kept_artifacts::KeptArtifacts;
 use crate::runs::open_runs::OpenRuns;
 use crate::runs::open_runs::fetches::RunFetches;
 use crate::runs::quota::NodeQuota;
@@ -71,7 +71,7 @@ pub struct Parts {
     /// When a commit has failed because the disk of the database was full.
     pub(crate) database_full: Mutex<Option<Instant>>,
     /// Artifacts of runs that the object store has.
-    pub(crate) kept_artifacts: KeptArtifacts,
+    pub(crate) artifact_stamps: ArtifactStamps,
     /// Tokens of operators and runs.
     pub tokens: Tokens,
     /// Keyed requests under way.
@@ -151,7 +151,7 @@ impl Engine {
             fetches: RunFetches::default(),
             imports: ImportRegistry::default(),
             database_full: Mutex::default(),
-            kept_artifacts: KeptArtifacts::default(),
+            artifact_stamps: ArtifactStamps::default(),
             tokens,
             keyed_requests: InFlightCalls::default(),
             votes: VoteLocks::default(),

@@ -2,6 +2,7 @@
 
 pub mod accounting;
 pub mod archive;
+pub(crate) mod artifact_stamps;
 pub(crate) mod base_objects;
 pub mod changed_paths;
 mod create;

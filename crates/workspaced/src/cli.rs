@@ -4,15 +4,14 @@ mod approvals;
 mod audit;
 mod call;
 pub(crate) mod connection;
-mod error;
+pub(crate) mod error;
 mod events;
 mod exports;
 mod files;
-mod listing;
+pub(crate) mod listing;
 mod manual;
 mod mcp;
-mod operators;
-mod output;
+pub(crate) mod output;
 mod revert;
 mod runs;
 mod tokens;
@@ -22,7 +21,6 @@ mod webhooks;
 use std::process::ExitCode;
 
 use self::error::CliError;
-use crate::config::OperatorArgs;
 
 /// Commands that call a service, and documentation of the command line.
 ///
@@ -96,21 +94,13 @@ pub async fn run(
     ended(done, connection.as_ref(), env)
 }
 
-/// Runs `operator` on a running service, with the exit codes of [`run`].
-pub async fn run_operator(args: &OperatorArgs, env: &(dyn Fn(&str) -> Option<String> + Sync)) -> ExitCode {
-    let done = match args.action() {
-        Ok(action) => operators::run(&action, &args.connection, env).await,
-        Err(error) => Err(CliError::Usage(error.to_string())),
-    };
-    ended(done, Some(&args.connection), env)
-}
-
 /// Whether a service and a token are known for this address.
 pub(crate) fn has_service(address: &connection::Address, env: &connection::Env<'_>) -> bool {
     connection::connect(address, env).is_ok()
 }
 
-fn ended(
+/// Reports an error of a command, and returns its exit code.
+pub(crate) fn ended(
     done: Result<(), CliError>,
     connection: Option<&connection::Connection>,
     env: &connection::Env<'_>,

@@ -15,6 +15,7 @@ mod http_client;
 mod maintenance;
 mod nodes;
 mod objects;
+mod online_operators;
 mod sandbox;
 mod service;
 mod signer;
@@ -26,7 +27,8 @@ use engine::CallError;
 pub use admin::{ArchivesFound, archive, backup, key, migrate_store, operator, repair, replay, restore, verify};
 pub use bootstrap::error::StartError;
 pub use bootstrap::serve;
-pub use cli::{run as run_client, run_operator};
+pub use cli::run as run_client;
+pub use online_operators::run_operator;
 pub use sandbox::{Confinement, confine};
 
 /// Returns the OpenAPI document of the service, as committed under `openapi/`.

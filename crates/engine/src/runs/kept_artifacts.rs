@@ -8,10 +8,10 @@ use std::sync::Arc;
 use content::{Objects, ReservedObject};
 use ledger::{EntryObject, LedgerError, RecordFilter};
 use model::{RunId, RunState, Sha256};
-use parking_lot::Mutex;
 use serde_json::Value;
 use workspace::ArtifactBundle;
 
+use super::artifact_stamps::Looked;
 use super::lifecycle;
 use crate::CallError;
 use crate::engine::Engine;
@@ -19,16 +19,6 @@ use crate::history::content_history;
 
 /// The largest archive of a run's artifacts that is kept.
 const MAX_BYTES: u64 = 1 << 30;
-
-/// What the artifacts of each run looked like at the last look.
-#[derive(Default)]
-pub(crate) struct KeptArtifacts(Mutex<HashMap<RunId, Looked>>);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Looked {
-    stamp: Sha256,
-    is_kept: bool,
-}
 
 /// Which artifacts are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +49,12 @@ impl Engine {
             Ok(stamps)
         };
         let stamps = self.blocking(stamps).await?;
-        self.kept_artifacts.0.lock().retain(|run, _| stamps.contains_key(run));
+        self.artifact_stamps.0.lock().retain(|run, _| stamps.contains_key(run));
         for (run, stamp) in stamps {
-            let last = self.kept_artifacts.0.lock().insert(run.clone(), Looked { stamp, is_kept: false });
+            let last = self.artifact_stamps.0.lock().insert(run.clone(), Looked { stamp, is_kept: false });
             let last = last.filter(|last| last.stamp == stamp);
             if last.is_some_and(|last| last.is_kept) {
-                self.kept_artifacts.0.lock().insert(run, Looked { stamp, is_kept: true });
+                self.artifact_stamps.0.lock().insert(run, Looked { stamp, is_kept: true });
                 continue;
             }
             if last.is_none() && keep == Keep::Unchanging {
@@ -79,7 +69,7 @@ impl Engine {
                 continue;
             }
             match self.keep_artifacts_of(&run, objects).await {
-                Ok(()) => drop(self.kept_artifacts.0.lock().insert(run, Looked { stamp, is_kept: true })),
+                Ok(()) => drop(self.artifact_stamps.0.lock().insert(run, Looked { stamp, is_kept: true })),
                 Err(error) => {
                     tracing::warn!(run.id = %run, error = &error as &dyn std::error::Error, "artifacts could not be kept yet");
                 }

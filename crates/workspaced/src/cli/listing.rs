@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use futures_util::{Stream, TryStreamExt as _};
-use workspaced_client::{ApprovalFilter, ApprovalId, Client, Code, Error, RunId};
+use workspaced_client::{ApprovalFilter, ApprovalId, AuditFilter, Client, Code, Error, RunId};
 
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
@@ -136,6 +136,13 @@ async fn only(prefix: &str, ids: impl Stream<Item = Result<String, Error>>) -> R
             Err(CliError::Usage(format!("{count} IDs begin with `{prefix}`: {some}. Give more characters.")))
         }
     }
+}
+
+/// Returns when the newest record of `actor` was written. What leaves no record, such as lists of runs, does not count.
+pub(crate) async fn last_use(client: &Client, output: Output, actor: &str) -> Result<String, CliError> {
+    let filter = AuditFilter { actor: Some(actor.to_owned()), newest_first: true, ..AuditFilter::default() };
+    let newest = std::pin::pin!(client.audit_page(&filter, 1)).await?;
+    Ok(newest.first().map_or_else(|| "none".to_owned(), |record| output.time(&record.timestamp)))
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use workspaced_client::{AuditFilter, Client, IssuedToken, NewToken, Permission, 
 use crate::cli::call::parse_run;
 use crate::cli::connection::{Connection, Env, connect};
 use crate::cli::error::CliError;
-use crate::cli::listing::resolve_run;
-use crate::cli::operators::last_use;
+use crate::cli::listing::{last_use, resolve_run};
 use crate::cli::output::Output;
 
 /// Arguments of `token`.

@@ -527,6 +527,7 @@ export interface ImportReport {
   leftOut: Array<SkippedEntry>;
   leftOutMore?: number;
   progress: string;
+  resumed?: boolean;
 }
 
 export interface InclusionProof {

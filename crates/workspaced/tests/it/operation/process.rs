@@ -148,7 +148,7 @@ async fn help_and_version_are_printed() {
 
 #[test]
 fn the_settings_are_in_groups_and_the_short_help_has_the_main_ones() {
-    let help = |flag| text(&workspaced().args(["serve", flag]).output().unwrap().stdout).into_owned();
+    let help = |flag| text(&workspaced().args(["serve", flag]).output().unwrap().stdout);
     let (short, long) = (help("-h"), help("--help"));
     for group in ["Addresses:", "Data:", "Sources and policy:", "Limits:", "Log and shutdown:"] {
         assert!(short.contains(group) && long.contains(group), "{group}");

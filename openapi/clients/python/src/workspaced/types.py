@@ -546,6 +546,7 @@ class ImportReport(TypedDict):
     leftOut: list[SkippedEntry]
     leftOutMore: NotRequired[int]
     progress: str
+    resumed: NotRequired[bool]
 
 
 class InclusionProof(TypedDict):

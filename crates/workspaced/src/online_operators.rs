@@ -1,15 +1,28 @@
-//! `operator` on a running service.
+//! `operator` on a running service. The same commands on the service's data are in [`admin::operator`](crate::admin::operator).
+
+use std::process::ExitCode;
 
 use futures_util::TryStreamExt as _;
-use workspaced_client::{AuditFilter, Client, CreatedOperator, NewOperator, NewOperatorToken, Operator, OperatorName};
+use workspaced_client::{Client, CreatedOperator, NewOperator, NewOperatorToken, Operator, OperatorName};
 
 use crate::cli::connection::{Connection, Env, connect};
+use crate::cli::ended;
 use crate::cli::error::CliError;
+use crate::cli::listing::last_use;
 use crate::cli::output::Output;
-use crate::config::OperatorAction;
+use crate::config::{OperatorAction, OperatorArgs};
+
+/// Runs `operator` on a running service, with the exit codes of [`run_client`](crate::run_client).
+pub async fn run_operator(args: &OperatorArgs, env: &(dyn Fn(&str) -> Option<String> + Sync)) -> ExitCode {
+    let done = match args.action() {
+        Ok(action) => run(&action, &args.connection, env).await,
+        Err(error) => Err(CliError::Usage(error.to_string())),
+    };
+    ended(done, Some(&args.connection), env)
+}
 
 /// Creates, lists or revokes operators of the service.
-pub(super) async fn run(action: &OperatorAction, connection: &Connection, env: &Env<'_>) -> Result<(), CliError> {
+async fn run(action: &OperatorAction, connection: &Connection, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&connection.address, env)?;
     let output = Output::new(connection, env);
     match action {
@@ -78,13 +91,6 @@ async fn list(client: &Client, output: Output) -> Result<(), CliError> {
         output.table(&["OPERATOR", "SCOPES", "TOKEN", "LAST RECORD", "CREATED", "BY"], &rows)?;
     }
     Ok(())
-}
-
-/// Returns when the newest record of `actor` was written. What leaves no record, such as lists of runs, does not count.
-pub(super) async fn last_use(client: &Client, output: Output, actor: &str) -> Result<String, CliError> {
-    let filter = AuditFilter { actor: Some(actor.to_owned()), newest_first: true, ..AuditFilter::default() };
-    let newest = std::pin::pin!(client.audit_page(&filter, 1)).await?;
-    Ok(newest.first().map_or_else(|| "none".to_owned(), |record| output.time(&record.timestamp)))
 }
 
 /// The name of an operator in records.
