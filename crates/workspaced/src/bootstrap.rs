@@ -127,10 +127,7 @@ async fn give_back_runs(service: &Service) -> Infallible {
         return std::future::pending().await;
     };
     membership.give_back_roles();
-    // Other nodes make the folders of these runs from the store.
-    if let Err(error) = service.keep_artifacts(Keep::All).await {
-        tracing::warn!(error = &error as &dyn Error, "failed to keep the artifacts of runs");
-    }
+    keep_artifacts(service).await;
     let mut given_back = service.give_back_unused_runs().await;
     loop {
         if let Err(error) = given_back {
@@ -138,6 +135,13 @@ async fn give_back_runs(service: &Service) -> Infallible {
         }
         tokio::time::sleep(GIVE_BACK_INTERVAL).await;
         given_back = service.give_back_runs().await.map(drop);
+    }
+}
+
+/// Puts the artifacts of this node's runs into the object store, from which other nodes make their folders.
+async fn keep_artifacts(service: &Service) {
+    if let Err(error) = service.keep_artifacts(Keep::All).await {
+        tracing::warn!(error = &error as &dyn Error, "failed to keep the artifacts of runs");
     }
 }
 
@@ -324,6 +328,10 @@ async fn close(service: &Service, timeout: Duration) {
     }
     if !is_done {
         tracing::warn!("work in progress is left to recovery at the next start");
+    }
+    // Those that were not given back while requests were drained.
+    if tokio::time::timeout(MIN_WORK_TIMEOUT, keep_artifacts(service)).await.is_err() {
+        tracing::warn!("artifacts that were not kept yet stay in the folders of their runs");
     }
     let closed = async {
         service.fsync_worker.close().await;

@@ -178,6 +178,8 @@ async fn the_artifacts_of_a_run_go_with_it_to_another_node() {
     first.kill();
     let away = second.reconnect(&run);
     until_recorded(&away.operator, &away, "after-kill", LEASE * 2 + Duration::from_secs(15)).await;
+    // An event is recorded without opening the files.
+    away.ok("read_file", json!({"path": "a.txt"})).await;
     let artifacts = second.workspace(&run.id).join("artifacts");
     assert_eq!(
         std::fs::read_to_string(artifacts.join("latest")).unwrap_or_else(|error| panic!(
@@ -195,6 +197,7 @@ async fn the_artifacts_of_a_run_go_with_it_to_another_node() {
     assert!(second.stop().success());
     let back = first.reconnect(&run);
     until_recorded(&back.operator, &back, "after-stop", Duration::from_secs(15)).await;
+    back.ok("read_file", json!({"path": "a.txt"})).await;
     let artifacts = first.workspace(&run.id).join("artifacts");
     assert_eq!(std::fs::read_to_string(artifacts.join("report.txt")).unwrap(), "passed\n");
     assert_eq!(std::fs::read_to_string(artifacts.join("logs/build.txt")).unwrap(), "built\n");
