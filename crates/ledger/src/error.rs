@@ -47,6 +47,11 @@ pub enum LedgerError {
 struct DatabaseFull(String);
 
 impl LedgerError {
+    /// The error that the disk of the database is full.
+    pub(crate) fn database_full(why: &str) -> Self {
+        Self::Unavailable(Box::new(DatabaseFull(why.to_owned())))
+    }
+
     /// Whether the disk of the database is full. A retry fails until somebody frees space.
     pub fn is_disk_full(&self) -> bool {
         let Self::Unavailable(cause) = self else { return false };

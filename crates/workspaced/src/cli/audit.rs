@@ -3,7 +3,7 @@
 use std::io;
 
 use futures_util::TryStreamExt as _;
-use model::{Outcome, Record, Verdict};
+use model::{LogicalPath, Outcome, Record, Verdict};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use workspaced_client::{AuditFilter, RunId};
@@ -100,13 +100,10 @@ pub(super) fn print(output: Output, record: &Record) -> io::Result<()> {
 
 fn details(record: &Record) -> String {
     let mut parts: Vec<String> = record.code.iter().map(ToString::to_string).collect();
-    let input = |name: &str| record.input.as_ref().and_then(|input| input.get(name)).and_then(Value::as_str);
     let paths = if record.paths_written.is_empty() { &record.paths_read } else { &record.paths_written };
-    match (input("from"), input("to")) {
-        (Some(from), Some(to)) if record.tool == MOVE => parts.push(format!("{from} -> {to}")),
-        // A refused call has no paths but those that it named.
-        _ if paths.is_empty() => parts.extend(input("path").map(str::to_owned)),
-        _ => parts.extend(paths.iter().take(MAX_PATHS).map(ToString::to_string)),
+    match moved(record) {
+        Some((from, to)) => parts.push(format!("{from} -> {to}")),
+        None => parts.extend(paths.iter().take(MAX_PATHS).map(ToString::to_string)),
     }
     if paths.len() > MAX_PATHS {
         parts.push(format!("and {} more", paths.len() - MAX_PATHS));
@@ -116,6 +113,13 @@ fn details(record: &Record) -> String {
     parts.extend(record.reason.as_ref().map(|reason| format!("\"{reason}\"")));
     parts.push(format!("({})", record.actor));
     parts.join(" ")
+}
+
+/// Returns from where and to where a file was moved.
+fn moved(record: &Record) -> Option<(&LogicalPath, &LogicalPath)> {
+    let from = record.files.iter().find(|file| file.new_sha256.is_none())?;
+    let to = record.files.iter().find(|file| file.old_sha256.is_none())?;
+    (record.tool == MOVE && record.files.len() == 2).then_some((&from.path, &to.path))
 }
 
 /// Parses the name of a value in JSON.

@@ -117,7 +117,8 @@ async fn answer_within_limits(service: Service, mut request: Request, next: Next
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
     let method = request.method().clone();
     let prefers_text = route == tools::PATH && text_view::prefers_text(request.headers());
-    let is_page = matched.is_none() && method == Method::GET && pages::prefers_page(request.headers());
+    // A browser gets a page, except from the API.
+    let is_page = !route.starts_with("/v1/") && method == Method::GET && pages::prefers_page(request.headers());
     let as_preferred = |response| match route {
         mcp::PATH => mcp::errors::as_protocol_error(response),
         _ if prefers_text => text_view::refusal(response),

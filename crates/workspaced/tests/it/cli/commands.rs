@@ -62,7 +62,7 @@ async fn a_run_is_created_used_exported_and_deleted(#[values(Backend::Sqlite, Ba
     let audit = agent(&["audit", "--run", "r1", "--tool", "write_file", "--oldest-first"]).ok();
     let lines: Vec<_> = audit.lines().collect();
     assert!(lines.len() == 2 && lines[0].contains("r1      2  ok       write_file      a.txt \"a test\""), "{audit}");
-    assert!(lines[1].contains("refused  write_file      RUN_CLOSED b.txt \"late\" (run-token:"), "{audit}");
+    assert!(lines[1].contains("refused  write_file      RUN_CLOSED \"late\" (run-token:"), "{audit}");
     assert!(
         lines[0].trim_start().split(' ').next().unwrap().parse::<u64>().is_ok() || lines[0].contains("now"),
         "{audit}"
@@ -134,7 +134,10 @@ async fn approvals_are_listed_shown_and_decided(#[values(Backend::Sqlite, Backen
         list.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["approvalId"].clone()).collect();
     let [first, second] = ids.iter().map(|id| id.as_str().unwrap()).collect::<Vec<_>>()[..] else { panic!("{list}") };
     let table = operator(&["approvals", "list", "--run", &asked.id]).ok();
-    assert!(table.starts_with("APPROVAL ") && table.contains(first) && table.contains(second), "{table}");
+    assert!(table.starts_with("APPROVAL ") && table.lines().count() == 3, "{table}");
+    for (line, id) in table.lines().skip(1).zip([second, first]) {
+        assert!(id.starts_with(line.split(' ').next().unwrap()), "{table}");
+    }
     let shown = operator(&["approvals", "show", first]).ok();
     assert!(shown.contains("files         replace Cargo.lock\n") && shown.ends_with("-one\n+two\n"), "{shown}");
 
@@ -263,16 +266,16 @@ async fn operators_and_tokens_are_managed_on_a_running_service(
     assert_eq!(operator(&["operator", "revoke", "ada"]).ok(), "ada: revoked\n");
     operator(&["operator", "revoke", "nobody"]).failed(1, "NOT_FOUND: ");
 
-    let created = operator(&["token", "create", "r", "--permission", "file:read", "--json"]).json();
+    let created = operator(&["token", "create", "r", "--permission", "file:list", "--json"]).json();
     let id = created["tokenId"].as_str().unwrap();
     let agent = |args: &[&str]| run(command(&server.base, created["token"].as_str().unwrap(), args));
     agent(&["call", "list_dir", "--run", "r"]).ok();
     let list = operator(&["token", "list", "r"]).ok();
     let row = list.lines().find(|line| line.starts_with(id)).unwrap();
-    assert!(row.ends_with("file:read") && row.contains("valid"), "{list}");
+    assert!(row.ends_with("file:list") && row.contains("valid"), "{list}");
     assert!(!row.contains("none"), "{list}");
     let rotated = operator(&["token", "rotate", "r", id, "--json"]).json();
-    assert_eq!(rotated["permissions"], json!(["file:read"]));
+    assert_eq!(rotated["permissions"], json!(["file:list"]));
     agent(&["call", "list_dir", "--run", "r"]).failed(1, "UNAUTHENTICATED: ");
     assert!(operator(&["token", "list", "r"]).ok().contains("revoked now"));
     operator(&["token", "revoke", "r", rotated["tokenId"].as_str().unwrap()]).ok();

@@ -82,7 +82,8 @@ async fn dashboard_alerts_and_guide_name_metrics_that_the_service_prints(
         let unknown: Vec<_> = named.difference(&printed).filter(|name| *name != WITH_TLS).collect();
         assert!(unknown.is_empty(), "{file} names metrics that are not printed: {unknown:?}");
     }
-    let rows: String = deployed("operations.md").lines().filter(|line| line.starts_with("| `workspaced_")).collect();
+    let is_row = |line: &&str| line.starts_with("| `workspaced_") || line.starts_with("| `process_");
+    let rows: String = deployed("operations.md").lines().filter(is_row).collect();
     let documented = names(&rows);
     let of_nodes = names(&deployed("nodes.md"));
     assert!(of_nodes.len() >= 5 && of_nodes.is_subset(&documented), "{of_nodes:?}");
