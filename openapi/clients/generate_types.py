@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Writes the types of both packages from ../workspaced.json. Run it after the API document has changed.
+"""Writes the types of both packages, and the methods of the Python package, from ../workspaced.json, and the Python client for
+threads from the one for asyncio. Run it after the API document or `python/src/workspaced/aio` has changed.
 
 With `--check` it writes nothing, and fails if a file is not current.
 """
 
 import json
 import keyword
+import re
 import sys
 from pathlib import Path
 
@@ -54,8 +56,8 @@ class Writer:
             if choice in schema:
                 options = schema[choice]
                 return self.union(self.type_of(option, name + self.suffix(option, options)) for option in options)
-        if "const" in schema or "enum" in schema:
-            return self.literals(schema.get("enum", [schema.get("const")]))
+        if "x-const" in schema or "enum" in schema:
+            return self.literals(schema.get("enum", [schema.get("x-const")]))
         if len(schema.get("allOf", [])) == 1 and "properties" not in schema:
             return self.type_of(schema["allOf"][0], name)
         if self.members(schema) is not None:
@@ -70,7 +72,7 @@ class Writer:
         if option not in objects or len(objects) < 2:
             return ""
         tag = option["properties"].get("type", {})
-        return pascal(str(tag.get("const", tag.get("enum", [options.index(option)])[0])))
+        return pascal(str(tag.get("enum", [options.index(option)])[0]))
 
     def simple(self, kind, schema, name):
         if kind == "array":
@@ -128,10 +130,63 @@ def python(document):
     imports = ("from __future__ import annotations\n\n"
                "from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Unpack, overload")
     writer = Writer(document, "python")
-    calls = ["class CallTool(Protocol):", '    """Calls a tool by its name: the input and the answer of each tool."""']
+    calls = [call_protocol(document, prefix, function) for prefix, function in (("", "def"), ("Async", "async def"))]
+    return "\n\n\n".join([f"{note}\n{imports}", *writer.declared.values(), *calls]) + "\n"
+
+
+def call_protocol(document, prefix, function):
+    calls = [f"class {prefix}CallTool(Protocol):", '    """Calls a tool by its name: the input and the answer of each tool."""']
     for name, taken, given in tools(document):
-        calls.append(f'\n    @overload\n    def __call__(self, tool: Literal["{name}"], /, **input: Unpack[{taken}]) -> {given}: ...')
-    return "\n\n\n".join([f"{note}\n{imports}", *writer.declared.values(), "\n".join(calls)]) + "\n"
+        calls.append(f'\n    @overload\n    {function} __call__(self, tool: Literal["{name}"], /, **input: Unpack[{taken}]) -> {given}: ...')
+    return "\n".join(calls)
+
+
+def python_methods(document):
+    """A method for each tool. Members that the tool requires come first; keywords of Python end in `_`."""
+    writer = Writer(document, "python")
+    parts = ['"""A method for each tool. Written by `generate_types.py` from the API document: do not edit."""\n\n'
+             "from __future__ import annotations\n\nfrom collections.abc import Awaitable, Callable, Mapping\n"
+             "from typing import Any, Literal, cast"]
+    used = set()
+    for prefix, function, wait, returned in (("", "def", "", "dict[str, Any]"), ("Async", "async def", "await ", "Awaitable[dict[str, Any]]")):
+        rows = [f"class {prefix}ToolMethods:", '    """The tools of a run. A member that is None is left out."""\n',
+                f"    def __init__(self, call: Callable[[str, Mapping[str, Any]], {returned}]) -> None:", "        self._call = call"]
+        for name, taken, given in tools(document):
+            members = writer.members(writer.schemas[taken])
+            ordered = sorted(members.items(), key=lambda member: not member[1][1])
+            parameters, pairs = [], []
+            for key, (schema, wanted) in ordered:
+                kind, parameter = writer.type_of(schema, taken + pascal(key)), key + ("_" if keyword.iskeyword(key) else "")
+                if not wanted:
+                    kind = kind if kind.endswith("None") else f"{kind} | None"
+                parameters.append(f"{parameter}: {kind}" + ("" if wanted else " = None"))
+                pairs.append(f'"{key}": {parameter}')
+                used |= {word for word in re.findall(r"\w+", kind) if word in writer.declared}
+            used.add(given)
+            summary = document["paths"][ROUTE + name]["post"]["description"].split("\n")[0].replace("\\", "\\\\")
+            rows += ["", f"    {function} {name}(", "        self,", "        *,", *(f"        {one}," for one in parameters), f"    ) -> {given}:",
+                     f'        """{summary}"""', f"        input = {{{', '.join(pairs)}}}",
+                     f'        answer = {wait}self._call("{name}", {{key: value for key, value in input.items() if value is not None}})',
+                     f"        return cast({given}, answer)"]
+        parts.append("\n".join(rows))
+    parts[0] += f"\n\nfrom .types import {', '.join(sorted(used))}"
+    return "\n\n\n".join(parts) + "\n"
+
+
+# What distinguishes the client for asyncio from the one for threads.
+FOR_THREADS = [("async def ", "def "), ("async with ", "with "), ("async for ", "for "), ("await ", ""), ("AsyncIterator", "Iterator"),
+               ("Awaitable[str]", "str"), ("Awaitable, ", ""), ("asynccontextmanager", "contextmanager"), ("AsyncClient", "Client"),
+               ("AsyncToolMethods", "ToolMethods"), ("AsyncCallTool", "CallTool"), ("aiter_", "iter_"), ("aread", "read"),
+               ("aclose", "close"), ("__aenter__", "__enter__"), ("__aexit__", "__exit__"), ("asyncio", "time"), ("from .. ", "from . "),
+               ("from ..", "from .")]
+
+
+def for_threads(text):
+    for one, other in FOR_THREADS:
+        text = text.replace(one, other)
+    text = text.replace("The same client for threads is `workspaced.Client`.", "The client for asyncio is `workspaced.aio.Client`.")
+    note = "# Written by `generate_types.py` from the file of the same name in `aio`: do not edit."
+    return f"{note}\n{text}"
 
 
 def typescript(document):
@@ -145,7 +200,12 @@ def typescript(document):
 def main():
     document = json.loads((HERE / "../workspaced.json").read_text())
     stale = []
-    for path, text in [("python/src/workspaced/types.py", python(document)), ("typescript/src/types.ts", typescript(document))]:
+    package = "python/src/workspaced"
+    files = [(f"{package}/types.py", python(document)), (f"{package}/methods.py", python_methods(document)),
+             ("typescript/src/types.ts", typescript(document))]
+    for name in ("client", "run", "streams", "tools", "transport"):
+        files.append((f"{package}/{name}.py", for_threads((HERE / package / "aio" / f"{name}.py").read_text())))
+    for path, text in files:
         file = HERE / path
         if "--check" not in sys.argv[1:]:
             file.write_text(text)

@@ -55,6 +55,16 @@ pub struct StoredFile {
     pub new_sha256: Option<Sha256>,
     /// Size in bytes.
     pub size_bytes: u64,
+    /// The number of the call's record.
+    pub seq: u64,
+    /// The hash of that record, by which the caller can verify the run's audit later.
+    pub head_hash: Sha256,
+    /// URIs of the call's diffs.
+    pub artifact_uris: Vec<String>,
+    /// One line that describes the change.
+    pub summary: String,
+    /// What the caller should know about the change.
+    pub warnings: Vec<String>,
 }
 
 /// A body that arrives.

@@ -78,7 +78,8 @@ fn answers_agree_with_the_api_document() {
     let token =
         json!({"tokenId": "tok_1", "token": "t", "permissions": ["file:read"], "expiresAt": "2030-01-01T00:00:00Z"});
     assert_agrees("IssuedToken", serde_json::from_value::<IssuedToken>(token).unwrap(), &[]);
-    let stored = json!({"path": "a", "created": true, "oldSha256": hash, "newSha256": hash, "sizeBytes": 1});
+    let stored = json!({"path": "a", "created": true, "oldSha256": hash, "newSha256": hash, "sizeBytes": 1, "seq": 1,
+        "headHash": hash, "artifactUris": [], "summary": "s", "warnings": []});
     assert_agrees("StoredFile", serde_json::from_value::<StoredFile>(stored).unwrap(), &["ok", "toolCallId"]);
     let event = AppendedEvent { event_id: ToolCallId::parse("e").unwrap(), seq: 1, head_hash: hash };
     assert_agrees("AppendedEvent", event, &["ok"]);

@@ -53,7 +53,9 @@ pub use record::{
     MIGRATE_TOOL, NOBODY, OUTSIDE_CHANGE_TOOL, Outcome, Record, RecordFile, Verdict, Versions, WebhookDelivery,
     WebhookEvent, WebhookMessage, redact_members, verify_chain,
 };
-pub use refusal::{Code, Conflict, ConflictRegion, Guide, NearestText, ProblemDetails, Refusal, Result};
+pub use refusal::{
+    Code, Conflict, ConflictRegion, Guide, NearestText, ProblemDetails, Reader, Refusal, Result, hint_for,
+};
 pub use run::*;
 pub use text::{
     ContentScan, Decoded, Encoding, LineEnding, MAX_LINE_CHARS, Page, PageFormat, PageSize, ScannedContent, decode,

@@ -104,6 +104,8 @@ pub struct RecordFile {
 /// A record of a run's audit chain: a call, a lifecycle operation or an event. Members are sorted by name, so that the JSON is canonical.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
+// Languages have a type `Record` of their own, which that of a generated client would hide.
+#[schema(as = AuditRecord)]
 pub struct Record {
     /// Who called: `run-token:{tokenId}`, `operator:{name}` or `service`; `nobody` for a change from outside.
     pub actor: String,

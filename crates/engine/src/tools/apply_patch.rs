@@ -46,7 +46,7 @@ pub(crate) const TOOL: Tool = Tool {
 /// The input of `apply_patch`.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[schema(example = json!({"patch": "--- a/hello.txt\n+++ b/hello.txt\n -1 +1 \n-hello\n+hello, world\n", "reason": "greet everyone"}))]
+#[schema(example = json!({"patch": "--- a/hello.txt\n+++ b/hello.txt\n@@ -1 +1 @@\n-hello\n+hello, world\n", "reason": "greet everyone"}))]
 pub(crate) struct ApplyPatchInput {
     /// The patch.
     patch: String,

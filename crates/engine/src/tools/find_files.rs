@@ -17,7 +17,7 @@ pub(crate) const MAX_RESULTS: u64 = 10_000;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "find_files",
-    description: "Finds files whose path matches one of the globs, such as `*.rs` at any depth or `src/**/*.ts`. Files \
+    description: "Finds files whose path matches one of the globs, such as `*.rs` at any depth or `src/*.ts`. Files \
                   that are ignored by git, generated or vendored are omitted unless path is inside them.",
     is_expensive: true,
     permissions: &[Permission::FileList],

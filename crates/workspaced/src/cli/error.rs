@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use model::{Reader, hint_for};
 use workspaced_client::Error;
 
 use crate::cli::output::{escape_line, escape_text};
@@ -58,8 +59,9 @@ impl CliError {
         }
         let mut text = format!("workspaced: {}\n", escape_text(&error.text(url)));
         if let Self::Client(Error::Problem(problem)) = error {
-            if !problem.hint.is_empty() {
-                text += &escape_line(&problem.hint);
+            let hint = hint_for(&problem.hint, Reader::CommandLine);
+            if !hint.is_empty() {
+                text += &escape_line(&hint);
                 text.push('\n');
             }
             text.push_str(&escape_text(&problem.text));

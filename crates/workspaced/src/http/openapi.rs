@@ -148,11 +148,14 @@ fn add_schemas(document: &mut Value) {
             }
         }
     }
-    // By it, generated clients distinguish a refusal from an output.
+    // By it, clients distinguish a refusal from an output.
     if let Some(ok) = schemas.pointer_mut("/Problem/allOf/1/properties/ok") {
-        *ok = json!({"type": "boolean", "const": false, "description": "Always false."});
+        *ok = json!({"type": "boolean", "const": false});
     }
-    schemas["ToolList"]["properties"]["items"]["items"] = tool_operations::catalogue_item();
+    schemas["ToolInfo"] = tool_operations::catalogue_item();
+    schemas["ToolList"]["properties"]["items"]["items"] = json!({"$ref": "#/components/schemas/ToolInfo"});
+    // What the files plane answers has the members that every mutation has.
+    schemas["StoredFile"] = referring_output_schema(&engine::tools::files::PUT);
     for tool in TOOLS {
         schemas[(tool.input)().name] = referring_input_schema(tool);
         schemas[(tool.output)().name] = referring_output_schema(tool);

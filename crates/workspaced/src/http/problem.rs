@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{Code, ProblemDetails, Refusal, ToolCallId};
+use model::{Code, ProblemDetails, Reader, Refusal, ToolCallId, hint_for};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::http::conventions::request_ids;
 use crate::service::RequestIds;
 use engine::CallError;
+
+/// What a refused token is answered with (RFC 6750).
+pub(crate) const CHALLENGE: &str = r#"Bearer realm="workspaced", error="invalid_token""#;
 
 /// The media type of error responses.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
@@ -86,10 +89,12 @@ impl Problem {
         &self.refusal
     }
 
-    /// Returns the body as a JSON value, for protocols that carry it inside of their own answers.
+    /// Returns the body as a JSON value for the Model Context Protocol, where a hint names tools instead of routes.
     pub(crate) fn document(&self) -> Value {
         // The text is JSON by construction.
-        serde_json::from_str(&self.text().0).unwrap_or_default()
+        let mut document: Value = serde_json::from_str(&self.text().0).unwrap_or_default();
+        document["hint"] = hint_for(&self.refusal.hint, Reader::Model).into();
+        document
     }
 
     /// Replaces the status, for requests to which HTTP assigns another one.
@@ -220,7 +225,7 @@ impl IntoResponse for Problem {
             response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
         }
         if self.status == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
         }
         response.headers_mut().extend(self.headers);
         if self.has_moved {

@@ -4,14 +4,14 @@ import assert from "node:assert/strict";
 import createClient from "openapi-fetch";
 import type { components, paths } from "./api.js";
 
-type Record = components["schemas"]["Record"];
+type AuditRecord = components["schemas"]["AuditRecord"];
 
 const [baseUrl, operatorToken] = process.argv.slice(2);
 assert(baseUrl !== undefined && operatorToken !== undefined);
-/** A tool answers JSON unless text is asked for; `ok` tells an output from a call that waits for an approval. */
-const json = <T extends { ok: boolean }>(answer: T | string | undefined): Extract<T, { ok: true }> => {
+/** A tool answers JSON unless text is asked for; a call that waits for an approval is answered with a `code`. */
+const json = <T extends { ok: boolean }>(answer: T | string | undefined): Exclude<T, { code: string }> => {
   assert(typeof answer === "object" && answer.ok, JSON.stringify(answer));
-  return answer as Extract<T, { ok: true }>;
+  return answer as Exclude<T, { code: string }>;
 };
 const connect = (token: string) => createClient<paths>({ baseUrl, headers: { Authorization: `Bearer ${token}` } });
 const operator = connect(operatorToken);
@@ -69,7 +69,7 @@ assert.deepEqual(new Uint8Array(loaded.data), bytes);
 assert.equal(loaded.response.headers.get("ETag"), stored.response.headers.get("ETag"));
 
 // Every record, in pages of two.
-const records: Record[] = [];
+const records: AuditRecord[] = [];
 let cursor: string | undefined;
 do {
   const query = cursor === undefined ? { limit: 2 } : { limit: 2, cursor };
@@ -82,7 +82,7 @@ assert.deepEqual(records.map((record) => record.seq), records.map((_, index) => 
 assert(records.some((record) => record.tool === "edit_file" && record.outcome === "ok"));
 
 // The same records, as they were written.
-const streamed: Record[] = [];
+const streamed: AuditRecord[] = [];
 const decoder = new TextDecoder();
 let received = "";
 for await (const chunk of follow.data as unknown as AsyncIterable<Uint8Array>) {
@@ -91,7 +91,7 @@ for await (const chunk of follow.data as unknown as AsyncIterable<Uint8Array>) {
   received = events.pop() ?? "";
   for (const event of events) {
     const data = event.split("\n").find((line) => line.startsWith("data: "));
-    if (data !== undefined) streamed.push(JSON.parse(data.slice(6)) as Record);
+    if (data !== undefined) streamed.push(JSON.parse(data.slice(6)) as AuditRecord);
   }
   if (streamed.filter((record) => record.runId === run).length === records.length) break;
 }

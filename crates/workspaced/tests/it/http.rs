@@ -1,5 +1,6 @@
 //! The HTTP interface: tokens, errors, the API document, and limits on what a caller can use.
 
+mod agents;
 mod api_clients;
 mod connections;
 mod conventions;

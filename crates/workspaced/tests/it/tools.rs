@@ -4,6 +4,7 @@ mod apply_patch;
 mod batches;
 mod diff_workspace;
 mod edit_file;
+mod examples;
 mod file_dir_collisions;
 mod find_files;
 mod idempotency;

@@ -12,8 +12,6 @@ import sys
 import time
 from datetime import UTC, datetime
 
-import httpx
-
 from workspaced import Client, WorkspacedError
 from workspaced.run import MAX_ARTIFACT_BYTES
 
@@ -53,7 +51,7 @@ def main() -> int:
             started_at=started.isoformat().replace("+00:00", "Z"),
             duration_micros=int((time.monotonic() - clock) * 1_000_000),
         )
-    except (WorkspacedError, httpx.TransportError) as error:
+    except WorkspacedError as error:
         print(f"recording_shell.py: the command was not recorded: {error}", file=sys.stderr)
     return code
 

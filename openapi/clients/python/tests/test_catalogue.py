@@ -169,11 +169,11 @@ class Tasks(unittest.TestCase):
         _, client = agent({"a.txt": "a\n"})
         broken = answer_openai(client, {"id": "7", "function": {"name": "read_file", "arguments": '{"path": '}})
         self.assertEqual(broken["tool_call_id"], "7")
-        self.assertTrue(broken["content"].startswith("INVALID_REQUEST: the arguments of `read_file` are not"), broken)
+        self.assertTrue(str(broken["content"]).startswith("INVALID_REQUEST: the arguments of `read_file` are not"), broken)
         wrong = answer_anthropic(client, {"id": "8", "name": "read_file", "input": {"file": "a.txt"}})
-        self.assertTrue(wrong["is_error"] and wrong["content"].startswith("INVALID_REQUEST: "), wrong)
+        self.assertTrue(wrong["is_error"] and str(wrong["content"]).startswith("INVALID_REQUEST: "), wrong)
         none = answer_anthropic(client, {"id": "9", "name": "execute", "input": {}})
-        self.assertTrue(none["content"].startswith("TOOL_NOT_FOUND: "), none)
+        self.assertTrue(str(none["content"]).startswith("TOOL_NOT_FOUND: "), none)
         # The same ID twice is two calls: the model invents them.
         for name in ("b.txt", "c.txt"):
             arguments = {"path": name, "content": "x\n", "toolCallId": "tc_1", **WHY}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import os
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 import httpx
 
 from server import OPERATOR, URL, agent, operator, requests
-from workspaced import ApprovalRequired, Client, ResumePoint, WorkspacedError
+from workspaced import ApprovalRequired, Client, NoAnswer, ResumePoint, WorkspacedError
 from workspaced.run import Run
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -56,6 +57,42 @@ class Calls(unittest.TestCase):
             with self.assertRaises(WorkspacedError) as raised:
                 call()
             self.assertEqual(raised.exception.code, "UNAUTHENTICATED")
+
+    def test_every_tool_has_a_method(self) -> None:
+        _, client = agent({"a.txt": "one\n"})
+        for tool in client.tools():
+            method = getattr(client.tool, tool["name"])
+            members = {parameter.removesuffix("_") for parameter in inspect.signature(method).parameters}
+            self.assertEqual(members, set(tool["inputSchema"]["properties"]), tool["name"])
+        self.assertEqual(client.tool.read_file(path="a.txt", format="raw")["content"], "one\n")
+        moved = client.tool.move_file(from_="a.txt", to="b.txt", reason="moves", expectedSha256="seen")
+        self.assertEqual(moved["to"], "b.txt")
+
+    def test_a_failure_of_the_connection_is_an_error_of_the_package(self) -> None:
+        for url, code in (("http://127.0.0.1:1", "NO_ANSWER"), ("http://[bad", "NO_ANSWER"), ("ftp://x", "NO_ANSWER")):
+            with self.assertRaises(WorkspacedError) as raised:
+                Client(url, "t", retries=0).limits()
+            error = raised.exception
+            self.assertEqual((error.code, error.status), (code, 0), url)
+            self.assertTrue(error.hint and error.detail and error.__cause__, url)
+        run, client = agent({"a.txt": "one\n"})
+        with self.assertRaises(NoAnswer):
+            with client.download("a.txt") as chunks:
+                raise httpx.ReadError("the connection is lost while the body is read")
+
+    def test_a_caller_waits_for_the_decision(self) -> None:
+        run, client = agent()
+        with self.assertRaises(ApprovalRequired) as raised:
+            client.tool.write_file(path="Cargo.lock", content="x\n", reason="locks")
+        waiting = raised.exception
+        with self.assertRaises(ApprovalRequired) as again:
+            client.wait_for_approval(waiting, timeout=0)
+        self.assertEqual(again.exception.approval_id, waiting.approval_id)
+        later = threading.Timer(0.2, lambda: operator().approve(waiting.approval_id or "", on_behalf_of="ada"))
+        later.start()
+        decided = client.wait_for_approval(waiting, timeout=60)
+        self.assertEqual(decided["approval"]["state"], "approved")  # type: ignore[index]
+        self.assertEqual(client.tool.stat_path(path="Cargo.lock")["exists"], True)
 
     def test_approvals(self) -> None:
         run, client = agent()
@@ -169,7 +206,7 @@ class Retries(unittest.TestCase):
     def test_what_cannot_be_repeated_is_not(self) -> None:
         run, _ = agent()
         client = operator([None])
-        with self.assertRaises(httpx.ReadError):
+        with self.assertRaises(NoAnswer):
             client.run(run.id).create_file("a.bin", iter([b"a"]), "chunks are gone once they are sent")
         self.assertEqual(len(requests(client)), 1)
         client = operator([503] * 9)
@@ -221,8 +258,9 @@ class Records(unittest.TestCase):
         self.assertEqual(next(again).data["tool"], "list_dir")
         changes = [event.data["files"][0]["path"] for event in islice(client.follow(), 3)]
         self.assertEqual(changes, ["0.txt", "1.txt", "2.txt"])
-        with self.assertRaises(httpx.ReadTimeout):
+        with self.assertRaises(NoAnswer) as raised:
             list(client.follow(timeout=0.2))
+        self.assertEqual(raised.exception.code, "TIMEOUT")
 
 
 class Examples(unittest.TestCase):

@@ -40,9 +40,9 @@ export declare class Client {
     deny(approvalId: string, decision?: types.ApprovalDecision): Promise<types.ApprovalResult>;
     private decide;
     /** Yields the records of all runs, page by page: for example `{ run, tool, outcome: "refused" }`. */
-    audit(filters?: Query): AsyncGenerator<types.Record>;
+    audit(filters?: Query): AsyncGenerator<types.AuditRecord>;
     /** Yields records as they are made, without a gap; the filter `since` begins with earlier ones. */
-    follow(filters?: Query, options?: FollowOptions): AsyncGenerator<StreamEvent<types.Record>>;
+    follow(filters?: Query, options?: FollowOptions): AsyncGenerator<StreamEvent<types.AuditRecord>>;
     /** Yields the operators, page by page. */
     operators(filters?: Query): AsyncGenerator<types.Operator>;
     /** Creates an operator. The answer has the token, which is shown only once. */

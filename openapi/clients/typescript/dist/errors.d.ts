@@ -1,6 +1,6 @@
 import type { Problem } from "./types.js";
 /**
- * A refusal. A request that received no answer throws the error of `fetch` instead.
+ * A refusal. `NoAnswer` is the one of a request that received no answer: every failure of a request has this type.
  *
  * `code` is stable, `message` says what is wrong, `hint` what to do next. `problem` has all members of the refusal.
  */
@@ -11,9 +11,14 @@ export declare class WorkspacedError extends Error {
     readonly code: string;
     readonly detail: string;
     readonly hint: string;
-    constructor(status: number, problem: Partial<Problem>, requestId: string | null);
+    constructor(status: number, problem: Partial<Problem>, requestId: string | null, code?: string);
 }
-/** The call waits for a person's decision. Nothing has changed yet; `Run.toolCall` returns its outcome. */
+/** The request received no answer, or none of this service. Its status is 0; `cause` is the error of the connection. */
+export declare class NoAnswer extends WorkspacedError {
+    readonly cause: unknown;
+    constructor(cause: unknown);
+}
+/** The call waits for a person's decision. Nothing has changed yet; `Run.waitForApproval` returns its outcome. */
 export declare class ApprovalRequired extends WorkspacedError {
     /** The ID of the approval. A dry run has none. */
     get approvalId(): string | undefined;

@@ -1,6 +1,6 @@
 // Refusals as exceptions.
 /**
- * A refusal. A request that received no answer throws the error of `fetch` instead.
+ * A refusal. `NoAnswer` is the one of a request that received no answer: every failure of a request has this type.
  *
  * `code` is stable, `message` says what is wrong, `hint` what to do next. `problem` has all members of the refusal.
  */
@@ -11,8 +11,7 @@ export class WorkspacedError extends Error {
     code;
     detail;
     hint;
-    constructor(status, problem, requestId) {
-        const code = problem.code ?? `HTTP_${status}`;
+    constructor(status, problem, requestId, code = problem.code ?? `HTTP_${status}`) {
         const detail = problem.detail ?? "the answer is not one of workspaced";
         super(`${code}: ${detail}${problem.hint ? ` (${problem.hint})` : ""}`);
         this.status = status;
@@ -24,7 +23,17 @@ export class WorkspacedError extends Error {
         this.hint = problem.hint ?? "";
     }
 }
-/** The call waits for a person's decision. Nothing has changed yet; `Run.toolCall` returns its outcome. */
+/** The request received no answer, or none of this service. Its status is 0; `cause` is the error of the connection. */
+export class NoAnswer extends WorkspacedError {
+    cause;
+    constructor(cause) {
+        const parts = cause instanceof Error ? [cause.message, cause.cause instanceof Error ? cause.cause.message : ""] : [String(cause)];
+        const hint = "Is this the address of the service, and does it run? What was asked for may have happened.";
+        super(0, { detail: parts.filter((part) => part !== "").join(": "), hint }, null, "NO_ANSWER");
+        this.cause = cause;
+    }
+}
+/** The call waits for a person's decision. Nothing has changed yet; `Run.waitForApproval` returns its outcome. */
 export class ApprovalRequired extends WorkspacedError {
     /** The ID of the approval. A dry run has none. */
     get approvalId() {

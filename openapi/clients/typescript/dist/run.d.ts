@@ -1,3 +1,4 @@
+import { ApprovalRequired } from "./errors.js";
 import { type FollowOptions, type StreamEvent } from "./streams.js";
 import { type Body, type Query, type Transport } from "./transport.js";
 import type * as types from "./types.js";
@@ -14,6 +15,10 @@ export type EventRecord = Omit<types.AppendEventRequest, "kind" | "summary">;
 export type CommandRecord = Omit<EventRecord, "data"> & {
     output?: Uint8Array;
     kind?: "command" | "test";
+};
+/** A method for each tool. */
+export type ToolMethods = {
+    readonly [Tool in keyof types.Tools]: (input: types.Tools[Tool]["input"]) => Promise<types.Tools[Tool]["output"]>;
 };
 /** The requests of one run, made with the token of an operator or of an agent. */
 export declare class Run {
@@ -35,13 +40,15 @@ export declare class Run {
     revokeToken(tokenId: string): Promise<void>;
     /** Calls a tool: `(await run.call("read_file", { path: "a.ts" })).content`. Throws refusals. */
     call<Tool extends keyof types.Tools>(tool: Tool, input: types.Tools[Tool]["input"]): Promise<types.Tools[Tool]["output"]>;
+    /** Calls a tool by its method: `(await run.tool.read_file({ path: "a.ts" })).content`. Throws refusals. */
+    get tool(): ToolMethods;
     /**
      * Calls a tool and returns the text for a model, also of a refusal.
      *
      * Throws only refusals that a model can do nothing about: an invalid token, overload, an error of the service.
      */
     text(tool: string, input?: object): Promise<TextAnswer>;
-    private tool;
+    private toolPath;
     /** Calls several tools in order; with `atomic`, all take effect or none. */
     batch(request: types.BatchRequest): Promise<types.BatchResponse>;
     /** Returns the tools that the token may call, as function-calling interfaces take them. */
@@ -50,6 +57,12 @@ export declare class Run {
     }>>;
     /** Returns the record of a call. Waits up to `waitSeconds` for the decision of its approval. */
     toolCall(callId: string, waitSeconds?: number): Promise<types.ToolCall>;
+    /**
+     * Waits until the call of this ID or error is decided, and returns its record: with `ok`, it was approved and executed.
+     *
+     * Throws `ApprovalRequired` again if it still waits after `timeoutSeconds`.
+     */
+    waitForApproval(waiting: ApprovalRequired | string, timeoutSeconds?: number): Promise<types.ToolCall>;
     /** Returns what policy would decide about a path or a patch. */
     explainPolicy(json: types.PolicyQuery): Promise<types.PolicyExplanation>;
     /** Returns a whole file. */
@@ -88,7 +101,7 @@ export declare class Run {
     /** Returns the diff of a mutation (`art_...`), or an uploaded artifact by its digest. */
     artifact(artifactId: string): Promise<Uint8Array>;
     /** Yields the records of the run in order, page by page. */
-    audit(filters?: Query): AsyncGenerator<types.Record>;
+    audit(filters?: Query): AsyncGenerator<types.AuditRecord>;
     /** Checks the chain of the run's records. */
     verify(): Promise<types.AuditVerification>;
     /** Yields the changes of the run's files as they are made, without a gap, from those after the record `since`. */

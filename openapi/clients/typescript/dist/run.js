@@ -1,8 +1,9 @@
 // One run: its tools, its files, its events and its records.
 import { crypto } from "./crypto.js";
-import { WorkspacedError } from "./errors.js";
+import { ApprovalRequired, WorkspacedError } from "./errors.js";
 import { follow } from "./streams.js";
 import { pages } from "./transport.js";
+const MAX_WAIT_SECONDS = 60;
 const MAX_ARTIFACT_BYTES = 16 * 1024 * 1024;
 const BYTES = { "Content-Type": "application/octet-stream" };
 /** The requests of one run, made with the token of an operator or of an agent. */
@@ -45,7 +46,14 @@ export class Run {
     // Tools
     /** Calls a tool: `(await run.call("read_file", { path: "a.ts" })).content`. Throws refusals. */
     call(tool, input) {
-        return this.transport.json("POST", this.tool(tool), { json: withCallId(input) });
+        return this.transport.json("POST", this.toolPath(tool), { json: withCallId(input) });
+    }
+    /** Calls a tool by its method: `(await run.tool.read_file({ path: "a.ts" })).content`. Throws refusals. */
+    get tool() {
+        const of = (_, name) => 
+        // A promise would be taken for one by `await`.
+        typeof name === "symbol" || name === "then" ? undefined : (input) => this.call(name, input);
+        return new Proxy({}, { get: of });
     }
     /**
      * Calls a tool and returns the text for a model, also of a refusal.
@@ -54,7 +62,7 @@ export class Run {
      */
     async text(tool, input = {}) {
         const options = { json: withCallId(input), headers: { Accept: "text/plain" }, acceptRefusal: true, whole: true };
-        const response = await this.transport.send("POST", this.tool(tool), options);
+        const response = await this.transport.send("POST", this.toolPath(tool), options);
         const { headers, status } = response;
         const seq = headers.get("workspaced-seq");
         return {
@@ -66,7 +74,7 @@ export class Run {
             sha256: headers.get("workspaced-sha256"),
         };
     }
-    tool(name) {
+    toolPath(name) {
         return `${this.path}/tools/${encodeURIComponent(name)}`;
     }
     /** Calls several tools in order; with `atomic`, all take effect or none. */
@@ -83,6 +91,28 @@ export class Run {
     toolCall(callId, waitSeconds = 0) {
         const path = `${this.path}/tool-calls/${encodeURIComponent(callId)}`;
         return this.transport.json("GET", path, { query: { waitSeconds }, extraMillis: waitSeconds * 1000 });
+    }
+    /**
+     * Waits until the call of this ID or error is decided, and returns its record: with `ok`, it was approved and executed.
+     *
+     * Throws `ApprovalRequired` again if it still waits after `timeoutSeconds`.
+     */
+    async waitForApproval(waiting, timeoutSeconds = Infinity) {
+        const callId = typeof waiting === "string" ? waiting : waiting.callId;
+        if (callId === undefined)
+            throw new TypeError("the call of a dry run does not wait");
+        const end = Date.now() + timeoutSeconds * 1000;
+        for (;;) {
+            const left = Math.max(0, Math.min(MAX_WAIT_SECONDS, Math.round((end - Date.now()) / 1000)));
+            const call = await this.toolCall(callId, left);
+            if (call.approval?.state !== "pending")
+                return call;
+            if (Date.now() < end)
+                continue;
+            const detail = `\`${callId}\` still waits for its approval`;
+            const { approvalId } = call.approval;
+            throw new ApprovalRequired(202, { code: "APPROVAL_REQUIRED", detail, approvalId, toolCallId: callId }, null);
+        }
     }
     /** Returns what policy would decide about a path or a patch. */
     explainPolicy(json) {

@@ -1,5 +1,5 @@
 // Server-Sent Events, followed across lost connections.
-import { WorkspacedError } from "./errors.js";
+import { NoAnswer, WorkspacedError } from "./errors.js";
 import { sleep } from "./transport.js";
 const MAX_EVENT_CHARACTERS = 16 * 1024 * 1024;
 /**
@@ -28,8 +28,11 @@ export async function* follow(transport, path, query, { resume = {}, signal }) {
             }
         }
         catch (failure) {
-            if (failure instanceof WorkspacedError || signal?.aborted || ++failures > transport.retries)
+            const refused = failure instanceof WorkspacedError && !(failure instanceof NoAnswer);
+            if (refused || signal?.aborted)
                 throw failure;
+            if (++failures > transport.retries)
+                throw failure instanceof NoAnswer ? failure : new NoAnswer(failure);
         }
         finally {
             signal?.removeEventListener("abort", abort);

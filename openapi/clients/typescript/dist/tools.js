@@ -1,11 +1,15 @@
 // The catalogue as tools of agent frameworks, and what executes the calls that a model asks for.
-/** Returns the tools for OpenAI's function calling. */
-export function openaiTools(run) {
-    return run.tools("openai", "model");
+/** Returns the tools for OpenAI's function calling in chat completions. */
+export async function openaiTools(run) {
+    return (await run.tools("openai", "model"));
+}
+/** Returns the tools for OpenAI's responses. */
+export async function openaiResponseTools(run) {
+    return (await openaiTools(run)).map((tool) => ({ type: "function", strict: false, ...tool.function }));
 }
 /** Returns the tools for Anthropic's messages. */
-export function anthropicTools(run) {
-    return run.tools("anthropic", "model");
+export async function anthropicTools(run) {
+    return (await run.tools("anthropic", "model"));
 }
 /**
  * Executes a model's call and returns the text that the model reads.
@@ -28,8 +32,13 @@ export async function dispatch(run, name, input) {
 }
 /** Executes one of the `tool_calls` of a message and returns the message that answers it. */
 export async function answerOpenAI(run, toolCall) {
-    const answer = await dispatch(run, toolCall.function.name, toolCall.function.arguments);
-    return { role: "tool", tool_call_id: toolCall.id, content: answer.text };
+    const [name, input] = "function" in toolCall ? [toolCall.function.name, toolCall.function.arguments] : [toolCall.custom.name, toolCall.custom.input];
+    return { role: "tool", tool_call_id: toolCall.id, content: (await dispatch(run, name, input)).text };
+}
+/** Executes a `function_call` of a response's output and returns the input that answers it. */
+export async function answerOpenAIResponse(run, item) {
+    const answer = await dispatch(run, item.name, item.arguments);
+    return { type: "function_call_output", call_id: item.call_id, output: answer.text };
 }
 /** Executes a block of type `tool_use` and returns the block that answers it. */
 export async function answerAnthropic(run, block) {

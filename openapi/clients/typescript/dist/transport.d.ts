@@ -37,7 +37,7 @@ export declare class Transport {
     withToken(token: string): Transport;
     /** Sends a request and returns the JSON of the answer, or undefined for an empty one. */
     json<Answer>(method: string, path: string, options?: RequestOptions): Promise<Answer>;
-    /** Sends a request and returns the answer, whose body is not read yet. Throws refusals. */
+    /** Sends a request and returns the answer, whose body is not read yet. Throws refusals, `NoAnswer`, and the reason of `signal`. */
     send(method: string, path: string, options?: RequestOptions): Promise<Response>;
     private once;
 }

@@ -1,5 +1,5 @@
 // Requests with retries. A repeated request has the same IDs, so that it is the same call.
-import { errorOf } from "./errors.js";
+import { errorOf, NoAnswer } from "./errors.js";
 const MAX_WAIT_MILLIS = 30_000;
 /** Sends requests with a token. */
 export class Transport {
@@ -19,9 +19,14 @@ export class Transport {
     /** Sends a request and returns the JSON of the answer, or undefined for an empty one. */
     async json(method, path, options = {}) {
         const text = await (await this.send(method, path, { ...options, whole: true })).text();
-        return (text === "" ? undefined : JSON.parse(text));
+        try {
+            return (text === "" ? undefined : JSON.parse(text));
+        }
+        catch (failure) {
+            throw new NoAnswer(failure);
+        }
     }
-    /** Sends a request and returns the answer, whose body is not read yet. Throws refusals. */
+    /** Sends a request and returns the answer, whose body is not read yet. Throws refusals, `NoAnswer`, and the reason of `signal`. */
     async send(method, path, options = {}) {
         const { repeatable = true, content } = options;
         for (let attempt = 0;; attempt++) {
@@ -31,8 +36,10 @@ export class Transport {
                 response = await this.once(method, path, options);
             }
             catch (failure) {
-                if (last || !repeatable || options.signal?.aborted)
+                if (options.signal?.aborted)
                     throw failure;
+                if (last || !repeatable)
+                    throw new NoAnswer(failure);
                 await sleep(waitMillis(attempt, null), options.signal);
                 continue;
             }

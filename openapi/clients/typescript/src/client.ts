@@ -83,12 +83,12 @@ export class Client {
   }
 
   /** Yields the records of all runs, page by page: for example `{ run, tool, outcome: "refused" }`. */
-  audit(filters: Query = {}): AsyncGenerator<types.Record> {
+  audit(filters: Query = {}): AsyncGenerator<types.AuditRecord> {
     return pages(this.transport, "/v1/audit", filters);
   }
 
   /** Yields records as they are made, without a gap; the filter `since` begins with earlier ones. */
-  follow(filters: Query = {}, options: FollowOptions = {}): AsyncGenerator<StreamEvent<types.Record>> {
+  follow(filters: Query = {}, options: FollowOptions = {}): AsyncGenerator<StreamEvent<types.AuditRecord>> {
     return follow(this.transport, "/v1/audit/stream", filters, options);
   }
 

@@ -3,7 +3,7 @@
 import type { Problem } from "./types.js";
 
 /**
- * A refusal. A request that received no answer throws the error of `fetch` instead.
+ * A refusal. `NoAnswer` is the one of a request that received no answer: every failure of a request has this type.
  *
  * `code` is stable, `message` says what is wrong, `hint` what to do next. `problem` has all members of the refusal.
  */
@@ -12,8 +12,12 @@ export class WorkspacedError extends Error {
   readonly detail: string;
   readonly hint: string;
 
-  constructor(readonly status: number, readonly problem: Partial<Problem>, readonly requestId: string | null) {
-    const code = problem.code ?? `HTTP_${status}`;
+  constructor(
+    readonly status: number,
+    readonly problem: Partial<Problem>,
+    readonly requestId: string | null,
+    code: string = problem.code ?? `HTTP_${status}`,
+  ) {
     const detail = problem.detail ?? "the answer is not one of workspaced";
     super(`${code}: ${detail}${problem.hint ? ` (${problem.hint})` : ""}`);
     this.name = new.target.name;
@@ -23,7 +27,16 @@ export class WorkspacedError extends Error {
   }
 }
 
-/** The call waits for a person's decision. Nothing has changed yet; `Run.toolCall` returns its outcome. */
+/** The request received no answer, or none of this service. Its status is 0; `cause` is the error of the connection. */
+export class NoAnswer extends WorkspacedError {
+  constructor(override readonly cause: unknown) {
+    const parts = cause instanceof Error ? [cause.message, cause.cause instanceof Error ? cause.cause.message : ""] : [String(cause)];
+    const hint = "Is this the address of the service, and does it run? What was asked for may have happened.";
+    super(0, { detail: parts.filter((part) => part !== "").join(": "), hint }, null, "NO_ANSWER");
+  }
+}
+
+/** The call waits for a person's decision. Nothing has changed yet; `Run.waitForApproval` returns its outcome. */
 export class ApprovalRequired extends WorkspacedError {
   /** The ID of the approval. A dry run has none. */
   get approvalId(): string | undefined {

@@ -1,11 +1,12 @@
 // One run: its tools, its files, its events and its records.
 
 import { crypto } from "./crypto.js";
-import { WorkspacedError } from "./errors.js";
+import { ApprovalRequired, WorkspacedError } from "./errors.js";
 import { follow, type FollowOptions, type StreamEvent } from "./streams.js";
 import { pages, type Body, type Query, type Transport } from "./transport.js";
 import type * as types from "./types.js";
 
+const MAX_WAIT_SECONDS = 60;
 const MAX_ARTIFACT_BYTES = 16 * 1024 * 1024;
 const BYTES = { "Content-Type": "application/octet-stream" };
 
@@ -21,6 +22,11 @@ export interface TextAnswer {
 
 export type EventRecord = Omit<types.AppendEventRequest, "kind" | "summary">;
 export type CommandRecord = Omit<EventRecord, "data"> & { output?: Uint8Array; kind?: "command" | "test" };
+
+/** A method for each tool. */
+export type ToolMethods = {
+  readonly [Tool in keyof types.Tools]: (input: types.Tools[Tool]["input"]) => Promise<types.Tools[Tool]["output"]>;
+};
 
 /** The requests of one run, made with the token of an operator or of an agent. */
 export class Run {
@@ -68,7 +74,15 @@ export class Run {
 
   /** Calls a tool: `(await run.call("read_file", { path: "a.ts" })).content`. Throws refusals. */
   call<Tool extends keyof types.Tools>(tool: Tool, input: types.Tools[Tool]["input"]): Promise<types.Tools[Tool]["output"]> {
-    return this.transport.json("POST", this.tool(tool), { json: withCallId(input) });
+    return this.transport.json("POST", this.toolPath(tool), { json: withCallId(input) });
+  }
+
+  /** Calls a tool by its method: `(await run.tool.read_file({ path: "a.ts" })).content`. Throws refusals. */
+  get tool(): ToolMethods {
+    const of = (_: object, name: string | symbol) =>
+      // A promise would be taken for one by `await`.
+      typeof name === "symbol" || name === "then" ? undefined : (input: never) => this.call(name as keyof types.Tools, input);
+    return new Proxy({}, { get: of }) as ToolMethods;
   }
 
   /**
@@ -78,7 +92,7 @@ export class Run {
    */
   async text(tool: string, input: object = {}): Promise<TextAnswer> {
     const options = { json: withCallId(input), headers: { Accept: "text/plain" }, acceptRefusal: true, whole: true };
-    const response = await this.transport.send("POST", this.tool(tool), options);
+    const response = await this.transport.send("POST", this.toolPath(tool), options);
     const { headers, status } = response;
     const seq = headers.get("workspaced-seq");
     return {
@@ -91,7 +105,7 @@ export class Run {
     };
   }
 
-  private tool(name: string): string {
+  private toolPath(name: string): string {
     return `${this.path}/tools/${encodeURIComponent(name)}`;
   }
 
@@ -114,6 +128,26 @@ export class Run {
   toolCall(callId: string, waitSeconds = 0): Promise<types.ToolCall> {
     const path = `${this.path}/tool-calls/${encodeURIComponent(callId)}`;
     return this.transport.json("GET", path, { query: { waitSeconds }, extraMillis: waitSeconds * 1000 });
+  }
+
+  /**
+   * Waits until the call of this ID or error is decided, and returns its record: with `ok`, it was approved and executed.
+   *
+   * Throws `ApprovalRequired` again if it still waits after `timeoutSeconds`.
+   */
+  async waitForApproval(waiting: ApprovalRequired | string, timeoutSeconds = Infinity): Promise<types.ToolCall> {
+    const callId = typeof waiting === "string" ? waiting : waiting.callId;
+    if (callId === undefined) throw new TypeError("the call of a dry run does not wait");
+    const end = Date.now() + timeoutSeconds * 1000;
+    for (;;) {
+      const left = Math.max(0, Math.min(MAX_WAIT_SECONDS, Math.round((end - Date.now()) / 1000)));
+      const call = await this.toolCall(callId, left);
+      if (call.approval?.state !== "pending") return call;
+      if (Date.now() < end) continue;
+      const detail = `\`${callId}\` still waits for its approval`;
+      const { approvalId } = call.approval;
+      throw new ApprovalRequired(202, { code: "APPROVAL_REQUIRED", detail, approvalId, toolCallId: callId }, null);
+    }
   }
 
   /** Returns what policy would decide about a path or a patch. */
@@ -234,7 +268,7 @@ export class Run {
   // Records
 
   /** Yields the records of the run in order, page by page. */
-  audit(filters: Query = {}): AsyncGenerator<types.Record> {
+  audit(filters: Query = {}): AsyncGenerator<types.AuditRecord> {
     return pages(this.transport, `${this.path}/audit`, filters);
   }
 

@@ -1,6 +1,6 @@
 // Server-Sent Events, followed across lost connections.
 
-import { WorkspacedError } from "./errors.js";
+import { NoAnswer, WorkspacedError } from "./errors.js";
 import { sleep, type Query, type Transport } from "./transport.js";
 
 const MAX_EVENT_CHARACTERS = 16 * 1024 * 1024;
@@ -50,7 +50,9 @@ export async function* follow<Data>(
         yield event;
       }
     } catch (failure) {
-      if (failure instanceof WorkspacedError || signal?.aborted || ++failures > transport.retries) throw failure;
+      const refused = failure instanceof WorkspacedError && !(failure instanceof NoAnswer);
+      if (refused || signal?.aborted) throw failure;
+      if (++failures > transport.retries) throw failure instanceof NoAnswer ? failure : new NoAnswer(failure);
     } finally {
       signal?.removeEventListener("abort", abort);
       controller.abort();

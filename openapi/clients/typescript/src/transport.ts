@@ -1,6 +1,6 @@
 // Requests with retries. A repeated request has the same IDs, so that it is the same call.
 
-import { errorOf } from "./errors.js";
+import { errorOf, NoAnswer } from "./errors.js";
 
 const MAX_WAIT_MILLIS = 30_000;
 
@@ -49,10 +49,14 @@ export class Transport {
   /** Sends a request and returns the JSON of the answer, or undefined for an empty one. */
   async json<Answer>(method: string, path: string, options: RequestOptions = {}): Promise<Answer> {
     const text = await (await this.send(method, path, { ...options, whole: true })).text();
-    return (text === "" ? undefined : JSON.parse(text)) as Answer;
+    try {
+      return (text === "" ? undefined : JSON.parse(text)) as Answer;
+    } catch (failure) {
+      throw new NoAnswer(failure);
+    }
   }
 
-  /** Sends a request and returns the answer, whose body is not read yet. Throws refusals. */
+  /** Sends a request and returns the answer, whose body is not read yet. Throws refusals, `NoAnswer`, and the reason of `signal`. */
   async send(method: string, path: string, options: RequestOptions = {}): Promise<Response> {
     const { repeatable = true, content } = options;
     for (let attempt = 0; ; attempt++) {
@@ -61,7 +65,8 @@ export class Transport {
       try {
         response = await this.once(method, path, options);
       } catch (failure) {
-        if (last || !repeatable || options.signal?.aborted) throw failure;
+        if (options.signal?.aborted) throw failure;
+        if (last || !repeatable) throw new NoAnswer(failure);
         await sleep(waitMillis(attempt, null), options.signal);
         continue;
       }

@@ -147,6 +147,35 @@ export interface ApprovalVote {
 
 export type ArtifactId = string;
 
+export interface AuditRecord {
+  actor: string;
+  artifactUris: Array<string>;
+  by?: By | null;
+  code?: Code | null;
+  decision: Verdict;
+  diffSha256?: Sha256 | null;
+  durationMicros: number;
+  evidence?: Evidence | null;
+  files: Array<RecordFile>;
+  hash?: Sha256;
+  input?: { [name: string]: unknown } | null;
+  mutates: boolean;
+  outcome: Outcome;
+  pathsRead: Array<LogicalPath>;
+  pathsWritten: Array<LogicalPath>;
+  prevHash: Sha256;
+  reason?: string | null;
+  reasons: Array<string>;
+  requestId?: string | null;
+  runId: RunId;
+  seq: number;
+  stepId?: string | null;
+  timestamp: string;
+  tool: string;
+  toolCallId: ToolCallId;
+  traceId?: string | null;
+}
+
 export interface AuditVerification {
   archivedRecords?: number;
   discontinuity?: ChainBreak | null;
@@ -537,7 +566,7 @@ export interface InclusionProof {
   nextSeq?: number | null;
   proof: Array<Sha256>;
   recordHash: Sha256;
-  records: Array<Record>;
+  records: Array<AuditRecord>;
   seq: number;
   treeSize: number;
 }
@@ -726,6 +755,11 @@ export interface Page_Approval {
   nextCursor?: string | null;
 }
 
+export interface Page_AuditRecord {
+  items: Array<AuditRecord>;
+  nextCursor?: string | null;
+}
+
 export interface Page_NodeView {
   items: Array<NodeView>;
   nextCursor?: string | null;
@@ -733,11 +767,6 @@ export interface Page_NodeView {
 
 export interface Page_Operator {
   items: Array<Operator>;
-  nextCursor?: string | null;
-}
-
-export interface Page_Record {
-  items: Array<Record>;
   nextCursor?: string | null;
 }
 
@@ -966,35 +995,6 @@ export interface ReadFilesOutput {
 export interface Readiness {
   degraded?: Array<Degradation>;
   ok: boolean;
-}
-
-export interface Record {
-  actor: string;
-  artifactUris: Array<string>;
-  by?: By | null;
-  code?: Code | null;
-  decision: Verdict;
-  diffSha256?: Sha256 | null;
-  durationMicros: number;
-  evidence?: Evidence | null;
-  files: Array<RecordFile>;
-  hash?: Sha256;
-  input?: { [name: string]: unknown } | null;
-  mutates: boolean;
-  outcome: Outcome;
-  pathsRead: Array<LogicalPath>;
-  pathsWritten: Array<LogicalPath>;
-  prevHash: Sha256;
-  reason?: string | null;
-  reasons: Array<string>;
-  requestId?: string | null;
-  runId: RunId;
-  seq: number;
-  stepId?: string | null;
-  timestamp: string;
-  tool: string;
-  toolCallId: ToolCallId;
-  traceId?: string | null;
 }
 
 export interface RecordFile {
@@ -1353,11 +1353,18 @@ export interface StatPathOutput {
 }
 
 export interface StoredFile {
+  artifactUris: Array<string>;
   created: boolean;
+  headHash: string;
   newSha256?: Sha256 | null;
+  ok: true;
   oldSha256?: Sha256 | null;
   path: LogicalPath;
+  seq: number;
   sizeBytes: number;
+  summary: string;
+  toolCallId: string;
+  warnings: Array<string>;
 }
 
 export interface Tally {
@@ -1403,12 +1410,15 @@ export interface ToolCall {
 export type ToolCallId = string;
 
 export interface ToolInfo {
-  description: string;
-  inputSchema: unknown;
-  mutates: boolean;
-  name: string;
-  outputSchema?: unknown;
-  permissions: Array<string>;
+  annotations?: { [name: string]: unknown };
+  description?: string;
+  function?: { [name: string]: unknown };
+  inputSchema?: { [name: string]: unknown };
+  mutates?: boolean;
+  name?: string;
+  outputSchema?: { [name: string]: unknown };
+  permissions?: Array<string>;
+  type?: string;
 }
 
 export interface ToolLimits {
@@ -1437,32 +1447,8 @@ export interface ToolLimits {
 }
 
 export interface ToolList {
-  items: Array<ToolInfo | ToolListItemsFunction | ToolListItems2 | ToolListItems3>;
+  items: Array<ToolInfo>;
   mounts?: Array<Mount>;
-}
-
-export interface ToolListItemsFunction {
-  function: ToolListItemsFunctionFunction;
-  type: "function";
-}
-
-export interface ToolListItemsFunctionFunction {
-  description: string;
-  name: string;
-  parameters: { [name: string]: unknown };
-}
-
-export interface ToolListItems2 {
-  description: string;
-  input_schema: { [name: string]: unknown };
-  name: string;
-}
-
-export interface ToolListItems3 {
-  annotations: { [name: string]: unknown };
-  description: string;
-  inputSchema: { [name: string]: unknown };
-  name: string;
 }
 
 export interface TreeStatsInput {

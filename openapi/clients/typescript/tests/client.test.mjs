@@ -4,8 +4,10 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 
-const { answerAnthropic, answerOpenAI, anthropicTools, ApprovalRequired, Client, functions, openaiTools, WorkspacedError } =
-  await import(process.env.WORKSPACED_CLIENT ?? "workspaced-client");
+const {
+  answerAnthropic, answerOpenAI, answerOpenAIResponse, anthropicTools, ApprovalRequired, Client, functions, NoAnswer,
+  openaiResponseTools, openaiTools, WorkspacedError,
+} = await import(process.env.WORKSPACED_CLIENT ?? "workspaced-client");
 
 const { WORKSPACED_URL: url, OPERATOR: token } = process.env;
 const operator = new Client(url, token);
@@ -55,6 +57,35 @@ test("tools answer objects and texts", async () => {
   assert.deepEqual(batch.results.map((one) => one.status), [200, 200]);
   assert.match(await run.patch(), /\+\treturn a \+ b/);
   assert.equal((await run.explainPolicy({ path: "a.txt" })).paths[0].read.decision, "ALLOW");
+});
+
+test("every tool has a method", async () => {
+  const { agent } = await newRun({ "a.txt": "one\n" });
+  for (const tool of await agent.tools()) assert.equal(typeof agent.tool[tool.name], "function");
+  assert.equal((await agent.tool.read_file({ path: "a.txt", format: "raw" })).content, "one\n");
+  await assert.rejects(agent.tool.read_file({ path: "none.txt" }), { code: "NOT_FOUND" });
+  assert.equal(await (await agent.tool).then, undefined);
+});
+
+test("a failure of the connection is an error of the package", async () => {
+  const absent = new Client("http://127.0.0.1:1", "token", { retries: 0 });
+  await assert.rejects(absent.limits(), (error) => {
+    assert.ok(error instanceof WorkspacedError && error instanceof NoAnswer && error.cause instanceof Error);
+    assert.deepEqual([error.code, error.status], ["NO_ANSWER", 0]);
+    return error.hint !== "" && error.detail !== "";
+  });
+  await assert.rejects(all(absent.follow()), NoAnswer);
+  const page = new Client("http://127.0.0.1:1", "token", { fetch: async () => new Response("<html>") });
+  await assert.rejects(page.limits(), NoAnswer);
+});
+
+test("a caller waits for the decision", async () => {
+  const { agent } = await newRun();
+  const waiting = await agent.tool.write_file({ path: "Cargo.lock", content: "x\n", reason: "locks" }).catch((error) => error);
+  assert.ok(waiting instanceof ApprovalRequired);
+  await assert.rejects(agent.waitForApproval(waiting, 0), { approvalId: waiting.approvalId });
+  await operator.approve(waiting.approvalId, { onBehalfOf: "ada" });
+  assert.equal((await agent.waitForApproval(waiting.callId, 30)).approval.state, "approved");
 });
 
 test("a refusal has code, detail, hint and request ID", async () => {
@@ -146,7 +177,7 @@ test("a lost answer is asked for again under the same IDs", async () => {
   const records = (await all(run.audit())).filter((one) => one.mutates || one.tool.startsWith("event."));
   assert.equal(records.length, 3);
   const stream = unreliable([null]);
-  await assert.rejects(stream.client.run(run.id).createFile("c.bin", new Blob(["c"]).stream(), "once"), TypeError);
+  await assert.rejects(stream.client.run(run.id).createFile("c.bin", new Blob(["c"]).stream(), "once"), NoAnswer);
   assert.equal(stream.requests.length, 1);
   const busy = unreliable([503, 503, 503]);
   await assert.rejects(busy.client.run(run.id).info(), { code: "UNAVAILABLE" });
@@ -197,6 +228,9 @@ test("a model calls tools in each form", async () => {
   assert.deepEqual(await answerOpenAI(agent, call), { role: "tool", tool_call_id: "7", content: "1  a\n" });
   call.function.arguments = '{"path":';
   assert.match((await answerOpenAI(agent, call)).content, /^INVALID_REQUEST: the arguments of `read_file`/);
+  const item = { call_id: "9", name: "read_file", arguments: "{\"path\":\"a.txt\"}" };
+  assert.equal((await answerOpenAIResponse(agent, item)).output, "1  a\n");
+  assert.equal((await openaiResponseTools(agent))[0].type, "function");
   const unknown = await answerAnthropic(agent, { id: "8", name: "execute", input: {} });
   assert.ok(unknown.is_error && unknown.content.startsWith("TOOL_NOT_FOUND: "));
   for (const path of ["b.txt", "c.txt"]) {

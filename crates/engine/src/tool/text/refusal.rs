@@ -1,6 +1,6 @@
 //! Refusals and calls that wait for an approval.
 
-use model::{Code, Conflict, ConflictRegion, NearestText, Refusal};
+use model::{Code, Conflict, ConflictRegion, NearestText, Reader, Refusal, hint_for};
 
 use super::lines::PushLine as _;
 use super::{notes, quote};
@@ -9,8 +9,9 @@ use super::{notes, quote};
 pub fn refusal_text(refusal: &Refusal) -> String {
     let Refusal { code, message, hint, details } = refusal;
     let mut out = format!("{code}: {}\n", quote::one_line(message));
+    let hint = hint_for(hint, Reader::Model);
     if !hint.is_empty() {
-        out.push_line(format_args!("{}", quote::one_line(hint)));
+        out.push_line(format_args!("{}", quote::one_line(&hint)));
     }
     if *code == Code::ApprovalRequired && !details.reasons.is_empty() {
         out.push_line(format_args!("reasons: {}", quote::one_line(&details.reasons.join(", "))));

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::http::mcp;
-use crate::http::problem::{PROBLEM_JSON, example_of};
+use crate::http::problem::{CHALLENGE, PROBLEM_JSON, example_of};
 
 /// Refusals: status, name of the component, description, example of a code.
 const REFUSALS: [(&str, &str, &str, &str); 17] = [
@@ -66,7 +66,7 @@ fn headers() -> [(&'static str, &'static str, &'static str, Value); 15] {
             example("\"token\";q=100;w=2"),
         ),
         ("RetryAfter", "Retry-After", "Seconds to wait.", positive()),
-        ("Authenticate", "WWW-Authenticate", "The scheme: `Bearer`.", text()),
+        ("Authenticate", "WWW-Authenticate", "The challenge of RFC 6750.", example(CHALLENGE)),
         ("Allow", "Allow", "The methods of the path.", text()),
         ("AcceptEncoding", "Accept-Encoding", "For a body with a `Content-Encoding`: `identity`.", text()),
         ("ContentRange", "Content-Range", "The part and the size of the file.", example("bytes 0-99/1234")),
@@ -151,25 +151,29 @@ pub(super) fn add_components(document: &mut Value) {
     for (component, _, description, schema) in headers() {
         document["components"]["headers"][component] = json!({"description": description, "schema": schema});
     }
-    for (status, name, description, code) in REFUSALS {
-        let mut own = headers_of(status);
-        // A call that waits is not an error, although its response has the same members.
-        let media_type = if status == "202" { "application/json" } else { PROBLEM_JSON };
-        let body = json!({"schema": {"$ref": "#/components/schemas/Problem"}, "example": example_of(code)});
-        let response = json!({
-            "description": description, "headers": header_references(&own), "content": {media_type: body},
-        });
-        let mut of_tool = response.clone();
-        own.extend(["Call", "Seq"]);
-        of_tool["headers"] = header_references(&own);
-        of_tool["content"][media_type] = json!({"schema": {"$ref": "#/components/schemas/Problem"}});
-        of_tool["content"]["text/plain"] = json!({"schema": {"type": "string"}});
-        document["components"]["responses"][name] = response;
+    for refusal in REFUSALS {
+        let (status, name, ..) = refusal;
+        document["components"]["responses"][name] = response_of(refusal, false);
         // Only tools answer refusals as text too.
         if !["412", "416", "428", "405"].contains(&status) {
-            document["components"]["responses"][format!("Tool{name}")] = of_tool;
+            document["components"]["responses"][format!("Tool{name}")] = response_of(refusal, true);
         }
     }
+}
+
+/// Returns the response of a refusal.
+fn response_of((status, _, description, code): (&str, &str, &str, &str), is_tool: bool) -> Value {
+    let mut own = headers_of(status);
+    // A call that waits is not an error, although its response has the same members.
+    let media_type = if status == "202" { "application/json" } else { PROBLEM_JSON };
+    let mut content = json!({media_type: {"schema": {"$ref": "#/components/schemas/Problem"}}});
+    if is_tool {
+        own.extend(["Call", "Seq"]);
+        content["text/plain"] = json!({"schema": {"type": "string"}});
+    } else {
+        content[media_type]["example"] = example_of(code);
+    }
+    json!({"description": description, "headers": header_references(&own), "content": content})
 }
 
 /// Returns the headers of a refusal with `status`.
@@ -211,10 +215,11 @@ pub(super) fn complete(path: &str, method: &str, operation: &mut Value) {
     let Some(responses) = operation["responses"].as_object_mut() else { return };
     for (status, response) in responses.iter_mut() {
         let is_problem = response["content"][PROBLEM_JSON].is_object();
-        let Some(mut reference) = refusal(status, is_tool).filter(|_| is_problem) else { continue };
-        // What the status means for this operation.
-        reference["description"] = response["description"].take();
-        *response = reference;
+        let found = REFUSALS.iter().find(|(known, ..)| known == status).filter(|_| is_problem);
+        let Some(mut own) = found.map(|refusal| response_of(*refusal, is_tool)) else { continue };
+        // What the status means for this operation. A reference would lose it: generators read nothing beside one.
+        own["description"] = response["description"].take();
+        *response = own;
     }
     for status in statuses {
         if path == mcp::PATH {

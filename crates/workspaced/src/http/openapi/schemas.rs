@@ -46,6 +46,38 @@ fn each_schema(value: &mut Value) {
     walk(value);
 }
 
+/// Gives a schema the form that every generator reads. What it accepts stays the same, except for constants that are Booleans: an
+/// enumeration of `true` is no valid type in several languages, so that its value is said by an extension.
+fn generate_alike(schema: &mut Map<String, Value>) {
+    match schema.get("const").cloned() {
+        Some(value @ Value::Bool(_)) => {
+            schema.remove("const");
+            schema.entry("description").or_insert_with(|| Value::from(format!("Always {value}.")));
+            schema.insert("x-const".to_owned(), value);
+        }
+        Some(value @ Value::String(_)) => {
+            schema.remove("const");
+            schema.insert("type".to_owned(), Value::from("string"));
+            schema.insert("enum".to_owned(), json!([value]));
+        }
+        // A member that is called `const`.
+        Some(_) | None => {}
+    }
+    for key in ["oneOf", "anyOf"] {
+        for part in schema.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(part) = part.as_object_mut().filter(|part| part.get("$ref").is_some_and(Value::is_string)) {
+                part.retain(|key, _| key == "$ref");
+            }
+        }
+    }
+    if schema.len() > 1
+        && let Some(reference @ Value::String(_)) = schema.get("$ref").cloned()
+    {
+        schema.remove("$ref");
+        schema.insert("allOf".to_owned(), json!([{"$ref": reference}]));
+    }
+}
+
 fn walk(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -53,6 +85,7 @@ fn walk(value: &mut Value) {
                 *value = json!({"type": "string", "format": "binary"});
                 return;
             }
+            generate_alike(members);
             if members.get("in").is_some_and(Value::is_string) {
                 normalize_parameter(members);
             }
@@ -125,7 +158,9 @@ mod tests {
                 "Page_Run": {"properties": {"items": {"type": "array", "items": {"type": "object"}}}},
                 "Run": {"properties": {
                     "createdAt": {"type": "string"}, "closedAt": {"type": ["string", "null"]}, "since": {"type": "integer"},
-                    "baseCommit": {"type": "string"}, "labels": {"example": {"properties": {"createdAt": {"type": "string"}}}},
+                    "baseCommit": {"type": "string"}, "ok": {"type": "boolean", "const": true},
+                    "kind": {"$ref": "#/components/schemas/Kind", "description": "Its kind."},
+                    "either": {"oneOf": [{"$ref": "#/components/schemas/A", "description": "Or."}, {"const": "b"}]}, "labels": {"example": {"properties": {"createdAt": {"type": "string"}}}},
                 }},
             }},
             "paths": {"/x": {"get": {
@@ -142,6 +177,12 @@ mod tests {
         assert_eq!(run["createdAt"]["format"], "date-time");
         assert_eq!(run["closedAt"]["format"], "date-time");
         assert!(run["since"].get("format").is_none() && run["baseCommit"]["pattern"].is_string());
+        assert_eq!(run["ok"], json!({"type": "boolean", "description": "Always true.", "x-const": true}));
+        assert_eq!(run["kind"], json!({"allOf": [{"$ref": "#/components/schemas/Kind"}], "description": "Its kind."}));
+        assert_eq!(
+            run["either"]["oneOf"],
+            json!([{"$ref": "#/components/schemas/A"}, {"type": "string", "enum": ["b"]}])
+        );
         assert!(!run["labels"].to_string().contains("date-time"), "{run}");
         let operation = &document["paths"]["/x"]["get"];
         assert_eq!(operation["parameters"][0]["schema"], json!({"type": "string", "format": "date-time"}));

@@ -21,31 +21,31 @@ pub(crate) fn tool_of(id: &str) -> Option<&'static Tool> {
     TOOLS.iter().find(|tool| operation_id(tool) == id)
 }
 
-/// Returns the schema of an item of the catalogue, in each of its forms.
+/// Returns the schema of an item of the catalogue. It has the members of every form and requires none: generated clients do not
+/// compile with alternatives whose members differ in their spelling alone, such as `inputSchema` and `input_schema`.
 pub(crate) fn catalogue_item() -> Value {
-    let object = |title: &str, description: &str, properties: Value| {
-        let required: Vec<_> = properties.as_object().into_iter().flatten().map(|(name, _)| name).collect();
-        json!({
-            "title": title, "description": description, "type": "object", "required": required, "properties": properties,
-        })
-    };
-    let text = json!({"type": "string"});
-    let schema = json!({"type": "object"});
-    let function = object(
-        "FunctionDeclaration",
-        "The function.",
-        json!({
-            "name": text, "description": text, "parameters": schema,
-        }),
-    );
-    json!({"anyOf": [
-        {"$ref": "#/components/schemas/ToolInfo"},
-        object("FunctionTool", "With `format=openai`.", json!({"type": {"const": "function"}, "function": function})),
-        object("MessagesTool", "With `format=anthropic`.", json!({"name": text, "description": text, "input_schema": schema})),
-        object("McpTool", "With `format=mcp`.", json!({
-            "name": text, "description": text, "inputSchema": schema, "annotations": schema,
-        })),
-    ]})
+    let text = |description: &str| json!({"type": "string", "description": description});
+    let object = |description: &str| json!({"type": "object", "description": description});
+    json!({
+        "type": "object",
+        "description": "A tool in the form that `format` chooses. With `openai`, it has `type` and `function`; with `anthropic`, \
+                        `name`, `description` and `input_schema`; with `mcp`, `name`, `title`, `description`, `inputSchema` \
+                        and `annotations`.",
+        "properties": {
+            "name": text("Its name, as in its route."),
+            "title": text("With `mcp`: its name for people."),
+            "description": text("What it does and when to use it."),
+            "mutates": {"type": "boolean", "description": "Whether it may change files."},
+            "permissions": {"type": "array", "items": {"type": "string"},
+                "description": "The permissions of which a token needs at least one."},
+            "inputSchema": object("JSON Schema of the input, without references."),
+            "outputSchema": object("JSON Schema of the output, without references; missing for `audience=model`."),
+            "annotations": object("What the tool does to files."),
+            "type": text("`function`."),
+            "function": object("`name`, `description` and `parameters` of the function."),
+        },
+        "additionalProperties": true,
+    })
 }
 
 /// Returns the operation that documents a tool.

@@ -1,7 +1,7 @@
 //! The document as OpenAPI 3.0.3, for generators that do not read 3.1.
 //!
 //! Schemas of 3.1 are JSON Schema 2020-12; those of 3.0 are a dialect of their own. What 3.0 cannot express is left out, so
-//! that its schemas accept the same values, or more.
+//! that its schemas accept the same values, or more. Responses whose body is not that of the others are left out too.
 
 use serde_json::{Map, Value, json};
 
@@ -29,7 +29,30 @@ pub(crate) fn convert(mut document: Value) -> Value {
         convert_part(&mut document["components"][part]);
     }
     convert_part(&mut document["paths"]);
+    for item in document["paths"].as_object_mut().into_iter().flat_map(|paths| paths.values_mut()) {
+        for operation in item.as_object_mut().into_iter().flat_map(|methods| methods.values_mut()) {
+            if let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) {
+                keep_one_body(responses);
+            }
+        }
+    }
     document
+}
+
+/// Leaves out the successes whose body is not that of the first one, such as `202` of a call that waits for an approval, and the
+/// errors without a body: generators that read only 3.0 have one type for the successes of an operation and one for its errors.
+fn keep_one_body(responses: &mut Map<String, Value>) {
+    let first = responses.iter().find(|(status, _)| status.starts_with('2')).map(|(_, response)| body_of(response));
+    responses.retain(|status, response| match status.as_bytes() {
+        [b'2', ..] => Some(body_of(response)) == first,
+        [b'4' | b'5', ..] => response.get("$ref").is_some() || response.get("content").is_some(),
+        _ => true,
+    });
+}
+
+/// The body of a response; of a refusal, the reference to it.
+fn body_of(response: &Value) -> Value {
+    response.get("$ref").or_else(|| response.get("content")).cloned().unwrap_or_default()
 }
 
 /// Converts what is not a schema: the schemas in it, and references, which have no description of their own in 3.0.
@@ -217,7 +240,11 @@ mod tests {
             "components": {},
             "paths": {"/a": {"get": {"responses": {
                 "200": {"content": {"a/b": {"example": {"$ref": "a", "type": ["b"]}, "schema": {"const": 1}}}},
+                "201": {"content": {"a/b": {"example": {"$ref": "a", "type": ["b"]}, "schema": {"const": 1}}}},
+                "202": {"$ref": "#/components/responses/ApprovalRequired"},
+                "304": {"description": "It has not changed."},
                 "409": {"$ref": "#/components/responses/Conflict", "description": "It."},
+                "414": {"description": "The URL is too long."},
             }}}},
         }));
         assert_eq!(document["openapi"], "3.0.3");
@@ -226,5 +253,7 @@ mod tests {
         assert_eq!(responses["200"]["content"]["a/b"]["example"], json!({"$ref": "a", "type": ["b"]}));
         assert_eq!(responses["200"]["content"]["a/b"]["schema"], json!({"enum": [1]}));
         assert_eq!(responses["409"], json!({"$ref": "#/components/responses/Conflict"}));
+        let kept: Vec<_> = responses.as_object().unwrap().keys().collect();
+        assert_eq!(kept, ["200", "201", "304", "409"], "one body for the successes and one for the errors");
     }
 }

@@ -116,7 +116,7 @@ pub(crate) async fn redeliver(
     let is_id = id.len() <= 64 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let found = if is_id { service.ledger.redeliver(&name, &id, &clock::now()).await } else { Ok(None) };
     let found = found.map_err(CallError::from)?.ok_or_else(|| {
-        let hint = format!("List them with GET /v1/webhooks/{name}/deliveries.");
+        let hint = "List them with GET /v1/webhooks/{name}/deliveries.";
         Refusal::new(Code::NotFound, "the webhook has no delivery with this ID", hint)
     })?;
     webhook.redeliver();

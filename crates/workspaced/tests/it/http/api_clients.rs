@@ -89,6 +89,30 @@ async fn the_generated_python_package_works(#[values(Backend::Sqlite, Backend::P
     assert!(run(program).await.ends_with("done\n"));
 }
 
+/// Generators whose clients only have to compile: those of other languages are tried by `openapi/generators/check`.
+#[rstest]
+#[case::orval("orval", &["--output", "generated/client.ts", "--client", "fetch", "--input"], "generated/client.ts")]
+#[case::hey_api("openapi-ts", &["-o", "generated", "-c", "@hey-api/client-fetch", "--no-log-file", "-i"], "generated/index.ts")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_typescript_client_of_another_generator_compiles(
+    #[case] generator: &str,
+    #[case] arguments: &[&str],
+    #[case] file: &str,
+) {
+    let folder = tempfile::tempdir().unwrap();
+    let modules = clients().join("node/node_modules");
+    std::os::unix::fs::symlink(&modules, folder.path().join("node_modules")).unwrap();
+    std::fs::write(folder.path().join("package.json"), r#"{"type":"module","private":true}"#).unwrap();
+    let mut generate = Command::new(modules.join(".bin").join(generator));
+    generate.args(arguments).arg(document()).current_dir(&folder);
+    run(generate).await;
+    let mut compile = Command::new(modules.join(".bin/tsc"));
+    compile.args(["--noEmit", "--strict", "--target", "es2022", "--lib", "es2022,dom,dom.iterable"]);
+    compile.args(["--module", "esnext", "--moduleResolution", "bundler", "--types", "node", file]);
+    compile.current_dir(&folder);
+    run(compile).await;
+}
+
 async fn run_in(mut command: Command, folder: &tempfile::TempDir, arguments: &[&str]) {
     command.args(arguments).current_dir(folder);
     run(command).await;

@@ -305,17 +305,17 @@ async fn the_conformance_suite_finds_only_what_is_expected(#[values(Backend::Sql
 }
 
 /// The folder in which `.ci/test` has installed the official clients.
-fn clients() -> PathBuf {
+pub(super) fn clients() -> PathBuf {
     std::env::var_os("WORKSPACED_TEST_CLIENTS")
         .expect("WORKSPACED_TEST_CLIENTS is not set. Run `.ci/test`, which installs the clients.")
         .into()
 }
 
-fn script(name: &str) -> PathBuf {
+pub(super) fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
 }
 
-fn assert_done(output: &Output) {
+pub(super) fn assert_done(output: &Output) {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && out.ends_with("done\n"), "{out}\n{err}");
 }

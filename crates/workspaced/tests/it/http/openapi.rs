@@ -173,6 +173,37 @@ fn every_required_route_is_documented_and_every_reference_resolves() {
     every_reference_resolves(&document, &document);
 }
 
+#[test]
+fn nothing_in_it_stops_a_generator_of_another_language() {
+    let document = committed();
+    check_for_generators(&document, "");
+    // Types that languages have already.
+    for name in ["Record", "Object", "Error", "Map", "Set", "Date", "Result", "Option", "String"] {
+        assert!(document["components"]["schemas"][name].is_null(), "a schema is called {name}");
+    }
+}
+
+fn check_for_generators(value: &Value, at: &str) {
+    match value {
+        Value::Object(members) => {
+            assert!(members.get("$ref").is_none_or(|_| members.len() == 1), "{at}: members beside a reference");
+            assert!(members.get("const").is_none_or(Value::is_object), "{at}: a constant; see `generate_alike`");
+            for text in ["description", "summary"] {
+                let text = members.get(text).and_then(Value::as_str).unwrap_or_default();
+                assert!(!text.contains("*/"), "{at}: `*/` in a text ends a comment of the generated code");
+            }
+            let names: Vec<_> = members.get("properties").and_then(Value::as_object).into_iter().flatten().collect();
+            let folded: BTreeSet<_> = names.iter().map(|(name, _)| name.replace('_', "").to_lowercase()).collect();
+            assert_eq!(folded.len(), names.len(), "{at}: two members have one name in a language with another style");
+            for (key, member) in members.iter().filter(|(key, _)| !key.starts_with("example")) {
+                check_for_generators(member, &format!("{at}/{key}"));
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| check_for_generators(item, at)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 fn resolves<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"].as_str() {
         Some(reference) => document

@@ -94,7 +94,7 @@ async fn the_types_are_those_of_the_api_document() {
     check.arg(packages().join("generate_types.py")).arg("--check");
     run(check).await;
     let mut mypy = python();
-    mypy.args(["-m", "mypy", "--strict", "src/workspaced", "tests", "examples/recording_shell.py", "--cache-dir"]);
+    mypy.args(["-m", "mypy", "--strict", "src/workspaced", "tests", "examples", "--cache-dir"]);
     mypy.arg(clients().join("mypy")).current_dir(packages().join("python")).env("MYPYPATH", "src:tests");
     run(mypy).await;
 }
@@ -108,6 +108,23 @@ async fn the_built_files_are_those_of_the_source() {
     let mut compare = Command::new("diff");
     compare.arg("-r").arg(folder.path()).arg(packages().join("typescript/dist"));
     run(compare).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_typescript_example_compiles_with_the_packages_of_models() {
+    let folder = tempfile::tempdir().unwrap();
+    let (modules, package) = (clients().join("node/node_modules"), packages().join("typescript"));
+    let options = serde_json::json!({
+        "strict": true, "exactOptionalPropertyTypes": true, "noUncheckedIndexedAccess": true, "skipLibCheck": true,
+        "noEmit": true, "target": "es2022", "module": "esnext", "moduleResolution": "bundler",
+        "lib": ["es2022", "dom", "dom.iterable"], "types": ["node"], "typeRoots": [modules.join("@types")],
+        "paths": {"workspaced-client": [package.join("dist/index.d.ts")], "*": [modules.join("*")]},
+    });
+    let config = serde_json::json!({"compilerOptions": options, "files": [package.join("examples/models.ts")]});
+    std::fs::write(folder.path().join("tsconfig.json"), config.to_string()).unwrap();
+    let mut compile = Command::new("node");
+    compile.arg(modules.join("typescript/bin/tsc")).arg("-p").arg(folder.path());
+    run(compile).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -248,7 +248,7 @@ async fn a_call_in_flight_is_refused_when_its_token_ends(
             assert!(answer.text().contains("UNAUTHENTICATED"), "{}", answer.text());
         } else {
             answer.refused("UNAUTHENTICATED");
-            assert_eq!(answer.headers["www-authenticate"], "Bearer");
+            assert_eq!(answer.headers["www-authenticate"], r#"Bearer realm="workspaced", error="invalid_token""#);
         }
         let newest = run.last_record().await;
         assert_eq!((&newest["outcome"], &newest["code"]), (&json!("refused"), &json!("UNAUTHENTICATED")), "{newest}");

@@ -65,7 +65,7 @@ async fn a_large_number_is_capped_at_the_maximum(#[values(Backend::Sqlite, Backe
     assert_eq!(beyond["content"], "");
     let page = call("read_file", r#"{"path":"a.txt","startLine":1.0,"maxLines":2.0}"#).await.ok();
     assert_eq!(page["endLine"], 2);
-    for bad in ["0", "0.0", "-1", "-1.0", "-99999999999999999999", "1.5", "\"1\"", "null", "[1]"] {
+    for bad in ["0", "0.0", "-1", "-1.0", "-99999999999999999999", "1.5", "\"one\"", "[1]"] {
         call("read_file", &format!(r#"{{"path":"a.txt","maxLines":{bad}}}"#)).await.refused("INVALID_REQUEST");
     }
 }

@@ -265,7 +265,8 @@ async fn a_refusal_is_a_code_a_message_and_a_hint(#[values(Backend::Sqlite, Back
 
     let other = Run { agent: run.agent.with_token(Some("wsp_none")), ..run.clone() };
     let unknown = other.text("read_file", json!({"path": "a.txt"})).await;
-    assert_eq!((unknown.status, unknown.header("www-authenticate")), (401, "Bearer"));
+    let challenge = r#"Bearer realm="workspaced", error="invalid_token""#;
+    assert_eq!((unknown.status, unknown.header("www-authenticate")), (401, challenge));
     assert!(assert_is_text(&unknown).starts_with("UNAUTHENTICATED: "));
     let large = run.text("write_file", json!({"path": "a", "reason": "r", "content": "x".repeat(20 << 20)})).await;
     assert_eq!(large.status, 413);

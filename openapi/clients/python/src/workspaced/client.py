@@ -1,3 +1,4 @@
+# Written by `generate_types.py` from the file of the same name in `aio`: do not edit.
 """The client of an operator."""
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import httpx
 
 from . import types
 from .run import Run
-from .streams import Event, ResumePoint, follow
+from .values import Event, ResumePoint
+from .streams import follow
 from .transport import Transport, pages, segment
 
 
@@ -18,7 +20,7 @@ class Client:
     """Creates and finds runs, decides approvals, and reads the audit of all runs.
 
     Requests that fail in transport or are answered with 429 or 503 are sent up to `retries` times more, with the same IDs.
-    The client is synchronous; in an asynchronous program, call it with `asyncio.to_thread`.
+    The client for asyncio is `workspaced.aio.Client`.
     """
 
     def __init__(
@@ -98,9 +100,9 @@ class Client:
         # The first of two decisions counts: after a lost answer, `approval` says what was decided.
         return cast(types.ApprovalResult, self.transport.json("POST", path, body, repeatable=False))
 
-    def audit(self, **filters: Any) -> Iterator[types.Record]:
+    def audit(self, **filters: Any) -> Iterator[types.AuditRecord]:
         """Yields the records of all runs, page by page: for example `run=...`, `tool=...`, `outcome="refused"`."""
-        return cast(Iterator[types.Record], pages(self.transport, "/v1/audit", filters))
+        return cast(Iterator[types.AuditRecord], pages(self.transport, "/v1/audit", filters))
 
     def follow(
         self, *, resume: ResumePoint | None = None, timeout: float | None = None, **filters: str

@@ -10,7 +10,7 @@ import httpx
 
 
 class WorkspacedError(Exception):
-    """A refusal. A request that received no answer raises `httpx.TransportError` instead.
+    """A refusal. `NoAnswer` is the one of a request that received no answer: every failure has this type.
 
     `code` is stable, `detail` says what is wrong, `hint` what to do next. `problem` has all members of the refusal, such as
     `currentSha256`, `conflicts` or `nearest`.
@@ -26,8 +26,22 @@ class WorkspacedError(Exception):
         super().__init__(f"{self.code}: {self.detail}" + (f" ({self.hint})" if self.hint else ""))
 
 
+class NoAnswer(WorkspacedError):
+    """The request received no answer, or none of this service. Its status is 0; `__cause__` is the error of the connection."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        hint = "Is this the address of the service, and does it run? What was asked for may have happened."
+        super().__init__(0, {"code": code, "detail": detail, "hint": hint}, None)
+
+
+def no_answer(failure: Exception) -> NoAnswer:
+    """Returns the error for a failure of the connection."""
+    code = "TIMEOUT" if isinstance(failure, httpx.TimeoutException) else "NO_ANSWER"
+    return NoAnswer(code, str(failure) or type(failure).__name__)
+
+
 class ApprovalRequired(WorkspacedError):
-    """The call waits for a person's decision. Nothing has changed yet; `Run.tool_call` returns its outcome."""
+    """The call waits for a person's decision. Nothing has changed yet; `Run.wait_for_approval` returns its outcome."""
 
     @property
     def approval_id(self) -> str | None:

@@ -1,35 +1,27 @@
+# Written by `generate_types.py` from the file of the same name in `aio`: do not edit.
 """One run: its tools, its files, its events and its records."""
 
 from __future__ import annotations
 
 import hashlib
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
 from . import types
-from .errors import WorkspacedError
-from .streams import Event, ResumePoint, follow
+from .errors import ApprovalRequired, WorkspacedError
+from .methods import ToolMethods
+from .values import Event, ResumePoint, TextAnswer
+from .streams import follow
 from .transport import CHUNK_BYTES, Body, Transport, pages, segment
 
 Catalogue: TypeAlias = Literal["workspaced", "openai", "anthropic", "mcp"]
 
+MAX_WAIT_SECONDS = 60
 MAX_ARTIFACT_BYTES = 16 * 1024 * 1024
-
-
-@dataclass
-class TextAnswer:
-    """What a model reads. `ok` is false for a refusal, whose text says what to do next."""
-
-    text: str
-    ok: bool
-    status: int
-    call_id: str | None
-    seq: int | None
-    sha256: str | None
 
 
 class Run:
@@ -82,6 +74,11 @@ class Run:
     def _call(self, tool: str, /, **input: Any) -> Any:
         return self.call_tool(tool, input)
 
+    @property
+    def tool(self) -> ToolMethods:
+        """Calls a tool by its method: `run.tool.read_file(path="a.py")["content"]`. Raises refusals."""
+        return ToolMethods(self.call_tool)
+
     def call_tool(self, tool: str, input: Mapping[str, Any]) -> dict[str, Any]:
         """Calls a tool whose name or input is only known at run time."""
         path = f"{self._path}/tools/{segment(tool)}"
@@ -118,7 +115,7 @@ class Run:
     def tools(self, format: Catalogue = "workspaced", audience: Literal["program", "model"] = "program") -> list[dict[str, Any]]:
         """Returns the tools that the token may call, as function-calling interfaces take them."""
         params = {"format": format, "audience": audience}
-        return cast(list[dict[str, Any]], self.transport.json("GET", "/v1/tools", params=params)["items"])
+        return cast(list[dict[str, Any]], (self.transport.json("GET", "/v1/tools", params=params))["items"])
 
     def tool_call(self, call_id: str, wait_seconds: int = 0) -> types.ToolCall:
         """Returns the record of a call. Waits up to `wait_seconds` for the decision of its approval."""
@@ -126,6 +123,26 @@ class Run:
         path = f"{self._path}/tool-calls/{segment(call_id)}"
         timeout = (self.transport.http.timeout.read or 0.0) + wait_seconds
         return cast(types.ToolCall, self.transport.json("GET", path, params=params, timeout=timeout or None))
+
+    def wait_for_approval(self, waiting: ApprovalRequired | str, timeout: float | None = None) -> types.ToolCall:
+        """Waits until the call of this ID or error is decided, and returns its record: with `ok`, it was approved and executed.
+
+        Raises `ApprovalRequired` again if it still waits after `timeout` seconds.
+        """
+        call_id = waiting.call_id if isinstance(waiting, ApprovalRequired) else waiting
+        if call_id is None:
+            raise ValueError("the call of a dry run does not wait")
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = MAX_WAIT_SECONDS if end is None else max(0, min(MAX_WAIT_SECONDS, round(end - time.monotonic())))
+            call = self.tool_call(call_id, left)
+            approval = call.get("approval")
+            if approval is None or approval["state"] != "pending":
+                return call
+            if end is not None and time.monotonic() >= end:
+                problem = {"code": "APPROVAL_REQUIRED", "detail": f"`{call_id}` still waits for its approval",
+                           "approvalId": approval["approvalId"], "toolCallId": call_id}  # fmt: skip
+                raise ApprovalRequired(202, problem, None)
 
     def explain_policy(self, query: types.PolicyQuery) -> types.PolicyExplanation:
         """Returns what policy would decide about a path or a patch."""
@@ -135,7 +152,7 @@ class Run:
 
     def read_bytes(self, path: str) -> bytes:
         """Returns a whole file."""
-        return self.transport.send("GET", self._file(path)).content
+        return (self.transport.send("GET", self._file(path))).content
 
     @contextmanager
     def download(self, path: str, start: int = 0) -> Iterator[Iterator[bytes]]:
@@ -172,7 +189,7 @@ class Run:
 
     def patch(self) -> str:
         """Returns the changes since the base commit as a diff."""
-        return self.transport.send("GET", f"{self._path}/patch").text
+        return (self.transport.send("GET", f"{self._path}/patch")).text
 
     @contextmanager
     def archive(self) -> Iterator[Iterator[bytes]]:
@@ -192,7 +209,7 @@ class Run:
 
     def report_markdown(self) -> str:
         """Returns the account of the run as Markdown, for the body of a pull request."""
-        return self.transport.send("GET", f"{self._path}/report", params={"format": "markdown"}).text
+        return (self.transport.send("GET", f"{self._path}/report", params={"format": "markdown"})).text
 
     # Events
 
@@ -232,7 +249,7 @@ class Run:
         if kept := output[-MAX_ARTIFACT_BYTES:]:
             data |= {"outputSha256": hashlib.sha256(kept).hexdigest(), "outputBytes": len(output)}
             try:
-                data["output"] = self.upload_artifact(kept)["uri"]
+                data["output"] = (self.upload_artifact(kept))["uri"]
             except WorkspacedError as refusal:
                 if refusal.code != "POLICY_DENIED_SECRET":
                     raise
@@ -251,13 +268,13 @@ class Run:
     def artifact(self, artifact_id: str) -> bytes:
         """Returns the diff of a mutation (`art_...`), or an uploaded artifact by its digest."""
         middle = "" if artifact_id.startswith("art_") else "sha256/"
-        return self.transport.send("GET", f"{self._path}/artifacts/{middle}{segment(artifact_id)}").content
+        return (self.transport.send("GET", f"{self._path}/artifacts/{middle}{segment(artifact_id)}")).content
 
     # Records
 
-    def audit(self, **filters: Any) -> Iterator[types.Record]:
+    def audit(self, **filters: Any) -> Iterator[types.AuditRecord]:
         """Yields the records of the run in order, page by page."""
-        return cast(Iterator[types.Record], pages(self.transport, f"{self._path}/audit", filters))
+        return cast(Iterator[types.AuditRecord], pages(self.transport, f"{self._path}/audit", filters))
 
     def verify(self) -> types.AuditVerification:
         """Checks the chain of the run's records."""

@@ -1,35 +1,19 @@
+# Written by `generate_types.py` from the file of the same name in `aio`: do not edit.
 """Server-Sent Events, followed across lost connections."""
 
 from __future__ import annotations
 
-import json
 import time
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
-from .errors import WorkspacedError
+from .errors import NoAnswer, WorkspacedError
+from .values import Event, ResumePoint
 from .transport import Transport
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
-
-
-@dataclass
-class Event:
-    """One event of a stream. `data` is a record or a change."""
-
-    id: str
-    kind: str
-    data: Any
-
-
-@dataclass
-class ResumePoint:
-    """Where to continue a stream: updated with each event, so that it can be kept and given again."""
-
-    last_event_id: str | None = None
 
 
 def follow(
@@ -37,7 +21,7 @@ def follow(
 ) -> Iterator[Event]:
     """Yields events without end. A lost connection is opened again from the last event, without a gap.
 
-    Ends with an exception: a refusal, or `httpx.TransportError` after as many failures in a row as the transport retries.
+    Ends with an exception: a refusal, or `NoAnswer` after as many failures in a row as the transport retries.
     """
     failures = 0
     while True:
@@ -50,12 +34,10 @@ def follow(
                 for event in parse(response):
                     failures, resume.last_event_id = 0, event.id or resume.last_event_id
                     yield event
-        except httpx.ReadTimeout:
-            # With a time limit for silence, the caller wants to know.
-            raise
-        except httpx.TransportError:
+        except NoAnswer as failure:
             failures += 1
-            if failures > transport.retries:
+            # With a time limit for silence, the caller wants to know.
+            if failures > transport.retries or isinstance(failure.__cause__, httpx.ReadTimeout):
                 raise
         time.sleep(min(5.0, 0.1 * 2.0**failures))
 

@@ -1,3 +1,4 @@
+# Written by `generate_types.py` from the file of the same name in `aio`: do not edit.
 """The catalogue as tools of agent frameworks, and what executes the calls that a model asks for."""
 
 from __future__ import annotations
@@ -5,19 +6,34 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from .run import Run, TextAnswer
+from .values import TextAnswer
+from .run import Run
+
+if TYPE_CHECKING:
+    # Types for programs that have these packages. This one does not need them.
+    from anthropic.types import ToolParam, ToolResultBlockParam, ToolUseBlock
+    from openai.types.chat import ChatCompletionFunctionToolParam, ChatCompletionToolMessageParam
+    from openai.types.chat.chat_completion_message_tool_call import ChatCompletionMessageToolCallUnion
+    from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall
+    from openai.types.responses.response_input_param import FunctionCallOutput
 
 
-def openai_tools(run: Run) -> list[dict[str, Any]]:
-    """Returns the tools for OpenAI's function calling."""
-    return run.tools("openai", "model")
+def openai_tools(run: Run) -> list[ChatCompletionFunctionToolParam]:
+    """Returns the tools for OpenAI's function calling in chat completions."""
+    return cast("list[ChatCompletionFunctionToolParam]", run.tools("openai", "model"))
 
 
-def anthropic_tools(run: Run) -> list[dict[str, Any]]:
+def openai_response_tools(run: Run) -> list[FunctionToolParam]:
+    """Returns the tools for OpenAI's responses."""
+    functions = [tool["function"] for tool in run.tools("openai", "model")]
+    return [cast("FunctionToolParam", {"type": "function", "strict": False, **function}) for function in functions]
+
+
+def anthropic_tools(run: Run) -> list[ToolParam]:
     """Returns the tools for Anthropic's messages."""
-    return run.tools("anthropic", "model")
+    return cast("list[ToolParam]", run.tools("anthropic", "model"))
 
 
 def dispatch(run: Run, name: str, arguments: str | Mapping[str, Any]) -> TextAnswer:
@@ -36,17 +52,31 @@ def dispatch(run: Run, name: str, arguments: str | Mapping[str, Any]) -> TextAns
     return run.text(name, **parsed)
 
 
-def answer_openai(run: Run, tool_call: Mapping[str, Any]) -> dict[str, Any]:
-    """Executes one of the `tool_calls` of a message and returns the message that answers it."""
-    function = tool_call["function"]
-    answer = dispatch(run, function["name"], function["arguments"])
-    return {"role": "tool", "tool_call_id": tool_call["id"], "content": answer.text}
+def answer_openai(
+    run: Run, tool_call: ChatCompletionMessageToolCallUnion | Mapping[str, Any]
+) -> ChatCompletionToolMessageParam:
+    """Executes one of the `tool_calls` of a message, as the SDK's object or as its JSON, and returns the message that answers it."""
+    function = _member(tool_call, "function") or _member(tool_call, "custom")
+    arguments = _member(function, "arguments") or _member(function, "input") or ""
+    answer = dispatch(run, _member(function, "name"), arguments)
+    return {"role": "tool", "tool_call_id": _member(tool_call, "id"), "content": answer.text}
 
 
-def answer_anthropic(run: Run, block: Mapping[str, Any]) -> dict[str, Any]:
-    """Executes a block of type `tool_use` and returns the block that answers it."""
-    answer = dispatch(run, block["name"], block["input"])
-    return {"type": "tool_result", "tool_use_id": block["id"], "content": answer.text, "is_error": not answer.ok}
+def answer_openai_response(run: Run, item: ResponseFunctionToolCall | Mapping[str, Any]) -> FunctionCallOutput:
+    """Executes a `function_call` of a response's output, as the SDK's object or as its JSON, and returns the input that answers it."""
+    answer = dispatch(run, _member(item, "name"), _member(item, "arguments"))
+    return {"type": "function_call_output", "call_id": _member(item, "call_id"), "output": answer.text}
+
+
+def answer_anthropic(run: Run, block: ToolUseBlock | Mapping[str, Any]) -> ToolResultBlockParam:
+    """Executes a block of type `tool_use`, as the SDK's object or as its JSON, and returns the block that answers it."""
+    answer = dispatch(run, _member(block, "name"), _member(block, "input"))
+    return {"type": "tool_result", "tool_use_id": _member(block, "id"), "content": answer.text, "is_error": not answer.ok}
+
+
+def _member(value: Any, name: str) -> Any:
+    """Returns a member of an SDK's object or of its JSON, or None."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def functions(run: Run) -> list[Callable[..., str]]:
@@ -61,7 +91,7 @@ def _function(run: Run, tool: Mapping[str, Any]) -> Callable[..., str]:
     name, schema = tool["name"], tool["inputSchema"]
 
     def call(**arguments: Any) -> str:
-        return dispatch(run, name, arguments).text
+        return (dispatch(run, name, arguments)).text
 
     required = schema.get("required", [])
     # Keywords of Python, such as `from`, cannot be parameters: they are part of the schema alone.

@@ -1,10 +1,11 @@
+# Written by `generate_types.py` from the file of the same name in `aio`: do not edit.
 """Requests with retries. A repeated request has the same IDs, so that it is the same call."""
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+import random
+from collections.abc import Iterator, Iterable, Mapping
 from contextlib import contextmanager
 from io import BufferedIOBase, RawIOBase
 from typing import Any, TypeAlias
@@ -12,7 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
-from .errors import WorkspacedError, error_of
+from .errors import NoAnswer, WorkspacedError, error_of, no_answer
 
 Body: TypeAlias = bytes | BufferedIOBase | RawIOBase | Iterable[bytes]
 
@@ -37,7 +38,10 @@ class Transport:
         if body is not None:
             options["json"] = body
         response = self.send(method, path, **options)
-        return response.json() if response.content else None
+        try:
+            return response.json() if response.content else None
+        except ValueError as failure:
+            raise NoAnswer("INVALID_ANSWER", f"the answer is not JSON: {failure}") from failure
 
     def send(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Sends a request and reads the answer. Raises refusals."""
@@ -70,9 +74,10 @@ class Transport:
                     method, self.url + path, headers=self._headers(headers), content=_chunks(content), **options
                 )
                 response = self.http.send(request, stream=not read, follow_redirects=False)
-            except httpx.TransportError as failure:
-                if last or not (repeatable or isinstance(failure, httpx.ConnectError)):
-                    raise
+            except (httpx.RequestError, httpx.InvalidURL) as failure:
+                is_lost = isinstance(failure, httpx.TransportError) and (repeatable or isinstance(failure, httpx.ConnectError))
+                if last or not is_lost:
+                    raise no_answer(failure) from failure
                 time.sleep(_wait(attempt, None))
                 continue
             try:
@@ -84,6 +89,9 @@ class Transport:
                 _raise_refusal(response, accept_refusal)
                 yield response
                 return
+            except (httpx.RequestError, httpx.StreamError) as failure:
+                # While the body is read, here or by the caller.
+                raise no_answer(failure) from failure
             finally:
                 response.close()
 
@@ -115,13 +123,21 @@ def _can_send_again(content: Body | None) -> bool:
     return isinstance(content, BufferedIOBase | RawIOBase) and content.seekable()
 
 
-def _chunks(content: Body | None) -> bytes | Iterable[bytes] | None:
-    """Returns what to send. A file is sent from its start in each attempt."""
-    if not isinstance(content, BufferedIOBase | RawIOBase):
-        return content
-    if content.seekable():
-        content.seek(0)
-    return iter(lambda: content.read(CHUNK_BYTES) or b"", b"")
+def _chunks(content: Body | None) -> bytes | Iterator[bytes] | None:
+    return content if content is None or isinstance(content, bytes) else _parts(content)
+
+
+def _parts(content: Body) -> Iterator[bytes]:
+    """Yields what to send. A file is sent from its start in each attempt."""
+    if isinstance(content, bytes):
+        content = [content]
+    elif isinstance(content, BufferedIOBase | RawIOBase):
+        file = content
+        if file.seekable():
+            file.seek(0)
+        content = iter(lambda: file.read(CHUNK_BYTES) or b"", b"")
+    for chunk in content:
+        yield chunk
 
 
 def segment(text: str) -> str:
@@ -134,7 +150,8 @@ def pages(transport: Transport, path: str, filters: Mapping[str, Any]) -> Iterat
     cursor: dict[str, str] = {}
     while True:
         page = transport.json("GET", path, params={**filters, **cursor})
-        yield from page["items"]
+        for item in page["items"]:
+            yield item
         if not page.get("nextCursor"):
             return
         cursor = {"cursor": page["nextCursor"]}

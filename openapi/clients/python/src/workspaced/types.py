@@ -156,6 +156,35 @@ class ApprovalVote(TypedDict):
 ArtifactId: TypeAlias = "str"
 
 
+class AuditRecord(TypedDict):
+    actor: str
+    artifactUris: list[str]
+    by: NotRequired[By | None]
+    code: NotRequired[Code | None]
+    decision: Verdict
+    diffSha256: NotRequired[Sha256 | None]
+    durationMicros: int
+    evidence: NotRequired[Evidence | None]
+    files: list[RecordFile]
+    hash: NotRequired[Sha256]
+    input: NotRequired[dict[str, Any] | None]
+    mutates: bool
+    outcome: Outcome
+    pathsRead: list[LogicalPath]
+    pathsWritten: list[LogicalPath]
+    prevHash: Sha256
+    reason: NotRequired[str | None]
+    reasons: list[str]
+    requestId: NotRequired[str | None]
+    runId: RunId
+    seq: int
+    stepId: NotRequired[str | None]
+    timestamp: str
+    tool: str
+    toolCallId: ToolCallId
+    traceId: NotRequired[str | None]
+
+
 class AuditVerification(TypedDict):
     archivedRecords: NotRequired[int]
     discontinuity: NotRequired[ChainBreak | None]
@@ -556,7 +585,7 @@ class InclusionProof(TypedDict):
     nextSeq: NotRequired[int | None]
     proof: list[Sha256]
     recordHash: Sha256
-    records: list[Record]
+    records: list[AuditRecord]
     seq: int
     treeSize: int
 
@@ -753,6 +782,11 @@ class Page_Approval(TypedDict):
     nextCursor: NotRequired[str | None]
 
 
+class Page_AuditRecord(TypedDict):
+    items: list[AuditRecord]
+    nextCursor: NotRequired[str | None]
+
+
 class Page_NodeView(TypedDict):
     items: list[NodeView]
     nextCursor: NotRequired[str | None]
@@ -760,11 +794,6 @@ class Page_NodeView(TypedDict):
 
 class Page_Operator(TypedDict):
     items: list[Operator]
-    nextCursor: NotRequired[str | None]
-
-
-class Page_Record(TypedDict):
-    items: list[Record]
     nextCursor: NotRequired[str | None]
 
 
@@ -995,35 +1024,6 @@ class ReadFilesOutput(TypedDict):
 class Readiness(TypedDict):
     degraded: NotRequired[list[Degradation]]
     ok: bool
-
-
-class Record(TypedDict):
-    actor: str
-    artifactUris: list[str]
-    by: NotRequired[By | None]
-    code: NotRequired[Code | None]
-    decision: Verdict
-    diffSha256: NotRequired[Sha256 | None]
-    durationMicros: int
-    evidence: NotRequired[Evidence | None]
-    files: list[RecordFile]
-    hash: NotRequired[Sha256]
-    input: NotRequired[dict[str, Any] | None]
-    mutates: bool
-    outcome: Outcome
-    pathsRead: list[LogicalPath]
-    pathsWritten: list[LogicalPath]
-    prevHash: Sha256
-    reason: NotRequired[str | None]
-    reasons: list[str]
-    requestId: NotRequired[str | None]
-    runId: RunId
-    seq: int
-    stepId: NotRequired[str | None]
-    timestamp: str
-    tool: str
-    toolCallId: ToolCallId
-    traceId: NotRequired[str | None]
 
 
 class RecordFile(TypedDict):
@@ -1389,11 +1389,18 @@ class StatPathOutput(TypedDict):
 
 
 class StoredFile(TypedDict):
+    artifactUris: list[str]
     created: bool
+    headHash: str
     newSha256: NotRequired[Sha256 | None]
+    ok: Literal[True]
     oldSha256: NotRequired[Sha256 | None]
     path: LogicalPath
+    seq: int
     sizeBytes: int
+    summary: str
+    toolCallId: str
+    warnings: list[str]
 
 
 class Tally(TypedDict):
@@ -1441,12 +1448,15 @@ ToolCallId: TypeAlias = "str"
 
 
 class ToolInfo(TypedDict):
-    description: str
-    inputSchema: Any
-    mutates: bool
-    name: str
-    outputSchema: NotRequired[Any]
-    permissions: list[str]
+    annotations: NotRequired[dict[str, Any]]
+    description: NotRequired[str]
+    function: NotRequired[dict[str, Any]]
+    inputSchema: NotRequired[dict[str, Any]]
+    mutates: NotRequired[bool]
+    name: NotRequired[str]
+    outputSchema: NotRequired[dict[str, Any]]
+    permissions: NotRequired[list[str]]
+    type: NotRequired[str]
 
 
 class ToolLimits(TypedDict):
@@ -1475,32 +1485,8 @@ class ToolLimits(TypedDict):
 
 
 class ToolList(TypedDict):
-    items: list[ToolInfo | ToolListItemsFunction | ToolListItems2 | ToolListItems3]
+    items: list[ToolInfo]
     mounts: NotRequired[list[Mount]]
-
-
-class ToolListItemsFunction(TypedDict):
-    function: ToolListItemsFunctionFunction
-    type: Literal['function']
-
-
-class ToolListItemsFunctionFunction(TypedDict):
-    description: str
-    name: str
-    parameters: dict[str, Any]
-
-
-class ToolListItems2(TypedDict):
-    description: str
-    input_schema: dict[str, Any]
-    name: str
-
-
-class ToolListItems3(TypedDict):
-    annotations: dict[str, Any]
-    description: str
-    inputSchema: dict[str, Any]
-    name: str
 
 
 class TreeStatsInput(TypedDict):
@@ -1658,3 +1644,52 @@ class CallTool(Protocol):
 
     @overload
     def __call__(self, tool: Literal["write_file"], /, **input: Unpack[WriteFileInput]) -> WriteFileOutput: ...
+
+
+class AsyncCallTool(Protocol):
+    """Calls a tool by its name: the input and the answer of each tool."""
+
+    @overload
+    async def __call__(self, tool: Literal["apply_patch"], /, **input: Unpack[ApplyPatchInput]) -> ApplyPatchOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["delete_file"], /, **input: Unpack[DeleteFileInput]) -> DeleteFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["diff_workspace"], /, **input: Unpack[DiffWorkspaceInput]) -> DiffWorkspaceOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["edit_file"], /, **input: Unpack[EditFileInput]) -> EditFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["find_files"], /, **input: Unpack[FindFilesInput]) -> FindFilesOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["list_dir"], /, **input: Unpack[ListDirInput]) -> ListDirOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["move_file"], /, **input: Unpack[MoveFileInput]) -> MoveFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["read_file"], /, **input: Unpack[ReadFileInput]) -> ReadFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["read_files"], /, **input: Unpack[ReadFilesInput]) -> ReadFilesOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["replace_range"], /, **input: Unpack[ReplaceRangeInput]) -> EditFileOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["revert_calls"], /, **input: Unpack[RevertCallsInput]) -> RevertCallsOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["search_text"], /, **input: Unpack[SearchTextInput]) -> SearchTextOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["stat_path"], /, **input: Unpack[StatPathInput]) -> StatPathOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["tree_stats"], /, **input: Unpack[TreeStatsInput]) -> TreeStatsOutput: ...
+
+    @overload
+    async def __call__(self, tool: Literal["write_file"], /, **input: Unpack[WriteFileInput]) -> WriteFileOutput: ...

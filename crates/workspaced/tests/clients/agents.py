@@ -1,0 +1,248 @@
+"""Runs a coding agent against a run of the service with a scripted model, and compares what the model receives with the answers of
+the service. Prints a line of JSON with the bytes of each step.
+
+    python agents.py AGENT NODE_MODULES URL OPERATOR_TOKEN
+
+Each agent is set up as `deploy/agents.md` says.
+"""
+
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+import urllib.request
+
+from model_server import Model, texts
+
+LONG = "".join(f"line {number}\n" for number in range(1, 501))
+FILES = {
+    "src/calc.py": "def add(a, b):\n    return a - b\n\n\ndef twice(a):\n    return 2 * a\n",
+    "long.txt": LONG,
+    ".env": "KEY=value\n",
+}
+# The tool, its arguments, and a part of what the model has to receive.
+SCRIPT = [
+    ("list_dir", {}, "calc.py"),
+    ("read_file", {"path": "src/calc.py"}, "2      return a - b"),
+    ("read_file", {"path": ".env"}, "POLICY_DENIED_SECRET: "),
+    ("edit_file", {"path": "src/calc.py", "oldString": "return a * b", "newString": "return a + b", "reason": "add"}, "EDIT_NOT_FOUND: "),
+    ("edit_file", {"path": "src/calc.py", "oldString": "return a - b", "newString": "return a + b", "reason": "add"}, "src/calc.py"),
+    ("read_file", {"path": "long.txt"}, "startLine=201"),
+    ("write_file", {"path": "src/calc.py", "content": "pass\n", "reason": "shorter"}, "WRITE_CONFLICT: "),
+    ("search_text", {"query": "twice"}, "5: def twice(a):"),
+    ("write_file", {"path": ".github/workflows/ci.yml", "content": "on: push\n", "reason": "begin"}, "APPROVAL_REQUIRED: "),
+    ("diff_workspace", {}, "+    return a + b"),
+    ("read_file", {"path": "long.txt", "startLine": 400}, None),
+]
+# Names of the agents' own tools for files and programs.
+OWN_TOOLS = {
+    "apply_patch", "bash", "edit", "exec_command", "fetch", "glob", "grep", "grep_search", "list", "list_directory", "multiedit", "patch", "read",
+    "replace", "run_shell_command", "search", "search_file_content", "shell", "unified_exec", "write", "write_stdin",
+}
+# Agents without a setting that switches their own tools off.
+WITHOUT_SETTING = {"continue", "qwen"}
+STALE, REVOKED = 6, len(SCRIPT) - 1
+
+
+class Service:
+    def __init__(self, url, operator):
+        self.url, self.operator = url, operator
+
+    def send(self, method, path, body=None, token=None, kind="application/json", headers=()):
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        headers = {"authorization": f"Bearer {token or self.operator}", "content-type": kind, **dict(headers)}
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.loads(response.read() or b"{}")
+
+
+class Run:
+    def __init__(self, service):
+        self.service = service
+        created = service.send("POST", "/v1/runs", {"source": {"type": "archive"}})
+        self.id, self.token = created["run"]["runId"], created["token"]["token"]
+        self.token_id = created["token"]["tokenId"]
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            for path, text in FILES.items():
+                entry = tarfile.TarInfo(path)
+                entry.size = len(text)
+                tar.addfile(entry, io.BytesIO(text.encode()))
+        service.send("PUT", f"/v1/runs/{self.id}/archive", archive.getvalue(), kind="application/x-tar")
+
+    def before(self, step):
+        """What happens to the run while the agent works."""
+        if step == STALE:
+            path = f"/v1/runs/{self.id}/tools/edit_file"
+            edit = {"path": "src/calc.py", "oldString": "2 * a", "newString": "a + a", "reason": "somebody else"}
+            self.service.send("POST", path, edit)
+        if step == REVOKED:
+            self.service.send("DELETE", f"/v1/runs/{self.id}/tokens/{self.token_id}")
+
+    def call(self, step):
+        """The text that MCP answers to a step, without an agent."""
+        tool, arguments, _ = SCRIPT[step]
+        params = {"name": tool, "arguments": arguments}
+        message = {"jsonrpc": "2.0", "id": step, "method": "tools/call", "params": params}
+        accept = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
+        return texts(self.service.send("POST", "/mcp", message, self.token, headers=accept)["result"]["content"])
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content, indent=2))
+
+
+def claude(home, model, mcp, token):
+    write(home / "mcp.json", {"mcpServers": {"workspaced": {"type": "http", "url": mcp, "headers": {"Authorization": f"Bearer {token}"}}}})
+    command = ["claude", "-p", "Do it.", "--mcp-config", str(home / "mcp.json"), "--strict-mcp-config", "--tools", "",
+               "--allowedTools", "mcp__workspaced", "--model", "claude-sonnet-4-5"]
+    return command, {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "sk-ant-scripted", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+
+
+def codex(home, model, mcp, token):
+    write(home / ".codex/config.toml", f'''model = "scripted"
+model_provider = "scripted"
+approval_policy = "never"
+check_for_update_on_startup = false
+web_search = "disabled"
+
+[model_providers.scripted]
+name = "scripted"
+base_url = "{model}/v1"
+wire_api = "responses"
+env_key = "MODEL_KEY"
+
+[features]
+shell_tool = false
+unified_exec = false
+
+[mcp_servers.workspaced]
+url = "{mcp}"
+bearer_token_env_var = "WORKSPACED_TOKEN"
+default_tools_approval_mode = "approve"
+''')
+    return ["codex", "exec", "--skip-git-repo-check", "Do it."], {"MODEL_KEY": "scripted", "WORKSPACED_TOKEN": token}
+
+
+def gemini(home, model, mcp, token):
+    write(home / ".gemini/settings.json", {
+        "mcpServers": {"workspaced": {"httpUrl": mcp, "headers": {"Authorization": f"Bearer {token}"}, "trust": True}},
+        "tools": {"core": ["mcp_workspaced_*"]},
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
+    })
+    command = ["gemini", "-p", "Do it.", "--approval-mode", "yolo", "--skip-trust", "-m", "gemini-2.5-flash"]
+    return command, {"GEMINI_API_KEY": "scripted", "GOOGLE_GEMINI_BASE_URL": model}
+
+
+def qwen(home, model, mcp, token):
+    write(home / ".qwen/settings.json", {
+        "mcpServers": {"workspaced": {"httpUrl": mcp, "headers": {"Authorization": f"Bearer {token}"}, "trust": True,
+                                      "alwaysLoadTools": True}},
+        "tools": {"disabled": ["edit", "glob", "grep_search", "list_directory", "notebook_edit", "read_file", "run_shell_command",
+                               "web_fetch", "write_file"]},
+        "security": {"auth": {"selectedType": "openai"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"disableAutoUpdate": True, "enableAutoUpdate": False},
+    })
+    command = ["qwen", "-p", "Do it.", "--approval-mode", "yolo", "--auth-type", "openai"]
+    return command, {"OPENAI_API_KEY": "scripted", "OPENAI_BASE_URL": f"{model}/v1", "OPENAI_MODEL": "scripted"}
+
+
+def opencode(home, model, mcp, token):
+    write(home / "work/opencode.json", {
+        "provider": {"scripted": {"npm": "@ai-sdk/openai-compatible", "name": "scripted",
+                                  "options": {"baseURL": f"{model}/v1", "apiKey": "scripted"},
+                                  "models": {"scripted": {"name": "scripted", "tool_call": True}}}},
+        "model": "scripted/scripted", "small_model": "scripted/scripted", "autoupdate": False, "share": "disabled",
+        "mcp": {"workspaced": {"type": "remote", "url": mcp, "oauth": False, "enabled": True,
+                               "headers": {"Authorization": f"Bearer {token}"}}},
+        "tools": {"*": False, "workspaced_*": True},
+    })
+    return ["opencode", "run", "Do it."], {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+
+
+def continue_(home, model, mcp, token):
+    write(home / "config.yaml", f'''name: scripted
+version: 0.0.1
+schema: v1
+models:
+  - name: scripted
+    provider: openai
+    model: gpt-4o
+    apiBase: {model}/v1
+    apiKey: scripted
+    roles: [chat]
+mcpServers:
+  - name: workspaced
+    type: streamable-http
+    url: {mcp}
+    requestOptions:
+      headers:
+        Authorization: Bearer {token}
+''')
+    command = ["cn", "-p", "Do it.", "--config", str(home / "config.yaml"), "--auto"]
+    return command, {"CONTINUE_TELEMETRY_ENABLED": "0", "CONTINUE_CLI_DISABLE_COMMIT_SIGNATURE": "1"}
+
+
+AGENTS = {"claude": claude, "codex": codex, "continue": continue_, "gemini": gemini, "opencode": opencode, "qwen": qwen}
+
+
+def main(agent, modules, url, operator):
+    service = Service(url, operator)
+    twin = Run(service)
+    wanted = []
+    for step in range(REVOKED):
+        twin.before(step)
+        wanted.append(twin.call(step))
+    run = Run(service)
+    model = Model([(tool, arguments) for tool, arguments, _ in SCRIPT], run.before)
+    with tempfile.TemporaryDirectory() as folder:
+        home = pathlib.Path(folder)
+        (home / "work").mkdir()
+        command, env = AGENTS[agent](home, model.url, f"{url}/mcp", run.token)
+        # Nothing but loopback is reached.
+        quiet = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost", "NO_COLOR": "1", "CI": "1"}
+        env = {"HOME": folder, "PATH": os.environ["PATH"], "TERM": "dumb", **quiet, **env}
+        command[0] = os.path.join(modules, ".bin", command[0])
+        output = subprocess.run(command, cwd=home / "work", env=env, stdin=subprocess.DEVNULL, text=True, timeout=150,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+    received = model.results
+    try:
+        check(agent, model, received, wanted)
+    except AssertionError:
+        print(output[-6000:], *model.problems, model.others, json.dumps(received, indent=1), sep="\n", file=sys.stderr)
+        raise
+    print(json.dumps({"agent": agent, "answered": [len(text.encode()) for text in wanted],
+                      "received": [len(text.encode()) for text in received]}))
+    print("done")
+
+
+def check(agent, model, received, wanted):
+    assert not model.problems, model.problems
+    assert len(received) == len(SCRIPT), f"{len(received)} results of {len(SCRIPT)}"
+    # The agent's own tools for files and programs are off, where it has a setting for that.
+    ours = {tool for name in model.offered for tool in [name.rsplit("workspaced", 1)[-1].lstrip("_")] if "workspaced" in name}
+    own = {name.lower() for name in model.offered if "workspaced" not in name} - ours
+    assert agent in WITHOUT_SETTING or not own & OWN_TOOLS, own
+    for (tool, _, part), text, answer in zip(SCRIPT, received, wanted):
+        assert part in answer, (tool, part, answer)
+        # The model reads the text of the service, and no JSON beside it. Agents put the text of a refusal into JSON of theirs.
+        assert plain(answer) in plain(text), (tool, text, answer)
+        assert part.endswith(": ") or len(text) <= len(answer) * 1.15 + 150, (tool, text, answer)
+    assert "line 400" not in received[REVOKED], received[REVOKED]
+
+
+def plain(text):
+    """The text without the escapes of JSON."""
+    return "".join(text.replace("\\n", "").replace("\\", "").split())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,32 @@
+//! Coding agents as they are published, with a scripted model on loopback: what the model receives.
+
+use std::process::Command;
+
+use rstest::rstest;
+
+use super::mcp::{assert_done, clients, script};
+use crate::harness::{Backend, Server};
+
+/// Agents that `.ci/test` installs. The others are large: `.ci/agents` installs them as well.
+const SMALL: [&str; 2] = ["cn", "gemini"];
+
+#[rstest]
+#[case::claude_code("claude", "claude")]
+#[case::codex("codex", "codex")]
+#[case::continue_("continue", "cn")]
+#[case::gemini_cli("gemini", "gemini")]
+#[case::opencode("opencode", "opencode")]
+#[case::qwen_code("qwen", "qwen")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_reads_the_text_of_the_service_through_an_agent(#[case] agent: &str, #[case] program: &str) {
+    let modules = clients().join("agents/node_modules");
+    if !SMALL.contains(&program) && !modules.join(".bin").join(program).exists() {
+        eprintln!("SKIPPED: {agent} is not installed; .ci/agents installs it");
+        return;
+    }
+    let server = Server::shared(Backend::Sqlite).await;
+    let mut python = Command::new(clients().join("python/bin/python"));
+    python.arg("-B").arg(script("agents.py")).arg(agent).arg(modules);
+    python.arg(&server.operator().base).arg(&server.operator_token);
+    assert_done(&tokio::task::spawn_blocking(move || python.output().unwrap()).await.unwrap());
+}
