@@ -129,7 +129,7 @@ async fn approvals_are_listed_shown_and_decided(#[values(Backend::Sqlite, Backen
         agent(&["call", "read_file", "--run", &asked.id, &path]).ok();
         agent(&args).failed(1, "APPROVAL_REQUIRED: ");
     }
-    let list = operator(&["approvals", "list", "--run", &asked.id, "--json"]).ok();
+    let list = operator(&["approvals", "list", "--run", &asked.id, "--oldest-first", "--json"]).ok();
     let ids: Vec<_> =
         list.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["approvalId"].clone()).collect();
     let [first, second] = ids.iter().map(|id| id.as_str().unwrap()).collect::<Vec<_>>()[..] else { panic!("{list}") };
