@@ -24,6 +24,7 @@ pub mod own_view;
 pub mod path_locks;
 pub mod quota;
 pub mod run_history;
+pub mod run_tokens;
 pub mod seen_versions;
 pub mod tree_states;
 pub mod update;

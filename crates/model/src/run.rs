@@ -134,7 +134,7 @@ pub struct PeopleCounts {
 
 /// The part of its `runBudget` that a run has used: the sum of [`Usage::of`] over its mutations.
 ///
-/// A move touches two files and deletes none. Lockfiles count only if they are deleted. Refused calls, dry runs and pending
+/// A move touches one file and deletes none. Lockfiles count only if they are deleted. Refused calls, dry runs and pending
 /// calls use nothing. A call that is reverted later still counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -84,7 +84,8 @@ impl Engine {
         if self.recorded_artifacts(run).await?.is_some_and(|(recorded, _)| recorded == sha256) {
             return Ok(());
         }
-        let ReservedObject { reference, reservation } = objects.put_content(sha256, size_bytes, content).await?;
+        let ReservedObject { reference, reservation } =
+            objects.put_content(sha256, size_bytes, Box::new(content)).await?;
         let mut entry = lifecycle::artifacts_kept(run, sha256, size_bytes);
         entry.objects.push(EntryObject { name: reference, reservation, size_bytes, path: None });
         match self.append(vec![entry]).await {

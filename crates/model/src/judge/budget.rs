@@ -103,7 +103,9 @@ fn usage_of(changes: &[ChangeFacts<'_>], touches: impl Fn(&ChangeFacts<'_>) -> b
         if facts.kind == FileKind::Lockfile {
             continue;
         }
-        usage.files_touched += u64::from(touches(facts) && seen.insert(facts.path));
+        // A move counts once, at its new path.
+        let is_counted = !matches!(facts.effect, Effect::MoveFrom { .. }) && touches(facts);
+        usage.files_touched += u64::from(is_counted && seen.insert(facts.path));
         usage.insertions = usage.insertions.saturating_add(facts.insertions);
         usage.deletions = usage.deletions.saturating_add(facts.deletions);
         usage.bytes = usage.bytes.saturating_add(facts.bytes);

@@ -1,8 +1,8 @@
 //! The artifacts of a run as one object, for the machine that takes the run over.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Seek as _, Write};
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use model::{RunId, Sha256};
@@ -12,9 +12,8 @@ use sha2::Digest as _;
 use tar::Builder;
 
 use super::archive::{ARTIFACTS, Archive, has_entries};
-use super::spool::Spool;
 use crate::Workspaces;
-use crate::dir::{open_dir, open_under};
+use crate::dir::{create_file, fresh_name, open_dir, open_under, remove_file};
 use crate::import::{RunEntryKind, RunPart};
 
 /// The artifacts of a run as a tar archive. The same files give the same bytes.
@@ -23,8 +22,8 @@ pub struct ArtifactBundle {
     pub sha256: Sha256,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// The archive.
-    pub content: Box<dyn Read + Send>,
+    /// The archive, a file without a name.
+    pub content: File,
 }
 
 impl Workspaces {
@@ -68,30 +67,34 @@ impl Workspaces {
         Ok(Some(Sha256::from_bytes(stamp.finalize().into())))
     }
 
-    /// Archives the artifacts of `run`. The archive is in memory or in a file without a name.
+    /// Archives the artifacts of `run`.
     ///
     /// # Errors
     ///
     /// If the disk fails, a file changes meanwhile, or the archive would be larger than `max_bytes` ([`io::ErrorKind::FileTooLarge`]).
     pub fn bundle_artifacts(&self, run: &RunId, max_bytes: u64) -> io::Result<ArtifactBundle> {
         let dir = self.open_run_folder(run)?;
-        let spool = Spool::new(Arc::new(open_dir(&dir, "tmp")?));
-        let out = Hashed { to: spool, sha256: sha2::Sha256::new(), left: max_bytes };
+        let (tmp, name) = (open_dir(&dir, "tmp")?, fresh_name("artifacts-"));
+        let file = create_file(&tmp, &*name)?;
+        remove_file(&tmp, &*name)?;
+        let out = Hashed { to: BufWriter::new(file), sha256: sha2::Sha256::new(), left: max_bytes };
         let cancel = AtomicBool::new(false);
         let mut archive = Archive { tar: Builder::new(out), cancel: &cancel };
         archive.folder(dir.as_fd(), ARTIFACTS, ARTIFACTS.to_bytes())?;
         let Hashed { to, sha256, left } = archive.tar.into_inner()?;
+        let mut content = to.into_inner().map_err(io::IntoInnerError::into_error)?;
+        content.rewind()?;
         Ok(ArtifactBundle {
             sha256: Sha256::from_bytes(sha256.finalize().into()),
             size_bytes: max_bytes - left,
-            content: to.into_reader()?,
+            content,
         })
     }
 }
 
 /// Hashes and counts what is written.
 struct Hashed {
-    to: Spool,
+    to: BufWriter<File>,
     sha256: sha2::Sha256,
     left: u64,
 }

@@ -21,7 +21,8 @@ use engine::admission::tokens::{IssueTokenRequest, IssuedToken};
 use engine::page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
 use engine::page::{List, Page, Paging};
 use engine::runs::listing::RunQuery;
-use engine::runs::own_view::OwnRun;
+use engine::runs::own_view::{OwnRun, RunUsage};
+use engine::runs::run_tokens::RunToken;
 use engine::runs::update::UpdateRunRequest;
 use engine::runs::{Answer, CreateRunRequest, CreatedRun};
 
@@ -186,6 +187,44 @@ pub(crate) async fn delete_run(
     Query(()): Query<()>,
 ) -> Result<Json<Run>, Problem> {
     Ok(Json(service.delete_run(&run, &operator.caller()).await?))
+}
+
+/// Get a run's usage
+///
+/// What the run has used of its budgets and quotas, and what remains: the same as its tokens see.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}/usage", tag = "runs", operation_id = "getRunUsage", params(("run" = RunId, Path)),
+    responses((status = 200, description = "The usage.", body = RunUsage)),
+)]
+pub(crate) async fn get_usage(
+    State(service): State<Service>,
+    _reviewer: Reviewer,
+    Path(run): Path<RunId>,
+    Query(()): Query<()>,
+) -> Result<Json<RunUsage>, Problem> {
+    Ok(Json(service.run_usage(&run).await?))
+}
+
+/// List a run's tokens
+///
+/// Every token that was issued for the run, in the order of issue, without its secret: also those that are expired or revoked.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}/tokens", tag = "runs", operation_id = "listTokens", params(("run" = RunId, Path), Paging),
+    responses(
+        (status = 200, description = "One page of tokens.", body = Page<RunToken>),
+        (status = 409, description = "`RUN_CLOSED`: the run is archived.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn list_tokens(
+    State(service): State<Service>,
+    _reviewer: Reviewer,
+    Path(run): Path<RunId>,
+    Query((paging,)): Query<(Paging,)>,
+) -> Result<Json<Page<RunToken>>, Problem> {
+    let list = List::Tokens(&run).unfiltered();
+    let (limit, after) = paging.check(&list)?;
+    Ok(Json(service.run_tokens(&run, after, limit, &list).await?))
 }
 
 /// Issue a token for a run

@@ -65,7 +65,7 @@ fn changes(text: &mut String, policy: &Policy) {
     if policy.ignored_files != Verdict::Allow {
         text.push_str("Files that git ignores are not accessible.\n");
     }
-    text.push_str("revert_calls undoes your changes.\n");
+    text.push_str("revert_calls undoes your last change, or with last: N so many.\n");
 }
 
 /// Names globs that restrict the run, but not the default of all paths.
