@@ -176,6 +176,7 @@ impl From<ledger::LedgerError> for CallError {
             ledger::LedgerError::RunMoved(run) => Self::Moved(run),
             ledger::LedgerError::ObjectNotReserved(_) => Self::Refused(refusals::object_not_reserved()),
             ledger::LedgerError::AlreadyExists
+            | ledger::LedgerError::NoSuchOperator
             | ledger::LedgerError::PositionMoved
             | ledger::LedgerError::Internal(_) => Self::Internal(Box::new(error)),
         }

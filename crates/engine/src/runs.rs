@@ -6,6 +6,7 @@ pub(crate) mod artifact_stamps;
 pub(crate) mod base_objects;
 pub mod changed_paths;
 mod create;
+pub mod decisions;
 pub mod exports;
 pub mod history_quota;
 mod import;

@@ -20,6 +20,9 @@ pub enum LedgerError {
     /// is affected.
     #[error("the object {0} is not reserved")]
     ObjectNotReserved(String),
+    /// No operator of that name is valid.
+    #[error("no operator of this name is valid")]
+    NoSuchOperator,
     /// Another process has made the deliveries from the position on that was read.
     #[error("the position of the webhook has changed")]
     PositionMoved,
@@ -69,6 +72,7 @@ impl LedgerError {
         match self {
             Self::AlreadyExists => Self::AlreadyExists,
             Self::NoSuchRun => Self::NoSuchRun,
+            Self::NoSuchOperator => Self::NoSuchOperator,
             Self::RunMoved(run) => Self::RunMoved(run.clone()),
             Self::PositionMoved => Self::PositionMoved,
             Self::ObjectNotReserved(object) => Self::ObjectNotReserved(object.clone()),

@@ -2,6 +2,7 @@
 //!
 //! Those of the configuration stay until it is read again. The others are stored in the ledger and can be revoked.
 
+pub mod chain;
 pub mod manage;
 pub mod rotate;
 
@@ -20,7 +21,8 @@ pub const OPERATOR: &str = "operator";
 /// The operator of the token in `WORKSPACED_AUDIT_TOKEN`.
 pub const AUDIT: &str = "audit";
 /// Names that the audit uses for other callers.
-const RESERVED: [&str; 5] = [OPERATOR, AUDIT, "orchestrate", "repair", "service"];
+const RESERVED: [&str; 8] =
+    [OPERATOR, AUDIT, "orchestrate", "repair", "service", "restore", "migrate-store", "command-line"];
 /// Operators that are read from the ledger at a time.
 const PAGE: u32 = 1000;
 

@@ -244,6 +244,7 @@ pub(crate) fn policy() -> Policy {
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
         outside_changes: model::OutsideChanges::Refuse,
+        file_budget: Verdict::RequireApproval,
     }
 }
 

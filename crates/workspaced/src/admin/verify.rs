@@ -54,7 +54,7 @@ async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, Start
     let mut count = |report: &ChainReport| {
         let mut report = report.clone();
         log.add_to(&mut report);
-        runs += 1;
+        runs += u64::from(!report.run_id.is_service());
         broken += u64::from(!report.intact);
         print_chain(&report);
         known.insert(report.run_id);
@@ -131,7 +131,9 @@ async fn verify_story(
     let mut first = FirstVersions::default();
     let verified = ledger.verify_each(run, &mut |record| first.push(record)).await;
     let mut report = verified.map_err(VerifyError::Ledger)?;
-    let base = bases.filter(|_| report.archived_records == 0 && !first.is_empty()).map(|bases| bases.base(run));
+    let base = bases
+        .filter(|_| report.archived_records == 0 && !first.is_empty() && !run.is_service())
+        .map(|bases| bases.base(run));
     let Some(base) = base else { return Ok(report) };
     match (base, ledger.run(run).await) {
         // The files of the run are on another node, or deleted. A run whose row is damaged has no policy.

@@ -33,8 +33,8 @@ pub(crate) struct DataArgs {
 /// Arguments of `verify`.
 #[derive(Debug, clap::Args)]
 pub struct VerifyArgs {
-    /// Verify only this run.
-    #[arg(long, value_name = "ID", value_parser = parse_run_id)]
+    /// Verify only this run, or with `_service` only the chain of the service, which records changes of operators.
+    #[arg(long, value_name = "ID", value_parser = RunId::parse_recorded)]
     run: Option<RunId>,
     /// File of signed checkpoints [default: checkpoints.log in the data folder]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_FILE", value_name = "FILE")]

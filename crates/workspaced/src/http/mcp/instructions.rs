@@ -51,6 +51,13 @@ fn changes(text: &mut String, policy: &Policy) {
         budget.max_files_deleted,
         budget.max_bytes,
     );
+    match policy.file_budget {
+        Verdict::Allow => text.push_str("A call that only creates one file may insert more lines.\n"),
+        Verdict::RequireApproval => {
+            text.push_str("A call that only creates one file may insert more lines, if a person approves.\n");
+        }
+        Verdict::Deny => {}
+    }
     if policy.run_budget.is_some() {
         text.push_str("The whole run has limits, too; a refusal names the one that is reached.\n");
     }
