@@ -67,8 +67,8 @@ pub struct Filters {
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
 pub struct RunFilter {
-    /// Only calls of this run.
-    #[param(value_type = Option<RunId>, example = "issue-4711")]
+    /// Only calls of this run; with `_service`, only changes of operators, which are records of a chain of the service.
+    #[param(value_type = Option<String>, pattern = "^([A-Za-z0-9][A-Za-z0-9_-]{0,63}|_service)$", example = "issue-4711")]
     run: Option<String>,
 }
 
@@ -155,7 +155,7 @@ impl RunFilter {
     /// `INVALID_REQUEST`.
     pub fn run(&self) -> Result<Option<RunId>, Refusal> {
         let parse = |raw: &String| {
-            RunId::parse(raw)
+            RunId::parse_recorded(raw)
                 .map_err(|error| Refusal::invalid(error.to_string(), "Give a run ID that GET /v1/runs lists."))
         };
         self.run.as_ref().map(parse).transpose()

@@ -12,6 +12,11 @@ pub fn now() -> String {
     format_time(clock())
 }
 
+/// Returns the microseconds from the Unix epoch to a time in the format of [`now`]; `None` for any other text.
+pub fn micros_of(time: &str) -> Option<u64> {
+    u64::try_from(time.parse::<Timestamp>().ok()?.as_microsecond()).ok()
+}
+
 /// Returns the time of [`latest`] in seconds since the Unix epoch.
 pub fn now_seconds() -> i64 {
     steady_time().as_second()

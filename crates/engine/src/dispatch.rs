@@ -130,8 +130,11 @@ impl Engine {
         members: Result<Map<String, Value>, Refusal>,
     ) -> Result<Answer, CallError> {
         let (run, members) = self.admit(&call, members).await?;
-        let (output, tool_call_id) = self.read_call(call, &run, members).await?;
-        Ok(Answer { body: splice(&tool_call_id, &output.output), head: output.head })
+        let listener = run.decisions.listener(&call.caller.actor);
+        let read = self.read_call(call, &run, members).await;
+        let mut answer = read.map(|(output, id)| Answer { body: splice(&id, &output.output), head: output.head });
+        run.decisions.tell(listener.as_deref(), answer.as_mut().map(|answer| &mut answer.body));
+        answer
     }
 
     async fn call_mutation(
@@ -145,7 +148,10 @@ impl Engine {
             return Err(self.record_error(&call, &[], error).await);
         }
         let operation = Operation::parse(&call, members);
-        self.execute_one(call, run, operation).await
+        let listener = run.decisions.listener(&call.caller.actor);
+        let mut answer = self.execute_one(call, Arc::clone(&run), operation).await;
+        run.decisions.tell(listener.as_deref(), answer.as_mut().map(|answer| &mut answer.body));
+        answer
     }
 
     /// Executes one mutation as a transaction, which is completed even if the client disconnects.
@@ -204,9 +210,14 @@ impl Engine {
             let operation = members.and_then(|members| Operation::parse(&call, members));
             (call, operation)
         };
+        let listener = calls.first().and_then(|call| run.decisions.listener(&call.caller.actor));
         let transaction = Parsed::new(&run, calls.into_iter().zip(inputs).map(parse).collect());
-        let engine = self.clone();
-        self.detached(async move { engine.execute(&run, transaction).await }).await
+        let (engine, executed) = (self.clone(), Arc::clone(&run));
+        let mut outcomes = self.detached(async move { engine.execute(&executed, transaction).await }).await?;
+        if let Some(first) = outcomes.answers.first_mut() {
+            run.decisions.tell(listener.as_deref(), first.as_mut().map(|answer| &mut answer.body));
+        }
+        Ok(outcomes)
     }
 
     async fn fail(&self, calls: &[CallContext], failure: Failure) -> Result<Outcomes, CallError> {
@@ -234,7 +245,11 @@ impl Engine {
         };
         match members {
             Ok(members) => Ok((run, members)),
-            Err(refusal) => Err(self.record_error(call, &[], refusal.into()).await),
+            Err(refusal) => {
+                let mut error = self.record_error(call, &[], refusal.into()).await;
+                run.decisions.tell_refused(run.decisions.listener(&call.caller.actor).as_deref(), &mut error);
+                Err(error)
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ pub mod change_feed;
 pub mod content_history;
 pub mod content_integrity;
 mod earlier_calls;
+mod entry_times;
 mod recorded_modes;
 mod restored_contents;
 mod seen_content;

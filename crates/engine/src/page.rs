@@ -47,6 +47,8 @@ pub enum List<'a> {
     RunAudit(&'a RunId),
     /// The deliveries of a webhook, by its name.
     Deliveries(&'a str),
+    /// The tokens of one run.
+    Tokens(&'a RunId),
 }
 
 /// A list with its filter and order, to which its cursors belong.
@@ -75,6 +77,7 @@ impl List<'_> {
             Self::Audit => "c".to_owned(),
             Self::RunAudit(run) => format!("s{}", short_hash(run.as_str())),
             Self::Deliveries(webhook) => format!("w{}", short_hash(webhook)),
+            Self::Tokens(run) => format!("t{}", short_hash(run.as_str())),
         }
     }
 }

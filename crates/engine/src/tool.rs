@@ -6,6 +6,7 @@ pub mod change_plan;
 pub(crate) mod cursor;
 pub mod earlier_calls;
 pub mod expected_version;
+pub mod folder;
 pub mod input;
 pub mod output;
 pub mod outside_change;
@@ -153,6 +154,21 @@ pub trait Mutation: Send {
     ///
     /// If they cannot be undone.
     fn take_earlier_calls(&mut self, _earlier: EarlierCalls) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// Returns the path of which the call changes all files, if it is a folder. Their paths are among [`paths`](Self::paths) once
+    /// [`take_folder`](Self::take_folder) has taken them.
+    fn folder(&self) -> Option<&LogicalPath> {
+        None
+    }
+
+    /// Takes the files of [`folder`](Self::folder), sorted. Not called where it is no folder.
+    ///
+    /// # Errors
+    ///
+    /// If the call cannot change them.
+    fn take_folder(&mut self, _files: Vec<LogicalPath>) -> Result<(), Refusal> {
         Ok(())
     }
 

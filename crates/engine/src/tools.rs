@@ -4,7 +4,7 @@ mod apply_patch;
 mod bounds;
 mod catalogue;
 mod delete_file;
-mod diff_workspace;
+pub(crate) mod diff_workspace;
 pub mod drift;
 mod edit_file;
 pub mod files;

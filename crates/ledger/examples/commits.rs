@@ -248,6 +248,7 @@ async fn create_run(ledger: &dyn Ledger, number: u64) -> Fallible<()> {
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
         outside_changes: model::OutsideChanges::Refuse,
+        file_budget: Verdict::RequireApproval,
     };
     let run = Run {
         run_id: run_id.clone(),

@@ -41,6 +41,8 @@ pub(crate) enum Check {
     IsReserved(String),
     /// The webhook is at the position that was read.
     IsAtPosition,
+    /// The operator is valid.
+    IsOperator,
 }
 
 impl Check {
@@ -50,6 +52,7 @@ impl Check {
             Self::Owns(run) => LedgerError::RunMoved(run.clone()),
             Self::IsReserved(object) => LedgerError::ObjectNotReserved(object.clone()),
             Self::IsAtPosition => LedgerError::PositionMoved,
+            Self::IsOperator => LedgerError::NoSuchOperator,
         }
     }
 }

@@ -149,10 +149,11 @@ pub(crate) fn append<'a>(
     Ok(Appended::Recorded(Records { records, history }))
 }
 
-/// Fails if this process is a node that does not own the run of `entries` under the epoch that each names.
+/// Fails if this process is a node that does not own the run of `entries` under the epoch that each names. The service's own chain
+/// belongs to all nodes.
 fn check_owner(state: &mut impl AppendState, entries: &[PreparedEntry]) -> Result<()> {
     let Some(node) = state.node().cloned() else { return Ok(()) };
-    for entry in entries {
+    for entry in entries.iter().filter(|entry| !entry.draft.run_id.is_service()) {
         let run = &entry.draft.run_id;
         let head = state.head(run)?;
         if head.owner.as_ref() != Some(&node) || entry.epoch != Some(head.epoch) {

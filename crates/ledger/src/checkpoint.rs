@@ -238,7 +238,7 @@ fn read_checkpoint(row: &dyn RowReader) -> Result<StoredCheckpoint> {
 
 fn read_leaf(row: &dyn RowReader) -> Result<StoredLeaf> {
     let (head_seq, head_hash) = (to_count(row.int(2)?), rows::sha256(&row.bytes(3)?)?);
-    let run_id = row.maybe_text(1)?.map(|id| RunId::parse(&id).map_err(|_| damaged("run ID"))).transpose()?;
+    let run_id = row.maybe_text(1)?.map(|id| RunId::parse_recorded(&id).map_err(|_| damaged("run ID"))).transpose()?;
     Ok(StoredLeaf {
         index: to_count(row.int(0)?),
         run_id,

@@ -11,7 +11,7 @@ use model::{
 };
 
 use crate::backend::to_count;
-use crate::{Epoch, KeyedAnswer, RunChange, Upload};
+use crate::{Epoch, KeyedAnswer, OperatorChange, RunChange, Upload};
 
 /// One call to append: its record, and everything that becomes durable with it.
 #[derive(Clone, Debug)]
@@ -47,6 +47,8 @@ pub struct Entry {
     pub preconditions: Preconditions,
     /// The change of the run that the entry records.
     pub run_change: Option<RunChange>,
+    /// The change of an operator that the entry of the service's own chain records.
+    pub operator_change: Option<Box<OperatorChange>>,
     /// The content that the entry records, with its number of bytes in `event_bytes`.
     pub upload: Option<Upload>,
     /// For an event, the number of bytes that it counts. An event whose ID, tool and input are those of an earlier one is a
@@ -81,6 +83,7 @@ impl Entry {
             epoch: None,
             preconditions: Preconditions::default(),
             run_change: None,
+            operator_change: None,
             upload: None,
             event_bytes: None,
             objects: Vec::new(),

@@ -182,6 +182,9 @@ impl<'a> EntryRows<'a> {
         if let Some(change) = &entry.run_change {
             self.changes.extend(change.statements(&draft.run_id)?);
         }
+        if let Some(change) = &entry.operator_change {
+            self.changes.extend(change.statements()?);
+        }
         self.push_objects(entry);
         if let Some((answer, now)) = &entry.keyed_answer {
             self.changes.extend(answer.statements(now));
@@ -249,10 +252,12 @@ impl<'a> EntryRows<'a> {
         if let Some(decision) = &entry.approval_decision {
             let id = Param::text(decision.approval_id.as_str());
             if let Some(voter) = &decision.voter {
+                // As JSON, which escapes line ends, and NUL, which PostgreSQL does not store.
+                let person = decision.on_behalf_of.as_ref().map(rows::to_json).transpose()?;
                 self.votes.push([
                     id.clone(),
                     Param::text(voter.as_str()),
-                    decision.on_behalf_of.as_deref().into(),
+                    person.into(),
                     Param::text(&entry.draft.timestamp),
                 ]);
             }

@@ -1,7 +1,7 @@
 //! The stored answers to requests that an operator may repeat under a key of its own.
 
 use async_trait::async_trait;
-use model::{OperatorToken, Sha256};
+use model::Sha256;
 
 use crate::backend::{Backend, Param, RowReader, Statement};
 use crate::store::Store;
@@ -11,9 +11,6 @@ const ANSWER: &str = "SELECT request_sha256, answer, expires_at FROM keyed_answe
     WHERE operator = $1 AND key_sha256 = $2 AND expires_at > $3";
 const INSERT: &str = "INSERT INTO keyed_answer (operator, key_sha256, request_sha256, answer, expires_at) \
     VALUES ($1, $2, $3, $4, $5)";
-/// With the token `$6` of an operator only.
-const INSERT_WITH_TOKEN: &str = "INSERT INTO keyed_answer (operator, key_sha256, request_sha256, answer, expires_at) \
-    SELECT $1, $2, $3, $4, $5 WHERE EXISTS (SELECT 1 FROM operator_token WHERE secret_sha256 = $6)";
 const DELETE_EXPIRED: &str = "DELETE FROM keyed_answer WHERE expires_at <= $1";
 
 /// The answer to a creation under a key. It has no secret.
@@ -64,13 +61,6 @@ impl KeyedAnswer {
     /// Returns the statements that store the answer, in the row of one that has expired at `now` if there is one.
     pub(crate) fn statements(&self, now: &str) -> [Statement; 2] {
         [Statement::new(DELETE_EXPIRED, [now.into()]), Statement::new(INSERT, self.params())]
-    }
-
-    /// As [`statements`](Self::statements), if `token`, which the answer has, is stored.
-    pub(crate) fn statements_for(&self, token: &OperatorToken, now: &str) -> [Statement; 2] {
-        let [operator, key, request, answer, expires_at] = self.params();
-        let params = [operator, key, request, answer, expires_at, (&token.secret_sha256).into()];
-        [Statement::new(DELETE_EXPIRED, [now.into()]), Statement::new(INSERT_WITH_TOKEN, params)]
     }
 
     fn params(&self) -> [Param<'static>; 5] {

@@ -13,6 +13,7 @@ mod error;
 mod filter;
 mod keyed_answer;
 mod migrate;
+mod operator_change;
 mod page;
 mod postgres;
 mod rows;
@@ -39,6 +40,7 @@ pub use entry::{
 };
 pub use error::{Fence, LedgerError};
 pub use keyed_answer::{KeyedAnswer, KeyedAnswers};
+pub use operator_change::OperatorChange;
 pub use page::{Page, PageSize};
 pub use run_change::{Expiry, RunChange, Upload};
 pub use store::copy::{
@@ -96,8 +98,8 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLo
     /// Lists the runs after `after` that match `filter` in order of creation, each with its position for a cursor. Unreadable
     /// runs are skipped. Of runs that are created while a caller reads page after page, the pages may lack some.
     async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>>;
-    /// Lists the IDs of all runs after `after` in order of creation, each with its position, including runs whose head row was
-    /// removed from the database.
+    /// Lists the IDs of all chains after `after` in order of creation, each with its position: those of runs, including runs whose head
+    /// row was removed from the database, and the [service's own](RunId::service).
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>>;
     /// Returns the number of runs that have records but no row of their own. Only direct access to the database can remove it.
     async fn orphaned_runs(&self) -> Result<u64>;
@@ -115,38 +117,22 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLo
     /// Lists the secret hashes after `after` of the tokens that are valid at `now` (RFC 3339, UTC), in order.
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>>;
 
-    /// Stores an operator, and the answer to the keyed request for it with the current time.
+    /// Appends the [change of an operator](Entry::operator_change) to the [service's own chain](RunId::service), for which `entry` must
+    /// be. Changes of all processes are made one after the other. Returns false, and stores nothing, if no operator of that name is
+    /// valid.
     ///
     /// # Errors
     ///
-    /// `AlreadyExists` if an operator of that name, in any letter case, is not revoked, if the token is known, or if the key has an
-    /// answer that has not expired.
-    async fn create_operator(&self, token: &OperatorToken, answer: Option<(KeyedAnswer, String)>) -> Result<()>;
+    /// `AlreadyExists` if a new operator has the name, in any letter case, of one that is not revoked, if the token is known, or if the
+    /// key has an answer that has not expired; `CreationRejected` if a precondition of the entry does not hold.
+    async fn change_operator(&self, entry: Entry) -> Result<bool>;
     /// Lists the operators after `after` in order of creation, each with its position, revoked ones included.
     async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>>;
     /// Returns the newest operator of that name, in any letter case.
     async fn operator(&self, name: &OperatorName) -> Result<Option<OperatorToken>>;
-    /// Replaces the token of an operator by `token`, in one transaction with the answer to the keyed request for it. With
-    /// `is_valid_until` the one in force is valid until `ends_at` (RFC 3339, UTC), and earlier ones end when they did. Otherwise
-    /// `ends_at` is the current time, at which every token of the operator is revoked. Returns false, and stores nothing, if no
-    /// operator of that name is valid.
-    ///
-    /// # Errors
-    ///
-    /// `AlreadyExists` if the token is known, or if the key has an answer that has not expired.
-    async fn replace_operator_token(
-        &self,
-        token: &OperatorToken,
-        ends_at: &str,
-        is_valid_until: bool,
-        answer: Option<(KeyedAnswer, String)>,
-    ) -> Result<bool>;
     /// Returns the names of the operators' tokens that were made after `since` (RFC 3339, UTC), revoked ones included, each with who
     /// made it: an operator, or `command line`.
     async fn operator_origins(&self, since: &str) -> Result<Vec<(OperatorName, String)>>;
-    /// Revokes an operator, with every replaced token of it, at `now` (RFC 3339, UTC). Its earlier votes for pending approvals do not
-    /// count any more. Returns false if no operator of that name is valid.
-    async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool>;
 
     /// Appends `entries`, all or none, as consecutive records of one run. No two may have the same client-supplied ID.
     /// Concurrent appends share a commit.

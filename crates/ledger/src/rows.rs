@@ -57,8 +57,8 @@ macro_rules! select_run {
     };
 }
 
-/// Selects the operators who have approved an approval, in order, one a line, each with a space and the person for whom it did. Those of
-/// a pending approval that were revoked since are left out.
+/// Selects the operators who have approved an approval, in order, one a line, each with a space and the person for whom it did, as JSON.
+/// Those of a pending approval that were revoked since are left out.
 macro_rules! select_voters {
     () => {
         "(SELECT string_agg(voter || ' ' || coalesce(on_behalf_of, ''), '\n' ORDER BY vote_no) FROM approval_vote \
@@ -207,7 +207,7 @@ pub(crate) fn run_body(run: &Run) -> Result<String> {
 }
 
 pub(crate) fn run_id(row: &dyn RowReader, column: usize) -> Result<RunId> {
-    RunId::parse(&row.text(column)?).map_err(|_| damaged("run ID"))
+    RunId::parse_recorded(&row.text(column)?).map_err(|_| damaged("run ID"))
 }
 
 /// Converts the stored name of an enum's variant.
@@ -278,7 +278,7 @@ pub(crate) fn approval(row: &dyn RowReader) -> Result<(i64, Approval)> {
 /// Parses a line of [`select_voters`].
 fn vote(line: &str) -> Result<ApprovalVote> {
     let (operator, person) = line.split_once(' ').unwrap_or((line, ""));
-    let on_behalf_of = (!person.is_empty()).then(|| person.to_owned());
+    let on_behalf_of = if person.is_empty() { None } else { Some(json(person, "vote")?) };
     Ok(ApprovalVote { operator: operator_name(operator)?, on_behalf_of })
 }
 

@@ -18,18 +18,19 @@ use model::{
 use shared_pool::SharedPool;
 use tokio::sync::watch;
 
-use self::insert::{insert_head, insert_operator, insert_run, insert_token, operator_params};
+use self::insert::{insert_head, insert_run, insert_token};
 use self::list::List;
 use self::nodes::sql::LOCK_OWNED;
 use crate::backend::{Backend, Check, PageColumns, Param, RowReader, Statement, damaged, to_count, to_int};
 use crate::entry::prepared::prepare;
 use crate::entry_rows::messages::fan_out_if_unmarked;
+use crate::operator_change::create_service_chain;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, select_run};
 use crate::table::{Rows, tables};
 use crate::{
     Appended, ApprovalFilter, ClosedRun, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
-    JournalledRun, KeyedAnswer, Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter,
-    SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
+    JournalledRun, Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun,
+    StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
 };
 
 /// A ledger on the database `B`.
@@ -165,7 +166,11 @@ impl<B: Backend> Ledger for Store<B> {
         let list = List {
             what: "run",
             select: select_run!(""),
-            condition: if filter.state.is_some() { " AND state = $3" } else { "" },
+            condition: if filter.state.is_some() {
+                " AND run_id <> '_service' AND state = $3"
+            } else {
+                " AND run_id <> '_service'"
+            },
             more_params: filter.state.map(|state| Param::from(state.as_str())).into_iter().collect(),
             read: |row| Ok((row.int(0)?, rows::run(row).map(|(_, stored)| stored.run))),
             columns: PageColumns::RUNS,
@@ -208,9 +213,16 @@ impl<B: Backend> Ledger for Store<B> {
         self.0.fetch(sql::TOKEN_HASHES, params, |row| rows::sha256(&row.bytes(0)?)).await
     }
 
-    async fn create_operator(&self, token: &OperatorToken, answer: Option<(KeyedAnswer, String)>) -> Result<()> {
-        let answer = answer.into_iter().flat_map(|(answer, now)| answer.statements_for(token, &now));
-        self.0.transact(None, [insert_operator(token)?].into_iter().chain(answer).collect()).await.map(drop)
+    async fn change_operator(&self, entry: Entry) -> Result<bool> {
+        let creation = create_service_chain(&entry.draft.timestamp).into();
+        match self.0.append(creation, prepare(vec![entry]).await?).await {
+            Ok(Appended::Recorded(_)) => Ok(true),
+            Ok(other) => Err(LedgerError::Internal(
+                format!("the record of a change of operators was rejected: {other:?}").into(),
+            )),
+            Err(LedgerError::NoSuchOperator) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>> {
@@ -221,28 +233,6 @@ impl<B: Backend> Ledger for Store<B> {
     async fn operator(&self, name: &OperatorName) -> Result<Option<OperatorToken>> {
         let found = self.one(sql::OPERATOR, vec![name.as_str().into()], rows::operator).await?;
         Ok(found.map(|(_, operator)| operator))
-    }
-
-    async fn replace_operator_token(
-        &self,
-        token: &OperatorToken,
-        ends_at: &str,
-        is_valid_until: bool,
-        answer: Option<(KeyedAnswer, String)>,
-    ) -> Result<bool> {
-        let end = if is_valid_until { sql::END_OPERATOR_TOKEN } else { sql::REVOKE_OPERATOR };
-        let end = Statement::new(end, [token.operator.name.as_str().into(), ends_at.into()]);
-        let [name, hash, scopes, created_at, created_by, expires] = operator_params(token)?;
-        let params = [name, hash, scopes, created_at, created_by, expires, ends_at.into()];
-        let insert = Statement::new(sql::INSERT_OPERATOR_TOKEN, params);
-        let answer = answer.into_iter().flat_map(|(answer, now)| answer.statements_for(token, &now));
-        // Alone, because a revocation meanwhile would miss the token that is being inserted.
-        Ok(self.0.transact_alone([end, insert].into_iter().chain(answer).collect()).await? > 0)
-    }
-
-    async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool> {
-        let revoke = Statement::new(sql::WITHDRAW_OPERATOR, [name.as_str().into(), now.into()]);
-        Ok(self.0.transact(None, vec![revoke]).await? > 0)
     }
 
     async fn operator_origins(&self, since: &str) -> Result<Vec<(OperatorName, String)>> {

@@ -1,6 +1,6 @@
 //! Identifiers. Each is validated when it is parsed, so every value of its type is valid.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// An identifier that does not match its grammar.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -120,6 +120,36 @@ id!(
         bytes.len() <= 64 && bytes.first().is_some_and(u8::is_ascii_alphanumeric) && bytes.iter().all(is_allowed)
     }
 );
+
+/// The ID under which the service's own chain is stored. No run can have it, and no request can name it as its run.
+const SERVICE: &str = "_service";
+
+impl RunId {
+    /// Returns the ID of the service's own chain, which records changes of operators.
+    pub fn service() -> Self {
+        Self(SERVICE.to_owned())
+    }
+
+    /// Whether this is the [service's own chain](Self::service) and not a run.
+    pub fn is_service(&self) -> bool {
+        self.0 == SERVICE
+    }
+
+    /// Parses the ID of a chain: that of a run, or of the service.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn parse_recorded(raw: &str) -> Result<Self, IdInvalid> {
+        if raw == SERVICE { Ok(Self::service()) } else { Self::parse(raw) }
+    }
+
+    /// Deserializes the ID of a chain, for records and what is made of them.
+    pub(crate) fn deserialize_recorded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = String::deserialize(deserializer)?;
+        Self::parse_recorded(&raw).map_err(serde::de::Error::custom)
+    }
+}
 
 impl ToolCallId {
     /// Parses the ID of a new call. It may not be `.` or `..`, which clients resolve in the path of a URL; records of earlier

@@ -58,6 +58,6 @@ pub use refusal::{
 };
 pub use run::*;
 pub use text::{
-    ContentScan, Decoded, Encoding, LineEnding, MAX_LINE_CHARS, Page, PageFormat, PageSize, ScannedContent, decode,
-    detect_encoding, encode, is_settings_file, page, page_within, redact_settings,
+    ContentScan, Decoded, Encoding, LineEnding, MAX_LINE_CHARS, Page, PageFormat, PageSize, PageStart, ScannedContent,
+    decode, detect_encoding, encode, is_settings_file, page, page_within, redact_settings,
 };

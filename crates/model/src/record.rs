@@ -156,7 +156,9 @@ pub struct Record {
     /// The ID of the HTTP request: the caller's, or one that the service generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// The run.
+    /// The run, or `_service` for the service's own chain.
+    #[serde(deserialize_with = "RunId::deserialize_recorded")]
+    #[schema(value_type = String, pattern = "^([A-Za-z0-9][A-Za-z0-9_-]{0,63}|_service)$")]
     pub run_id: RunId,
     /// The position in the run's audit chain: 1, 2, 3 … without gaps.
     pub seq: u64,

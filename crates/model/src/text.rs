@@ -11,7 +11,7 @@ pub use content_scan::{ContentScan, ScannedContent};
 pub use encoding::{Decoded, Encoding, decode, detect_encoding, encode};
 pub use line_ending::LineEnding;
 pub(crate) use occurrences::Occurrences;
-pub use page::{MAX_LINE_CHARS, Page, PageFormat, PageSize, page, page_within};
+pub use page::{MAX_LINE_CHARS, Page, PageFormat, PageSize, PageStart, page, page_within};
 pub use redacted::{is_settings_file, redact_settings};
 
 #[cfg(test)]

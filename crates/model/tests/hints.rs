@@ -27,12 +27,13 @@ const OTHER_TEXTS: [&str; 6] =
     ["/http/openapi", "refusal/guide.rs", "refusal/reader.rs", "/cli/", "/config/", "engine/src/tools/catalogue.rs"];
 
 /// Hints that only programs can meet, because they name a member that the caller has sent, and no model is offered.
-const FOR_SENDERS: [&str; 11] = [
+const FOR_SENDERS: [&str; 12] = [
     "Give a shorter stepId, or omit it.",
     "Give a valid toolCallId, or omit it.",
     "Give every new call a new toolCallId, or omit it.",
     "Give only files of the patch in `expectedSha256`.",
     "Give every call an ID of its own, or omit toolCallId.",
+    "Omit `expectedSha256`, or give `seen`: then no file may have changed since you have seen it.",
     "Omit `mount` or `atSeq`.",
     "Send the read with atSeq as a separate call.",
     "Set `dryRun` in all mutations of an atomic batch, or in none.",

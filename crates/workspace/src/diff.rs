@@ -9,7 +9,7 @@ mod stat_table;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io;
 use std::sync::atomic::AtomicBool;
 
 use model::{Access, LogicalPath, Refusal, Rules, Sha256};
@@ -133,22 +133,6 @@ impl Workspace {
         self.diff_to(rules, query, Some(paths), Output::None, cancel)
     }
 
-    /// Writes the whole diff to `out`. `git apply` accepts it on the base, except for binary files. Uses constant memory. The
-    /// result has no text.
-    ///
-    /// # Errors
-    ///
-    /// If the disk or `out` fails; `Cancelled`.
-    pub fn write_patch(
-        &self,
-        rules: &Rules,
-        out: &mut dyn Write,
-        cancel: &AtomicBool,
-    ) -> Result<WorkspaceDiff, WorkspaceError> {
-        let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
-        self.diff_to(rules, &query, None, Output::Text(out), cancel)
-    }
-
     fn diff_to(
         &self,
         rules: &Rules,
@@ -163,7 +147,6 @@ impl Workspace {
         // Matched, so that its lifetime may be longer than the report's.
         report.output = match output {
             Output::None => Output::None,
-            Output::Text(out) => Output::Text(out),
             Output::Files(each) => Output::Files(each),
         };
         let candidates = self.candidates(rules, &loaded, &area, paths, cancel)?;

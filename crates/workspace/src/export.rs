@@ -1,11 +1,12 @@
 //! Exports of a run: the tree as tar.gz, and its changes as a git bundle.
 
 mod archive;
+mod artifacts;
 mod bundle;
-mod spool;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,7 +21,6 @@ use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 use tar::{Builder, EntryType as HeaderType, Header};
 
-use self::spool::Spool;
 use crate::apply::Pin;
 use crate::error::file_too_large;
 use crate::guard::{self, Opened};
@@ -31,7 +31,8 @@ use crate::stamp::FileStamp;
 use crate::walk::each_entry;
 use crate::{Workspace, WorkspaceError};
 
-pub use bundle::{Bundle, PreparedBundle};
+pub use artifacts::ArtifactBundle;
+pub use bundle::{Bundle, PatchFormat, PreparedBundle, PreparedPatch};
 
 impl Workspace {
     /// Begins an export of the tree as it is now. Left out are files that policy hides or git ignores, special files, and symbolic
@@ -53,16 +54,37 @@ impl Workspace {
         }
         Ok(TreeExport { workspace: Arc::clone(self), entries: listed, pin })
     }
+}
 
-    /// Returns the whole diff as [`write_patch`](Self::write_patch) writes it.
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails; `Cancelled`.
-    pub fn patch(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Box<dyn Read + Send>, WorkspaceError> {
-        let mut spool = Spool::new(Arc::clone(self.tmp()));
-        self.write_patch(rules, &mut spool, cancel)?;
-        Ok(spool.into_reader()?)
+/// A time, in microseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryTime(pub u64);
+
+impl EntryTime {
+    fn set(self, header: &mut Header) {
+        header.set_mtime(self.0 / 1_000_000);
+    }
+
+    /// The time in seconds, if it has a fraction: a build tool must see that a file is newer than what was made of it within the
+    /// same second.
+    fn with_fraction(self) -> Option<String> {
+        let fraction = self.0 % 1_000_000;
+        (fraction > 0).then(|| format!("{}.{fraction:06}", self.0 / 1_000_000))
+    }
+}
+
+/// The times of the entries of an archive.
+#[derive(Clone, Debug)]
+pub struct EntryTimes {
+    /// That of each file that the run has changed.
+    pub changed: BTreeMap<LogicalPath, EntryTime>,
+    /// That of all others.
+    pub created: EntryTime,
+}
+
+impl EntryTimes {
+    fn of(&self, path: &LogicalPath) -> EntryTime {
+        self.changed.get(path).copied().unwrap_or(self.created)
     }
 }
 
@@ -188,22 +210,25 @@ fn open(workspace: &Workspace, path: &LogicalPath) -> Result<Option<Opened>, Wor
 impl TreeExport {
     /// Writes the export as tar.gz to `out`, in path order, without the files that `rules` hide by their content.
     ///
-    /// The same tree gives the same bytes: the archive has no owners and times.
+    /// The same tree at the same record gives the same bytes: the archive has no owners, and its times are those of the records.
     ///
     /// # Errors
     ///
     /// If the disk or `out` fails, a file becomes shorter while it is written, or changes replace more files meanwhile than can be
     /// kept. The archive is truncated then.
-    pub fn write(&self, rules: &Rules, out: &mut dyn Write) -> Result<(), WorkspaceError> {
+    pub fn write(&self, rules: &Rules, times: &EntryTimes, out: &mut dyn Write) -> Result<(), WorkspaceError> {
         let mut tar = Builder::new(GzEncoder::new(out, Compression::fast()));
         for Entry { path, kind } in &self.entries {
             match kind {
                 EntryKind::Folder => {
                     let mut header = header(HeaderType::Directory, 0o755, 0);
+                    times.created.set(&mut header);
                     tar.append_data(&mut header, format!("{path}/"), io::empty())?;
                 }
                 EntryKind::Link(target) => {
-                    tar.append_link(&mut header(HeaderType::Symlink, 0o777, 0), path.as_str(), target)?;
+                    let mut header = header(HeaderType::Symlink, 0o777, 0);
+                    times.of(path).set(&mut header);
+                    tar.append_link(&mut header, path.as_str(), target)?;
                 }
                 EntryKind::File { stamp, is_executable } => {
                     let Some((file, size)) = self.open_file(path, *stamp)? else { continue };
@@ -211,6 +236,11 @@ impl TreeExport {
                         continue;
                     }
                     let mut header = header(HeaderType::Regular, if *is_executable { 0o755 } else { 0o644 }, size);
+                    let time = times.of(path);
+                    time.set(&mut header);
+                    if let Some(fraction) = time.with_fraction() {
+                        tar.append_pax_extensions([("mtime", fraction.as_bytes())])?;
+                    }
                     // Exactly as many bytes as the header says, even if the file changes meanwhile.
                     let mut bytes = Exactly { from: file.take(size), left: size };
                     tar.append_data(&mut header, path.as_str(), &mut bytes)?;

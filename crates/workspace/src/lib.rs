@@ -31,7 +31,9 @@ pub use diff::{
     DiffFile, DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedFile, WorkspaceDiff,
 };
 pub use error::WorkspaceError;
-pub use export::{Bundle, PreparedBundle, TreeExport};
+pub use export::{
+    ArtifactBundle, Bundle, EntryTime, EntryTimes, PatchFormat, PreparedBundle, PreparedPatch, TreeExport,
+};
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
 pub use import::{
@@ -42,8 +44,8 @@ pub use import::{
 pub use preview::Preview;
 pub use query::{
     BoundedEntries, Entry, EntryStat, EntryType, FindPosition, FindQuery, FindReport, FindSort, FoundFile, ListQuery,
-    Listing, MAX_ENTRIES_BYTES, Match, PathStat, RANGED_READ_FACTOR, SearchMode, SearchQuery, SearchReport, Tally,
-    TreeStats,
+    Listing, MAX_ENTRIES_BYTES, Match, NotShown, PathStat, RANGED_READ_FACTOR, SearchMode, SearchQuery, SearchReport,
+    Tally, TreeStats,
 };
 pub use read::FileContent;
 pub use snapshot::{

@@ -1,5 +1,6 @@
 //! The trees that tools access: a run's own tree, and its read-only mounts.
 
+mod folder;
 #[cfg(test)]
 mod races;
 #[cfg(test)]
@@ -11,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use model::{Access, Code, FileState, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict, judge_call_bytes};
+use model::{Access, FileState, LogicalPath, Refusal, Rules, ScannedContent, Sha256, Verdict, judge_call_bytes};
 use rustix::fs::{FileType, OFlags};
 
 use crate::apply::KeptFiles;
@@ -242,49 +243,6 @@ impl Workspace {
         self.find_targets(rules, paths, &|path| self.tree.target(rules, path, &|path| removed.contains(path)))
     }
 
-    /// As [`targets`](Self::targets), for a mutation that neither shows nor changes content: a text may be as large as a
-    /// transfer. If it is larger than `maxFileBytes`, [`Target::before`] has one NUL byte instead of its bytes, which makes any
-    /// diff a binary one, and [`Target::scanned`] has what policy needs to know.
-    ///
-    /// # Errors
-    ///
-    /// As for [`targets`](Self::targets).
-    pub fn targets_of_any_size(
-        &self,
-        rules: &Rules,
-        paths: &[LogicalPath],
-        removed: &BTreeSet<LogicalPath>,
-    ) -> Result<Vec<Target>, WorkspaceError> {
-        let is_removed: IsRemoved<'_> = &|path| removed.contains(path);
-        self.find_targets(rules, paths, &|path| match self.tree.target(rules, path, is_removed) {
-            Err(WorkspaceError::Refused(refusal)) if refusal.code == Code::FileTooLarge => {
-                self.large_text(rules, path, is_removed)
-            }
-            found => found,
-        })
-    }
-
-    /// Scans a text that is too large to hold in memory.
-    fn large_text(
-        &self,
-        rules: &Rules,
-        path: &LogicalPath,
-        is_removed: IsRemoved<'_>,
-    ) -> Result<Existing<FoundFile>, WorkspaceError> {
-        let transfer = match self.transfer_target(rules, path, is_removed, rules.policy().max_transfer_bytes)? {
-            Existing::Nothing => return Ok(Existing::Nothing),
-            Existing::EmptyDir(refusal) => return Ok(Existing::EmptyDir(refusal)),
-            Existing::File(transfer) => transfer,
-        };
-        let kind = transfer.state.kind;
-        self.tree.judge(rules, Access::Mutate, path, None, kind, Blocking::Allowed)?;
-        if read::is_binary(kind, &transfer.read_chunk(0, read::HEAD_BYTES as u64)?) {
-            return Err(unsupported_binary(path).into());
-        }
-        let (stamp, scanned) = (transfer.stamp(), transfer.scan()?);
-        Ok(Existing::File((transfer.state, vec![0], Some(stamp), Some(scanned))))
-    }
-
     /// As [`targets`](Self::targets), for files of any kind and size. If a file is larger than `max_bytes`, [`Target::before`]
     /// has one NUL byte instead of its bytes, which makes any diff a binary one, and [`Target::scanned`] has what policy needs
     /// to know of a text.
@@ -299,8 +257,35 @@ impl Workspace {
         removed: &BTreeSet<LogicalPath>,
         max_bytes: u64,
     ) -> Result<Vec<Target>, WorkspaceError> {
+        self.find_any_kind(rules, paths, removed, u64::MAX, max_bytes)
+    }
+
+    /// As [`targets_of_any_kind`](Self::targets_of_any_kind), for a mutation that neither shows nor changes content. Texts and
+    /// binary files may be as large as a transfer; those of more than `maxFileBytes` are not read.
+    ///
+    /// # Errors
+    ///
+    /// As for [`targets`](Self::targets), except `UNSUPPORTED_BINARY`.
+    pub fn movable_targets(
+        &self,
+        rules: &Rules,
+        paths: &[LogicalPath],
+        removed: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, WorkspaceError> {
+        let policy = rules.policy();
+        self.find_any_kind(rules, paths, removed, policy.max_transfer_bytes, policy.max_file_bytes)
+    }
+
+    fn find_any_kind(
+        &self,
+        rules: &Rules,
+        paths: &[LogicalPath],
+        removed: &BTreeSet<LogicalPath>,
+        max_transfer_bytes: u64,
+        max_bytes: u64,
+    ) -> Result<Vec<Target>, WorkspaceError> {
         self.find_targets(rules, paths, &|path| {
-            Ok(match self.transfer_target(rules, path, &|path| removed.contains(path), u64::MAX)? {
+            Ok(match self.transfer_target(rules, path, &|path| removed.contains(path), max_transfer_bytes)? {
                 Existing::Nothing => Existing::Nothing,
                 Existing::EmptyDir(refusal) => Existing::EmptyDir(refusal),
                 Existing::File(transfer) => {

@@ -35,6 +35,16 @@ const BATCH: usize = 32;
 /// Under this depth folders are opened from the root each time, since handles are scarce.
 const MAX_OPEN_DEPTH: usize = 64;
 
+/// Whether an entry is visited.
+pub(crate) enum Admission<T> {
+    /// The file is visited, or the folder entered.
+    Visit,
+    /// The entry is left out without a trace.
+    Skip,
+    /// The entry is left out, and this is collected in its place.
+    Report(T),
+}
+
 /// What a walk does. All threads share it.
 pub(crate) trait Visitor: Sync {
     /// The state of one thread.
@@ -60,8 +70,8 @@ pub(crate) trait Visitor: Sync {
     /// Whether the caller's filters select the path of a file, or of anything that may be in a folder.
     fn is_requested(&self, path: &LogicalPath, is_folder: bool) -> bool;
 
-    /// Whether the file is visited, or the folder entered.
-    fn admits(&self, candidate: &Candidate) -> bool;
+    /// Decides whether the file is visited, or the folder entered.
+    fn admit(&self, candidate: &Candidate) -> Admission<Self::Finding>;
 
     /// Visits a file in the folder `dir`. `None` if that folder does not exist any more.
     fn visit(
@@ -178,7 +188,7 @@ enum Done<T> {
     Items {
         dir: Handle,
         scope: Scope,
-        items: Vec<Item>,
+        items: Vec<Item<T>>,
     },
     Findings(Vec<(usize, T)>),
 }
@@ -295,7 +305,7 @@ impl<V: Visitor> Walk<'_, V> {
 
 impl<V: Visitor> State<V> {
     /// Adds tasks for the entries of a folder: its files are visited, then its subfolders read, in path order.
-    fn add_items(&mut self, node: Node, dir: &Handle, scope: &Scope, items: Vec<Item>) {
+    fn add_items(&mut self, node: Node, dir: &Handle, scope: &Scope, items: Vec<Item<V::Finding>>) {
         let mut slots = Vec::with_capacity(items.len());
         let (mut files, mut folders) = (Vec::new(), Vec::new());
         for (slot, item) in items.into_iter().enumerate() {
@@ -304,6 +314,7 @@ impl<V: Visitor> State<V> {
                     slots.push(Slot::Pending);
                     files.push((slot, candidate));
                 }
+                Item::Reported(_, finding) => slots.push(Slot::Done(finding)),
                 Item::Contents(name, folder) => {
                     let child = self.progress.add();
                     slots.push(Slot::Contents(child));

@@ -2,6 +2,7 @@
 //!
 //! Those of the configuration stay until it is read again. The others are stored in the ledger and can be revoked.
 
+pub mod chain;
 pub mod manage;
 pub mod rotate;
 
@@ -20,7 +21,8 @@ pub const OPERATOR: &str = "operator";
 /// The operator of the token in `WORKSPACED_AUDIT_TOKEN`.
 pub const AUDIT: &str = "audit";
 /// Names that the audit uses for other callers.
-const RESERVED: [&str; 5] = [OPERATOR, AUDIT, "orchestrate", "repair", "service"];
+const RESERVED: [&str; 8] =
+    [OPERATOR, AUDIT, "orchestrate", "repair", "service", "restore", "migrate-store", "command-line"];
 /// Operators that are read from the ledger at a time.
 const PAGE: u32 = 1000;
 
@@ -171,6 +173,16 @@ impl Operators {
         let fixed = self.fixed.read().iter().find(is_same).map(Arc::clone);
         let found = fixed.or_else(|| self.stored.lock().get(hash).cloned());
         found.filter(|operator| !operator.has_expired())
+    }
+
+    /// Returns the operator of that name, with the token of it that lasts longest, unless each has expired.
+    pub(crate) fn named(&self, name: &OperatorName) -> Option<Arc<OperatorIdentity>> {
+        let fixed = self.fixed.read().iter().find(|operator| operator.name == *name).map(Arc::clone);
+        fixed.or_else(|| {
+            let stored = self.stored.lock();
+            let tokens = stored.values().filter(|operator| operator.name == *name && !operator.has_expired());
+            tokens.max_by_key(|one| (one.expires_at.is_none(), one.expires_at.clone())).cloned()
+        })
     }
 
     /// Returns whether an operator of that name is configured.

@@ -203,7 +203,10 @@ impl Engine {
         match executed.map_err(crate::call::record::Failure::into_error) {
             Ok(answers) => {
                 self.refresh_state(&run).await?;
-                Ok(answers.iter().filter_map(|answer| answer.head).next_back())
+                let head = answers.iter().filter_map(|answer| answer.head).next_back();
+                let seq = head.map(|head| head.seq);
+                run.decisions.decided(&decided(approval, Some(decider), ApprovalState::Approved, seq, None));
+                Ok(head)
             }
             // The operator may not decide any more: the approval stays pending.
             Err(error) if error.is(Code::Unauthenticated) => Err(error),
@@ -247,6 +250,8 @@ impl Engine {
         // A run that is not open reads its state from the ledger.
         if let Some(run) = self.runs.get(&approval.run_id) {
             self.refresh_state(&run).await?;
+            let seq = records.last().map(|record| record.seq);
+            run.decisions.decided(&decided(approval, decider, state, seq, Some(refusal.code)));
         }
         Ok(records.last().map(|record| ChainHead { seq: record.seq, hash: record.hash }))
     }
@@ -336,6 +341,20 @@ impl Decider {
     pub(crate) fn reason(&self) -> Option<String> {
         self.on_behalf_of.as_ref().map(|name| format!("onBehalfOf:{name}"))
     }
+}
+
+/// Returns the approval as the decision leaves it. `code` is that of a call that could not be executed.
+fn decided(
+    approval: &Approval,
+    decider: Option<&Decider>,
+    state: ApprovalState,
+    seq: Option<u64>,
+    code: Option<Code>,
+) -> Approval {
+    let note = decider.and_then(|decider| decider.note.clone());
+    let mut decided = Approval { state, note, decided_seq: seq, ..approval.clone() };
+    decided.resolve(code);
+    decided
 }
 
 /// The stored form of a decision. The vote of an operator who approves is stored once.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ledger::RecordFilter;
 use model::{Code, LogicalPath, Outcome, Record, Refusal, RunId, Sha256, ToolCallId, diff_modes, judge_file_count};
 
 use crate::CallError;
@@ -35,10 +36,11 @@ impl Engine {
     pub async fn load_earlier_calls(
         &self,
         run: &Arc<OpenRun>,
+        actor: &str,
         mut tool: Box<dyn Mutation>,
     ) -> Result<Box<dyn Mutation>, CallError> {
         if let Some(wanted) = tool.earlier_calls() {
-            tool.take_earlier_calls(earlier(self, run, wanted).await?)?;
+            tool.take_earlier_calls(earlier(self, run, actor, wanted).await?)?;
         }
         Ok(tool)
     }
@@ -49,12 +51,14 @@ impl Engine {
 async fn earlier(
     engine: &Engine,
     open_run: &Arc<OpenRun>,
+    actor: &str,
     wanted: EarlierCallsQuery,
 ) -> Result<EarlierCalls, CallError> {
     let run = &open_run.run_id;
     let mut calls = match wanted {
         EarlierCallsQuery::Calls(ids) => named(engine, run, &ids).await?,
         EarlierCallsQuery::After(seq) => all_after(engine, run, seq).await?,
+        EarlierCallsQuery::Last(count) => last_of(engine, run, actor, count).await?,
     };
     if let Some(refusal) = judge_file_count(&open_run.rules, &changed_paths(&calls)) {
         return Err(refusal.into());
@@ -96,6 +100,38 @@ async fn named(engine: &Engine, run: &RunId, ids: &[ToolCallId]) -> Result<Vec<E
         }
     }
     Ok(found.into_values().collect())
+}
+
+/// Returns the last `count` mutations of `actor` that have changed files, oldest first.
+async fn last_of(engine: &Engine, run: &RunId, actor: &str, count: usize) -> Result<Vec<EarlierCall>, CallError> {
+    let filter = RecordFilter {
+        run: Some(run.clone()),
+        outcome: Some("ok".to_owned()),
+        actor: Some(actor.to_owned()),
+        newest_first: true,
+        ..RecordFilter::default()
+    };
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = engine.ledger.records(&filter, after, PAGE.into()).await?;
+        let last = page.items.last().map(|stored| stored.position);
+        let next = page.resume.or(last).filter(|_| page.more);
+        for stored in page {
+            let record = content_history::parse(&stored.text)?;
+            if record.mutates && has_changed_files(&record) {
+                found.push(earlier_call(record));
+            }
+            if found.len() == count {
+                break;
+            }
+        }
+        match next {
+            Some(next) if found.len() < count => after = Some(next),
+            Some(_) | None => break,
+        }
+    }
+    found.reverse();
+    Ok(found)
 }
 
 /// Returns the mutations after the record `since` that have changed files, oldest first. Records that are added meanwhile are

@@ -1,7 +1,7 @@
 //! Exports of a run as archive, patch or git bundle, and the stored diffs of its mutations.
 
 use std::fmt::Write as _;
-use std::io::{self, Read, Write};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use ledger::{Appended, Entry};
 use model::{ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Refusal, RunId, Sha256};
 use serde::Deserialize;
 use shared_pool::Permit;
-use workspace::{Bundle, PreparedBundle, TreeExport};
+use workspace::{Bundle, EntryTimes, PatchFormat, PreparedBundle, PreparedPatch, TreeExport};
 
 use crate::admission::pools::permit_within;
 use crate::call::record::{reasons_of, verdict_of};
@@ -30,11 +30,13 @@ pub enum ExportFormat {
     Archive,
     /// The diff from the base.
     Patch,
+    /// The same as a mail for `git am`.
+    Mail(BundleCommit),
     /// One commit on the base, as a git bundle.
     Bundle(BundleCommit),
 }
 
-/// The commit of a bundle.
+/// The commit of a bundle or of a mail.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
@@ -48,7 +50,7 @@ pub struct BundleCommit {
     /// The commit message, at most 64 KiB. Default: the reasons of the run's changes.
     #[param(max_length = 65536, example = "Greet everyone")]
     message: Option<String>,
-    /// The branch in the bundle. Default: `workspaced/{run}`.
+    /// The branch in the bundle, which a mail has none of. Default: `workspaced/{run}`.
     #[param(max_length = 200, example = "fix/greeting")]
     branch: Option<String>,
 }
@@ -75,14 +77,14 @@ pub struct Export {
 /// What an export writes.
 enum ExportContent {
     Archive,
-    Patch,
+    Patch(PatchFormat),
     Bundle(Bundle),
 }
 
 /// An export of which everything is read that a change could affect.
 enum ReadExport {
-    Archive(TreeExport),
-    Patch(Box<dyn Read + Send>),
+    Archive(TreeExport, EntryTimes),
+    Patch(Box<PreparedPatch>),
     Bundle(Box<PreparedBundle>),
 }
 
@@ -91,7 +93,7 @@ impl ExportFormat {
     fn name(&self) -> &'static str {
         match self {
             Self::Archive => "archive",
-            Self::Patch => "patch",
+            Self::Patch | Self::Mail(_) => "patch",
             Self::Bundle(_) => "bundle",
         }
     }
@@ -100,7 +102,7 @@ impl ExportFormat {
     fn permissions(&self) -> &'static [Permission] {
         match self {
             Self::Archive | Self::Bundle(_) => &[Permission::FileRead],
-            Self::Patch => &[Permission::FileDiff, Permission::FileRead],
+            Self::Patch | Self::Mail(_) => &[Permission::FileDiff, Permission::FileRead],
         }
     }
 }
@@ -158,22 +160,27 @@ impl Engine {
         // The other half of the request timeout is for the start of the response.
         let permit = permit_within(&self.pools.export, "exports", self.limits.request_timeout / 2).await?;
         let commit = match &format {
-            ExportFormat::Bundle(commit) => Some(commit.check(run)?),
+            ExportFormat::Bundle(commit) | ExportFormat::Mail(commit) => Some(commit.check(run)?),
             ExportFormat::Archive | ExportFormat::Patch => None,
         };
         let open_run = self.open(run).await?;
         reconcile::ensure_consistent(self, &open_run).await?;
         let content = match (format, commit) {
-            (ExportFormat::Bundle(_), Some(mut bundle)) => {
-                if bundle.message.is_empty() {
-                    bundle.message = self.generate_message(run).await?;
-                }
-                ExportContent::Bundle(bundle)
+            (ExportFormat::Bundle(_), Some(bundle)) => ExportContent::Bundle(self.with_message(run, bundle).await?),
+            (ExportFormat::Mail(_), Some(bundle)) => {
+                let bundle = self.with_message(run, bundle).await?;
+                let message = without_patch_marks(&bundle.message);
+                ExportContent::Patch(PatchFormat::Mail(Bundle { message, ..bundle }))
             }
-            (ExportFormat::Patch, _) => ExportContent::Patch,
-            (ExportFormat::Archive | ExportFormat::Bundle(_), _) => ExportContent::Archive,
+            (ExportFormat::Patch, _) => ExportContent::Patch(PatchFormat::Diff),
+            (ExportFormat::Archive | ExportFormat::Bundle(_) | ExportFormat::Mail(_), _) => ExportContent::Archive,
         };
         Ok(Export { engine: self.clone(), open_run, content, permit })
+    }
+
+    async fn with_message(&self, run: &RunId, bundle: Bundle) -> Result<Bundle, CallError> {
+        let message = if bundle.message.is_empty() { self.generate_message(run).await? } else { bundle.message };
+        Ok(Bundle { message, ..bundle })
     }
 
     /// Generates a commit message from the reasons of the run's changes.
@@ -217,6 +224,14 @@ fn message_from(run: &RunId, reasons: &[String], omitted: usize) -> String {
     }
     message.push('\n');
     message
+}
+
+/// Returns a message in which `git am` finds no beginning of a patch.
+fn without_patch_marks(message: &str) -> String {
+    let is_mark = |line: &str| ["---", "diff -", "Index: ", "-- "].iter().any(|mark| line.starts_with(mark));
+    let lines =
+        message.split_inclusive('\n').map(|line| if is_mark(line) { format!(" {line}") } else { line.to_owned() });
+    lines.collect()
 }
 
 impl BundleCommit {
@@ -281,25 +296,28 @@ impl Export {
     pub async fn write(self, mut out: impl Write + Send + 'static, cancel: Arc<AtomicBool>) -> Result<(), CallError> {
         let Self { engine, open_run, content, permit } = self;
         let (run, stop) = (Arc::clone(&open_run), Arc::clone(&cancel));
-        let read = move || {
-            let (workspace, rules) = (&run.workspace, &run.rules);
-            Ok(match &content {
-                ExportContent::Archive => ReadExport::Archive(workspace.begin_export(rules, &stop)?),
-                ExportContent::Patch => ReadExport::Patch(workspace.patch(rules, &stop)?),
-                ExportContent::Bundle(bundle) => {
-                    ReadExport::Bundle(Box::new(workspace.prepare_bundle(rules, bundle, &stop)?))
-                }
-            })
+        let export = match content {
+            ExportContent::Archive => {
+                let (export, times) = engine.begin_archive(&open_run, stop).await?;
+                ReadExport::Archive(export, times)
+            }
+            ExportContent::Patch(format) => {
+                let read = move || Ok(run.workspace.prepare_patch(&run.rules, &format, &stop)?);
+                ReadExport::Patch(Box::new(engine.read_one_state(&open_run, read).await?))
+            }
+            ExportContent::Bundle(bundle) => {
+                let read = move || Ok(run.workspace.prepare_bundle(&run.rules, &bundle, &stop)?);
+                ReadExport::Bundle(Box::new(engine.read_one_state(&open_run, read).await?))
+            }
         };
-        let export = engine.read_one_state(&open_run, read).await?;
         // From here on neither waits for the other: the client, which may read slowly, and the run's mutations.
         engine
             .blocking(move || {
                 // Held by the thread: the permit limits the number of threads.
                 let _permit = permit;
                 match export {
-                    ReadExport::Archive(export) => export.write(&open_run.rules, &mut out)?,
-                    ReadExport::Patch(mut patch) => drop(io::copy(&mut patch, &mut out)?),
+                    ReadExport::Archive(export, times) => export.write(&open_run.rules, &times, &mut out)?,
+                    ReadExport::Patch(patch) => patch.write(&mut out, &cancel)?,
                     ReadExport::Bundle(bundle) => drop(bundle.write(&mut out, &cancel)?),
                 }
                 Ok(out.flush()?)

@@ -27,6 +27,7 @@ use crate::call_error::refusals::{run_not_found, run_without_files};
 use crate::engine::Engine;
 use crate::runs::accounting::Accounting;
 use crate::runs::changed_paths::ChangedPaths;
+use crate::runs::decisions::Decisions;
 use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::known_versions::KnownVersions;
 use crate::runs::open_run::OpenRun;
@@ -112,10 +113,11 @@ impl Engine {
         let SettledRun { stored, journal } = settled;
         let pending = journal.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
         let known = KnownVersions::load(self.ledger.as_ref(), run).await?;
+        let decisions = Box::pin(Decisions::load(self.ledger.as_ref(), run)).await?;
         let engine = self.clone();
         self.blocking(move || {
             failpoint::hit("open.loading");
-            let open_run = load(&engine, stored, epoch, &pending, known, point)?;
+            let open_run = load(&engine, stored, epoch, &pending, (known, decisions), point)?;
             Ok(Arc::new(open_run))
         })
         .await
@@ -140,7 +142,7 @@ fn load(
     stored: StoredRun,
     epoch: Option<Epoch>,
     pending: &[Step],
-    known: KnownVersions,
+    (known, decisions): (KnownVersions, Decisions),
     point: ChainPoint,
 ) -> Result<OpenRun, CallError> {
     let StoredRun { run, usage, mount_paths, needs_repair } = stored;
@@ -194,6 +196,7 @@ fn load(
         pending_approvals,
         changed: ChangedPaths::default(),
         known,
+        decisions,
         in_flight: InFlightCalls::default(),
         seen_versions: SeenVersions::default(),
         ended: CancellationToken::new(),

@@ -13,6 +13,7 @@ use workspace::{Tree, TreeNoteFile, Workspace};
 use crate::clock::latest;
 use crate::runs::accounting::Accounting;
 use crate::runs::changed_paths::ChangedPaths;
+use crate::runs::decisions::Decisions;
 use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::known_versions::KnownVersions;
 use crate::runs::path_locks::PathLocks;
@@ -59,6 +60,8 @@ pub struct OpenRun {
     pub history: RunHistory,
     /// The calls that wait for approval.
     pub pending_approvals: PendingApprovals,
+    /// What people have decided about calls that waited.
+    pub decisions: Decisions,
     /// The calls in progress under IDs that clients chose.
     pub in_flight: InFlightCalls,
     /// The versions of files that callers have seen.

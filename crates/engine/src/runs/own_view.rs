@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::{BudgetOverrides, LogicalPath, Mount, Permission, Policy, Run, RunId, RunState, Token, TokenId, Usage};
 use serde::Serialize;
-use workspace::{Entry, ListQuery};
+use workspace::{Entry, ListQuery, Listing, NotShown};
 
 use crate::call_error::refusals::{run_not_found, timed_out};
 use crate::engine::Engine;
@@ -52,6 +52,10 @@ pub struct OwnRun {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     truncated: bool,
+    /// The entries that the listing leaves out.
+    #[serde(skip_serializing_if = "NotShown::is_empty")]
+    #[schema(required = false)]
+    not_shown: NotShown,
 }
 
 /// A token, without its secret.
@@ -65,6 +69,27 @@ pub struct OwnToken {
     /// When it expires, RFC 3339 UTC; missing if never.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<String>,
+}
+
+/// What a run has used, and what remains.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct RunUsage {
+    /// What the run has used of its budgets.
+    usage: RunAmounts,
+    /// What the run may still use. Amounts without a limit are missing.
+    remaining: RunAmounts,
+}
+
+impl RunUsage {
+    fn of(run: &Run, usage: &Usage) -> Self {
+        Self {
+            usage: RunAmounts { run_budget: BudgetAmounts::used(usage), quota: QuotaAmounts::used(run) },
+            remaining: RunAmounts {
+                run_budget: BudgetAmounts::remaining(run.policy.run_budget.as_ref(), usage),
+                quota: QuotaAmounts::remaining(run),
+            },
+        }
+    }
 }
 
 /// Amounts of a run's budgets.
@@ -122,21 +147,20 @@ impl Engine {
     /// `RUN_NOT_FOUND`; `RUN_NEEDS_REPAIR` where the database's row of the run is damaged; `UNAVAILABLE`.
     pub async fn own_run(&self, token: &Token) -> Result<OwnRun, CallError> {
         let run = self.run(&token.run_id).await?;
-        let usage = self.ledger.run(&token.run_id).await?.ok_or_else(run_not_found)?.usage;
+        let RunUsage { usage, remaining } = self.run_usage(&token.run_id).await?;
         let limit = self.limits.request_timeout;
         let listing = tokio::time::timeout(limit, self.top_level(&run)).await;
-        let (entries, truncated) = listing.unwrap_or_else(|_| Err(timed_out(limit).into()))?.unzip();
+        let listing = listing.unwrap_or_else(|_| Err(timed_out(limit).into()))?;
+        let truncated = listing.as_ref().is_some_and(|listing| listing.truncated);
+        let not_shown = listing.as_ref().map(|listing| listing.not_shown).unwrap_or_default();
         Ok(OwnRun {
             token: OwnToken {
                 token_id: token.token_id.clone(),
                 permissions: token.permissions.clone(),
                 expires_at: token.expires_at.clone(),
             },
-            usage: RunAmounts { run_budget: BudgetAmounts::used(&usage), quota: QuotaAmounts::used(&run) },
-            remaining: RunAmounts {
-                run_budget: BudgetAmounts::remaining(run.policy.run_budget.as_ref(), &usage),
-                quota: QuotaAmounts::remaining(&run),
-            },
+            usage,
+            remaining,
             run_id: run.run_id,
             state: run.state,
             created_at: run.created_at,
@@ -145,13 +169,25 @@ impl Engine {
             base_commit: run.base_commit,
             policy: run.policy,
             mounts: run.mounts,
-            entries,
-            truncated: truncated.unwrap_or_default(),
+            entries: listing.map(|listing| listing.entries),
+            truncated,
+            not_shown,
         })
     }
 
+    /// Returns what a run has used, and what remains, as its tokens see it.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`.
+    pub async fn run_usage(&self, run: &RunId) -> Result<RunUsage, CallError> {
+        let found = self.run(run).await?;
+        let usage = self.ledger.run(run).await?.ok_or_else(run_not_found)?.usage;
+        Ok(RunUsage::of(&found, &usage))
+    }
+
     /// Lists the top level of a run's tree; `None` if the run has no files, or they cannot be read.
-    async fn top_level(&self, run: &Run) -> Result<Option<(Vec<Entry>, bool)>, CallError> {
+    async fn top_level(&self, run: &Run) -> Result<Option<Listing>, CallError> {
         if matches!(run.state, RunState::Preparing | RunState::Deleted) || run.base_commit.is_none() {
             return Ok(None);
         }
@@ -173,7 +209,7 @@ impl Engine {
     }
 }
 
-fn list(open_run: &OpenRun, cancel: &AtomicBool) -> Result<(Vec<Entry>, bool), CallError> {
+fn list(open_run: &OpenRun, cancel: &AtomicBool) -> Result<Listing, CallError> {
     let query = ListQuery {
         path: LogicalPath::root(),
         max_depth: 1,
@@ -183,8 +219,7 @@ fn list(open_run: &OpenRun, cancel: &AtomicBool) -> Result<(Vec<Entry>, bool), C
         after: None,
         counts_all: false,
     };
-    let listing = open_run.workspace.tree().list(&open_run.rules, &query, cancel)?;
-    Ok((listing.entries, listing.truncated))
+    Ok(open_run.workspace.tree().list(&open_run.rules, &query, cancel)?)
 }
 
 /// Whether the run needs repair, which its holder learns from its calls.

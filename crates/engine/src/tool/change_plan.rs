@@ -7,7 +7,7 @@ use model::{
     FileState, LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Side, StepBytes, bytes_written, diff_file,
 };
 use serde_json::{Map, Value};
-use workspace::{FileStamp, PlannedFile, Target};
+use workspace::{FileStamp, PlannedFile, Target, Workspace};
 
 use crate::tool::expected_version::SeenVersion;
 use crate::tool::outside_change::{Accept, OutsideChange, RecordedOutside};
@@ -68,6 +68,8 @@ pub struct ChangePlan {
     pub summary: String,
     /// Warnings for the caller.
     pub warnings: Vec<String>,
+    /// Whether it restores earlier files, with their modes.
+    pub is_restoration: bool,
     /// Whether the response has the hash of the workspace's diff after the change.
     pub has_workspace_diff_hash: bool,
     /// The changes from outside that the plan builds on.
@@ -139,32 +141,39 @@ impl ChangePlan {
         Self::new(vec![change], kinds, present)
     }
 
-    /// Plans the move of a file that is too large to be in memory. Its bytes are staged in the run's `tmp/` under `name`.
-    pub fn from_large_move(
-        rules: &Rules,
-        targets: Vec<Target>,
-        from: &LogicalPath,
-        to: &LogicalPath,
-        name: String,
-    ) -> Self {
+    /// Plans the moves of files of any kind and size, each from an old to a new path. Those that are too large to be in memory are
+    /// staged in the run's `tmp/`.
+    pub fn moves(rules: &Rules, targets: Vec<Target>, moves: &[(LogicalPath, LogicalPath)]) -> Self {
         let present = PresentFiles::new(targets);
-        let before = present.states.get(from).cloned();
-        let after = before.as_ref().map(|state| Content {
-            bytes: StepBytes::Staged(name),
-            size_bytes: state.size_bytes,
-            sha256: state.sha256,
-            mode: state.mode,
-        });
-        let kind = before.as_ref().map_or(FileKind::Unknown, |state| state.kind);
-        let kinds = BTreeMap::from([(from.clone(), kind), (to.clone(), rules.kind_of_path(to))]);
-        let change = |path: &LogicalPath, effect, before, after| {
-            let counts = Counts::default();
-            Change { path: path.clone(), effect, before, after, counts }
+        let (mut kinds, mut changes) = (BTreeMap::new(), Vec::with_capacity(moves.len() * 2));
+        let mut push = |path: &LogicalPath, effect, before, after| {
+            changes.push(Change { path: path.clone(), effect, before, after, counts: Counts::default() });
         };
-        let mut changes = vec![
-            change(from, Effect::MoveFrom { to: to.clone() }, before, None),
-            change(to, Effect::MoveTo { from: from.clone() }, None, after),
-        ];
+        for (from, to) in moves {
+            let before = present.states.get(from).cloned();
+            let kind = before.as_ref().map_or(FileKind::Unknown, |state| state.kind);
+            let is_held = before.as_ref().is_some_and(|state| state.size_bytes <= rules.policy().max_file_bytes);
+            let bytes = present.bytes.get(from).filter(|_| is_held);
+            let head = bytes.map(|bytes| &bytes[..bytes.len().min(KIND_PREFIX_BYTES)]);
+            let new_kind = match head {
+                Some(head) => rules.kind_of_file(to, head),
+                // The content, of which a part was read before, is the same.
+                None if kind == FileKind::Binary && rules.kind_of_path(to) != FileKind::SecretLike => kind,
+                None => rules.kind_of_path(to),
+            };
+            let after = before.as_ref().map(|state| match bytes {
+                Some(bytes) => Content::new(bytes.clone(), state.mode),
+                None => Content {
+                    bytes: StepBytes::Staged(Workspace::new_staged_name()),
+                    size_bytes: state.size_bytes,
+                    sha256: state.sha256,
+                    mode: state.mode,
+                },
+            });
+            kinds.extend([(from.clone(), kind), (to.clone(), new_kind)]);
+            push(from, Effect::MoveFrom { to: to.clone() }, before, None);
+            push(to, Effect::MoveTo { from: from.clone() }, None, after);
+        }
         changes.sort_by(|a, b| a.path.cmp(&b.path));
         Self::new(changes, kinds, present)
     }
@@ -184,6 +193,7 @@ impl ChangePlan {
             output: Map::new(),
             summary: String::new(),
             warnings: Vec::new(),
+            is_restoration: false,
             has_workspace_diff_hash: false,
             outside: Vec::new(),
             settlement: None,
@@ -342,7 +352,7 @@ impl ChangePlan {
                 None => bytes_written(old_text, new_text, self.text_bytes(kind, change)),
             },
             mode_change: match (old_mode, &change.after) {
-                (Some(old), Some(content)) => (old ^ content.mode) & 0o111 != 0,
+                (Some(old), Some(content)) => !self.is_restoration && (old ^ content.mode) & 0o111 != 0,
                 _ => false,
             },
             ignored: self.ignored.contains(&change.path),

@@ -11,6 +11,8 @@ pub enum EarlierCallsQuery {
     Calls(Vec<ToolCallId>),
     /// Every mutation with a record after this one.
     After(u64),
+    /// So many of the caller's own last mutations.
+    Last(usize),
 }
 
 /// An earlier call that changed files: the parts of its record and diff that undoing it needs.

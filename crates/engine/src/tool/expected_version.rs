@@ -135,7 +135,13 @@ pub fn without_seen(input: &str, seen: &[(LogicalPath, SeenVersion)]) -> String 
             Some(SeenVersion::Never | SeenVersion::Absent) | None => None,
         }
     };
+    let named = ["path", "from"].into_iter().find_map(|name| members.get(name)?.as_str());
+    let named = named.and_then(|raw| LogicalPath::parse(raw).ok());
+    let is_recursive = members.get("recursive") == Some(&Value::Bool(true));
+    let is_folder = is_recursive && !seen.iter().any(|(path, _)| Some(path) == named.as_ref());
     match members.remove("expectedSha256") {
+        // A folder has no version. What is approved is bound to the versions of its files.
+        Some(_) | None if is_folder => {}
         Some(Value::Object(by_path)) => {
             let resolved = by_path.into_iter().filter_map(|(raw, expected)| {
                 let path = LogicalPath::parse_file(&raw).ok();

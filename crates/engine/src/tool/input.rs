@@ -63,6 +63,15 @@ pub fn file_path(raw: &str) -> Result<LogicalPath, Refusal> {
     LogicalPath::parse_file(&path_of_uri(raw)).map_err(|rule| Refusal::path(raw, rule))
 }
 
+/// Parses the path of a file or of a folder, which may end in `/`.
+///
+/// # Errors
+///
+/// `PATH_REJECTED`.
+pub fn folder_path(raw: &str) -> Result<LogicalPath, Refusal> {
+    file_path(raw.strip_suffix('/').filter(|folder| !folder.is_empty()).unwrap_or(raw))
+}
+
 /// Parses the path of a file that the call creates.
 ///
 /// # Errors

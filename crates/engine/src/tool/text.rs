@@ -64,6 +64,17 @@ struct Metadata {
     new_sha256: Option<Sha256>,
     #[serde(default)]
     warnings: Vec<String>,
+    #[serde(default)]
+    notices: Vec<String>,
+}
+
+/// Renders what was decided since the last answer, which every answer begins with.
+fn notice_lines(notices: &[String]) -> String {
+    let mut lines = String::new();
+    for notice in notices {
+        lines.push_line(format_args!("{}", quote::one_line(notice)));
+    }
+    lines
 }
 
 impl TextAnswer {
@@ -74,7 +85,13 @@ impl TextAnswer {
     /// If the answer is not one of the tool's.
     pub fn of(render: Render, json: String, seq: Option<u64>) -> serde_json::Result<Self> {
         let metadata: Metadata = serde_json::from_str(&json)?;
-        let Rendered { body: mut text, end } = render(&json)?;
+        let Rendered { body, end } = render(&json)?;
+        let mut text = notice_lines(&metadata.notices);
+        if text.is_empty() {
+            text = body;
+        } else {
+            text.push_str(&body);
+        }
         text.extend(notes::hidden_characters(&text));
         for warning in &metadata.warnings {
             text.push_line(format_args!("warning: {}", quote::one_line(warning)));

@@ -139,8 +139,8 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
         }
         let removed: Vec<_> =
             patch.files.iter().filter(|section| removes_source(section)).map(|section| section.from.clone()).collect();
-        // The source of a copy does not change.
-        let changed = patch.files.iter().map(|section| &section.path).chain(&removed).cloned().collect();
+        // The source of a copy does not change, and a move counts once.
+        let changed = patch.files.iter().map(|section| section.path.clone()).collect();
         let paths = touched.into_iter().collect();
         let parsed = if input.patch.len() > MAX_PARSED_BYTES { OnceLock::new() } else { Ok(patch).into() };
         Ok(Self {

@@ -34,7 +34,7 @@ pub struct ToolLimits {
     read_file_max_line_characters: usize,
     /// The maximum number of `paths` of `read_files`.
     read_files_max_paths: usize,
-    /// The maximum content of a `read_files` response, in bytes. A larger first file is returned whole, up to `maxFileBytes`.
+    /// The maximum content of a `read_files` response, in bytes.
     read_files_max_content_bytes: usize,
     /// The maximum number of entries of `glob` of `find_files`.
     find_files_max_globs: usize,

@@ -135,6 +135,10 @@ fn common_output(tool: &Tool) -> Members {
     let mut members = vec![
         ("ok", json!({"type": "boolean", "const": true})),
         ("toolCallId", json!({"type": "string", "description": "The ID of the call."})),
+        (
+            "notices",
+            json!({"type": "array", "items": {"type": "string"}, "description": "What was decided about earlier calls of the token since its last answer, one line each. Omitted if there is nothing."}),
+        ),
     ];
     let mut required = vec!["ok", "toolCallId"];
     if tool.mutates() {

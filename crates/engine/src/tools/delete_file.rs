@@ -1,4 +1,4 @@
-//! `delete_file`: deletes a file.
+//! `delete_file`: deletes a file, or a folder with its files.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,14 @@ use workspace::{Target, Workspace, WorkspaceError};
 use super::write_file::members as members_of;
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{file_path, parse};
+use crate::tool::folder::{Folder, targets_or_folder_hint};
+use crate::tool::input::{file_path, folder_path, parse};
+use crate::tool::text::notes::counted;
 use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "delete_file",
-    description: "Deletes one file, if it is as you last read it. Folders are not deleted.",
+    description: "Deletes one file, if it is as you last read it, or with recursive a folder.",
     is_expensive: false,
     permissions: &[Permission::FileDelete],
     content: &[],
@@ -24,12 +26,12 @@ pub(crate) const TOOL: Tool = Tool {
     text: text::changes::change,
     run: ToolRun::Mutation(|members| {
         let input = parse::<DeleteFileInput>(members)?;
-        Ok(Box::new(DeleteFile {
-            path: file_path(&input.path)?,
-            expected: input.expected_sha256,
-            targets: Workspace::targets_of_any_size,
-            output: |path, before| members_of(&DeleteFileOutput { path, old_sha256: before.sha256 }),
-        }))
+        let path = if input.recursive { folder_path(&input.path)? } else { file_path(&input.path)? };
+        let output = |path, before: &FileState| {
+            members_of(&DeleteFileOutput { path, old_sha256: Some(before.sha256), files: Vec::new() })
+        };
+        let expected = input.expected_sha256;
+        Ok(Box::new(DeleteFile { path, expected, is_recursive: input.recursive, folder: None, output }))
     }),
 };
 
@@ -44,7 +46,10 @@ pub(crate) const TOOL: Tool = Tool {
 pub(crate) struct DeleteFileInput {
     /// The file.
     path: String,
-    /// The version that the file must have. Required, except in the text view, where `seen` is the default.
+    /// Whether to delete a folder with its files.
+    #[serde(default)]
+    recursive: bool,
+    /// The version that the file must have. Required for a file, except in the text view, where `seen` is the default.
     #[serde(default)]
     expected_sha256: Option<ExpectedVersion>,
 }
@@ -55,37 +60,71 @@ pub(crate) struct DeleteFileInput {
 pub(crate) struct DeleteFileOutput {
     /// The normalised path.
     path: LogicalPath,
-    /// Hash of the deleted file.
-    old_sha256: Sha256,
+    /// Hash of the deleted file. Missing for a folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_sha256: Option<Sha256>,
+    /// The deleted files of a folder.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    files: Vec<DeletedFile>,
 }
 
-/// Finds the present state of paths, as [`Mutation::targets`].
-type FindTargets =
-    fn(&Workspace, &Rules, &[LogicalPath], &BTreeSet<LogicalPath>) -> Result<Vec<Target>, WorkspaceError>;
+/// A file of a deleted folder.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DeletedFile {
+    /// The path.
+    path: LogicalPath,
+    /// Always `deleted`.
+    operation: &'static str,
+    /// Hash of the file.
+    old_sha256: Sha256,
+    /// Always 0.
+    insertions: u64,
+    /// Lines removed.
+    deletions: u64,
+}
 
 /// A deletion, by the tool or by a file transfer.
 pub(crate) struct DeleteFile {
-    /// The file.
+    /// The file or folder.
     pub(crate) path: LogicalPath,
     /// The version that the file must have.
     pub(crate) expected: Option<ExpectedVersion>,
-    /// Which files can be deleted.
-    pub(crate) targets: FindTargets,
+    /// Whether it may be a folder.
+    pub(crate) is_recursive: bool,
+    /// The folder, if it is one.
+    pub(crate) folder: Option<Folder>,
     /// Returns the output for the deleted file.
     pub(crate) output: fn(LogicalPath, &FileState) -> Map<String, Value>,
 }
 
 impl Mutation for DeleteFile {
-    fn paths(&self) -> Vec<LogicalPath> {
-        vec![self.path.clone()]
+    fn folder(&self) -> Option<&LogicalPath> {
+        self.is_recursive.then_some(&self.path)
     }
 
-    fn expected_version(&self, _path: &LogicalPath) -> Option<Sha256> {
-        self.expected.and_then(ExpectedVersion::sha256)
+    fn take_folder(&mut self, files: Vec<LogicalPath>) -> Result<(), Refusal> {
+        self.folder = Some(Folder::new(&self.path, files, self.expected)?);
+        Ok(())
+    }
+
+    fn paths(&self) -> Vec<LogicalPath> {
+        self.folder.as_ref().map_or_else(|| vec![self.path.clone()], |folder| folder.files().to_vec())
+    }
+
+    fn expected_version(&self, path: &LogicalPath) -> Option<Sha256> {
+        match &self.folder {
+            Some(folder) => folder.expected_version(path),
+            None => self.expected.and_then(ExpectedVersion::sha256),
+        }
     }
 
     fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
-        self.expected.iter_mut().map(|expected| (self.path.clone(), expected)).collect()
+        match &mut self.folder {
+            Some(folder) => folder.expected_versions_mut(),
+            None => self.expected.iter_mut().map(|expected| (self.path.clone(), expected)).collect(),
+        }
     }
 
     fn targets(
@@ -94,17 +133,39 @@ impl Mutation for DeleteFile {
         workspace: &Workspace,
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        (self.targets)(workspace, rules, &self.paths(), removed)
+        if let Some(folder) = &self.folder {
+            folder.check(workspace)?;
+        }
+        targets_or_folder_hint(workspace, rules, &self.paths(), removed, "delete")
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
-        let before = targets.first().and_then(|target| target.before.as_ref());
-        let before = before.map(|(state, _)| state.clone()).ok_or_else(|| Refusal::not_found(&self.path))?;
-        expect_version(&self.path, Some(before.sha256), self.expected)?;
-        let desired = DesiredFile { path: self.path.clone(), effect: Effect::Delete, after: None };
-        let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
-        plan.summary = format!("deleted {}", self.path);
-        plan.output = (self.output)(self.path.clone(), &before);
+        let deletion = |path: &LogicalPath| DesiredFile { path: path.clone(), effect: Effect::Delete, after: None };
+        let Some(folder) = &self.folder else {
+            let before = targets.first().and_then(|target| target.before.as_ref());
+            let before = before.map(|(state, _)| state.clone()).ok_or_else(|| Refusal::not_found(&self.path))?;
+            expect_version(&self.path, Some(before.sha256), self.expected)?;
+            let mut plan = ChangePlan::build_any_kind(context.rules, targets, vec![deletion(&self.path)]);
+            plan.summary = format!("deleted {}", self.path);
+            plan.output = (self.output)(self.path.clone(), &before);
+            return Ok(plan);
+        };
+        folder.check_versions(&targets)?;
+        let desired = folder.files().iter().map(deletion).collect();
+        let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired);
+        let deleted = plan.changes.changes.iter().filter_map(|change| {
+            Some(DeletedFile {
+                path: change.path.clone(),
+                operation: "deleted",
+                old_sha256: change.before.as_ref()?.sha256,
+                insertions: change.counts.insertions,
+                deletions: change.counts.deletions,
+            })
+        });
+        let files: Vec<_> = deleted.collect();
+        let count = counted(files.len() as u64, "file", "files");
+        plan.summary = format!("deleted {}/ with {count}", self.path);
+        plan.output = members_of(&DeleteFileOutput { path: self.path.clone(), old_sha256: None, files });
         Ok(plan)
     }
 }

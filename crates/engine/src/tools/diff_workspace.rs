@@ -90,7 +90,10 @@ pub(crate) struct DiffWorkspaceOutput<'a> {
     /// The limit at which the text was cut: `maxBytes` or `maxChars`.
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated_reason: Option<&'static str>,
-    /// The file in whose diff the text was cut. Give it as `path` to continue.
+    /// If that is `maxBytes`: the number of bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_bytes: Option<usize>,
+    /// The file in whose diff the text was cut, unless it is the first. Give it as `path` to continue.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_path: Option<&'a str>,
     /// Hash of the whole text, including omitted parts.
@@ -172,7 +175,9 @@ impl ReadTool for Diff {
                 (diff.truncated, truncated_reason) = (true, Some("maxChars"));
             }
         }
-        let last_file = text::diff::last_file(&diff.diff).filter(|_| truncated_reason.is_some() && self.shows_content);
+        // A text that is cut in its first file would be cut there again.
+        let last_file = text::diff::last_file(&diff.diff)
+            .filter(|index| *index > 0 && truncated_reason.is_some() && self.shows_content);
         let output = DiffWorkspaceOutput {
             base_commit: workspace.base_commit(),
             files_changed: diff.files_changed,
@@ -183,6 +188,7 @@ impl ReadTool for Diff {
             diff: &diff.diff,
             truncated: diff.truncated,
             truncated_reason,
+            max_bytes: (truncated_reason == Some("maxBytes")).then_some(query.max_bytes),
             next_path: last_file.and_then(|index| diff.files.get(index)).map(|file| file.path.as_str()),
             diff_sha256: diff.diff_sha256,
             tree_checked: (context.snapshot.is_none() && known.is_some()).then_some(false),

@@ -42,7 +42,7 @@ pub(crate) struct EditFileInput {
     /// Whether to replace every occurrence, from left to right.
     #[serde(default)]
     replace_all: bool,
-    /// The version that the file must have.
+    /// The version that the file must have. `seen` refuses a file that has changed since this token has seen it.
     #[serde(default)]
     expected_sha256: Option<ExpectedVersion>,
 }
@@ -120,12 +120,10 @@ impl Mutation for EditFile {
             return Err(Refusal::not_found(&self.path));
         };
         let (old_sha256, mode) = (state.sha256, state.mode);
-        let version =
-            self.expected.map_or(Ok(()), |expected| expect_version(&self.path, Some(old_sha256), Some(expected)));
-        // A caller that has not seen the file is helped more by what is wrong with its text.
+        // `oldString` says what the file must contain, so that it need not have been read.
         let is_unseen = self.expected.and_then(ExpectedVersion::seen) == Some(SeenVersion::Never);
-        if !is_unseen {
-            version.clone()?;
+        if let Some(expected) = self.expected.filter(|_| !is_unseen) {
+            expect_version(&self.path, Some(old_sha256), Some(expected))?;
         }
         let decoded = decode_for_edit(&self.path, bytes)?;
         let encoding = decoded.encoding;
@@ -136,7 +134,6 @@ impl Mutation for EditFile {
             EditFault::NotFound(near) => not_found(&self.path, near),
             EditFault::NotUnique { occurrences, lines } => not_unique(&self.path, occurrences, lines),
         })?;
-        version?;
         let bytes = model::encode(&text, encoding).ok_or_else(|| not_encodable("`newString`", &self.path))?;
         let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((bytes, mode)) };
         let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;

@@ -71,7 +71,8 @@ pub static DELETE: Tool = Tool {
         Ok(Box::new(DeleteFile {
             path: file_path(&input.path)?,
             expected: input.expected_sha256.map(ExpectedVersion::from),
-            targets: targets_of_any_kind,
+            is_recursive: false,
+            folder: None,
             output: |path, before| members_of(&StoredFile::deleted(path, before)),
         }))
     }),

@@ -2,7 +2,7 @@
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
-use workspace::{FindPosition, FindQuery, FindSort, FoundFile, WorkspaceError};
+use workspace::{FindPosition, FindQuery, FindSort, FoundFile, NotShown, WorkspaceError};
 
 use crate::tool::cursor::{ListedQuery, bad_cursor};
 use crate::tool::input::{any_path, bounded, max_chars, parse, root};
@@ -18,7 +18,7 @@ pub(crate) const MAX_RESULTS: u64 = 10_000;
 pub(crate) const TOOL: Tool = Tool {
     name: "find_files",
     description: "Finds files whose path matches one of the globs, such as `*.rs` at any depth or `src/*.ts`. Files \
-                  that are ignored by git, generated or vendored are omitted unless path is inside them.",
+                  that are ignored by git, generated or vendored are omitted unless path or a glob names their folder.",
     is_expensive: true,
     permissions: &[Permission::FileList],
     content: &[],
@@ -79,6 +79,10 @@ pub(crate) struct FindFilesOutput {
     /// 100,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     total_entries: Option<u64>,
+    /// The entries that were left out, as far as the search went.
+    #[serde(skip_serializing_if = "NotShown::is_empty")]
+    #[schema(required = false)]
+    not_shown: NotShown,
 }
 
 struct FindFiles {
@@ -150,6 +154,7 @@ impl ReadTool for FindFiles {
             next_cursor: last.filter(|_| truncated_reason.is_some()).map(|last| cursor_of(query, last)),
             total_entries: total_entries.filter(|_| truncated_reason.is_some()),
             entries: found.entries,
+            not_shown: found.not_shown,
         };
         ReadOutput::new(&output, vec![query.path.clone()])
     }

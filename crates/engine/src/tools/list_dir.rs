@@ -2,7 +2,7 @@
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
-use workspace::{Entry, ListQuery, WorkspaceError};
+use workspace::{Entry, ListQuery, NotShown, WorkspaceError};
 
 use crate::tool::at_record::AtRecord;
 use crate::tool::cursor::ListedQuery;
@@ -91,6 +91,11 @@ pub(crate) struct ListDirOutput {
     /// `text/plain`, up to 100,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     total_entries: Option<u64>,
+    /// The entries that are left out in the folders of this listing. With `cursor`, those before it are not counted, except for
+    /// `text/plain`.
+    #[serde(skip_serializing_if = "NotShown::is_empty")]
+    #[schema(required = false)]
+    not_shown: NotShown,
     /// The `atSeq` of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     at_seq: Option<u64>,
@@ -164,6 +169,7 @@ impl ReadTool for ListDir {
             next_cursor: last.map(|entry| listed(query, self.at_seq).cursor(&entry.path)),
             total_entries: total_entries.filter(|_| truncated_reason.is_some()),
             entries: listing.entries,
+            not_shown: listing.not_shown,
             at_seq: self.at_seq,
         };
         ReadOutput::new(&output, vec![path])

@@ -1,20 +1,22 @@
-//! `move_file`: moves a file to another path.
+//! `move_file`: moves a file, or a folder with its files, to another path.
 
 use std::collections::BTreeSet;
 
-use model::{Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
+use model::{Change, Code, Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
 use super::write_file::{already_exists, members};
-use crate::tool::change_plan::{ChangePlan, DesiredFile};
+use crate::tool::change_plan::ChangePlan;
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{file_path, new_file_path, parse};
+use crate::tool::folder::{Folder, targets_or_folder_hint};
+use crate::tool::input::{check_new, file_path, folder_path, new_file_path, parse};
+use crate::tool::text::notes::counted;
 use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "move_file",
-    description: "Moves or renames one file, if it is as you last read it; the new path must not exist.",
+    description: "Moves or renames one file, if it is as you last read it, or with recursive a folder; the new path must not exist.",
     is_expensive: false,
     permissions: &[Permission::FileMove],
     content: &[],
@@ -38,7 +40,10 @@ pub(crate) struct MoveFileInput {
     from: String,
     /// The new path. Missing folders are created.
     to: String,
-    /// The version that the file must have. Required, except in the text view, where `seen` is the default.
+    /// Whether to move a folder with its files.
+    #[serde(default)]
+    recursive: bool,
+    /// The version that the file must have. Required for a file, except in the text view, where `seen` is the default.
     #[serde(default)]
     expected_sha256: Option<ExpectedVersion>,
 }
@@ -51,43 +56,108 @@ pub(crate) struct MoveFileOutput {
     from: LogicalPath,
     /// The normalised new path.
     to: LogicalPath,
+    /// Hash of the file. Missing for a folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha256: Option<Sha256>,
+    /// The moved files of a folder.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    files: Vec<MovedFile>,
+}
+
+/// A file of a moved folder.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MovedFile {
+    /// The old path.
+    from: LogicalPath,
+    /// The new path.
+    path: LogicalPath,
+    /// Always `renamed`.
+    operation: &'static str,
     /// Hash of the file.
     sha256: Sha256,
+    /// Always 0.
+    insertions: u64,
+    /// Always 0.
+    deletions: u64,
 }
 
 struct MoveFile {
     from: LogicalPath,
     to: LogicalPath,
     expected: Option<ExpectedVersion>,
+    is_recursive: bool,
+    /// The folder, if `from` is one.
+    folder: Option<Folder>,
+    /// The old and the new path of each file.
+    moves: Vec<(LogicalPath, LogicalPath)>,
 }
 
 impl TryFrom<MoveFileInput> for MoveFile {
     type Error = Refusal;
 
     fn try_from(input: MoveFileInput) -> Result<Self, Refusal> {
-        let (from, to) = (file_path(&input.from)?, new_file_path(&input.to)?);
+        let (from, to) = if input.recursive {
+            (folder_path(&input.from)?, folder_path(&input.to)?)
+        } else {
+            (file_path(&input.from)?, new_file_path(&input.to)?)
+        };
+        check_new(&to)?;
         if from == to {
-            return Err(Refusal::invalid("`from` and `to` are the same file", "Give another path in `to`.").at(&to));
+            return Err(Refusal::invalid("`from` and `to` are the same path", "Give another path in `to`.").at(&to));
         }
-        Ok(Self { from, to, expected: input.expected_sha256 })
+        let (is_recursive, expected) = (input.recursive, input.expected_sha256);
+        let moves = vec![(from.clone(), to.clone())];
+        Ok(Self { from, to, expected, is_recursive, folder: None, moves })
     }
 }
 
 impl Mutation for MoveFile {
+    fn folder(&self) -> Option<&LogicalPath> {
+        self.is_recursive.then_some(&self.from)
+    }
+
+    fn take_folder(&mut self, files: Vec<LogicalPath>) -> Result<(), Refusal> {
+        if self.to.is_under(&self.from) {
+            let message = format!("`{}` is in the folder `{}`, which is to be moved", self.to, self.from);
+            return Err(Refusal::invalid(message, "Give a path outside of the folder in `to`.").at(&self.to));
+        }
+        let new_path = |file: &LogicalPath| {
+            let raw = format!("{}{}", self.to, file.as_str().strip_prefix(self.from.as_str()).unwrap_or_default());
+            new_file_path(&raw)
+        };
+        self.moves = files.iter().map(|file| Ok((file.clone(), new_path(file)?))).collect::<Result<_, Refusal>>()?;
+        self.folder = Some(Folder::new(&self.from, files, self.expected)?);
+        Ok(())
+    }
+
     fn paths(&self) -> Vec<LogicalPath> {
-        vec![self.from.clone(), self.to.clone()]
+        let (from, to): (Vec<_>, Vec<_>) = self.moves.iter().cloned().unzip();
+        [from, to].concat()
+    }
+
+    fn changed_paths(&self) -> Vec<LogicalPath> {
+        // A move counts once.
+        self.moves.iter().map(|(_, to)| to.clone()).collect()
     }
 
     fn removed_paths(&self) -> Vec<LogicalPath> {
-        vec![self.from.clone()]
+        self.moves.iter().map(|(from, _)| from.clone()).collect()
     }
 
     fn expected_version(&self, path: &LogicalPath) -> Option<Sha256> {
-        self.expected.filter(|_| *path == self.from)?.sha256()
+        match &self.folder {
+            Some(folder) => folder.expected_version(path),
+            None => self.expected.filter(|_| *path == self.from)?.sha256(),
+        }
     }
 
     fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
-        self.expected.iter_mut().map(|expected| (self.from.clone(), expected)).collect()
+        match &mut self.folder {
+            Some(folder) => folder.expected_versions_mut(),
+            None => self.expected.iter_mut().map(|expected| (self.from.clone(), expected)).collect(),
+        }
     }
 
     fn targets(
@@ -96,38 +166,67 @@ impl Mutation for MoveFile {
         workspace: &Workspace,
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
-        workspace.targets_of_any_size(rules, &self.paths(), removed)
+        let targets = targets_or_folder_hint(workspace, rules, &self.paths(), removed, "move")?;
+        if let Some(folder) = &self.folder {
+            folder.check(workspace)?;
+            if workspace.files_under(&self.to, 1)?.is_some_and(|files| !files.is_empty()) {
+                let hint = "Give the whole new path of the folder in `to`, which must not exist.";
+                let message = format!("`{}` is a folder with files", self.to);
+                return Err(Refusal::new(Code::AlreadyExists, message, hint).at(&self.to).into());
+            }
+        }
+        Ok(targets)
     }
 
     fn if_exists(&self, path: &LogicalPath) -> Option<Refusal> {
         let hint = "Choose another path in `to`. Or delete the file there first, if it is no longer needed.";
-        (*path == self.to).then(|| Refusal { hint: hint.to_owned(), ..already_exists(path) })
+        let is_new = self.moves.iter().any(|(_, to)| to == path);
+        is_new.then(|| Refusal { hint: hint.to_owned(), ..already_exists(path) })
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
         let before = |path: &LogicalPath| targets.iter().find(|target| target.path == *path)?.before.as_ref();
-        let (state, bytes) = before(&self.from).ok_or_else(|| Refusal::not_found(&self.from))?;
-        if before(&self.to).is_some()
-            && let Some(refusal) = self.if_exists(&self.to)
-        {
-            return Err(refusal);
+        for (from, to) in &self.moves {
+            if before(from).is_none() {
+                return Err(Refusal::not_found(from));
+            }
+            if before(to).is_some()
+                && let Some(refusal) = self.if_exists(to)
+            {
+                return Err(refusal);
+            }
         }
-        expect_version(&self.from, Some(state.sha256), self.expected)?;
-        let sha256 = state.sha256;
-        let mut plan = if state.size_bytes > context.rules.policy().max_file_bytes {
-            ChangePlan::from_large_move(context.rules, targets, &self.from, &self.to, Workspace::new_staged_name())
+        let sha256 = before(&self.from).map(|(state, _)| state.sha256);
+        match &self.folder {
+            Some(folder) => folder.check_versions(&targets)?,
+            None => expect_version(&self.from, sha256, self.expected)?,
+        }
+        let mut plan = ChangePlan::moves(context.rules, targets, &self.moves);
+        let mut files = Vec::new();
+        plan.summary = if self.folder.is_some() {
+            files = plan.changes.changes.iter().filter_map(MovedFile::of).collect();
+            let count = counted(files.len() as u64, "file", "files");
+            format!("moved {}/ to {}/, {count}", self.from, self.to)
         } else {
-            let after = Some((bytes.clone(), state.mode));
-            let move_from = Effect::MoveFrom { to: self.to.clone() };
-            let move_to = Effect::MoveTo { from: self.from.clone() };
-            let desired = vec![
-                DesiredFile { path: self.from.clone(), effect: move_from, after: None },
-                DesiredFile { path: self.to.clone(), effect: move_to, after },
-            ];
-            ChangePlan::build(context.rules, targets, desired)?
+            format!("moved {} to {}", self.from, self.to)
         };
-        plan.summary = format!("moved {} to {}", self.from, self.to);
-        plan.output = members(&MoveFileOutput { from: self.from.clone(), to: self.to.clone(), sha256 });
+        plan.output = members(&MoveFileOutput { from: self.from.clone(), to: self.to.clone(), sha256, files });
         Ok(plan)
+    }
+}
+
+impl MovedFile {
+    /// The file that a change has received.
+    fn of(change: &Change) -> Option<Self> {
+        let Effect::MoveTo { from } = &change.effect else { return None };
+        let sha256 = change.after.as_ref()?.sha256;
+        Some(Self {
+            from: from.clone(),
+            path: change.path.clone(),
+            operation: "renamed",
+            sha256,
+            insertions: 0,
+            deletions: 0,
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! `read_file`: returns lines of a text file.
 
-use model::{Code, Encoding, LineEnding, LogicalPath, PageFormat, PageSize, Permission, Refusal, Sha256};
+use model::{Code, Encoding, LineEnding, LogicalPath, PageFormat, PageSize, PageStart, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{FileContent, RANGED_READ_FACTOR, WorkspaceError};
 
@@ -41,6 +41,10 @@ pub(crate) struct ReadFileInput {
     #[serde(default = "first")]
     #[schema(minimum = 1, default = 1)]
     start_line: u64,
+    /// Start at this character of the line.
+    #[serde(default)]
+    #[schema(minimum = 1)]
+    column: Option<u64>,
     /// Lines to return, at most 1,000.
     #[serde(default = "two_hundred")]
     #[schema(minimum = 1, default = 200)]
@@ -101,6 +105,12 @@ pub(crate) struct ReadFileOutput<'a> {
     /// Number of lines that were cut at 2,000 characters, or at `maxChars` if that is less; with `numbered` only.
     #[serde(skip_serializing_if = "is_zero")]
     lines_cut: u64,
+    /// The first line that was cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cut_line: Option<u64>,
+    /// The `column` with which `startLine` = `cutLine` continues it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_column: Option<u64>,
     /// The `atSeq` of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     at_seq: Option<u64>,
@@ -117,7 +127,7 @@ fn is_zero(count: &u64) -> bool {
 
 struct ReadFile {
     path: LogicalPath,
-    start_line: u64,
+    start: PageStart,
     max_lines: u64,
     format: PageFormat,
     at_seq: Option<u64>,
@@ -129,7 +139,10 @@ impl TryFrom<ReadFileInput> for ReadFile {
 
     fn try_from(input: ReadFileInput) -> Result<Self, Refusal> {
         Ok(Self {
-            start_line: bounded("startLine", input.start_line, 1, u64::MAX)?,
+            start: PageStart {
+                line: bounded("startLine", input.start_line, 1, u64::MAX)?,
+                column: input.column.map(|column| bounded("column", column, 1, u64::MAX)).transpose()?,
+            },
             max_lines: bounded("maxLines", input.max_lines, 1, MAX_LINES)?,
             format: input.format,
             at_seq: input.at_seq,
@@ -201,7 +214,7 @@ impl ReadFile {
     /// The output for `bytes`, whose hash is missing if they are redacted.
     fn output_of(&self, bytes: &[u8], sha256: Option<Sha256>) -> Result<ReadOutput, WorkspaceError> {
         let size = PageSize { max_bytes: MAX_CONTENT_BYTES, max_chars: self.max_chars };
-        let page = model::page_within(bytes, self.format, self.start_line, self.max_lines, size)
+        let page = model::page_within(bytes, self.format, self.start, self.max_lines, size)
             .ok_or_else(|| unsupported_binary(&self.path))?;
         let output = ReadFileOutput {
             path: &self.path,
@@ -220,6 +233,8 @@ impl ReadFile {
                 // Raw lines are cut only by the limit of the content, which `truncated` reports.
                 PageFormat::Raw => 0,
             },
+            cut_line: page.cut.map(|cut| cut.line),
+            next_column: page.cut.and_then(|cut| cut.column),
             at_seq: self.at_seq,
             format: Some(self.format).filter(|format| *format == PageFormat::Raw),
         };

@@ -4,22 +4,22 @@ use std::collections::BTreeMap;
 
 use model::{Code, Encoding, FileKind, LineEnding, LogicalPath, PageFormat, PageSize, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
-use workspace::WorkspaceError;
+use workspace::{RANGED_READ_FACTOR, WorkspaceError};
 
 use crate::call::record::attempted_path;
 use crate::tool::input::{file_path, max_chars, parse, unsupported_binary};
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
-use crate::tools::read_file::read_redacted;
+use crate::tools::read_file::{self, read_redacted};
 
 /// The maximum number of files in one call.
 pub(crate) const MAX_PATHS: usize = 50;
-/// The maximum content of one response, over all files, in bytes. The first file is returned whole at any size.
-pub(crate) const MAX_CONTENT_BYTES: usize = 512 * 1024;
+/// The maximum content of one response, over all files, in bytes.
+pub(crate) const MAX_CONTENT_BYTES: usize = read_file::MAX_CONTENT_BYTES;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "read_files",
-    description: "Returns up to 50 whole text files. A file that cannot be read does not fail the others.",
+    description: "Returns up to 50 text files, up to 64 KiB together. A file that cannot be read does not fail the others.",
     is_expensive: false,
     permissions: &[Permission::FileRead],
     content: &["content"],
@@ -49,10 +49,13 @@ pub(crate) struct ReadFilesInput {
 pub(crate) struct ReadFilesOutput {
     /// Each file, by its path as the request gives it.
     files: BTreeMap<String, OneFile>,
-    /// Whether the contents were cut at `maxChars`.
+    /// Whether the contents were cut at 64 KiB or at `maxChars`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     truncated: bool,
-    /// The paths that were not read because of `maxChars`. Give them as `paths` to continue.
+    /// Why: `maxBytes` or `maxChars`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truncated_reason: Option<&'static str>,
+    /// The paths that were not read because of that. Give them as `paths` to continue.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     remaining: Vec<String>,
@@ -65,7 +68,7 @@ pub(crate) struct OneFile {
     /// `OK`, or the reason why `content` is missing: `NOT_FOUND`, `FILE_TOO_LARGE`, `PATH_REJECTED`, `IGNORED`,
     /// `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `UNSUPPORTED_BINARY`, `NOT_A_FILE`.
     status: String,
-    /// The whole text, or its first lines if `truncated` is true.
+    /// The text, or its first lines if `truncated` is true.
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
     /// Hash of the file's bytes.
@@ -87,16 +90,22 @@ pub(crate) struct OneFile {
     /// The file's line endings.
     #[serde(skip_serializing_if = "Option::is_none")]
     line_ending: Option<LineEnding>,
-    /// Whether the text was cut at `maxChars`.
+    /// Whether the text was cut.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     truncated: bool,
     /// The `startLine` with which `read_file` continues the text.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_start_line: Option<u64>,
+    /// The line that was cut because it is longer than the response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cut_line: Option<u64>,
+    /// The `column` with which `read_file` continues it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_column: Option<u64>,
     /// The error message, if `status` is not `OK`.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    /// With `FILE_TOO_LARGE`: the exceeded limit in bytes, of this file or of all files of the response.
+    /// With `FILE_TOO_LARGE`: the exceeded limit in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
     /// With `FILE_TOO_LARGE`: the actual number of bytes.
@@ -130,13 +139,13 @@ impl TryFrom<ReadFilesInput> for ReadFiles {
 impl ReadTool for ReadFiles {
     fn read(&self, context: &ReadContext<'_>) -> Result<ReadOutput, WorkspaceError> {
         let mut length = Length { bytes: 0, chars_left: self.max_chars };
-        let (mut truncated, mut remaining) = (false, Vec::new());
+        let (mut truncated_reason, mut remaining) = (None, Vec::new());
         let mut files = BTreeMap::new();
         let mut read = Vec::new();
         let (mut reasons, mut refusals) = (Vec::new(), Vec::new());
         for (raw, path) in &self.paths {
-            if truncated || length.chars_left == Some(0) {
-                truncated = true;
+            truncated_reason = truncated_reason.or_else(|| length.limit_reached());
+            if truncated_reason.is_some() {
                 remaining.push(raw.clone());
                 continue;
             }
@@ -145,8 +154,15 @@ impl ReadTool for ReadFiles {
                 Err(refusal) => Err(WorkspaceError::Refused(refusal.clone())),
             };
             let file = match result {
-                Ok((file, version)) => {
-                    truncated = file.truncated;
+                Ok(None) => {
+                    truncated_reason = Some("maxBytes");
+                    remaining.push(raw.clone());
+                    continue;
+                }
+                Ok(Some((file, version))) => {
+                    // The caller's limit is the smaller one, unless it is larger than any answer.
+                    let is_small = self.max_chars.is_some_and(|most| most < MAX_CONTENT_BYTES);
+                    truncated_reason = file.truncated.then_some(if is_small { "maxChars" } else { "maxBytes" });
                     read.extend(path.as_ref().ok().map(|path| (path.clone(), version)));
                     file
                 }
@@ -161,7 +177,9 @@ impl ReadTool for ReadFiles {
             files.insert(raw.clone(), file);
         }
         let paths_read = read.iter().map(|(path, _)| path.clone()).collect();
-        let mut output = ReadOutput::new(&ReadFilesOutput { files, truncated, remaining }, paths_read)?;
+        let truncated = truncated_reason.is_some();
+        let output = ReadFilesOutput { files, truncated, truncated_reason, remaining };
+        let mut output = ReadOutput::new(&output, paths_read)?;
         output.reasons = reasons;
         for (path, version) in &read {
             output = match version {
@@ -192,31 +210,39 @@ struct Length {
     chars_left: Option<usize>,
 }
 
-/// Returns a file, with its kind and version unless it is redacted.
+impl Length {
+    /// The limit that leaves no room for another file.
+    fn limit_reached(&self) -> Option<&'static str> {
+        match self.chars_left {
+            Some(0) => Some("maxChars"),
+            _ => (self.bytes >= MAX_CONTENT_BYTES).then_some("maxBytes"),
+        }
+    }
+}
+
+/// A file, with its kind and version unless it is redacted.
+type ReadFile = (OneFile, Option<(FileKind, Sha256)>);
+
+/// Returns a file, or its first lines; `None` if not even its first line fits.
 fn read_one(
     context: &ReadContext<'_>,
     path: &LogicalPath,
     length: &mut Length,
-) -> Result<(OneFile, Option<(FileKind, Sha256)>), WorkspaceError> {
-    let (bytes, version) = match context.tree.read(context.rules, path, context.rules.policy().max_file_bytes) {
+) -> Result<Option<ReadFile>, WorkspaceError> {
+    let max_bytes = context.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
+    let (bytes, version) = match context.tree.read(context.rules, path, max_bytes) {
         Ok(file) => (file.bytes, Some((file.kind, file.sha256))),
         Err(error) => (read_redacted(context, path, error)?.into_bytes(), None),
     };
-    let size = PageSize { max_bytes: usize::MAX, max_chars: length.chars_left };
-    let page = model::page_within(&bytes, PageFormat::Raw, 1, u64::MAX, size);
+    let left = MAX_CONTENT_BYTES.saturating_sub(length.bytes);
+    let size = PageSize { max_bytes: left, max_chars: length.chars_left };
+    let page = model::page_within(&bytes, PageFormat::Raw, 1.into(), u64::MAX, size);
     let page = page.ok_or_else(|| unsupported_binary(path))?;
-    let total_bytes = length.bytes + page.content.len();
-    // The first file is always returned, since a call for it alone could not return less.
-    if length.bytes > 0 && total_bytes > MAX_CONTENT_BYTES {
-        let message =
-            format!("with `{path}` the content would have {total_bytes} bytes; the limit is {MAX_CONTENT_BYTES}");
-        return Err(WorkspaceError::Refused(
-            Refusal::new(Code::FileTooLarge, message, "Read it in another call.").at(path).with_details(|details| {
-                (details.limit, details.actual) = (Some(MAX_CONTENT_BYTES as u64), Some(total_bytes as u64));
-            }),
-        ));
+    let is_cut_by_bytes = length.chars_left.is_none_or(|chars| page.content.chars().count() < chars);
+    if length.bytes > 0 && page.cut.is_some() && is_cut_by_bytes {
+        return Ok(None);
     }
-    length.bytes = total_bytes;
+    length.bytes += page.content.len();
     length.chars_left = length.chars_left.map(|left| left.saturating_sub(page.content.chars().count()));
     let output = OneFile {
         status: "OK".to_owned(),
@@ -229,9 +255,11 @@ fn read_one(
         content: Some(page.content),
         truncated: page.truncated,
         next_start_line: page.next_start_line,
+        cut_line: page.cut.map(|cut| cut.line),
+        next_column: page.cut.and_then(|cut| cut.column),
         ..OneFile::default()
     };
-    Ok((output, version))
+    Ok(Some((output, version)))
 }
 
 fn refused(refusal: &Refusal) -> OneFile {

@@ -24,8 +24,8 @@ const MIN_READ_LIMIT: u64 = 1 << 20;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "revert_calls",
-    description: "Undoes earlier changes atomically, newest first: those in toolCallIds, or all after the record toSeq. Refused \
-                  if a file has changed since, or if its earlier content was too large to be stored.",
+    description: "Undoes changes atomically, newest first: your last one (last: 1), or those in toolCallIds, or all after the record \
+                  toSeq. Refused if a file has changed since, or its earlier content was too large to be stored.",
     is_expensive: false,
     permissions: &[Permission::FilePatchApply],
     content: &[],
@@ -35,7 +35,7 @@ pub(crate) const TOOL: Tool = Tool {
     run: ToolRun::Mutation(|members| Ok(Box::new(RevertCalls::try_from(parse::<RevertCallsInput>(members)?)?))),
 };
 
-/// The input of `revert_calls`: either `toolCallIds` or `toSeq`.
+/// The input of `revert_calls`: one of `last`, `toolCallIds` and `toSeq`; without any, the last change is undone.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"toolCallIds": ["tc_7"], "reason": "it broke the build"}))]
@@ -47,6 +47,10 @@ pub(crate) struct RevertCallsInput {
     /// Undo every mutation after this record; 0 undoes all.
     #[serde(default)]
     to_seq: Option<u64>,
+    /// Undo this many of your own last changes.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 100)]
+    last: Option<u64>,
 }
 
 /// The output of `revert_calls`.
@@ -101,22 +105,31 @@ impl TryFrom<RevertCallsInput> for RevertCalls {
     type Error = Refusal;
 
     fn try_from(input: RevertCallsInput) -> Result<Self, Refusal> {
-        let query = match (input.tool_call_ids, input.to_seq) {
-            (ids, None) if (1..=MAX_CALLS).contains(&ids.len()) => {
+        let query = match (input.tool_call_ids, input.to_seq, input.last) {
+            (ids, None, None) if ids.is_empty() => EarlierCallsQuery::Last(1),
+            (ids, None, Some(last)) if ids.is_empty() => match usize::try_from(last) {
+                Ok(last) if (1..=MAX_CALLS).contains(&last) => EarlierCallsQuery::Last(last),
+                _ => {
+                    let message = format!("`last` is {last}; it takes 1 to {MAX_CALLS}");
+                    return Err(Refusal::invalid(message, "Give the number of your own last changes to undo."));
+                }
+            },
+            (ids, None, None) if (1..=MAX_CALLS).contains(&ids.len()) => {
                 let ids = ids.iter().map(|raw| ToolCallId::parse(raw));
                 let ids = ids.collect::<Result<_, _>>().map_err(|error| {
                     Refusal::invalid(error.to_string(), "Give the `toolCallId` of each call's response.")
                 })?;
                 EarlierCallsQuery::Calls(ids)
             }
-            (ids, Some(seq)) if ids.is_empty() => EarlierCallsQuery::After(seq),
-            (ids, None) => {
+            (ids, Some(seq), None) if ids.is_empty() => EarlierCallsQuery::After(seq),
+            (ids, None, None) => {
                 let message = format!("`toolCallIds` has {} entries; it takes 1 to {MAX_CALLS}", ids.len());
-                return Err(Refusal::invalid(message, "Give 1 to 100 calls to undo, or give `toSeq`."));
+                return Err(Refusal::invalid(message, "Give 1 to 100 calls to undo, or give `last` or `toSeq`."));
             }
-            (_, Some(_)) => {
-                let hint = "Give the calls to undo, or the record to return to.";
-                return Err(Refusal::invalid("`toolCallIds` and `toSeq` exclude each other", hint));
+            (_, _, _) => {
+                let hint =
+                    "Give the number of your last changes to undo, the calls to undo, or the record to return to.";
+                return Err(Refusal::invalid("`last`, `toolCallIds` and `toSeq` exclude each other", hint));
             }
         };
         Ok(Self { query, earlier: EarlierCalls { calls: Vec::new(), files: Vec::new() } })
@@ -133,13 +146,19 @@ impl Mutation for RevertCalls {
         calls.sort_by_key(|call| std::cmp::Reverse(call.seq));
         let named: &[ToolCallId] = match &self.query {
             EarlierCallsQuery::Calls(ids) => ids,
-            EarlierCallsQuery::After(_) => &[],
+            EarlierCallsQuery::After(_) | EarlierCallsQuery::Last(_) => &[],
         };
         if let Some(id) = named.iter().find(|id| !calls.iter().any(|call| call.tool_call_id == **id)) {
             return Err(nothing_to_undo(format!("no call `{id}` of this run has changed a file")));
         }
         if calls.is_empty() {
-            return Err(nothing_to_undo("nothing to undo: no call after `toSeq` has changed a file".to_owned()));
+            let message = match self.query {
+                EarlierCallsQuery::Last(_) => "nothing to undo: no call of this token has changed a file",
+                EarlierCallsQuery::After(_) | EarlierCallsQuery::Calls(_) => {
+                    "nothing to undo: no call after `toSeq` has changed a file"
+                }
+            };
+            return Err(nothing_to_undo(message.to_owned()));
         }
         self.earlier = earlier;
         Ok(())
@@ -177,6 +196,7 @@ impl Mutation for RevertCalls {
         }
         let desired = files.desired(context.rules, &targets)?;
         let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired);
+        plan.is_restoration = true;
         let counts = plan.changes.counts();
         let reverted: Vec<_> = self.earlier.calls.iter().map(|call| call.tool_call_id.clone()).collect();
         let undone = counted(reverted.len() as u64, "call", "calls");
@@ -200,6 +220,6 @@ impl Mutation for RevertCalls {
 }
 
 fn nothing_to_undo(message: String) -> Refusal {
-    let hint = "diff_workspace shows what the run has changed; its audit has the calls, with their `pathsWritten`.";
+    let hint = "diff_workspace shows what the run has changed since its start.";
     Refusal::new(Code::NotFound, message, hint)
 }

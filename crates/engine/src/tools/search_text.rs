@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
-use workspace::{Match, SearchMode, SearchQuery, WorkspaceError};
+use workspace::{Match, NotShown, SearchMode, SearchQuery, SearchReport, WorkspaceError};
 
 use crate::call_error::refusals::forbidden;
 use crate::tool::cursor::{ListedQuery, bad_cursor};
@@ -24,6 +24,9 @@ pub(crate) const MAX_MATCHES: u64 = 1000;
 pub(crate) const MAX_CONTEXT_LINES: u64 = 3;
 /// The time after which a search ends and returns the matches found so far.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(30);
+
+/// The maximum number of globs that a note names.
+const MAX_SHOWN_GLOBS: usize = 3;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "search_text",
@@ -111,6 +114,14 @@ pub(crate) struct SearchTextOutput<'a> {
     /// The files that could not be searched, at most 20.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     skipped: &'a [String],
+    /// The other entries that were not searched, as far as the search went.
+    #[serde(skip_serializing_if = "NotShown::is_empty")]
+    #[schema(required = false)]
+    not_shown: NotShown,
+    /// If there is no match: what may be the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    notes: Vec<String>,
 }
 
 struct SearchText {
@@ -183,6 +194,46 @@ fn position_of(text: &str) -> Result<(LogicalPath, u64), Refusal> {
     position.ok_or_else(bad_cursor)
 }
 
+/// Returns what may be the reason that nothing was found.
+fn notes(query: &SearchQuery, report: &SearchReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !report.matches.is_empty() || report.truncated_reason.is_some() || query.after.is_some() {
+        return notes;
+    }
+    if report.files_searched == 0 {
+        // A file that is left out may have matched.
+        let no_path = (report.not_shown.is_empty() && !query.include_glob.is_empty()).then(|| {
+            let shown: Vec<_> = query.include_glob.iter().take(MAX_SHOWN_GLOBS).map(String::as_str).collect();
+            let more = if query.include_glob.len() > MAX_SHOWN_GLOBS { " or the others" } else { "" };
+            format!(": no path matches {}{more}", shown.join(", "))
+        });
+        notes.push(format!("0 files searched{}", no_path.unwrap_or_default()));
+    }
+    match query.mode {
+        // Without the permission for expressions, the caller cannot use one.
+        SearchMode::Literal if !query.paths_only && looks_like_expression(&query.query) => {
+            notes.push("searched as literal text; mode=regex for expressions".to_owned());
+        }
+        SearchMode::Regex if query.query.contains("\\|") => {
+            notes.push("in mode=regex, \\| is a literal bar; write | for alternatives".to_owned());
+        }
+        SearchMode::Literal | SearchMode::Regex => {}
+    }
+    notes
+}
+
+/// Whether a text is probably meant as a regular expression.
+fn looks_like_expression(text: &str) -> bool {
+    const SIGNS: [&str; 14] =
+        [".*", ".+", ".?", "\\b", "\\w", "\\s", "\\d", "\\|", "\\(", "\\.", "\\[", "[^", "(?", "-z]"];
+    let is_word = |c: Option<char>| c.is_some_and(|c| !c.is_whitespace() && c != '|');
+    let has_alternatives = text
+        .match_indices('|')
+        .any(|(at, bar)| is_word(text[..at].chars().next_back()) && is_word(text[at + bar.len()..].chars().next()));
+    let is_anchored = text.len() > 1 && (text.starts_with('^') || text.ends_with('$'));
+    is_anchored || has_alternatives || SIGNS.iter().any(|sign| text.contains(sign))
+}
+
 impl ReadTool for SearchText {
     /// Refuses regular expressions and restricts the output to paths: expressions and positions of matches would let a caller
     /// without `file:read` find out content that it does not know.
@@ -221,6 +272,8 @@ impl ReadTool for SearchText {
             truncated_reason: report.truncated_reason.as_deref(),
             next_cursor: report.matches.last().filter(|_| is_cut).map(|last| cursor_of(query, last)),
             skipped: &report.skipped,
+            not_shown: report.not_shown,
+            notes: notes(query, &report),
         };
         ReadOutput::new(&output, paths_read)
     }

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ledger::Entry;
-use model::{Approval, ApprovalFile, ApprovalRule, ApprovalState, Code, Outcome, Refusal, ToolCallId, Verdict};
+use model::{
+    Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Code, Outcome, Refusal, Sha256, ToolCallId,
+    Verdict,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::CallError;
@@ -12,6 +15,7 @@ use crate::call::CallContext;
 use crate::call::record::{Failure, refused_entry, requested_files, stored_reply};
 use crate::clock::{new_approval_id, now_plus};
 use crate::engine::Engine;
+use crate::runs::decisions::{Denied, key_of, quoted};
 use crate::runs::open_run::OpenRun;
 use crate::runs::quota::PendingReservation;
 use crate::tool::change_plan::ChangePlan;
@@ -48,6 +52,28 @@ pub struct StoredCall {
     pub input: String,
 }
 
+impl Engine {
+    /// Returns the approval that the change of `actor` waits for already.
+    ///
+    /// # Errors
+    ///
+    /// `POLICY_DENIED` if a person has denied the change; the errors of the ledger.
+    async fn asked_before(&self, run: &OpenRun, change: Sha256, actor: &str) -> Result<Option<ApprovalId>, CallError> {
+        if let Some(id) = run.decisions.waiting(change, actor) {
+            let approval = self.current_approval(&id).await?;
+            if approval.state == ApprovalState::Pending {
+                return Ok(Some(id));
+            }
+            // It has expired just now, or the outcome of its decision was not known here.
+            run.decisions.correct(&approval);
+        }
+        match run.decisions.denied(change) {
+            Some(Denied { approval, note }) => Err(denied_before(&approval, note.as_deref()).into()),
+            None => Ok(None),
+        }
+    }
+}
+
 impl Judged {
     /// Records that the changes wait for approval, and returns each call's refusal. Reads of a batch are not executed.
     ///
@@ -55,13 +81,30 @@ impl Judged {
     ///
     /// `QUOTA_EXCEEDED` if too many calls of the run wait; the errors of the ledger.
     pub async fn ask(self, engine: &Engine, run: &Arc<OpenRun>, is_dry_run: bool) -> Result<Vec<CallError>, Failure> {
-        let reserved = reserve(engine, run).await.map_err(|error| match self.items.len() {
+        let fail = |error: CallError| match self.items.len() {
             1 => Failure::Call(0, error),
             _ => Failure::All(error),
-        })?;
-        let mut refusal = approval_required(&self.decision.reasons, is_dry_run);
-        let mut approval = if is_dry_run { None } else { self.approval(run)? };
-        refusal.details.approval_id = approval.as_ref().map(|(approval, _)| approval.approval_id.clone());
+        };
+        let mut approval = self.approval(run)?;
+        let change = approval.as_ref().map(|(approval, _)| (key_of(approval), approval.actor.clone()));
+        let waiting = match &change {
+            Some((change, actor)) => engine.asked_before(run, *change, actor).await.map_err(fail)?,
+            None => None,
+        };
+        // The paths are locked, so that no other call asks for the same change meanwhile.
+        let reserved = match waiting {
+            None => Some(reserve(engine, run).await.map_err(fail)?),
+            Some(_) => None,
+        };
+        if is_dry_run || waiting.is_some() {
+            approval = None;
+        }
+        let mut refusal = match &waiting {
+            Some(_) if !is_dry_run => already_waiting(&self.decision.reasons),
+            _ => approval_required(&self.decision.reasons, is_dry_run),
+        };
+        let asked = approval.as_ref().map(|(approval, _)| approval.approval_id.clone());
+        refusal.details.approval_id = asked.clone().or_else(|| waiting.filter(|_| !is_dry_run));
         let mut rows = Vec::with_capacity(self.items.len());
         for (call, item) in self.calls.iter().zip(&self.items) {
             rows.push(match item {
@@ -79,9 +122,10 @@ impl Judged {
         }
         let (refusals, entries): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
         let records = engine.append_for(&self.calls, entries).await.map_err(Failure::of_recording)?;
-        if !is_dry_run {
+        if let (Some(reserved), Some((change, actor)), Some(asked)) = (reserved, change, asked) {
             reserved.keep();
             run.set_awaiting_approval();
+            run.decisions.asked(change, &actor, asked);
         }
         let recorded = refusals.into_iter().zip(records);
         Ok(recorded.map(|(refusal, record)| refusal.recorded(record.seq, record.hash).into()).collect())
@@ -137,6 +181,22 @@ fn approval_required(reasons: &[String], is_dry_run: bool) -> Refusal {
         (message, hint)
     };
     Refusal::new(Code::ApprovalRequired, message, hint).with_details(|details| details.reasons = reasons.to_vec())
+}
+
+fn already_waiting(reasons: &[String]) -> Refusal {
+    let message = "the same change is already waiting for a person's approval; nothing has changed yet";
+    let hint =
+        "Continue with other work that does not depend on it. The answer to a later call will say what was decided.";
+    Refusal::new(Code::ApprovalRequired, message, hint).with_details(|details| details.reasons = reasons.to_vec())
+}
+
+/// Returns the refusal of a change that a person has denied before.
+fn denied_before(approval: &ApprovalId, note: Option<&str>) -> Refusal {
+    let said = note.map(|note| format!(": {}", quoted(note))).unwrap_or_default();
+    let message = format!("a person has denied the same change in this run{said}");
+    let hint = "Do not repeat it: do what the note says, make another change, or go on without it.";
+    Refusal::new(Code::PolicyDenied, message, hint)
+        .with_details(|details| details.reasons = vec![format!("approval:{approval}:denied")])
 }
 
 /// Returns the refusal of a read in a batch whose changes wait.

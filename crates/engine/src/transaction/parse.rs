@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{LogicalPath, Refusal, Sha256};
+use model::{Code, LogicalPath, Refusal, Sha256, judge_file_count};
 use serde_json::{Map, Value};
 
+use crate::CallError;
 use crate::call::CallContext;
 use crate::call::record::Failure;
 use crate::engine::Engine;
 use crate::runs::in_flight_calls::InFlightGuard;
 use crate::runs::open_run::OpenRun;
+use crate::tool::folder::MAX_FILES;
 use crate::tool::{Mutation, ReadTool, ToolRun};
 
 /// The operation of a call.
@@ -94,15 +96,9 @@ impl Parsed {
         let mut operations = Vec::with_capacity(self.operations.len());
         for (index, operation) in self.operations.into_iter().enumerate() {
             let loaded = match operation {
-                Ok(Operation::Mutation(mut tool)) => {
+                Ok(Operation::Mutation(tool)) => {
                     let actor = &self.calls[index].caller.actor;
-                    match engine.load_seen_content(run, actor, tool.as_mut()).await {
-                        Ok(()) => match engine.load_restored(run, tool.as_mut()).await {
-                            Ok(()) => engine.load_earlier_calls(run, tool).await.map(Operation::Mutation),
-                            Err(error) => Err(error),
-                        },
-                        Err(error) => Err(error),
-                    }
+                    load_mutation(engine, run, actor, tool, self.calls.len() > 1).await
                 }
                 Ok(read) => Ok(read),
                 Err(refusal) => Err(refusal.into()),
@@ -116,6 +112,46 @@ impl Parsed {
         }
         Ok(Loaded { calls: self.calls, operations })
     }
+}
+
+/// Returns the mutation with all that it needs of the ledger and of the tree before its paths are known.
+async fn load_mutation(
+    engine: &Engine,
+    run: &Arc<OpenRun>,
+    actor: &str,
+    mut tool: Box<dyn Mutation>,
+    is_batch: bool,
+) -> Result<Operation, CallError> {
+    load_folder(engine, run, tool.as_mut(), is_batch).await?;
+    engine.load_seen_content(run, actor, tool.as_mut()).await?;
+    engine.load_restored(run, tool.as_mut()).await?;
+    engine.load_earlier_calls(run, actor, tool).await.map(Operation::Mutation)
+}
+
+/// Lists the files of the folder that `tool` changes, if it does.
+async fn load_folder(
+    engine: &Engine,
+    run: &Arc<OpenRun>,
+    tool: &mut dyn Mutation,
+    is_batch: bool,
+) -> Result<(), CallError> {
+    let Some(folder) = tool.folder().cloned() else { return Ok(()) };
+    let (open_run, path) = (Arc::clone(run), folder.clone());
+    let files = engine.blocking(move || Ok(open_run.workspace.files_under(&path, MAX_FILES)?)).await?;
+    let Some(files) = files else { return Ok(()) };
+    if is_batch {
+        // Earlier calls of the batch may change which files it has.
+        let message = format!("`{folder}` is a folder, which no call of a batch can move or delete");
+        return Err(Refusal::invalid(message, "Make a separate call for the folder.").at(&folder).into());
+    }
+    if files.len() == MAX_FILES {
+        let message = format!("`{folder}` has at least {MAX_FILES} files, too many for one call");
+        let hint = "Move or delete the folders in it one by one.";
+        return Err(Refusal::new(Code::PatchBudgetExceeded, message, hint).at(&folder).into());
+    }
+    tool.take_folder(files)?;
+    // Before anything is looked up for each file.
+    judge_file_count(&run.rules, &tool.changed_paths()).map_or(Ok(()), |refusal| Err(refusal.into()))
 }
 
 /// Waits until no other call under an ID of `calls` is in progress, and locks these IDs until the guards are dropped.

@@ -354,18 +354,8 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.token_hashes(after, now, limit)).await
     }
 
-    async fn create_operator(&self, token: &OperatorToken, answer: Option<(KeyedAnswer, String)>) -> Result<()> {
-        self.pass(self.inner.create_operator(token, answer)).await
-    }
-
-    async fn replace_operator_token(
-        &self,
-        token: &OperatorToken,
-        ends_at: &str,
-        is_valid_until: bool,
-        answer: Option<(KeyedAnswer, String)>,
-    ) -> Result<bool> {
-        self.pass(self.inner.replace_operator_token(token, ends_at, is_valid_until, answer)).await
+    async fn change_operator(&self, entry: Entry) -> Result<bool> {
+        self.pass(self.inner.change_operator(entry)).await
     }
 
     async fn settle_operators(&self) -> Result<()> {
@@ -382,10 +372,6 @@ impl Ledger for FailingLedger {
 
     async fn operator_origins(&self, since: &str) -> Result<Vec<(OperatorName, String)>> {
         self.pass(self.inner.operator_origins(since)).await
-    }
-
-    async fn revoke_operator(&self, name: &OperatorName, now: &str) -> Result<bool> {
-        self.pass(self.inner.revoke_operator(name, now)).await
     }
 
     async fn append(&self, entries: Vec<Entry>) -> Result<Appended> {

@@ -102,6 +102,7 @@ impl Writer {
                 LedgerError::AlreadyExists
                 | LedgerError::CreationRejected(_)
                 | LedgerError::ObjectNotReserved(_)
+                | LedgerError::NoSuchOperator
                 | LedgerError::Internal(_),
             ) if group.len() > 1 => {
                 for job in group {
@@ -257,5 +258,11 @@ async fn write(fenced: &mut FencedTx<'_>, state: &GroupState, rows: &EntryRows<'
 
 /// Whether the error says something of the job, not of the database.
 fn is_rejection(error: &LedgerError) -> bool {
-    matches!(error, LedgerError::AlreadyExists | LedgerError::CreationRejected(_) | LedgerError::ObjectNotReserved(_))
+    matches!(
+        error,
+        LedgerError::AlreadyExists
+            | LedgerError::CreationRejected(_)
+            | LedgerError::ObjectNotReserved(_)
+            | LedgerError::NoSuchOperator
+    )
 }

@@ -9,12 +9,19 @@ pub(crate) const INSERT_HEAD: &str = "INSERT INTO run_head (run_no, head_seq, he
     files_touched, insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, owner_node, owner_incarnation, epoch, \
     max_history_bytes, max_records) \
     SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, nullif($15, 0), $16, $17, $18 FROM run WHERE run_id = $1";
+/// The row of the service's own chain, created at `$2`. A deleted run is in no list of runs to open, close, measure or purge.
+pub(crate) const INSERT_SERVICE_CHAIN: &str = "INSERT INTO run (run_id, state, created_at, closed_at, needs_repair, body, \
+    import_report, mount_paths) VALUES ($1, 'deleted', $2, $2, $3, '{}', '{}', '{}') ON CONFLICT (run_id) DO NOTHING";
+pub(crate) const INSERT_SERVICE_HEAD: &str = "INSERT INTO run_head (run_no, head_seq, head_hash, mutations, denied, \
+    pending_approvals, files_touched, insertions, deletions, files_deleted, bytes) \
+    SELECT run_no, 0, $2, 0, 0, 0, 0, 0, 0, 0, 0 FROM run WHERE run_id = $1 ON CONFLICT (run_no) DO NOTHING";
 pub(crate) const INSERT_TOKEN: &str = "INSERT INTO token (run_no, secret_sha256, token_id, permissions, expires_at, revoked) \
     SELECT run_no, $2, $3, $4, $5, $6 FROM run WHERE run_id = $1";
 pub(crate) const OPEN_RUN: &str = "UPDATE run SET base_commit = $2, import_report = $3, state = 'open' \
     WHERE run_id = $1 AND state = 'preparing'";
 pub(crate) const FAIL_IMPORT: &str = "UPDATE run SET closed_at = $2, import_report = $3, state = 'closed' \
     WHERE run_id = $1 AND state = 'preparing'";
+pub(crate) const RESUME_IMPORT: &str = "UPDATE run SET import_report = $2 WHERE run_id = $1 AND state = 'preparing'";
 pub(crate) const SET_STATE: &str = "UPDATE run SET state = CASE state WHEN 'deleted' THEN state ELSE $2 END, \
     closed_at = coalesce(closed_at, $3) WHERE run_id = $1";
 pub(crate) const ARCHIVE_RUN: &str = "UPDATE run SET state = 'deleted', archived_at = $2, archive_uri = $3, archived_seq = $4 \
@@ -32,7 +39,8 @@ pub(crate) const RUNS_WITHOUT_DISK_USAGE: &str = "SELECT run_id FROM run JOIN ru
 pub(crate) const STORAGE_TOTALS: &str = "SELECT coalesce(sum(CASE state WHEN 'deleted' THEN 0 ELSE 1 END), 0), \
     CAST(coalesce(sum(CASE state WHEN 'deleted' THEN 0 ELSE disk_bytes END), 0) AS BIGINT), \
     CAST(coalesce(sum(CASE WHEN history_bytes > 0 THEN history_bytes ELSE 0 END), 0) AS BIGINT) FROM run JOIN run_head ON run_head.run_no = run.run_no";
-pub(crate) const RUN_STATES: &str = "SELECT state, count(*) FROM run GROUP BY state ORDER BY state";
+pub(crate) const RUN_STATES: &str =
+    "SELECT state, count(*) FROM run WHERE run_id <> '_service' GROUP BY state ORDER BY state";
 pub(crate) const PENDING_APPROVALS: &str = "SELECT count(*) FROM approval WHERE state = 'pending'";
 /// Locks the row, and shows whether it exists.
 pub(crate) const LOCK_RUN: &str = "UPDATE run SET needs_repair = needs_repair WHERE run_id = $1";

@@ -10,7 +10,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::harness::{Backend, TestDatabase, only_record, read, run_id, write};
-use crate::operators::{name, new_operator, requiring_operator};
+use crate::operators::{ChangeOperators as _, name, new_operator, requiring_operator};
 
 /// Runs of a test with many records, and the records that each process appends to each of them.
 const RUNS: usize = 8;

@@ -244,6 +244,7 @@ pub(crate) fn policy() -> Policy {
         allow_mode_change: false,
         ignored_files: Verdict::Deny,
         outside_changes: model::OutsideChanges::Refuse,
+        file_budget: Verdict::RequireApproval,
     }
 }
 
@@ -267,14 +268,7 @@ pub(crate) fn new_run(id: &str) -> StoredRun {
         policy: policy(),
         mounts: vec![Mount { name: "docs".into(), description: "nul \0 and more".into(), entries: vec!["a".into()] }],
         labels: BTreeMap::from([("ticket".into(), "A-1 \"x\" \0".into())]),
-        import: ImportReport {
-            files: 3,
-            bytes: 9,
-            left_out: vec![],
-            left_out_more: 0,
-            progress: "done".into(),
-            error: None,
-        },
+        import: ImportReport { files: 3, bytes: 9, progress: "done".into(), ..ImportReport::default() },
         counts: RunCounts::default(),
         people: PeopleCounts::default(),
         disk: model::DiskUse::default(),

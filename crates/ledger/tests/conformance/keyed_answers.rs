@@ -5,7 +5,7 @@ use model::{Record, Sha256};
 use rstest::rstest;
 
 use crate::harness::{Backend, TestDatabase, change_of, new_run, new_token, read, run_id};
-use crate::operators::{name, new_operator};
+use crate::operators::{ChangeOperators as _, name, new_operator};
 
 const NOON: &str = "2026-01-01T12:00:00.000000Z";
 const EVENING: &str = "2026-01-01T18:00:00.000000Z";

@@ -2,8 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use ledger::{Appended, ApprovalFilter, Entry, FailedPrecondition, LedgerError, PageSize, RequiredToken, TokenHolder};
-use model::{ApprovalId, ApprovalState, Operator, OperatorName, OperatorToken, Outcome, Scope, Sha256, Verdict};
+use ledger::{
+    Appended, ApprovalFilter, Entry, FailedPrecondition, KeyedAnswer, Ledger, LedgerError, OperatorChange, PageSize,
+    RequiredToken, RunFilter, TokenHolder,
+};
+use model::{
+    ApprovalId, ApprovalState, Draft, Operator, OperatorName, OperatorToken, Outcome, RunId, Scope, Sha256, ToolCallId,
+    Verdict,
+};
 use rstest::rstest;
 
 use crate::approvals::{approval_decision, approval_request};
@@ -26,6 +32,61 @@ pub(crate) fn new_operator(raw: &str, token: u8) -> OperatorToken {
         },
         secret_sha256: Sha256::of(&[token]),
     }
+}
+
+/// Changes of operators, with their records.
+pub(crate) trait ChangeOperators {
+    async fn create_operator(
+        &self,
+        token: &OperatorToken,
+        answer: Option<(KeyedAnswer, String)>,
+    ) -> Result<(), LedgerError>;
+    async fn replace_operator_token(
+        &self,
+        token: &OperatorToken,
+        ends_at: &str,
+        is_valid_until: bool,
+        answer: Option<(KeyedAnswer, String)>,
+    ) -> Result<bool, LedgerError>;
+    async fn revoke_operator(&self, name: &OperatorName, at: &str) -> Result<bool, LedgerError>;
+}
+
+impl ChangeOperators for dyn Ledger {
+    async fn create_operator(
+        &self,
+        token: &OperatorToken,
+        answer: Option<(KeyedAnswer, String)>,
+    ) -> Result<(), LedgerError> {
+        let change = OperatorChange::Create { token: token.clone(), answer };
+        self.change_operator(operator_record("operator.create", change)).await.map(|stored| assert!(stored))
+    }
+
+    async fn replace_operator_token(
+        &self,
+        token: &OperatorToken,
+        ends_at: &str,
+        is_valid_until: bool,
+        answer: Option<(KeyedAnswer, String)>,
+    ) -> Result<bool, LedgerError> {
+        let change =
+            OperatorChange::ReplaceToken { token: token.clone(), ends_at: ends_at.to_owned(), is_valid_until, answer };
+        self.change_operator(operator_record("operator.rotate", change)).await
+    }
+
+    async fn revoke_operator(&self, name: &OperatorName, at: &str) -> Result<bool, LedgerError> {
+        let change = OperatorChange::Revoke { name: name.clone(), at: at.to_owned() };
+        self.change_operator(operator_record("operator.revoke", change)).await
+    }
+}
+
+/// A record of the service's own chain.
+fn operator_record(tool: &str, change: OperatorChange) -> Entry {
+    let id = ToolCallId::parse("change").unwrap();
+    let at = "2026-01-01T00:00:00.000000Z".to_owned();
+    let draft = Draft::new(RunId::service(), "operator:root".to_owned(), tool, id, at);
+    let mut entry = Entry::new(draft, Sha256::ZERO);
+    entry.operator_change = Some(Box::new(change));
+    entry
 }
 
 /// Returns an entry with which `voter` approves the pending call `id`.
@@ -253,4 +314,47 @@ async fn a_replaced_token_is_valid_until_it_ends(#[values(Backend::Sqlite, Backe
 async fn revoked_at(db: &TestDatabase) -> Vec<Option<String>> {
     let found = db.ledger.operators(0, 9).await.unwrap();
     found.into_iter().map(|(_, token)| token.operator.revoked_at).collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn changes_of_operators_are_records_of_the_services_own_chain(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut db = backend.open().await;
+    db.run("r1").await;
+    let at = "2026-02-01T00:00:00.000000Z";
+    db.ledger.create_operator(&new_operator("ada", 1), None).await.unwrap();
+    // What is not stored is not recorded.
+    assert!(db.ledger.create_operator(&new_operator("ADA", 2), None).await.is_err());
+    assert!(!db.ledger.revoke_operator(&name("bob"), at).await.unwrap());
+    db.reopen().await;
+    assert!(db.ledger.replace_operator_token(&new_operator("ada", 3), at, false, None).await.unwrap());
+    assert!(db.ledger.revoke_operator(&name("ada"), at).await.unwrap());
+    let service = RunId::service();
+    let filter = ledger::RecordFilter { run: Some(service.clone()), ..ledger::RecordFilter::default() };
+    let found = db.ledger.records(&filter, None, PageSize::rows(9)).await.unwrap();
+    let found: Vec<_> = found
+        .iter()
+        .map(|stored| serde_json::from_str::<model::Record>(&stored.text).unwrap())
+        .map(|record| (record.seq, record.tool))
+        .collect();
+    assert_eq!(found, [(1, "operator.create".into()), (2, "operator.rotate".into()), (3, "operator.revoke".into())]);
+    let report = db.ledger.verify(&service).await.unwrap();
+    assert!(report.intact && report.records == 3, "{report:?}");
+    // It is no run.
+    let runs = db.ledger.runs(&RunFilter::default(), None, PageSize::rows(9)).await.unwrap();
+    assert_eq!(runs.iter().map(|(_, run)| run.run_id.as_str()).collect::<Vec<_>>(), ["r1"]);
+    let deleted = RunFilter::from(model::RunState::Deleted);
+    assert!(db.ledger.runs(&deleted, None, PageSize::rows(9)).await.unwrap().is_empty());
+    assert_eq!(db.ledger.live_runs().await.unwrap(), [run_id("r1")]);
+    assert!(db.ledger.unpurged_runs().await.unwrap().is_empty());
+    assert_eq!(db.ledger.storage_totals().await.unwrap().runs, 1);
+    let summary = db.ledger.summary().await.unwrap();
+    assert_eq!(summary.runs.iter().map(|(_, count)| count).sum::<u64>(), 1);
+    let chains = db.ledger.run_ids(0, 9).await.unwrap();
+    assert_eq!(chains.into_iter().map(|(_, run)| run).collect::<Vec<_>>(), [run_id("r1"), service.clone()]);
+    // Its head is a leaf of the checkpoints.
+    let heads = db.ledger.advanced_heads(0, i64::MAX).await.unwrap();
+    assert!(heads.iter().any(|head| head.leaf.run_id == service && head.leaf.head_seq == 3), "{heads:?}");
 }

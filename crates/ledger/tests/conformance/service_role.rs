@@ -7,7 +7,7 @@ use crate::approvals::{approval_decision, approval_request};
 use crate::harness::{Backend, RunChanges as _, TestDatabase, read, run_id};
 use crate::journal::mutation;
 use crate::nodes::{INSTANCE, LEASE, identity, owned, under};
-use crate::operators::{name, new_operator, vote};
+use crate::operators::{ChangeOperators as _, name, new_operator, vote};
 
 const ROLES: &str = include_str!("../../../../deploy/roles.sql");
 

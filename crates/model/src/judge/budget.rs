@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::facts::ChangeFacts;
 use crate::policy::BudgetOverrides;
-use crate::{Budget, Code, Effect, FileKind, LogicalPath, Refusal, Rules, Usage};
+use crate::{Budget, Code, Effect, FileKind, LogicalPath, Refusal, Rules, Usage, Verdict};
 
 /// A limit and the value that it applies to.
 struct LimitCheck {
@@ -13,13 +13,33 @@ struct LimitCheck {
     actual: u64,
 }
 
+impl LimitCheck {
+    fn is_exceeded(&self) -> bool {
+        self.actual > self.limit
+    }
+}
+
 pub(super) fn judge_budgets(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -> Option<Refusal> {
     let call = usage_of(changes, |_| true);
     let mut checks = limit_checks("budget", &limits(&rules.policy().budget), &call, &Usage::default());
     if let Some(run_budget) = &rules.policy().run_budget {
         checks.extend(limit_checks("runBudget", run_budget, &Usage::of(changes), usage));
     }
+    checks.retain(LimitCheck::is_exceeded);
+    let is_file_budget = matches!(checks.as_slice(), [only] if only.reason == "budget:maxInsertions");
+    if is_file_budget && is_new_file(changes) && rules.policy().file_budget != Verdict::Deny {
+        return None;
+    }
     exceeded(checks)
+}
+
+/// Returns whether a change is one new file with more lines than a call may insert.
+pub(super) fn exceeds_file_budget(rules: &Rules, changes: &[ChangeFacts<'_>]) -> bool {
+    is_new_file(changes) && usage_of(changes, |_| true).insertions > rules.policy().budget.max_insertions
+}
+
+fn is_new_file(changes: &[ChangeFacts<'_>]) -> bool {
+    matches!(changes, [ChangeFacts { effect: Effect::Create, .. }])
 }
 
 /// Refuses a call whose input names more files than its budget allows, before any of them is read.
@@ -47,7 +67,7 @@ pub fn judge_call_bytes(rules: &Rules, bytes: u64) -> Option<Refusal> {
 
 /// Returns the refusal for the first exceeded limit, with the reasons of all.
 fn exceeded(mut checks: Vec<LimitCheck>) -> Option<Refusal> {
-    checks.retain(|check| check.actual > check.limit);
+    checks.retain(LimitCheck::is_exceeded);
     let first = checks.first()?;
     let (limit, actual) = (first.limit, first.actual);
     let (message, hint) = if first.reason.starts_with("runBudget:") {
@@ -103,7 +123,9 @@ fn usage_of(changes: &[ChangeFacts<'_>], touches: impl Fn(&ChangeFacts<'_>) -> b
         if facts.kind == FileKind::Lockfile {
             continue;
         }
-        usage.files_touched += u64::from(touches(facts) && seen.insert(facts.path));
+        // A move counts once, at its new path.
+        let is_counted = !matches!(facts.effect, Effect::MoveFrom { .. }) && touches(facts);
+        usage.files_touched += u64::from(is_counted && seen.insert(facts.path));
         usage.insertions = usage.insertions.saturating_add(facts.insertions);
         usage.deletions = usage.deletions.saturating_add(facts.deletions);
         usage.bytes = usage.bytes.saturating_add(facts.bytes);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::budget::judge_budgets;
+use super::budget::{exceeds_file_budget, judge_budgets};
 use super::decision::Decision;
 use super::facts::{Access, ChangeFacts, EvidenceFact, PathFacts};
 use super::path::judge_path;
@@ -27,7 +27,10 @@ pub fn judge_change(rules: &Rules, changes: &[ChangeFacts<'_>], usage: &Usage) -
     if let Some(refusal) = refusal {
         return Decision::deny(refusal);
     }
-    let reasons: BTreeSet<String> = changes.iter().flat_map(|facts| approval_reasons(rules, facts)).collect();
+    let mut reasons: BTreeSet<String> = changes.iter().flat_map(|facts| approval_reasons(rules, facts)).collect();
+    if rules.policy().file_budget == Verdict::RequireApproval && exceeds_file_budget(rules, changes) {
+        reasons.insert("fileBudget:maxInsertions".to_owned());
+    }
     if reasons.is_empty() {
         let globs: BTreeSet<_> = changes.iter().filter_map(|facts| rules.matching_write_glob(facts.path)).collect();
         let mut allowed: BTreeSet<_> = globs.into_iter().map(|glob| format!("write:{glob}")).collect();

@@ -8,7 +8,7 @@ use crate::Usage;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Budget {
-    /// Distinct files. A move touches two.
+    /// Distinct files. A move counts once.
     pub max_files_touched: u64,
     /// Lines added.
     pub max_insertions: u64,

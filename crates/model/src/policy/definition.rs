@@ -42,6 +42,10 @@ pub struct Policy {
     pub kinds: BTreeMap<FileKind, KindDecision>,
     /// The limits of one call.
     pub budget: Budget,
+    /// What applies to a call that makes one new file, and nothing else, with more lines than `budget.maxInsertions`: it cannot be
+    /// split.
+    #[serde(default = "default_file_budget")]
+    pub file_budget: Verdict,
     /// The limits of the whole run. A missing member is not limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_budget: Option<BudgetOverrides>,
@@ -65,6 +69,11 @@ pub struct Policy {
     /// What happens to a change of a file that was changed by something else than a call of the run.
     #[serde(default)]
     pub outside_changes: OutsideChanges,
+}
+
+/// The decision of profiles, and of policies that an earlier version stored.
+pub(super) fn default_file_budget() -> Verdict {
+    Verdict::RequireApproval
 }
 
 /// The maximum bytes of file contents that one call may have in memory: contents before and after its change together. If two
@@ -139,6 +148,8 @@ pub struct PolicyOverrides {
     pub kinds: Option<BTreeMap<FileKind, KindDecision>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetOverrides>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_budget: Option<Verdict>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_budget: Option<BudgetOverrides>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::approval_rule::{ApprovalRule, MAX_APPROVERS};
 use super::budget::{Budget, BudgetOverrides};
-use super::definition::{OutsideChanges, Policy, PolicyOverrides, Trigger};
+use super::definition::{OutsideChanges, Policy, PolicyOverrides, Trigger, default_file_budget};
 use super::kind_decision::KindDecision;
 use super::quota::Quota;
 use super::rules::Rules;
@@ -95,6 +95,7 @@ fn base_policy(name: &str) -> Policy {
         not_secret: Vec::new(),
         kinds: FileKind::ALL.into_iter().map(|kind| (kind, decision(kind))).collect(),
         budget: Budget::default(),
+        file_budget: default_file_budget(),
         run_budget: None,
         quota: Quota::default(),
         max_file_bytes: 1024 * 1024,
@@ -137,6 +138,7 @@ pub(super) fn with_overrides(profile: &Policy, overrides: &PolicyOverrides) -> R
     policy.max_file_bytes = overrides.max_file_bytes.unwrap_or(profile.max_file_bytes);
     policy.max_transfer_bytes = overrides.max_transfer_bytes.unwrap_or(profile.max_transfer_bytes);
     policy.allow_mode_change = overrides.allow_mode_change.unwrap_or(profile.allow_mode_change);
+    policy.file_budget = overrides.file_budget.unwrap_or(profile.file_budget);
     policy.ignored_files = overrides.ignored_files.unwrap_or(profile.ignored_files);
     policy.outside_changes = overrides.outside_changes.unwrap_or(profile.outside_changes);
     Ok(policy)

@@ -20,6 +20,7 @@ pub struct ChainBreak {
 #[serde(rename_all = "camelCase")]
 pub struct ChainReport {
     /// The run.
+    #[serde(deserialize_with = "RunId::deserialize_recorded")]
     pub run_id: RunId,
     /// Whether every record is valid and the chain ends at the stored head.
     pub intact: bool,

@@ -13,7 +13,9 @@ pub struct CheckpointLeaf {
     pub head_hash: Sha256,
     /// Its `seq`.
     pub head_seq: u64,
-    /// The run.
+    /// The run, or `_service` for the service's own chain.
+    #[serde(deserialize_with = "RunId::deserialize_recorded")]
+    #[schema(value_type = String, pattern = "^([A-Za-z0-9][A-Za-z0-9_-]{0,63}|_service)$")]
     pub run_id: RunId,
 }
 

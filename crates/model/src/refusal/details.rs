@@ -59,6 +59,9 @@ pub struct ProblemDetails {
     /// The approval that the call waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
+    /// What was decided about earlier calls of the token since its last answer, one line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<String>,
     /// The number of seconds after which the call may be repeated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<u64>,
@@ -137,6 +140,7 @@ impl ProblemDetails {
             diff,
             content_withheld: _,
             approval_id: _,
+            notices,
             retry_after_seconds: _,
             seq: _,
             head_hash: _,
@@ -148,7 +152,15 @@ impl ProblemDetails {
         let nearest = nearest.iter_mut().map(|NearestText { line: _, difference }| difference);
         let regions =
             conflict_regions.iter_mut().flat_map(|ConflictRegion { line: _, base, current, new }| [base, current, new]);
-        reasons.iter_mut().chain(path).chain(difference).chain(nearest).chain(regions).chain(diff).chain(conflicts)
+        reasons
+            .iter_mut()
+            .chain(notices)
+            .chain(path)
+            .chain(difference)
+            .chain(nearest)
+            .chain(regions)
+            .chain(diff)
+            .chain(conflicts)
     }
 
     /// Clears every member with file content. Returns whether content was removed.
@@ -171,6 +183,7 @@ impl ProblemDetails {
             diff,
             content_withheld,
             approval_id: _,
+            notices: _,
             retry_after_seconds: _,
             seq: _,
             head_hash: _,

@@ -38,6 +38,8 @@ pub struct Page {
     pub next_start_line: Option<u64>,
     /// The number of lines that were cut because of their length.
     pub lines_cut: u64,
+    /// The first of them, and where its rest begins.
+    pub cut: Option<PageStart>,
     /// The text's encoding.
     pub encoding: Encoding,
     /// The text's line ending.
@@ -52,7 +54,22 @@ pub struct Page {
 /// `truncated`, counts it in `lines_cut`, and the next page starts at the line after it. A caller that continues at `next_start_line`
 /// until it is `None` reaches the end.
 pub fn page(bytes: &[u8], format: PageFormat, start_line: u64, max_lines: u64, max_bytes: usize) -> Option<Page> {
-    page_within(bytes, format, start_line, max_lines, PageSize { max_bytes, max_chars: None })
+    page_within(bytes, format, start_line.into(), max_lines, PageSize { max_bytes, max_chars: None })
+}
+
+/// Where a page starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageStart {
+    /// The line, from 1.
+    pub line: u64,
+    /// The character in this line, from 1. A numbered line is then not cut at 2,000 characters.
+    pub column: Option<u64>,
+}
+
+impl From<u64> for PageStart {
+    fn from(line: u64) -> Self {
+        Self { line, column: None }
+    }
 }
 
 /// The maximum size of a page's content.
@@ -64,17 +81,19 @@ pub struct PageSize {
     pub max_chars: Option<usize>,
 }
 
-/// Does what [`page`] does, with a maximum in characters too. A first line of more characters is cut.
-pub fn page_within(bytes: &[u8], format: PageFormat, start_line: u64, max_lines: u64, size: PageSize) -> Option<Page> {
+/// Does what [`page`] does, from a column on and with a maximum in characters too. A first line of more characters is cut.
+pub fn page_within(bytes: &[u8], format: PageFormat, start: PageStart, max_lines: u64, size: PageSize) -> Option<Page> {
     let (text, encoding) = view(bytes)?;
     let ends = memchr::memchr_iter(b'\n', text.as_bytes()).count();
     let total_lines = ends as u64 + u64::from(!text.is_empty() && !text.ends_with('\n'));
-    let start_line = start_line.max(1);
-    let mut writer = Writer { content: String::new(), size, lines_cut: 0, rest_cut: false };
+    let start_line = start.line.max(1);
+    let mut writer =
+        Writer { content: String::new(), size, column: start.column, lines_cut: 0, cut: None, rest_cut: false };
     let mut end_line = start_line - 1;
     if start_line <= total_lines {
         let last = start_line.saturating_add(max_lines.max(1) - 1).min(total_lines);
         let lines = &text[offset_of(&text, start_line)..];
+        let lines = &lines[start.column.map_or(0, |column| offset_in_line(lines, column))..];
         end_line = match format {
             PageFormat::Numbered => writer.numbered(lines, start_line, last),
             PageFormat::Raw => writer.raw(lines, start_line, last),
@@ -89,6 +108,7 @@ pub fn page_within(bytes: &[u8], format: PageFormat, start_line: u64, max_lines:
         truncated: follows || writer.rest_cut,
         next_start_line: follows.then(|| end_line + 1),
         lines_cut: writer.lines_cut,
+        cut: writer.cut,
         encoding,
         line_ending: LineEnding::with_lines(text.as_bytes(), ends),
     })
@@ -100,11 +120,22 @@ fn offset_of(text: &str, line: u64) -> usize {
     memchr::memchr_iter(b'\n', text.as_bytes()).nth(ends_before).map_or(text.len(), |end| end + 1)
 }
 
+/// The offset of a character in the first line of `lines`; the end of the line's text if it has fewer.
+fn offset_in_line(lines: &str, column: u64) -> usize {
+    let line = &lines[..line_end(lines, 0)];
+    let text = line.strip_suffix('\n').map_or(line, |text| text.strip_suffix('\r').unwrap_or(text));
+    let skipped = usize::try_from(column.saturating_sub(1)).unwrap_or(usize::MAX);
+    text.char_indices().nth(skipped).map_or(text.len(), |(at, _)| at)
+}
+
 /// Builds the content of a page.
 struct Writer {
     content: String,
     size: PageSize,
+    /// The column of the first line at which the page starts, if one is requested.
+    column: Option<u64>,
     lines_cut: u64,
+    cut: Option<PageStart>,
     /// Whether the last line was cut, so that no page contains the rest of it.
     rest_cut: bool,
 }
@@ -126,8 +157,14 @@ impl Writer {
             };
             let ended = &lines.as_bytes()[start + text.len()..next];
             let text = if ended.is_empty() { text } else { text.strip_suffix('\r').unwrap_or(text) };
-            let shown = first_chars(text, max_line_chars);
             let label = number.label();
+            let shown = if line == first && self.column.is_some() {
+                // A caller that reads a long line on wants as much of it as a page holds.
+                let fits = text.floor_char_boundary(self.size.max_bytes.saturating_sub(label.len()));
+                first_chars(&text[..fits], self.size.max_chars.unwrap_or(usize::MAX))
+            } else {
+                first_chars(text, max_line_chars)
+            };
             if line > first && out.len() + label.len() + shown.len() + ended.len() > self.size.max_bytes {
                 break;
             }
@@ -140,7 +177,12 @@ impl Writer {
             out.extend_from_slice(label);
             out.extend_from_slice(shown.as_bytes());
             out.extend_from_slice(ended);
-            self.lines_cut += u64::from(shown.len() < text.len());
+            if shown.len() < text.len() {
+                self.lines_cut += 1;
+                let from = if line == first { self.column.unwrap_or(1) } else { 1 };
+                self.rest_cut |= line == first && self.column.is_some();
+                self.cut = self.cut.or_else(|| Some(rest_of(line, from, shown)));
+            }
             number.step();
             (start, line) = (next, line + 1);
         }
@@ -173,11 +215,17 @@ impl Writer {
             }
             self.rest_cut = true;
             self.lines_cut = 1;
+            self.cut = Some(rest_of(first, self.column.unwrap_or(1), &lines[..taken]));
             at += 1;
         }
         self.content.push_str(&lines[..taken]);
         at - 1
     }
+}
+
+/// Where the rest of a line begins of which the page has `shown`, from the column `from` on.
+fn rest_of(line: u64, from: u64, shown: &str) -> PageStart {
+    PageStart { line, column: Some(from + shown.chars().count() as u64) }
 }
 
 /// The end of the line that begins at `start`, its ending included.

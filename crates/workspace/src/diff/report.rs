@@ -59,8 +59,6 @@ pub(super) struct Report<'a> {
 /// Where the diff is written as it is built.
 pub(super) enum Output<'a> {
     None,
-    /// The whole text.
-    Text(&'a mut dyn io::Write),
     /// Every file.
     Files(&'a mut dyn FnMut(&LogicalPath, &DiffFile)),
 }
@@ -195,17 +193,16 @@ impl<'a> Report<'a> {
                 Some(file) if self.snapshot.is_none() => self.loaded.cache_planned_change(file, &change),
                 Some(_) | None => {}
             }
-            self.add(&candidate.path, &change)?;
+            self.add(&candidate.path, &change);
         }
         Ok(())
     }
 
     /// Adds one change, with as much of its text as fits.
-    fn add(&mut self, path: &LogicalPath, change: &FileChange) -> Result<(), WorkspaceError> {
+    fn add(&mut self, path: &LogicalPath, change: &FileChange) {
         self.sha256.update(&change.text);
         match &mut self.output {
             Output::None => {}
-            Output::Text(out) => out.write_all(&change.text)?,
             Output::Files(each) => each(path, &change.file),
         }
         if !self.stat_only && !self.truncated {
@@ -219,7 +216,6 @@ impl<'a> Report<'a> {
             }
         }
         self.add_row(path, change);
-        Ok(())
     }
 
     fn add_row(&mut self, path: &LogicalPath, change: &FileChange) {

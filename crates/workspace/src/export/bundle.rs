@@ -1,4 +1,5 @@
-//! The run's changes as one commit on its base, in a git bundle that can be fetched and turned into a pull request.
+//! The run's changes as one commit on its base: in a git bundle that can be fetched and turned into a pull request, as a patch, or as
+//! a mail for `git am`.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -26,10 +27,10 @@ const KEY_FILE_BYTES: RangeInclusive<u64> = 48..=64 << 10;
 /// The size of the buffer for what git reads.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// The commit of a bundle.
+/// The commit of a bundle or of a mail.
 #[derive(Clone, Debug)]
 pub struct Bundle {
-    /// The branch that the bundle contains, without `refs/heads/`.
+    /// The branch that a bundle contains, without `refs/heads/`.
     pub branch: String,
     /// The author's name.
     pub author_name: String,
@@ -42,6 +43,17 @@ pub struct Bundle {
 }
 
 impl Bundle {
+    /// The commit of a diff, which shows nothing of it.
+    fn unnamed() -> Self {
+        Self {
+            branch: "patch".to_owned(),
+            author_name: "workspaced".to_owned(),
+            author_email: String::new(),
+            seconds: 0,
+            message: "patch".to_owned(),
+        }
+    }
+
     /// Checks that git accepts the branch name.
     ///
     /// # Errors
@@ -69,6 +81,39 @@ impl Workspace {
         cancel: &AtomicBool,
     ) -> Result<PreparedBundle, WorkspaceError> {
         bundle.check()?;
+        let Committed { scratch, commit, is_fetched, .. } = self.commit(rules, bundle, cancel)?;
+        let branch = format!("refs/heads/{}", bundle.branch);
+        let base = format!("^{}", self.base_commit());
+        // A clone of the bundle then checks the branch out.
+        std::fs::write(scratch.git.dir().join("HEAD"), format!("ref: {branch}\n"))?;
+        let mut refs = vec!["HEAD".to_owned(), branch];
+        refs.extend(is_fetched.then_some(base));
+        Ok(PreparedBundle { scratch, commit, refs })
+    }
+
+    /// Prepares the difference between the base and the tree as git writes it, which `git apply` accepts on the base: with the
+    /// contents of binary files, renames and modes. Changes that policy hides and files that git ignores are left out. Nothing of
+    /// the tree is read later.
+    ///
+    /// # Errors
+    ///
+    /// If the disk or git fails; `Cancelled`.
+    pub fn prepare_patch(
+        &self,
+        rules: &Rules,
+        format: &PatchFormat,
+        cancel: &AtomicBool,
+    ) -> Result<PreparedPatch, WorkspaceError> {
+        let (is_mail, commit) = match format {
+            PatchFormat::Diff => (false, Bundle::unnamed()),
+            PatchFormat::Mail(commit) => (true, commit.clone()),
+        };
+        let Committed { scratch, commit, is_empty, .. } = self.commit(rules, &commit, cancel)?;
+        Ok(PreparedPatch { scratch, commit, is_mail, is_empty })
+    }
+
+    /// Makes the commit in a temporary repository.
+    fn commit(&self, rules: &Rules, bundle: &Bundle, cancel: &AtomicBool) -> Result<Committed, WorkspaceError> {
         let changes = self.changes(rules, cancel)?;
         let fetched = self.base().git().dir().join(FETCHED).exists();
         // A fetched base is known to the caller. Any other must not reveal what policy hides.
@@ -90,13 +135,7 @@ impl Workspace {
             stdout.by_ref().take(256).read_to_string(&mut output)?;
             Ok(output.trim().to_owned())
         })?;
-        let branch = format!("refs/heads/{}", bundle.branch);
-        let base = format!("^{}", self.base_commit());
-        // A clone of the bundle then checks the branch out.
-        std::fs::write(scratch.git.dir().join("HEAD"), format!("ref: {branch}\n"))?;
-        let mut refs = vec!["HEAD".to_owned(), branch];
-        refs.extend(fetched.then_some(base));
-        Ok(PreparedBundle { scratch, commit, refs })
+        Ok(Committed { scratch, commit, is_fetched: fetched, is_empty: changes.is_empty() })
     }
 
     /// Returns the files of the base that the caller may read; `None` if these are exactly the files of the base commit.
@@ -222,6 +261,65 @@ impl PreparedBundle {
         })?;
         Ok(&self.commit)
     }
+}
+
+/// The format of a patch.
+#[derive(Clone, Debug)]
+pub enum PatchFormat {
+    /// A diff.
+    Diff,
+    /// A mail for `git am`, with the author, the time and the message of the commit.
+    Mail(Bundle),
+}
+
+/// A patch that is ready to be written. Dropping it removes its repository.
+pub struct PreparedPatch {
+    scratch: Scratch,
+    commit: String,
+    is_mail: bool,
+    is_empty: bool,
+}
+
+impl PreparedPatch {
+    /// Writes the patch to `out`. It is empty if nothing has changed.
+    ///
+    /// # Errors
+    ///
+    /// If the disk, git or `out` fails; `Cancelled`.
+    pub fn write(&self, out: &mut dyn Write, cancel: &AtomicBool) -> Result<(), WorkspaceError> {
+        if self.is_empty {
+            return Ok(());
+        }
+        let stop = || cancel.load(Ordering::Relaxed);
+        let bounds = Bounds { time: TIME, stop: &stop, too_much: &|| false };
+        let parent = format!("{}^", self.commit);
+        let range = format!("{parent}..{}", self.commit);
+        let form = ["--binary", "--full-index", "--find-renames", "--no-ext-diff", "--no-textconv", "--no-color"];
+        let args: Vec<&str> = if self.is_mail {
+            ["format-patch", "--stdout", "--no-signature", "--no-numbered"]
+                .into_iter()
+                .chain(form)
+                .chain([&*range])
+                .collect()
+        } else {
+            ["diff-tree", "-r", "-p"].into_iter().chain(form).chain([&*parent, &*self.commit]).collect()
+        };
+        self.scratch.git.run(&args, &bounds, |stdin, mut stdout| {
+            drop(stdin);
+            io::copy(&mut stdout, out)
+        })?;
+        Ok(())
+    }
+}
+
+/// A commit of the run's changes in a temporary repository.
+struct Committed {
+    scratch: Scratch,
+    commit: String,
+    /// Whether the base was fetched, so that the caller can have it.
+    is_fetched: bool,
+    /// Whether nothing has changed.
+    is_empty: bool,
 }
 
 /// A file of the base.

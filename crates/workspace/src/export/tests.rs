@@ -1,18 +1,23 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use model::{PolicyOverrides, Profiles, Sha256, Step, StepBytes, StepContent};
 
 use crate::test_support::{TestWorkspaces, git, rules, tree_of};
-use crate::{Bundle, ImportSource, Workspace, WorkspaceError};
+use crate::{Bundle, EntryTime, EntryTimes, ImportSource, PatchFormat, Workspace, WorkspaceError};
 
 fn export(workspace: &Arc<Workspace>) -> Vec<u8> {
     let mut out = Vec::new();
-    workspace.begin_export(&rules(), &AtomicBool::new(false)).unwrap().write(&rules(), &mut out).unwrap();
+    workspace.begin_export(&rules(), &AtomicBool::new(false)).unwrap().write(&rules(), &times(), &mut out).unwrap();
     out
+}
+
+fn times() -> EntryTimes {
+    EntryTimes { changed: BTreeMap::new(), created: EntryTime(1_700_000_000_000_000) }
 }
 
 fn names(bytes: &[u8]) -> Vec<String> {
@@ -63,7 +68,7 @@ fn what_is_hidden_is_not_exported() {
     let overrides = PolicyOverrides { deny: Some(vec!["denied/**".to_owned()]), ..PolicyOverrides::default() };
     let rules = Profiles::built_in().resolve(&overrides).unwrap();
     let mut bytes = Vec::new();
-    workspace.begin_export(&rules, &AtomicBool::new(false)).unwrap().write(&rules, &mut bytes).unwrap();
+    workspace.begin_export(&rules, &AtomicBool::new(false)).unwrap().write(&rules, &times(), &mut bytes).unwrap();
     let files: Vec<_> = names(&bytes).into_iter().filter(|name| !name.ends_with('/')).collect();
     assert_eq!(files, [".gitignore", "kept/a", "node_modules/m/index.js"]);
 }
@@ -174,26 +179,6 @@ fn a_branch_that_git_could_take_for_something_else_is_refused() {
 }
 
 #[test]
-fn the_patch_is_the_whole_diff_and_applies_to_the_base() {
-    let rig = TestWorkspaces::new();
-    let workspace = rig.with_files("r", &[("a", "1\n"), ("gone", "2\n"), (".env", "A=1\n")]);
-    let repo = rig.repo("r");
-    fs::write(repo.join("a"), "one\ntwo\n").unwrap();
-    fs::remove_file(repo.join("gone")).unwrap();
-    fs::write(repo.join("new"), "new\n".repeat(10_000)).unwrap();
-    let mut patch = Vec::new();
-    let report = workspace.write_patch(&rules(), &mut patch, &AtomicBool::new(false)).unwrap();
-    assert_eq!((report.files.len(), report.diff.as_str(), report.truncated), (3, "", false));
-    assert_eq!(report.diff_sha256, model::Sha256::of(&patch));
-    let clone = rig.outside().join("clone");
-    git(rig.outside(), &["clone", "-q", "-b", "base", rig.run("r").join("base.git").to_str().unwrap(), "clone"]);
-    fs::write(rig.outside().join("patch"), patch).unwrap();
-    git(&clone, &["apply", "../patch"]);
-    fs::remove_dir_all(clone.join(".git")).unwrap();
-    assert!(tree_of(&clone) == tree_of(&repo));
-}
-
-#[test]
 fn the_base_is_listed_and_read_after_the_tree_has_changed() {
     let rig = TestWorkspaces::new();
     let workspace = rig
@@ -249,7 +234,7 @@ fn an_export_shows_the_tree_as_it_was_when_it_began() {
     change("d/c", None, Some("new c"));
     let written = |export: &crate::TreeExport| {
         let mut out = Vec::new();
-        export.write(&begun, &mut out).unwrap();
+        export.write(&begun, &times(), &mut out).unwrap();
         out
     };
     assert_eq!(written(&first), before);
@@ -262,4 +247,138 @@ fn an_export_shows_the_tree_as_it_was_when_it_began() {
     change("a", Some("newest a"), Some("last a"));
     assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0);
     assert_ne!(export(&workspace), before);
+}
+
+/// Numbers that depend on the seed alone.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % most
+    }
+
+    fn lines(&mut self, end: &str) -> String {
+        let count = self.below(40);
+        let lines: Vec<_> = (0..count).map(|_| format!("line {}{end}", self.below(30))).collect();
+        lines.concat()
+    }
+
+    fn content(&mut self) -> Vec<u8> {
+        match self.below(8) {
+            0 => Vec::new(),
+            1 => self.lines("\n").trim_end().to_owned().into_bytes(),
+            2 => self.lines("\r\n").into_bytes(),
+            3 => {
+                let wide = self.lines("\n");
+                [0xff, 0xfe].into_iter().chain(wide.encode_utf16().flat_map(u16::to_le_bytes)).collect()
+            }
+            4 => (0..self.below(5000)).map(|_| self.below(256).to_le_bytes()[0]).collect(),
+            5 => [&b"caf\xe9 \xa4\xa4\n"[..], self.lines("\n").as_bytes()].concat(),
+            6 => vec![0; self.below(70_000)],
+            _ => self.lines("\n").into_bytes(),
+        }
+    }
+
+    fn mode(&mut self) -> u32 {
+        if self.below(4) == 0 { 0o755 } else { 0o644 }
+    }
+
+    /// Writes some of [`NAMES`] into an empty folder.
+    fn fill(&mut self, root: &Path) {
+        write_file(root, "keep", b"k\n", 0o644);
+        for name in NAMES {
+            if self.below(2) == 0 {
+                let content = if name == ".gitattributes" { b"* binary\n".to_vec() } else { self.content() };
+                write_file(root, name, &content, self.mode());
+            }
+        }
+    }
+
+    /// Removes, writes, moves and changes the modes of some files.
+    fn change(&mut self, repo: &Path) {
+        for name in NAMES {
+            let path = repo.join(name);
+            match (self.below(6), path.exists()) {
+                (0, true) => fs::remove_file(path).unwrap(),
+                (1 | 2, _) if name != ".gitattributes" => {
+                    let content = self.content();
+                    write_file(repo, name, &content, self.mode());
+                }
+                (3, true) => {
+                    // Moved, with or without a change.
+                    let mut content = fs::read(&path).unwrap();
+                    content.extend(&b"more\n"[..self.below(2) * 5]);
+                    fs::remove_file(path).unwrap();
+                    write_file(repo, &format!("moved/{name}"), &content, 0o644);
+                }
+                (4, true) => fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap(),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Names that git quotes, and others.
+const NAMES: [&str; 16] = [
+    "a",
+    "b b",
+    "c\"q",
+    "d\\e",
+    "ü/ö",
+    "tab\tname",
+    "-dash",
+    "sub/deep/er",
+    "sub/x.bin",
+    "exe.sh",
+    "line\nname",
+    "@{x}",
+    " lead",
+    "sub/trail ",
+    "*.glob",
+    ".gitattributes",
+];
+
+fn write_file(root: &Path, name: &str, content: &[u8], mode: u32) {
+    let path = root.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, content).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn git_applies_every_patch_and_every_mail() {
+    for seed in 0..40 {
+        let mut numbers = Numbers(seed);
+        let rig = TestWorkspaces::new();
+        let start = rig.root("start");
+        numbers.fill(&start);
+        let workspace = rig.import("s", ImportSource::Directory(start.clone())).unwrap().workspace;
+        let repo = rig.repo("s");
+        numbers.change(&repo);
+        let cancel = AtomicBool::new(false);
+        let bundle = Bundle { message: "A subject\n\nA body.\n".to_owned(), ..sample() };
+        for format in [PatchFormat::Diff, PatchFormat::Mail(bundle)] {
+            let is_mail = matches!(format, PatchFormat::Mail(_));
+            let mut patch = Vec::new();
+            workspace.prepare_patch(&rules(), &format, &cancel).unwrap().write(&mut patch, &cancel).unwrap();
+            if patch.is_empty() {
+                assert!(tree_of(&repo) == tree_of(&start), "seed {seed}");
+                continue;
+            }
+            fs::write(rig.outside().join("patch"), &patch).unwrap();
+            let name = format!("clone-{is_mail}");
+            let clone = rig.outside().join(&name);
+            git(rig.outside(), &["clone", "-q", "-b", "base", rig.run("s").join("base.git").to_str().unwrap(), &name]);
+            if is_mail {
+                git(&clone, &["am", "-q", "--keep-cr", "../patch"]);
+                assert_eq!(git(&clone, &["log", "-1", "--format=%an %s|%b"]).trim(), "An Agent A subject|A body.");
+            } else {
+                git(&clone, &["apply", "--check", "../patch"]);
+                git(&clone, &["apply", "../patch"]);
+            }
+            fs::remove_dir_all(clone.join(".git")).unwrap();
+            assert!(tree_of(&clone) == tree_of(&repo), "seed {seed}, mail: {is_mail}");
+        }
+    }
 }

@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
 use crate::query::globs::Globs;
-use crate::query::list::{MAX_COUNTED, is_machine_made, skip_missing};
+use crate::query::list::{MAX_COUNTED, skip_missing};
+use crate::query::not_shown::{LeftOut, NotShown};
 use crate::query::stat::Hashing;
-use crate::walk::{Candidate, Visitor, WalkRoot, walk};
+use crate::walk::{Admission, Candidate, Visitor, WalkRoot, walk};
 use crate::{EntryType, Tree, WorkspaceError};
 
 /// How many surplus hits are kept before they are dropped.
@@ -76,6 +77,8 @@ pub struct FindReport {
     /// The number of all matching files, those before [`FindQuery::after`] included. `None` if it was not requested, if
     /// nothing is missing, or if there are more than 100,000.
     pub total: Option<u64>,
+    /// The entries that the search has left out, as far as it went.
+    pub not_shown: NotShown,
 }
 
 /// A file that was found.
@@ -109,11 +112,20 @@ struct Hits {
     bytes: usize,
     /// The number of all hits so far.
     total: u64,
+    not_shown: NotShown,
+}
+
+/// What the walk has found at an entry.
+enum Finding {
+    Hit(FindPosition),
+    LeftOut(LeftOut),
+    /// It was removed meanwhile.
+    Missing,
 }
 
 impl Tree {
     /// Finds files and symbolic links by globs, including hidden ones. Ignored, generated and vendored files are left out,
-    /// unless the requested folder is so itself.
+    /// unless the requested folder is so itself, or a glob names a folder that is.
     ///
     /// # Errors
     ///
@@ -123,7 +135,8 @@ impl Tree {
         let globs = Globs::compile(&query.globs, &[])?;
         let root = WalkRoot::of(self, self.open_folder(rules, Access::Read, &query.path)?, &query.path)?;
         let (skips_ignored, skips_machine_made) = (!root.is_ignored(), !root.is_machine_made(rules));
-        let finder = Finder { rules, query, globs: &globs, skips_ignored, skips_machine_made };
+        let named = self.named_folders(rules, query)?;
+        let finder = Finder { rules, query, globs: &globs, skips_ignored, skips_machine_made, named };
         let mut hits = walk(self, &finder, root, Hits::default(), cancel)?;
         finder.drop_surplus(&mut hits);
         let fit = finder.fitting(&hits.list);
@@ -138,7 +151,24 @@ impl Tree {
                 positions.push(hit);
             }
         }
-        Ok(FindReport { entries, positions, truncated, total })
+        Ok(FindReport { entries, positions, truncated, total, not_shown: hits.not_shown })
+    }
+
+    /// Returns the folders with which the globs begin, if git ignores them or their files are generated or vendored: whoever names
+    /// such a folder wants its contents.
+    fn named_folders(&self, rules: &Rules, query: &FindQuery) -> Result<Vec<LogicalPath>, WorkspaceError> {
+        let mut named: Vec<LogicalPath> = query.globs.iter().filter_map(|glob| folder_of_glob(glob)).collect();
+        named.sort_unstable();
+        named.dedup();
+        let mut left_out = Vec::new();
+        for folder in named {
+            if LeftOut::machine_made(rules.kind_of_dir(&folder), true).is_some()
+                || self.scope_of(&folder)?.excludes_folder_itself()
+            {
+                left_out.push(folder);
+            }
+        }
+        Ok(left_out)
     }
 
     /// Describes one file; `None` if it was removed meanwhile.
@@ -172,9 +202,36 @@ struct Finder<'a> {
     globs: &'a Globs,
     skips_ignored: bool,
     skips_machine_made: bool,
+    /// Folders whose contents are not left out.
+    named: Vec<LogicalPath>,
+}
+
+/// Returns the folder with which every path begins that the glob matches; `None` if that is the root.
+fn folder_of_glob(glob: &str) -> Option<LogicalPath> {
+    let names: Vec<&str> = glob.strip_suffix('/').unwrap_or(glob).split('/').collect();
+    let literal = names.iter().take_while(|name| !name.contains(['*', '?', '[', '{', '\\'])).count();
+    // The last name of a glob without wildcards may be that of a file.
+    let folders = if literal == names.len() && !glob.ends_with('/') { literal - 1 } else { literal };
+    let path = LogicalPath::parse(names[..folders].join("/").trim_start_matches('/')).ok()?;
+    (!path.is_root()).then_some(path)
 }
 
 impl Finder<'_> {
+    /// Returns why the entry is left out; `None` if it is not.
+    fn left_out(&self, candidate: &Candidate) -> Option<LeftOut> {
+        let is_folder = candidate.kind == FileKind::Directory;
+        let kind = if is_folder { self.rules.kind_of_dir(candidate.at.real()) } else { candidate.kind };
+        let machine_made = LeftOut::machine_made(kind, is_folder).filter(|_| self.skips_machine_made);
+        machine_made.or_else(|| (self.skips_ignored && candidate.ignored).then_some(LeftOut::Ignored))
+    }
+
+    /// Whether the entry is in a folder that a glob names, or on the way to it.
+    fn is_named(&self, candidate: &Candidate) -> bool {
+        let path = &candidate.at.shown;
+        let is_folder = candidate.kind == FileKind::Directory;
+        self.named.iter().any(|named| path.is_under(named) || is_folder && (named == path || named.is_under(path)))
+    }
+
     /// Sorts the hits, and drops those beyond what can be returned.
     fn drop_surplus(&self, hits: &mut Hits) {
         // They were added in path order, which a stable sort keeps among equals.
@@ -211,7 +268,7 @@ impl Visitor for Finder<'_> {
         = ()
     where
         Self: 'a;
-    type Finding = Option<FindPosition>;
+    type Finding = Finding;
     type Outcome = Hits;
 
     fn rules(&self) -> &Rules {
@@ -228,38 +285,39 @@ impl Visitor for Finder<'_> {
         !self.globs.is_excluded(path, is_folder)
     }
 
-    fn admits(&self, candidate: &Candidate) -> bool {
-        let kind = match candidate.kind {
-            FileKind::Directory => self.rules.kind_of_dir(candidate.at.real()),
-            kind => kind,
-        };
-        !(self.skips_ignored && candidate.ignored || self.skips_machine_made && is_machine_made(kind))
+    fn admit(&self, candidate: &Candidate) -> Admission<Finding> {
+        match self.left_out(candidate) {
+            Some(reason) if !self.is_named(candidate) => Admission::Report(Finding::LeftOut(reason)),
+            Some(_) | None => Admission::Visit,
+        }
     }
 
-    fn visit(
-        &self,
-        (): &mut (),
-        dir: Option<BorrowedFd<'_>>,
-        candidate: Candidate,
-    ) -> Result<Option<FindPosition>, WorkspaceError> {
+    fn visit(&self, (): &mut (), dir: Option<BorrowedFd<'_>>, candidate: Candidate) -> Result<Finding, WorkspaceError> {
         let path = candidate.at.shown;
-        let Some(dir) = dir else { return Ok(None) };
+        let Some(dir) = dir else { return Ok(Finding::Missing) };
         if self.query.sort == FindSort::Path {
-            return Ok(Some(FindPosition { rank: (0, 0), path }));
+            return Ok(Finding::Hit(FindPosition { rank: (0, 0), path }));
         }
         let stat = match rustix::fs::statat(dir, &candidate.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
-            Err(errno) => return skip_missing(errno).map(|()| None),
+            Err(errno) => return skip_missing(errno).map(|()| Finding::Missing),
         };
         let rank = match self.query.sort {
             FindSort::Modified => (stat.st_mtime, stat.st_mtime_nsec),
             FindSort::Size | FindSort::Path => (stat.st_size, 0),
         };
-        Ok(Some(FindPosition { rank, path }))
+        Ok(Finding::Hit(FindPosition { rank, path }))
     }
 
-    fn collect(&self, hits: &mut Hits, hit: Option<FindPosition>) -> bool {
-        let Some(hit) = hit else { return false };
+    fn collect(&self, hits: &mut Hits, finding: Finding) -> bool {
+        let hit = match finding {
+            Finding::Hit(hit) => hit,
+            Finding::LeftOut(reason) => {
+                hits.not_shown.add(reason);
+                return false;
+            }
+            Finding::Missing => return false,
+        };
         hits.total += 1;
         let is_full = hits.list.len() > self.query.max_results || hits.bytes > MAX_ENTRIES_BYTES;
         let by_path = self.query.sort == FindSort::Path;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::not_a_directory;
 use crate::guard::{Blocking, GuardError, Opened};
+use crate::query::not_shown::NotShown;
 use crate::walk::WalkPath;
 use crate::{Tree, WorkspaceError};
 pub(crate) use entry::{is_redacted, skip_missing};
@@ -54,6 +55,9 @@ pub struct Listing {
     /// The number of all entries, those before [`ListQuery::after`] included. `None` if it was not requested, if nothing is
     /// missing, or if there are more than 100,000.
     pub total: Option<u64>,
+    /// The entries that the listing leaves out in the folders that it has read, those before [`ListQuery::after`] not included unless
+    /// all entries were counted.
+    pub not_shown: NotShown,
 }
 
 /// One entry of a folder.

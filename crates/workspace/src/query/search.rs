@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::guard::{Blocking, GuardError};
 use crate::query::globs::Globs;
+use crate::query::not_shown::NotShown;
 use crate::walk::{WalkPath, WalkRoot, walk};
 use crate::{Tree, WorkspaceError};
 use pattern::{Limits, Pattern};
@@ -63,6 +64,8 @@ pub struct SearchReport {
     pub truncated_reason: Option<String>,
     /// Files that were not searched, at most 20, each with the reason.
     pub skipped: Vec<String>,
+    /// The other entries that were not searched, as far as the search went.
+    pub not_shown: NotShown,
 }
 
 /// One matching line.

@@ -12,9 +12,10 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::guard::{GuardError, Opened};
+use crate::query::not_shown::{LeftOut, NotShown};
 use crate::query::stat::{RANGED_READ_FACTOR, each_chunk};
 use crate::read::head_of;
-use crate::walk::{Candidate, Visitor, WalkRoot, walk};
+use crate::walk::{Admission, Candidate, Visitor, WalkRoot, walk};
 use crate::{Tree, WorkspaceError};
 
 /// A longer extension counts as part of the name.
@@ -51,6 +52,9 @@ pub struct TreeStats {
     pub by_extension: BTreeMap<String, Tally>,
     /// Files whose lines were not counted: hidden by policy, binary, or too large.
     pub not_counted: u64,
+    /// The entries that are left out.
+    #[serde(default, skip_serializing_if = "NotShown::is_empty")]
+    pub not_shown: NotShown,
 }
 
 impl Tree {
@@ -90,12 +94,20 @@ struct Counted {
     lines: Option<u64>,
 }
 
+/// What the walk has found at an entry.
+enum Finding {
+    Counted(Counted),
+    LeftOut(LeftOut),
+    /// It was removed or replaced meanwhile.
+    Missing,
+}
+
 impl Visitor for Counter<'_> {
     type Worker<'a>
         = ()
     where
         Self: 'a;
-    type Finding = Option<Counted>;
+    type Finding = Finding;
     type Outcome = TreeStats;
 
     fn rules(&self) -> &Rules {
@@ -108,39 +120,38 @@ impl Visitor for Counter<'_> {
         true
     }
 
-    fn admits(&self, candidate: &Candidate) -> bool {
-        let admitted = !(self.skips_ignored && candidate.ignored);
-        if admitted && candidate.kind == FileKind::Directory {
+    fn admit(&self, candidate: &Candidate) -> Admission<Finding> {
+        if self.skips_ignored && candidate.ignored {
+            return Admission::Report(Finding::LeftOut(LeftOut::Ignored));
+        }
+        if candidate.kind == FileKind::Directory {
             self.directories.fetch_add(1, Ordering::Relaxed);
         }
-        admitted
+        Admission::Visit
     }
 
-    fn visit(
-        &self,
-        (): &mut (),
-        dir: Option<BorrowedFd<'_>>,
-        candidate: Candidate,
-    ) -> Result<Option<Counted>, WorkspaceError> {
-        let Some(dir) = dir else { return Ok(None) };
+    fn visit(&self, (): &mut (), dir: Option<BorrowedFd<'_>>, candidate: Candidate) -> Result<Finding, WorkspaceError> {
+        let Some(dir) = dir else { return Ok(Finding::Missing) };
         let opened = self.tree.root.open_entry(dir, &candidate.name).map_err(GuardError::from).and_then(Opened::of);
         let opened = match opened {
             Ok(opened) if opened.file_type() == FileType::RegularFile => opened,
             // It was replaced meanwhile.
-            Ok(_) => return Ok(None),
+            Ok(_) => return Ok(Finding::Missing),
             Err(error) => {
                 error.unless_disk()?;
-                return Ok(None);
+                return Ok(Finding::Missing);
             }
         };
         let (kind, lines) = self.count(&opened, &candidate)?;
         let extension = extension(candidate.at.shown.file_name());
-        Ok(Some(Counted { kind, extension, bytes: opened.size(), lines }))
+        Ok(Finding::Counted(Counted { kind, extension, bytes: opened.size(), lines }))
     }
 
-    fn collect(&self, stats: &mut TreeStats, counted: Option<Counted>) -> bool {
-        if let Some(counted) = counted {
-            stats.add(counted);
+    fn collect(&self, stats: &mut TreeStats, finding: Finding) -> bool {
+        match finding {
+            Finding::Counted(counted) => stats.add(counted),
+            Finding::LeftOut(reason) => stats.not_shown.add(reason),
+            Finding::Missing => {}
         }
         false
     }

@@ -13,6 +13,7 @@ use crate::guard::Blocking;
 use crate::ignored::Scope;
 use crate::query::RANGED_READ_FACTOR;
 use crate::query::list::{ENTRY_OVERHEAD, MAX_COUNTED, is_machine_made};
+use crate::query::not_shown::{LeftOut, NotShown};
 use crate::read::{HEAD_BYTES, is_binary, kind_of};
 use crate::{BoundedEntries, Entry, EntryType, ListQuery, Listing, Workspace, WorkspaceError};
 
@@ -24,10 +25,11 @@ struct Lister<'a> {
     /// Whether the listed folder itself is ignored, or generated or vendored: then such entries are shown.
     shows_ignored: bool,
     shows_machine_made: bool,
-    /// The rules in force in each folder; `None` if its contents are not shown.
-    folders: HashMap<LogicalPath, Option<Scope>>,
+    /// The rules in force in each folder that is shown, and why another one is left out.
+    folders: HashMap<LogicalPath, (Scope, Option<LeftOut>)>,
     /// The number of files within the maximum depth that are shown.
     files: u64,
+    not_shown: NotShown,
 }
 
 impl Workspace {
@@ -69,7 +71,7 @@ impl Workspace {
                 Some(file) => lister.file_entry(&path, file, heads.get(&path), contents)?,
             });
         }
-        Ok(Listing { entries, truncated, total })
+        Ok(Listing { entries, truncated, total, not_shown: lister.not_shown })
     }
 
     /// Reads the first bytes of base files whose kind cannot be detected from their names.
@@ -109,13 +111,22 @@ impl<'a> Lister<'a> {
         let scope = workspace.tree().scope_of(&query.path)?;
         let shows_ignored = query.include_ignored || scope.excludes_folder_itself();
         let shows_machine_made = query.include_ignored || is_machine_made(rules.kind_of_dir(&query.path));
-        let folders = HashMap::from([(query.path.clone(), Some(scope))]);
-        Ok(Self { workspace, rules, query, shows_ignored, shows_machine_made, folders, files: 0 })
+        let folders = HashMap::from([(query.path.clone(), (scope, None))]);
+        Ok(Self {
+            workspace,
+            rules,
+            query,
+            shows_ignored,
+            shows_machine_made,
+            folders,
+            files: 0,
+            not_shown: NotShown::default(),
+        })
     }
 
     /// The number of all entries, if the query asks for it. The requested folder itself is none.
     fn total(&self) -> Option<u64> {
-        let folders = self.folders.values().filter(|scope| scope.is_some()).count() as u64;
+        let folders = self.folders.values().filter(|(_, left_out)| left_out.is_none()).count() as u64;
         let total = self.files + folders.saturating_sub(1);
         (self.query.counts_all && total <= MAX_COUNTED).then_some(total)
     }
@@ -140,11 +151,23 @@ impl<'a> Lister<'a> {
                 folder = entry;
                 continue;
             }
-            if !self.shows(&folder, &entry, is_folder)? {
+            let is_new = !is_folder || !self.folders.contains_key(&entry);
+            let left_out = self.left_out(&folder, &entry, is_folder)?;
+            let is_after = self.query.after.as_deref().is_none_or(|after| entry.as_str() > after);
+            if is_new && (is_after || self.query.counts_all) {
+                match left_out {
+                    Some(reason) => self.not_shown.add(reason),
+                    None if is_folder && level - depth + 1 == self.query.max_depth as usize => {
+                        self.not_shown.unopened_folders += 1;
+                    }
+                    None => {}
+                }
+            }
+            if left_out.is_some() {
                 return Ok(());
             }
             self.files += u64::from(!is_folder);
-            if self.query.after.as_deref().is_none_or(|after| entry.as_str() > after) {
+            if is_after {
                 found.insert(entry.clone(), (!is_folder).then_some(file));
             }
             folder = entry;
@@ -152,25 +175,39 @@ impl<'a> Lister<'a> {
         Ok(())
     }
 
-    /// Whether the entry `path` of `folder` is shown.
-    fn shows(&mut self, folder: &LogicalPath, path: &LogicalPath, is_folder: bool) -> Result<bool, WorkspaceError> {
-        if is_folder && let Some(known) = self.folders.get(path) {
-            return Ok(known.is_some());
+    /// Returns why the entry `path` of `folder` is left out; `None` if it is shown.
+    fn left_out(
+        &mut self,
+        folder: &LogicalPath,
+        path: &LogicalPath,
+        is_folder: bool,
+    ) -> Result<Option<LeftOut>, WorkspaceError> {
+        if is_folder && let Some((_, left_out)) = self.folders.get(path) {
+            return Ok(*left_out);
         }
         let kind = if is_folder { self.rules.kind_of_dir(path) } else { self.rules.kind_of_path(path) };
-        let hidden = !self.query.include_hidden && path.file_name().starts_with('.');
-        let shown = !hidden
-            && (self.shows_machine_made || !is_machine_made(kind))
-            && (self.shows_ignored || !self.ignores(folder, path, is_folder)?);
+        let machine_made = LeftOut::machine_made(kind, is_folder).filter(|_| !self.shows_machine_made);
+        let left_out = if !self.query.include_hidden && path.file_name().starts_with('.') {
+            Some(LeftOut::Hidden)
+        } else if machine_made.is_some() {
+            machine_made
+        } else if !self.shows_ignored && self.ignores(folder, path, is_folder)? {
+            Some(LeftOut::Ignored)
+        } else {
+            None
+        };
         if is_folder {
-            let scope = if shown { Some(self.workspace.tree().scope_of(path)?) } else { None };
-            self.folders.insert(path.clone(), scope);
+            let scope = match left_out {
+                None => self.workspace.tree().scope_of(path)?,
+                Some(_) => Scope::default(),
+            };
+            self.folders.insert(path.clone(), (scope, left_out));
         }
-        Ok(shown)
+        Ok(left_out)
     }
 
     fn ignores(&self, folder: &LogicalPath, path: &LogicalPath, is_folder: bool) -> Result<bool, WorkspaceError> {
-        let Some(Some(scope)) = self.folders.get(folder) else { return Ok(false) };
+        let Some((scope, None)) = self.folders.get(folder) else { return Ok(false) };
         Ok(self.workspace.tree().hides(scope, path.as_str().as_bytes(), is_folder)?)
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use model::FileKind;
 use rustix::fs::FileType;
 
-use super::{Visitor, WalkPath, each_entry};
+use super::{Admission, Visitor, WalkPath, each_entry};
 use crate::ignored::{GITIGNORE_NAME, Scope};
 use crate::{Tree, WorkspaceError};
 
@@ -26,12 +26,17 @@ pub(crate) struct Candidate {
 }
 
 /// An item of a folder's path order.
-pub(super) enum Item {
+pub(super) enum Item<T> {
     /// A file.
     File(Candidate),
     /// The contents of a subfolder.
     Contents(CString, WalkPath),
+    /// An entry that is left out, by its name.
+    Reported(CString, T),
 }
+
+/// The rules in force in a folder, and its items in path order.
+type Contents<V> = (Scope, Vec<Item<<V as Visitor>::Finding>>);
 
 /// The ignore rules of a folder that is to be read.
 pub(super) enum FolderScope {
@@ -60,7 +65,7 @@ impl<'a, V: Visitor> FolderReader<'a, V> {
         dir: &OwnedFd,
         folder: &WalkPath,
         scope: FolderScope,
-    ) -> Result<(Scope, Vec<Item>), WorkspaceError> {
+    ) -> Result<Contents<V>, WorkspaceError> {
         // All names are read before any is judged, since a `.gitignore` among them applies to the others.
         let has_gitignore = self.read_names(dir)?;
         let scope = match (scope, &self.tree.ignored) {
@@ -92,7 +97,7 @@ impl<'a, V: Visitor> FolderReader<'a, V> {
         scope: &Scope,
         name: CString,
         file_type: FileType,
-    ) -> Result<Option<Item>, WorkspaceError> {
+    ) -> Result<Option<Item<V::Finding>>, WorkspaceError> {
         // A name that is not UTF-8 or is Git-internal cannot be shown.
         let Ok(text) = name.to_str() else { return Ok(None) };
         let Ok(at) = folder.child(text) else { return Ok(None) };
@@ -103,10 +108,12 @@ impl<'a, V: Visitor> FolderReader<'a, V> {
         let ignored = self.tree.hides(scope, at.real().as_str().as_bytes(), is_folder)?;
         let kind = if is_folder { FileKind::Directory } else { self.visitor.rules().kind_of_path(at.real()) };
         let candidate = Candidate { at, name, kind, ignored };
-        if !self.visitor.admits(&candidate) {
-            return Ok(None);
-        }
-        Ok(Some(if is_folder { Item::Contents(candidate.name, candidate.at) } else { Item::File(candidate) }))
+        Ok(match self.visitor.admit(&candidate) {
+            Admission::Skip => None,
+            Admission::Report(finding) => Some(Item::Reported(candidate.name, finding)),
+            Admission::Visit if is_folder => Some(Item::Contents(candidate.name, candidate.at)),
+            Admission::Visit => Some(Item::File(candidate)),
+        })
     }
 
     /// Reads the names of folders and of files that the visitor wants. Returns whether there is a `.gitignore`.
@@ -129,12 +136,13 @@ impl<'a, V: Visitor> FolderReader<'a, V> {
     }
 }
 
-impl Item {
+impl<T> Item<T> {
     /// Compares by path: the contents of a folder sort as if its name ended in `/`.
     fn order(&self, other: &Self) -> Ordering {
-        fn key(item: &Item) -> (&[u8], Option<u8>) {
+        fn key<T>(item: &Item<T>) -> (&[u8], Option<u8>) {
             match item {
                 Item::File(candidate) => (candidate.name.to_bytes(), None),
+                Item::Reported(name, _) => (name.to_bytes(), None),
                 Item::Contents(name, _) => (name.to_bytes(), Some(b'/')),
             }
         }

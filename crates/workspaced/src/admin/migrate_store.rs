@@ -143,7 +143,8 @@ impl Migration<'_> {
             let page = self.source.run_ids(after, PAGE).await.map_err(database)?;
             let Some((last, _)) = page.last() else { return Ok(put_runs) };
             after = *last;
-            for (_, run) in page {
+            // The service's own chain has no files.
+            for run in page.into_iter().map(|(_, run)| run).filter(|run| !run.is_service()) {
                 report.runs += 1;
                 match self.put_run(&run, report).await {
                     Ok(None) => {}

@@ -1,9 +1,10 @@
 //! `workspaced operator`: creates, lists and revokes operators in the database.
 
+use engine::admission::operators::chain;
 use engine::admission::operators::manage::CreateOperatorRequest;
 use engine::admission::operators::rotate::{RotateTokenRequest, Rotation};
 use engine::clock;
-use ledger::{Ledger, LedgerError};
+use ledger::{Ledger, LedgerError, OperatorChange};
 use model::{Operator, OperatorName, Scope};
 use rustix::fs::Mode;
 
@@ -15,6 +16,8 @@ use crate::data_dir::{Continuity, DataDirLock};
 
 /// The creator of operators that this command creates.
 const CREATED_BY: &str = "command line";
+/// The actor in the records of this command: an operator with access to the data, without a token.
+const ACTOR: &str = "operator:command-line";
 /// Operators that are read at a time.
 const PAGE: u32 = 1000;
 
@@ -64,8 +67,8 @@ async fn add(config: &OperatorConfig, ledger: &dyn Ledger, request: CreateOperat
     if config.configured.iter().any(|other| other.name.is_same(name)) {
         return Err(taken().into());
     }
-    match ledger.create_operator(&token, None).await {
-        Ok(()) => {}
+    match change(ledger, OperatorChange::Create { token: token.clone(), answer: None }).await {
+        Ok(_) => {}
         Err(LedgerError::AlreadyExists) => return Err(taken().into()),
         Err(error) => return Err(database(error)),
     }
@@ -86,7 +89,9 @@ async fn rotate(
     };
     let rotation = request.issue(present.operator, CREATED_BY).map_err(|refusal| ConfigError(refusal.message))?;
     let Rotation { token, created, ends_at, overlaps } = rotation;
-    if !ledger.replace_operator_token(&token, &ends_at, overlaps, None).await.map_err(database)? {
+    let replacing =
+        OperatorChange::ReplaceToken { token, ends_at: ends_at.clone(), is_valid_until: overlaps, answer: None };
+    if !change(ledger, replacing).await.map_err(database)? {
         return Err(unknown(config, name, "give it a second token in the configuration").into());
     }
     let name = &created.operator.name;
@@ -97,6 +102,11 @@ async fn rotate(
     });
     print(&created.token);
     Ok(())
+}
+
+/// Makes a change, with its record. Returns false if no operator of that name is valid.
+async fn change(ledger: &dyn Ledger, change: OperatorChange) -> ledger::Result<bool> {
+    ledger.change_operator(chain::record(ACTOR, change)).await
 }
 
 fn unknown(config: &OperatorConfig, name: &OperatorName, if_configured: &str) -> ConfigError {
@@ -127,7 +137,7 @@ async fn list(config: &OperatorConfig, ledger: &dyn Ledger) -> Result<(), StartE
 }
 
 async fn revoke(config: &OperatorConfig, ledger: &dyn Ledger, name: &OperatorName) -> Result<(), StartError> {
-    if ledger.revoke_operator(name, &clock::now()).await.map_err(database)? {
+    if change(ledger, OperatorChange::Revoke { name: name.clone(), at: clock::now() }).await.map_err(database)? {
         print(&format!("{name}: revoked"));
         return Ok(());
     }

@@ -31,10 +31,21 @@ const PAGE: u32 = 100;
 pub async fn verify(config: VerifyConfig) -> Result<bool, StartError> {
     // Opening a missing database would create an empty one, whose chains are all intact.
     check_database(&config.database_url)?;
-    let ledger = ledger::open(&config.database_url.url).await.map_err(database)?;
+    let ledger = open(&config).await?;
     let checked = check(&config, ledger.as_ref()).await;
     ledger.close().await;
     checked
+}
+
+/// Opens the database. One in a file is only read, because a service may use it, unless it has to be migrated first.
+async fn open(config: &VerifyConfig) -> Result<Arc<dyn Ledger>, StartError> {
+    let url = &config.database_url.url;
+    if config.database_url.sqlite_file().is_some()
+        && let Ok(ledger) = ledger::open_to_read(url).await
+    {
+        return Ok(ledger);
+    }
+    ledger::open(url).await.map_err(database)
 }
 
 async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, StartError> {
@@ -43,7 +54,7 @@ async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, Start
     let mut count = |report: &ChainReport| {
         let mut report = report.clone();
         log.add_to(&mut report);
-        runs += 1;
+        runs += u64::from(!report.run_id.is_service());
         broken += u64::from(!report.intact);
         print_chain(&report);
         known.insert(report.run_id);
@@ -120,7 +131,9 @@ async fn verify_story(
     let mut first = FirstVersions::default();
     let verified = ledger.verify_each(run, &mut |record| first.push(record)).await;
     let mut report = verified.map_err(VerifyError::Ledger)?;
-    let base = bases.filter(|_| report.archived_records == 0 && !first.is_empty()).map(|bases| bases.base(run));
+    let base = bases
+        .filter(|_| report.archived_records == 0 && !first.is_empty() && !run.is_service())
+        .map(|bases| bases.base(run));
     let Some(base) = base else { return Ok(report) };
     match (base, ledger.run(run).await) {
         // The files of the run are on another node, or deleted. A run whose row is damaged has no policy.

@@ -33,8 +33,8 @@ pub(crate) struct DataArgs {
 /// Arguments of `verify`.
 #[derive(Debug, clap::Args)]
 pub struct VerifyArgs {
-    /// Verify only this run.
-    #[arg(long, value_name = "ID", value_parser = parse_run_id)]
+    /// Verify only this run, or with `_service` only the chain of the service, which records changes of operators.
+    #[arg(long, value_name = "ID", value_parser = RunId::parse_recorded)]
     run: Option<RunId>,
     /// File of signed checkpoints [default: checkpoints.log in the data folder]
     #[arg(long, env = "WORKSPACED_CHECKPOINT_FILE", value_name = "FILE")]
@@ -190,6 +190,12 @@ impl RepairArgs {
 }
 
 impl DataArgs {
+    /// Whether any of them is given.
+    pub(crate) fn is_given(&self) -> bool {
+        let Self { config, data_dir, database_url, database_url_file } = self;
+        config.is_some() || data_dir.is_some() || database_url.is_some() || database_url_file.is_some()
+    }
+
     /// Returns these settings and those `given` otherwise, completed by the file.
     pub(crate) fn merge(self, given: Settings) -> Result<Settings, ConfigError> {
         let Self { config, data_dir, database_url, database_url_file } = self;

@@ -21,7 +21,8 @@ use engine::admission::tokens::{IssueTokenRequest, IssuedToken};
 use engine::page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
 use engine::page::{List, Page, Paging};
 use engine::runs::listing::RunQuery;
-use engine::runs::own_view::OwnRun;
+use engine::runs::own_view::{OwnRun, RunUsage};
+use engine::runs::run_tokens::RunToken;
 use engine::runs::update::UpdateRunRequest;
 use engine::runs::{Answer, CreateRunRequest, CreatedRun};
 
@@ -29,7 +30,8 @@ use engine::runs::{Answer, CreateRunRequest, CreatedRun};
 ///
 /// The response is sent once the run is `open`; until then lists show it as `preparing`, with the progress of its import.
 /// If the import fails there is no run. With `Prefer: respond-async` the response is sent at once, and the import continues:
-/// `GET /v1/runs/{run}` shows its progress; a run whose import fails is closed, and `import.error` says why. Closing the run
+/// `GET /v1/runs/{run}` shows its progress; a run whose import fails is closed, and `import.error` says why. An import
+/// that is interrupted because the service stops is resumed once by the next start, or by another node. Closing the run
 /// cancels its import. A closed connection cancels neither. A run with an `archive` source is returned at once and stays `preparing` until the
 /// archive is uploaded. The token's secret is returned only here, and to repetitions under the same `Idempotency-Key`.
 #[utoipa::path(
@@ -185,6 +187,44 @@ pub(crate) async fn delete_run(
     Query(()): Query<()>,
 ) -> Result<Json<Run>, Problem> {
     Ok(Json(service.delete_run(&run, &operator.caller()).await?))
+}
+
+/// Get a run's usage
+///
+/// What the run has used of its budgets and quotas, and what remains: the same as its tokens see.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}/usage", tag = "runs", operation_id = "getRunUsage", params(("run" = RunId, Path)),
+    responses((status = 200, description = "The usage.", body = RunUsage)),
+)]
+pub(crate) async fn get_usage(
+    State(service): State<Service>,
+    _reviewer: Reviewer,
+    Path(run): Path<RunId>,
+    Query(()): Query<()>,
+) -> Result<Json<RunUsage>, Problem> {
+    Ok(Json(service.run_usage(&run).await?))
+}
+
+/// List a run's tokens
+///
+/// Every token that was issued for the run, in the order of issue, without its secret: also those that are expired or revoked.
+#[utoipa::path(
+    get, path = "/v1/runs/{run}/tokens", tag = "runs", operation_id = "listTokens", params(("run" = RunId, Path), Paging),
+    responses(
+        (status = 200, description = "One page of tokens.", body = Page<RunToken>),
+        (status = 409, description = "`RUN_CLOSED`: the run is archived.", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub(crate) async fn list_tokens(
+    State(service): State<Service>,
+    _reviewer: Reviewer,
+    Path(run): Path<RunId>,
+    Query((paging,)): Query<(Paging,)>,
+) -> Result<Json<Page<RunToken>>, Problem> {
+    let list = List::Tokens(&run).unfiltered();
+    let (limit, after) = paging.check(&list)?;
+    Ok(Json(service.run_tokens(&run, after, limit, &list).await?))
 }
 
 /// Issue a token for a run

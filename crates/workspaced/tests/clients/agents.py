@@ -44,7 +44,7 @@ OWN_TOOLS = {
     "replace", "run_shell_command", "search", "search_file_content", "shell", "unified_exec", "write", "write_stdin",
 }
 # Agents without a setting that switches their own tools off.
-WITHOUT_SETTING = {"continue", "qwen"}
+WITHOUT_SETTING = {"cline", "continue"}
 STALE, REVOKED = 6, len(SCRIPT) - 1
 
 
@@ -102,6 +102,13 @@ def claude(home, model, mcp, token):
     command = ["claude", "-p", "Do it.", "--mcp-config", str(home / "mcp.json"), "--strict-mcp-config", "--tools", "",
                "--allowedTools", "mcp__workspaced", "--model", "claude-sonnet-4-5"]
     return command, {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "sk-ant-scripted", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+
+
+def cline(home, model, mcp, token):
+    server = {"type": "streamableHttp", "url": mcp, "headers": {"Authorization": f"Bearer {token}"}, "disabled": False}
+    write(home / ".cline/data/settings/cline_mcp_settings.json", {"mcpServers": {"workspaced": server}})
+    setup = ["cline", "auth", "openai-compatible", "-k", "scripted", "-m", "scripted", "-b", f"{model}/v1"]
+    return ["cline", "--auto-approve", "true", "Do it."], {"CLINE_TELEMETRY_DISABLED": "1"}, setup
 
 
 def codex(home, model, mcp, token):
@@ -191,7 +198,18 @@ mcpServers:
     return command, {"CONTINUE_TELEMETRY_ENABLED": "0", "CONTINUE_CLI_DISABLE_COMMIT_SIGNATURE": "1"}
 
 
-AGENTS = {"claude": claude, "codex": codex, "continue": continue_, "gemini": gemini, "opencode": opencode, "qwen": qwen}
+def copilot(home, model, mcp, token):
+    server = {"type": "http", "url": mcp, "headers": {"Authorization": f"Bearer {token}"}, "tools": ["*"]}
+    write(home / ".copilot/mcp-config.json", {"mcpServers": {"workspaced": server}})
+    command = ["copilot", "-p", "Do it.", "--available-tools=workspaced", "--allow-all-tools", "--disable-builtin-mcps"]
+    return command, {"COPILOT_OFFLINE": "true", "COPILOT_PROVIDER_BASE_URL": f"{model}/v1", "COPILOT_PROVIDER_API_KEY": "scripted",
+                     "COPILOT_MODEL": "gpt-4.1"}
+
+
+AGENTS = {
+    "claude": claude, "cline": cline, "codex": codex, "continue": continue_, "copilot": copilot, "gemini": gemini,
+    "opencode": opencode, "qwen": qwen,
+}
 
 
 def main(agent, modules, url, operator):
@@ -206,13 +224,14 @@ def main(agent, modules, url, operator):
     with tempfile.TemporaryDirectory() as folder:
         home = pathlib.Path(folder)
         (home / "work").mkdir()
-        command, env = AGENTS[agent](home, model.url, f"{url}/mcp", run.token)
+        command, env, *setup = AGENTS[agent](home, model.url, f"{url}/mcp", run.token)
         # Nothing but loopback is reached.
         quiet = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost", "NO_COLOR": "1", "CI": "1"}
         env = {"HOME": folder, "PATH": os.environ["PATH"], "TERM": "dumb", **quiet, **env}
-        command[0] = os.path.join(modules, ".bin", command[0])
-        output = subprocess.run(command, cwd=home / "work", env=env, stdin=subprocess.DEVNULL, text=True, timeout=150,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+        for arguments in [*setup, command]:
+            arguments[0] = os.path.join(modules, ".bin", arguments[0])
+            output = subprocess.run(arguments, cwd=home / "work", env=env, stdin=subprocess.DEVNULL, text=True, timeout=150,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
     received = model.results
     try:
         check(agent, model, received, wanted)

@@ -7,4 +7,5 @@ pub(crate) mod key_changes;
 mod lifecycle;
 mod records;
 mod report;
+mod service_chain;
 mod tampering;

@@ -5,6 +5,7 @@ mod disclosure;
 mod evidence;
 mod file_kinds;
 mod lookalike_names;
+mod notices;
 mod persons;
 mod policy_equivalence;
 mod redacted_values;

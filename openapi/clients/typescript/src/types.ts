@@ -556,6 +556,7 @@ export interface ImportReport {
   leftOut: Array<SkippedEntry>;
   leftOutMore?: number;
   progress: string;
+  resumed?: boolean;
 }
 
 export interface InclusionProof {

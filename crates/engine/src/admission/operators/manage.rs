@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::{KeyedAnswer, LedgerError};
+use ledger::{KeyedAnswer, LedgerError, OperatorChange};
 use model::{Code, Operator, OperatorName, OperatorToken, Refusal, Scope, Sha256};
 use serde::{Deserialize, Serialize};
 
@@ -181,10 +181,11 @@ impl Engine {
         }
         operators.check_count()?;
         operators.check(creator)?;
-        match self.ledger.create_operator(&token, created.keyed_answer(keyed)).await {
-            Ok(()) => {}
+        let change = OperatorChange::Create { token: token.clone(), answer: created.keyed_answer(keyed) };
+        match self.change_operator(creator, change).await {
+            Ok(_) => {}
             Err(LedgerError::AlreadyExists) => return Err(name_taken(&name).into()),
-            Err(error) => return Err(self.uncertain_change(error)),
+            Err(error) => return Err(self.failed_change(error)),
         }
         operators.add(token);
         tracing::info!(operator.name = %name, operator.created_by = %creator.name, "operator created");
@@ -237,7 +238,8 @@ impl Engine {
         }
         let _changing = operators.changes.lock().await;
         operators.check(revoker)?;
-        let revoked = self.ledger.revoke_operator(&name, &now()).await.map_err(|error| self.uncertain_change(error))?;
+        let change = OperatorChange::Revoke { name: name.clone(), at: now() };
+        let revoked = self.change_operator(revoker, change).await.map_err(|error| self.failed_change(error))?;
         if !revoked && self.ledger.operator(&name).await?.is_none() {
             return Err(no_such_operator().into());
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ledger::LedgerError;
+use ledger::{LedgerError, OperatorChange};
 use model::{Code, Operator, OperatorName, OperatorToken, Refusal, Sha256};
 use serde::Deserialize;
 
@@ -150,12 +150,17 @@ impl Engine {
             None => new_token(OPERATOR_PREFIX),
         })?;
         let Rotation { token, created, ends_at, overlaps } = rotation;
-        let answer = created.keyed_answer(keyed);
-        match self.ledger.replace_operator_token(&token, &ends_at, overlaps, answer).await {
+        let change = OperatorChange::ReplaceToken {
+            token: token.clone(),
+            ends_at: ends_at.clone(),
+            is_valid_until: overlaps,
+            answer: created.keyed_answer(keyed),
+        };
+        match self.change_operator(rotator, change).await {
             Ok(true) => {}
             Ok(false) => return Err(no_such_operator().into()),
             Err(LedgerError::AlreadyExists) => return Err(key_taken().into()),
-            Err(error) => return Err(self.uncertain_change(error)),
+            Err(error) => return Err(self.failed_change(error)),
         }
         operators.replace(&present.secret_sha256, token, overlaps.then_some(ends_at.as_str()));
         self.tokens.announce_revocation();

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::lines::PushLine as _;
 use super::notes::first_lines;
 use super::{Rendered, quote};
+use crate::tools::diff_workspace::MAX_DIFF_BYTES;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -21,6 +22,8 @@ struct Differences<'a> {
     truncated_reason: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     next_path: Option<Cow<'a, str>>,
+    #[serde(default)]
+    max_bytes: Option<u64>,
     tree_checked: Option<bool>,
 }
 
@@ -45,10 +48,18 @@ pub(crate) fn diff_workspace(answer: &str) -> serde_json::Result<Rendered> {
     }
     let mut end = String::new();
     if diff.truncated {
-        let next = diff.next_path.map(|path| format!("continue with path={}, ", quote::quoted(&path)));
-        let raise = diff.truncated_reason.map(|limit| format!(" or raise {limit}"));
-        let (next, raise) = (next.unwrap_or_default(), raise.unwrap_or_default());
-        end.push_line(format_args!("[the diff is cut; {next}narrow path{raise}]"));
+        let next = diff.next_path.map(|path| format!("continue with path={}", quote::quoted(&path)));
+        let narrow = (diff.files_changed > 1).then(|| "narrow path".to_owned());
+        let is_full = diff.max_bytes.is_some_and(|bytes| bytes >= MAX_DIFF_BYTES);
+        let raise = diff.truncated_reason.filter(|_| !is_full).map(|limit| format!("raise {limit}"));
+        let ways: Vec<_> = [next, narrow, raise].into_iter().flatten().collect();
+        let ways = match ways.split_last() {
+            // One file of which the diff is larger than any answer.
+            None => "read_file shows the file, and with atSeq=0 as it was at the start".to_owned(),
+            Some((last, [])) => last.clone(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        };
+        end.push_line(format_args!("[the diff is cut; {ways}]"));
     }
     Ok(Rendered { body: out, end })
 }

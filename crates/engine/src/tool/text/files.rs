@@ -27,6 +27,8 @@ struct Page<'a> {
     content: Cow<'a, str>,
     #[serde(default)]
     lines_cut: u64,
+    cut_line: Option<u64>,
+    next_column: Option<u64>,
     #[serde(default)]
     format: PageFormat,
 }
@@ -62,7 +64,9 @@ pub(crate) fn read_file(answer: &str) -> serde_json::Result<Rendered> {
     }
     if page.lines_cut > 0 {
         let lines = counted(page.lines_cut, "long line is", "long lines are");
-        out.push_line(format_args!("[{lines} cut; format=raw shows up to 64 KiB of a line]"));
+        let first = if page.lines_cut > 1 { "the first continues" } else { "continue" };
+        let way = rest_of_line(page.cut_line, page.next_column).map(|way| format!("; {first} with {way}"));
+        out.push_line(format_args!("[{lines} cut{}]", way.unwrap_or_default()));
     }
     Ok(Rendered { body: out, end: stopped(&page) })
 }
@@ -71,13 +75,20 @@ pub(crate) fn read_file(answer: &str) -> serde_json::Result<Rendered> {
 fn stopped(page: &Page<'_>) -> String {
     let Page { start_line, end_line, total_lines, .. } = page;
     let is_line_cut = page.format == PageFormat::Raw && page.truncated && !page.content.ends_with('\n');
-    let rest = if is_line_cut { format!("[the rest of line {end_line} is omitted]\n") } else { String::new() };
+    let way = rest_of_line(page.cut_line, page.next_column).map(|way| format!("; continue with {way}"));
+    let way = way.unwrap_or_default();
+    let rest = if is_line_cut { format!("[the rest of line {end_line} is omitted{way}]\n") } else { String::new() };
     match page.next_start_line {
         Some(next) => {
             format!("{rest}[lines {start_line}-{end_line} of {total_lines}; continue with startLine={next}]\n")
         }
         None => rest,
     }
+}
+
+/// The members of the input that read a line on.
+fn rest_of_line(line: Option<u64>, column: Option<u64>) -> Option<String> {
+    Some(format!("startLine={} column={}", line?, column?))
 }
 
 fn push_numbered(out: &mut String, number: u64, line: &str) {
@@ -92,11 +103,14 @@ fn digits(number: u64) -> usize {
 }
 
 #[derive(Deserialize)]
-struct Files<'a> {
+#[serde(rename_all = "camelCase")]
+struct ReadFiles<'a> {
     #[serde(borrow)]
     files: BTreeMap<Cow<'a, str>, OneFile<'a>>,
     #[serde(borrow, default)]
     remaining: Vec<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    truncated_reason: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -110,6 +124,8 @@ struct OneFile<'a> {
     message: Option<Cow<'a, str>>,
     total_lines: Option<u64>,
     next_start_line: Option<u64>,
+    cut_line: Option<u64>,
+    next_column: Option<u64>,
     #[serde(default)]
     truncated: bool,
 }
@@ -120,7 +136,7 @@ struct OneFile<'a> {
 ///
 /// If it is not one.
 pub(crate) fn read_files(answer: &str) -> serde_json::Result<Rendered> {
-    let Files { files, remaining } = serde_json::from_str(answer)?;
+    let ReadFiles { files, remaining, truncated_reason } = serde_json::from_str(answer)?;
     let mut out = String::with_capacity(answer.len());
     for (path, file) in &files {
         if !out.is_empty() {
@@ -137,7 +153,8 @@ pub(crate) fn read_files(answer: &str) -> serde_json::Result<Rendered> {
     let mut end = String::new();
     if !remaining.is_empty() {
         let paths: Vec<_> = remaining.iter().map(|path| quote::path(path)).collect();
-        end.push_line(format_args!("\n[stopped at maxChars; not read: {}]", paths.join(", ")));
+        let limit = if truncated_reason.as_deref() == Some("maxChars") { "maxChars" } else { "64 KiB" };
+        end.push_line(format_args!("\n[stopped at {limit}; not read: {}]", paths.join(", ")));
     }
     Ok(Rendered { body: out, end })
 }
@@ -154,7 +171,9 @@ fn push_file(out: &mut String, file: &OneFile<'_>, content: &str) {
         last = number;
     }
     if file.truncated && !content.ends_with('\n') {
-        out.push_line(format_args!("[the rest of line {last} is omitted]"));
+        let way =
+            rest_of_line(file.cut_line, file.next_column).map(|way| format!("; continue with read_file and {way}"));
+        out.push_line(format_args!("[the rest of line {last} is omitted{}]", way.unwrap_or_default()));
     }
     if let (Some(next), Some(total)) = (file.next_start_line, file.total_lines) {
         out.push_line(format_args!("[lines 1-{last} of {total}; continue with read_file and startLine={next}]"));

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use model::FileKind;
 use serde::Deserialize;
-use workspace::{Entry, EntryType, FoundFile};
+use workspace::{Entry, EntryType, FoundFile, NotShown};
 
-use super::notes::{continuation, cut_list};
+use super::lines::PushLine as _;
+use super::notes::{continuation, counted, cut_list, not_shown};
 use super::{Rendered, quote};
 
 #[derive(Deserialize)]
@@ -18,6 +19,8 @@ struct List<'a, T> {
     #[serde(borrow, default)]
     truncated_reason: Option<Cow<'a, str>>,
     total_entries: Option<u64>,
+    #[serde(default)]
+    not_shown: NotShown,
     #[serde(borrow, default)]
     next_cursor: Option<Cow<'a, str>>,
 }
@@ -59,6 +62,14 @@ pub(crate) fn list_dir(answer: &str) -> serde_json::Result<Rendered> {
     if entries.is_empty() {
         out.push_str("[empty folder]\n");
     }
+    out.extend(not_shown(&list.not_shown, "not shown", |left| {
+        let ways = [(left.hidden > 0, "includeHidden"), (left.has_unwanted(), "includeIgnored")];
+        ways.into_iter().filter_map(|(applies, way)| applies.then_some(way)).collect()
+    }));
+    if list.not_shown.unopened_folders > 0 {
+        let folders = counted(list.not_shown.unopened_folders, "folder", "folders");
+        out.push_line(format_args!("[{folders} not opened; maxDepth]"));
+    }
     Ok(Rendered { body: out, end: end_of(&list, "maxEntries") })
 }
 
@@ -76,6 +87,7 @@ pub(crate) fn find_files(answer: &str) -> serde_json::Result<Rendered> {
     if list.entries.is_empty() {
         out.push_str("[no files found]\n");
     }
+    out.extend(not_shown(&list.not_shown, "not searched", |_| vec!["path=FOLDER looks inside"]));
     Ok(Rendered { body: out, end: end_of(&list, "maxResults") })
 }
 

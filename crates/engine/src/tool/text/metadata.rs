@@ -7,7 +7,7 @@ use serde::Deserialize;
 use workspace::{EntryType, Tally, TreeStats};
 
 use super::lines::PushLine as _;
-use super::notes::counted;
+use super::notes::{counted, not_shown};
 use super::{Rendered, quote};
 
 #[derive(Deserialize)]
@@ -89,6 +89,7 @@ pub(crate) fn tree_stats(answer: &str) -> serde_json::Result<Rendered> {
     if stats.not_counted > 0 {
         out.push_line(format_args!("[lines of {} not counted]", counted(stats.not_counted, "file", "files")));
     }
+    out.extend(not_shown(&stats.not_shown, "not counted", |_| vec!["path=FOLDER looks inside"]));
     if truncated {
         out.push_str("[extensions are missing; narrow path or raise maxChars]\n");
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use workspace::NotShown;
+
 use super::quote::{is_unsafe, quoted};
 
 /// How many characters are named.
@@ -23,6 +25,32 @@ pub(crate) fn thousands(number: u64) -> String {
 /// Returns `one` or `many` after the number.
 pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", thousands(number), if number == 1 { one } else { many })
+}
+
+/// Returns the line that says what a list leaves out, and the `ways` to see it; `None` if it leaves nothing out.
+pub(crate) fn not_shown(left: &NotShown, verb: &str, ways: impl Fn(&NotShown) -> Vec<&'static str>) -> Option<String> {
+    let plain = |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", thousands(count)));
+    let folders =
+        |count: u64, of: &str| (count > 0).then(|| format!("{} of {of}", counted(count, "folder", "folders")));
+    let files =
+        |count: u64, of: &str| (count > 0).then(|| counted(count, &format!("{of} file"), &format!("{of} files")));
+    let parts = [
+        plain(left.hidden, "hidden"),
+        plain(left.ignored, "ignored"),
+        files(left.generated_files, "generated"),
+        folders(left.generated_folders, "generated files"),
+        files(left.vendored_files, "vendored"),
+        folders(left.vendored_folders, "vendored files"),
+        plain(left.binary_files, "binary"),
+        plain(left.more_skipped, "more"),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    if parts.is_empty() {
+        return None;
+    }
+    let ways = ways(left).join(", ");
+    let ways = if ways.is_empty() { ways } else { format!("; {ways}") };
+    Some(format!("[{} {verb}{ways}]\n", parts.join(", ")))
 }
 
 /// Returns the line that says how to continue a list.

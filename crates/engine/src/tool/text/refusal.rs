@@ -8,7 +8,8 @@ use super::{notes, quote};
 /// Renders a refusal: the code and what is wrong, then what to do next, then what helps with it.
 pub fn refusal_text(refusal: &Refusal) -> String {
     let Refusal { code, message, hint, details } = refusal;
-    let mut out = format!("{code}: {}\n", quote::one_line(message));
+    let mut out = super::notice_lines(&details.notices);
+    out.push_line(format_args!("{code}: {}", quote::one_line(message)));
     let hint = hint_for(hint, Reader::Model);
     if !hint.is_empty() {
         out.push_line(format_args!("{}", quote::one_line(&hint)));

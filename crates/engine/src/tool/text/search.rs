@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use workspace::Match;
+use workspace::{Match, NotShown};
 
 use super::lines::PushLine as _;
 use super::lists::fitting;
-use super::notes::{continuation, counted};
+use super::notes::{continuation, counted, not_shown};
 use super::{Rendered, quote};
 
 #[derive(Deserialize)]
@@ -19,6 +19,10 @@ struct Search<'a> {
     truncated_reason: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     skipped: Vec<Cow<'a, str>>,
+    #[serde(default)]
+    not_shown: NotShown,
+    #[serde(borrow, default)]
+    notes: Vec<Cow<'a, str>>,
     #[serde(borrow, default)]
     next_cursor: Option<Cow<'a, str>>,
 }
@@ -51,6 +55,10 @@ pub(crate) fn search_text(answer: &str) -> serde_json::Result<Rendered> {
     for note in &search.skipped {
         out.push_line(format_args!("[not searched: {}]", quote::one_line(note)));
     }
+    for note in &search.notes {
+        out.push_line(format_args!("[{}]", quote::one_line(note)));
+    }
+    out.extend(not_shown(&search.not_shown, "not searched", |_| Vec::new()));
     let mut end = String::new();
     if let Some(reason) = &search.truncated_reason {
         end.extend(search.next_cursor.as_deref().map(continuation));

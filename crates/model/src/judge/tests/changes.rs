@@ -221,6 +221,27 @@ fn refusals_have_their_order() {
 }
 
 #[test]
+fn one_new_file_over_the_insertion_budget_is_decided_by_the_file_budget() {
+    let lines = "x\n".repeat(801);
+    let one = [Edit::create("a", &lines)];
+    for (policy, verdict, reasons) in [
+        ("{}", Verdict::RequireApproval, &["fileBudget:maxInsertions"][..]),
+        (r#"{"fileBudget":"ALLOW"}"#, Verdict::Allow, &[]),
+        (r#"{"fileBudget":"DENY"}"#, Verdict::Deny, &["budget:maxInsertions"]),
+        (r#"{"runBudget":{"maxInsertions":800}}"#, Verdict::Deny, &["budget:maxInsertions", "runBudget:maxInsertions"]),
+        (r#"{"budget":{"maxBytes":800}}"#, Verdict::Deny, &["budget:maxInsertions", "budget:maxBytes"]),
+    ] {
+        let decision = judge(&rules(policy), &one, &Usage::default());
+        let found: Vec<_> =
+            decision.reasons.iter().map(String::as_str).filter(|one| !one.starts_with("write:")).collect();
+        assert_eq!((decision.verdict, found.as_slice()), (verdict, reasons), "{policy}");
+    }
+    for more in [vec![one[0].clone(), Edit::create("b", "x\n")], vec![Edit::replace("a", "", &lines)]] {
+        assert_eq!(outcome("{}", &more).1, Some(Code::PatchBudgetExceeded));
+    }
+}
+
+#[test]
 fn each_budget_refuses_more_than_its_limit() {
     let many = |count: usize| -> Vec<Edit> { (0..count).map(|at| Edit::create(&format!("{at}.md"), "")).collect() };
     let deletions = |count: usize| -> Vec<Edit> { (0..count).map(|at| Edit::delete(&format!("{at}"), "")).collect() };
@@ -231,7 +252,7 @@ fn each_budget_refuses_more_than_its_limit() {
             "maxInsertions",
             800,
             vec![Edit::create("a", &"x\n".repeat(800))],
-            vec![Edit::create("a", &"x\n".repeat(801))],
+            vec![Edit::replace("a", "", &"x\n".repeat(801))],
         ),
         (
             "maxDeletions",
@@ -283,7 +304,7 @@ fn lockfiles_and_moves_are_counted_separately() {
     assert_eq!(outcome(r#"{"kinds":{"LOCKFILE":"ALLOW"}}"#, &[lockfile]).0, Verdict::Allow);
     assert_eq!(usage(&[Edit::delete("Cargo.lock", &lines)]), Usage { files_deleted: 1, ..Usage::default() });
     let moved = Edit::moved("a.rs", "b.rs", &lines);
-    assert_eq!(usage(&moved), Usage { files_touched: 2, ..Usage::default() });
+    assert_eq!(usage(&moved), Usage { files_touched: 1, ..Usage::default() });
     assert_eq!(
         outcome(r#"{"requireApprovalIf":["deletesFile"],"budget":{"maxFilesDeleted":0}}"#, &moved).0,
         Verdict::Allow

@@ -16,6 +16,7 @@ use super::entry::{UndescribedEntry, skip_missing};
 use super::{ENTRY_OVERHEAD, Entry, ListQuery, Listing};
 use crate::ignored::Scope;
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
+use crate::query::not_shown::{LeftOut, NotShown};
 use crate::walk::{WalkPath, each_entry, escape};
 use crate::{Tree, WorkspaceError};
 
@@ -34,6 +35,7 @@ pub(super) struct Lister<'a> {
     entries: Vec<Entry>,
     entry_bytes: usize,
     truncated: bool,
+    not_shown: NotShown,
     buffer: Vec<u8>,
     filter: Filter<'a>,
     /// The rules in force in the listed folder.
@@ -48,6 +50,14 @@ struct Filter<'a> {
     hidden: bool,
     ignored: bool,
     machine_made: bool,
+}
+
+/// Whether a name is listed.
+enum Judged {
+    Listed(Found),
+    LeftOut(LeftOut),
+    /// No answer says that it exists.
+    Unnamed,
 }
 
 /// A name that will be an entry.
@@ -95,6 +105,7 @@ impl<'a> Lister<'a> {
             entries: Vec::new(),
             entry_bytes: 0,
             truncated: false,
+            not_shown: NotShown::default(),
             buffer: Vec::new(),
             filter,
             scope,
@@ -103,7 +114,8 @@ impl<'a> Lister<'a> {
     }
 
     pub(super) fn finish(self, total: Option<u64>) -> Listing {
-        Listing { entries: self.entries, truncated: self.truncated, total }
+        let Self { entries, truncated, not_shown, .. } = self;
+        Listing { entries, truncated, total, not_shown }
     }
 
     /// Lists the requested folder, which is open as `dir`.
@@ -158,12 +170,22 @@ impl<'a> Lister<'a> {
         let after = self.query.after.as_deref();
         let needed = if after.is_some() { needed + MAX_EARLIER_FOLDERS } else { needed };
         let (tree, filter) = (self.tree, self.filter);
-        let mut kept: Vec<Found> = Vec::new();
+        let (mut kept, not_shown): (Vec<Found>, _) = (Vec::new(), &mut self.not_shown);
         each_entry(dir.as_fd(), &mut self.buffer, self.cancel, |name, file_type| {
-            if let Some(mut found) = filter.keep(tree, at, scope, name, file_type)?
-                && found.is_after(after)
-            {
-                kept.push(found);
+            match filter.judge(tree, at, scope, name, file_type)? {
+                Judged::Listed(mut found) => {
+                    if found.is_after(after) {
+                        kept.push(found);
+                    }
+                }
+                Judged::LeftOut(reason) => {
+                    let is_after =
+                        after.is_none_or(|after| join(&at.shown, name.to_bytes()).as_slice() > after.as_bytes());
+                    if is_after {
+                        not_shown.add(reason);
+                    }
+                }
+                Judged::Unnamed => {}
             }
             if kept.len() > needed.saturating_mul(2).saturating_add(SLACK) {
                 kept.select_nth_unstable_by(needed, |a, b| a.shown.cmp(&b.shown));
@@ -216,37 +238,39 @@ impl<'a> Lister<'a> {
             return Ok(());
         }
         self.entry_bytes = bytes;
+        let is_unopened = found.file_type == FileType::Directory && self.depth == self.query.max_depth;
+        self.not_shown.unopened_folders += u64::from(is_unopened);
         self.entries.push(entry);
         Ok(())
     }
 }
 
 impl Filter<'_> {
-    /// Returns the entry of `name`, unless the listing omits it.
-    fn keep(
+    /// Returns the entry of `name`, or why the listing omits it.
+    fn judge(
         self,
         tree: &Tree,
         at: &WalkPath,
         scope: &Scope,
         name: &CStr,
         file_type: FileType,
-    ) -> Result<Option<Found>, WorkspaceError> {
-        if self.hidden && name.to_bytes().starts_with(b".") {
-            return Ok(None);
-        }
+    ) -> Result<Judged, WorkspaceError> {
         let is_folder = file_type == FileType::Directory;
         let child = match name.to_str().map(|name| at.child(name)) {
-            Ok(Err(PathRejected::GitInternal)) => return Ok(None),
+            Ok(Err(PathRejected::GitInternal)) => return Ok(Judged::Unnamed),
             Ok(Ok(child)) => Some(child),
             Ok(Err(_)) | Err(_) => None,
         };
+        if self.hidden && name.to_bytes().starts_with(b".") {
+            return Ok(Judged::LeftOut(LeftOut::Hidden));
+        }
         let kind = match &child {
             Some(child) if is_folder => self.rules.kind_of_dir(child.real()),
             Some(child) => self.rules.kind_of_path(child.real()),
             None => FileKind::Unknown,
         };
-        if self.machine_made && is_machine_made(kind) {
-            return Ok(None);
+        if let Some(reason) = LeftOut::machine_made(kind, is_folder).filter(|_| self.machine_made) {
+            return Ok(Judged::LeftOut(reason));
         }
         if self.ignored {
             let path = match &child {
@@ -254,7 +278,7 @@ impl Filter<'_> {
                 None => Cow::Owned(join(at.real(), name.to_bytes())),
             };
             if tree.hides(scope, &path, is_folder)? {
-                return Ok(None);
+                return Ok(Judged::LeftOut(LeftOut::Ignored));
             }
         }
         let shown = escape(name.to_bytes());
@@ -263,7 +287,7 @@ impl Filter<'_> {
             (None, true) => shown.clone(),
             (None, false) => format!("{}/{shown}", at.shown),
         };
-        Ok(Some(Found { name: name.to_owned(), shown, path, at: child, file_type, kind, is_entry: true }))
+        Ok(Judged::Listed(Found { name: name.to_owned(), shown, path, at: child, file_type, kind, is_entry: true }))
     }
 }
 

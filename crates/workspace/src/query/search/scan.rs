@@ -16,6 +16,7 @@ use super::pattern::{BoundedPattern, Stopped};
 use super::{Match, snippet};
 use crate::WorkspaceError;
 use crate::guard::Opened;
+use crate::query::not_shown::LeftOut;
 use crate::read::{HEAD_BYTES, is_secret, kind_of};
 use crate::walk::WalkPath;
 
@@ -30,8 +31,12 @@ const MAX_STREAM_LINE_BYTES: usize = 1024 * 1024;
 
 /// The result of one file.
 pub(super) enum Scanned {
-    /// It is not text, or not a file with one name any more: not searched.
+    /// It is not text: not searched.
     NotText,
+    /// Policy hides it, or it was removed meanwhile.
+    Hidden,
+    /// It is left out by its name.
+    LeftOut(LeftOut),
     /// It cannot be searched, for a reason that the caller should know.
     Skipped(String),
     /// The search has reached its time limit.
@@ -91,14 +96,14 @@ impl<'a> Scanner<'a> {
         }
         // Policy has judged a file with one name.
         if opened.file_type() != FileType::RegularFile || opened.is_hard_linked() {
-            return Ok(Scanned::NotText);
+            return Ok(Scanned::Hidden);
         }
         if opened.size() > self.max_bytes {
             return Ok(Scanned::Skipped(format!("{}: too large", at.shown)));
         }
         if opened.size() > MAX_WHOLE_BYTES {
             if is_secret(self.rules, at.real(), opened)? {
-                return Ok(Scanned::NotText);
+                return Ok(Scanned::Hidden);
             }
             return self.stream(&opened.file, at, kind);
         }
@@ -114,7 +119,7 @@ impl<'a> Scanner<'a> {
         self.buffer.clear();
         self.fill(&opened.file, 0, size.min(CHUNK_BYTES))?;
         if self.rules.is_secret_content(at.real(), &self.buffer[..self.buffer.len().min(HEAD_BYTES)]) {
-            return Ok(Scanned::NotText);
+            return Ok(Scanned::Hidden);
         }
         let transcoded = self.buffer.starts_with(b"\xff\xfe") || self.buffer.starts_with(b"\xfe\xff");
         if !transcoded {

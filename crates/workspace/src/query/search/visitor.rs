@@ -11,9 +11,10 @@ use crate::error::{file_too_large, unsupported_binary};
 use crate::guard::{GuardError, Opened};
 use crate::query::globs::Globs;
 use crate::query::list::has_contents_after;
+use crate::query::not_shown::{LeftOut, NotShown};
 use crate::query::stat::RANGED_READ_FACTOR;
 use crate::read::head_of;
-use crate::walk::{Candidate, Visitor, WalkPath};
+use crate::walk::{Admission, Candidate, Visitor, WalkPath};
 use crate::{Tree, WorkspaceError, read};
 
 /// The maximum size of all matches; as JSON they take less than about twice as much.
@@ -37,6 +38,7 @@ pub(super) struct ReportBuilder {
     bytes: usize,
     files_searched: u64,
     skipped: Vec<String>,
+    not_shown: NotShown,
     /// Why no more matches are added.
     truncated_reason: Option<&'static str>,
 }
@@ -64,7 +66,7 @@ impl SearchVisitor<'_> {
         }
         let mut report = ReportBuilder::default();
         let scanned = self.worker().scan(opened, at, kind)?;
-        if matches!(scanned, Scanned::NotText) {
+        if matches!(scanned, Scanned::NotText | Scanned::Hidden) {
             return Err(unsupported_binary(&at.shown).into());
         }
         self.collect(&mut report, scanned);
@@ -105,12 +107,22 @@ impl Visitor for SearchVisitor<'_> {
         is_after && !self.globs.is_excluded(path, is_folder)
     }
 
-    fn admits(&self, candidate: &Candidate) -> bool {
+    fn admit(&self, candidate: &Candidate) -> Admission<Scanned> {
         let Candidate { at, kind, ignored, .. } = candidate;
         // Hard links are detected once the file is open.
         let (path, real_path) = (&at.shown, at.real.as_ref());
-        let facts = PathFacts { path, real_path, kind: *kind, ignored: *ignored, hard_linked: false };
-        model::judge_path(self.rules, Access::Search, &facts).is_ok()
+        let allows = |ignored: bool| {
+            let facts = PathFacts { path, real_path, kind: *kind, ignored, hard_linked: false };
+            model::judge_path(self.rules, Access::Search, &facts).is_ok()
+        };
+        if allows(*ignored) {
+            Admission::Visit
+        } else if *ignored && allows(false) {
+            // Nothing else hides it, so that the caller may know of it.
+            Admission::Report(Scanned::LeftOut(LeftOut::Ignored))
+        } else {
+            Admission::Skip
+        }
     }
 
     fn visit(
@@ -128,18 +140,22 @@ impl Visitor for SearchVisitor<'_> {
             Err(error) => {
                 // It was removed or replaced meanwhile.
                 error.unless_disk()?;
-                Ok(Scanned::NotText)
+                Ok(Scanned::Hidden)
             }
         }
     }
 
     fn collect(&self, report: &mut ReportBuilder, scanned: Scanned) -> bool {
         match scanned {
-            Scanned::NotText => {}
+            Scanned::Hidden => {}
+            Scanned::NotText => report.not_shown.add(LeftOut::Binary),
+            Scanned::LeftOut(reason) => report.not_shown.add(reason),
             Scanned::OutOfTime => report.truncated_reason = Some("maxTime"),
             Scanned::Skipped(note) => {
                 if report.skipped.len() < MAX_SKIPPED {
                     report.skipped.push(note);
+                } else {
+                    report.not_shown.more_skipped += 1;
                 }
             }
             Scanned::Searched(matches) => {
@@ -167,8 +183,9 @@ impl Visitor for SearchVisitor<'_> {
 
 impl ReportBuilder {
     pub(super) fn finish(self) -> SearchReport {
-        let Self { matches, files_searched, skipped, truncated_reason, .. } = self;
-        SearchReport { matches, files_searched, truncated_reason: truncated_reason.map(str::to_owned), skipped }
+        let Self { matches, files_searched, skipped, not_shown, truncated_reason, .. } = self;
+        let truncated_reason = truncated_reason.map(str::to_owned);
+        SearchReport { matches, files_searched, truncated_reason, skipped, not_shown }
     }
 }
 

@@ -62,4 +62,5 @@ export function interceptLinks(): void {
 }
 
 export const runHref = (run: string): string => `/runs/${encodeURIComponent(run)}`;
-export const callHref = (run: string, seq: number): string => `${runHref(run)}/calls/${seq}`;
+/** The page of a record. Those of the service's own chain are of no run, and are listed. */
+export const callHref = (run: string, seq: number): string => run === "_service" ? "/audit?by=all&run=_service" : `${runHref(run)}/calls/${seq}`;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use engine::admission::operators::chain;
 use engine::clock::{new_tool_call_id, now};
-use ledger::{Entry, Ledger, RunChange};
+use ledger::{Entry, Ledger, OperatorChange, RunChange};
 use model::{Draft, OperatorName, RunState, Sha256, Token};
 use serde::Serialize;
 
@@ -11,6 +12,8 @@ use crate::admin::offline_run::database;
 use crate::admin::restore::removed::ACTOR;
 use crate::bootstrap::error::StartError;
 
+/// The reason in the records of revocations.
+const REASON: &str = "the restore of a backup revokes every token";
 /// Tokens or operators that one query returns at most.
 const PAGE: u32 = 500;
 
@@ -56,7 +59,10 @@ pub(crate) async fn settle(ledger: &dyn Ledger, revokes: bool) -> Result<Restore
             ledger.append(vec![revocation(token, &at)]).await.map_err(database)?;
         }
         for name in &operators {
-            ledger.revoke_operator(name, &at).await.map_err(database)?;
+            let change = OperatorChange::Revoke { name: name.clone(), at: at.clone() };
+            let mut entry = chain::record(ACTOR, change);
+            entry.draft.reason = Some(REASON.to_owned());
+            ledger.change_operator(entry).await.map_err(database)?;
         }
     }
     Ok(RestoredTokens { of_runs: tokens.len(), operators: operators.len(), are_revoked: revokes })
@@ -100,7 +106,7 @@ fn revocation(token: &Token, at: &str) -> Entry {
     let mut draft =
         Draft::new(token.run_id.clone(), ACTOR.to_owned(), "token.revoke", new_tool_call_id(), at.to_owned());
     draft.input = serde_json::json!({ "tokenId": token.token_id }).as_object().cloned();
-    draft.reason = Some("the restore of a backup revokes every token".to_owned());
+    draft.reason = Some(REASON.to_owned());
     let mut entry = Entry::new(draft, Sha256::ZERO);
     entry.run_change = Some(RunChange::RevokeToken(token.token_id.clone()));
     entry

@@ -51,6 +51,13 @@ fn changes(text: &mut String, policy: &Policy) {
         budget.max_files_deleted,
         budget.max_bytes,
     );
+    match policy.file_budget {
+        Verdict::Allow => text.push_str("A call that only creates one file may insert more lines.\n"),
+        Verdict::RequireApproval => {
+            text.push_str("A call that only creates one file may insert more lines, if a person approves.\n");
+        }
+        Verdict::Deny => {}
+    }
     if policy.run_budget.is_some() {
         text.push_str("The whole run has limits, too; a refusal names the one that is reached.\n");
     }
@@ -65,7 +72,7 @@ fn changes(text: &mut String, policy: &Policy) {
     if policy.ignored_files != Verdict::Allow {
         text.push_str("Files that git ignores are not accessible.\n");
     }
-    text.push_str("revert_calls undoes your changes.\n");
+    text.push_str("revert_calls undoes your last change, or with last: N so many.\n");
 }
 
 /// Names globs that restrict the run, but not the default of all paths.

@@ -4,7 +4,7 @@ use engine::tool::input::URI_SCHEME as SCHEME;
 use engine::tools;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::ErrorData;
-use rmcp::model::{ListResourcesResult, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
+use rmcp::model::{ListResourcesResult, MetaObject, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 use serde_json::{Map, Value, json};
 
 use super::Caller;
@@ -12,6 +12,10 @@ use super::server::{RunServer, protocol_error};
 
 /// Resources of a page.
 const PAGE: u64 = 1000;
+/// The largest file that is a resource, in bytes.
+const MAX_BYTES: usize = 1 << 20;
+/// The most calls that read one file on.
+const MAX_PAGES: usize = 100;
 /// What is escaped in the URI of a path.
 const ESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
@@ -42,6 +46,9 @@ pub(super) async fn list(
     };
     let resources = entries.into_iter().flatten().filter(is_file).filter_map(resource).collect();
     let mut list = ListResourcesResult::with_all_items(resources);
+    if let Some(not_shown) = answer.remove("notShown") {
+        list.meta = Some(MetaObject(members(json!({ "workspaced/notShown": not_shown }))));
+    }
     list.next_cursor = match answer.remove("nextCursor") {
         Some(Value::String(cursor)) => Some(cursor),
         _ => None,
@@ -55,11 +62,11 @@ pub(super) fn template() -> ResourceTemplate {
         .with_description("A text file of the workspace, by its path from the root.")
 }
 
-/// A whole text file, by `read_files`.
+/// A whole text file, by `read_files`, and by `read_file` what one answer of it does not hold.
 ///
 /// # Errors
 ///
-/// The refusal of the call, or of the file.
+/// The refusal of a call, or of the file.
 pub(super) async fn read(server: &RunServer, caller: &Caller, uri: &str) -> Result<ReadResourceResult, ErrorData> {
     let path = uri.strip_prefix(SCHEME).and_then(|path| percent_decode_str(path).decode_utf8().ok());
     let Some(path) = path else {
@@ -73,11 +80,43 @@ pub(super) async fn read(server: &RunServer, caller: &Caller, uri: &str) -> Resu
     };
     let file = file.unwrap_or_default();
     if let Some(content) = file.get("content").and_then(Value::as_str) {
+        let content = read_on(server, caller, &path, content.to_owned(), &file).await?;
         return Ok(ReadResourceResult::new(vec![ResourceContents::text(content, uri)]));
     }
     let status = file.get("status").and_then(Value::as_str).unwrap_or("NOT_FOUND");
     let message = format!("`{}` cannot be read: {status}", model::excerpt(&path, 200));
     Err(ErrorData::resource_not_found(message, Some(file)))
+}
+
+/// Appends the rest of a file to its first lines, which are those of `first`.
+async fn read_on(
+    server: &RunServer,
+    caller: &Caller,
+    path: &str,
+    mut content: String,
+    first: &Value,
+) -> Result<String, ErrorData> {
+    let mut next = next_of(first);
+    for _ in 0..MAX_PAGES {
+        let Some(mut input) = next else { return Ok(content) };
+        input.extend(members(json!({ "path": path, "format": "raw", "maxLines": 1000 })));
+        let page = Value::from(call(server, caller, "read_file", &input).await?);
+        content.push_str(page["content"].as_str().unwrap_or_default());
+        if page["sha256"] != first["sha256"] || content.len() > MAX_BYTES {
+            break;
+        }
+        next = next_of(&page);
+    }
+    let message = format!("`{}` has changed, or is too large for a resource: use read_file", model::excerpt(path, 200));
+    Err(ErrorData::resource_not_found(message, None))
+}
+
+/// The members of `read_file` that continue an answer; `None` if it has the end of the file.
+fn next_of(page: &Value) -> Option<Map<String, Value>> {
+    if let (Some(line), Some(column)) = (page["cutLine"].as_u64(), page["nextColumn"].as_u64()) {
+        return Some(members(json!({ "startLine": line, "column": column })));
+    }
+    page["nextStartLine"].as_u64().map(|line| members(json!({ "startLine": line })))
 }
 
 async fn call(

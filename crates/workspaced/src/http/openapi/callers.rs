@@ -78,7 +78,7 @@ fn callers(operation_id: &str) -> Option<Callers> {
         | "getFile"
         | "getReport"
         | "getUploadedArtifact" => (Auditors::SCOPES, true),
-        "listRuns" | "listApprovals" | "getApproval" => (Reviewers::SCOPES, false),
+        "listRuns" | "listApprovals" | "getApproval" | "listTokens" | "getRunUsage" => (Reviewers::SCOPES, false),
         "getRun" | "getToolCall" | "getArtifact" | "getPatch" => (Reviewers::SCOPES, true),
         "getOperator" => (Everyone::SCOPES, false),
         "getMetrics" => (MetricsReaders::SCOPES, false),

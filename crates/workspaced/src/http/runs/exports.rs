@@ -10,6 +10,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::{Bytes, BytesMut};
 use model::RunId;
+use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -44,22 +45,50 @@ pub(crate) async fn get_archive(
     Ok(stream(&service, export, "application/gzip", &format!("{run}.tar.gz")))
 }
 
+/// The parameters of a patch.
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PatchQuery {
+    /// A diff, or a mail for `git am`.
+    #[param(inline)]
+    format: PatchForm,
+}
+
+/// The form of a patch.
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum PatchForm {
+    /// A diff.
+    #[default]
+    Diff,
+    /// A mail.
+    Mbox,
+}
+
 /// Download a run's changes as a diff
 ///
-/// One unified diff against the run's base, streamed, without a size limit. Leaves out secret-like files, and ignored files
-/// that the run has not changed. Requires the permissions `file:diff` and `file:read`; the export is recorded.
+/// What `git diff --binary --full-index` writes from the run's base to its tree, so that `git apply` accepts it: with the contents of
+/// binary files, renames and modes. With `format=mbox`, a mail for `git am`; the other parameters are for its commit. Empty if nothing has
+/// changed. Leaves out secret-like files, and ignored files that the run has not changed. Requires the permissions `file:diff` and
+/// `file:read`; the export is recorded.
 #[utoipa::path(
-    get, path = "/v1/runs/{run}/patch", tag = "files", operation_id = "getPatch", params(("run" = RunId, Path)),
+    get, path = "/v1/runs/{run}/patch", tag = "files", operation_id = "getPatch",
+    params(("run" = RunId, Path), PatchQuery, BundleCommit),
     responses((status = 200, description = "The diff.", body = String, content_type = "text/x-diff",
         example = json!("diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n"))),
 )]
 pub(crate) async fn get_patch(
     State(service): State<Service>,
     DiffReader { run, caller, .. }: DiffReader,
-    Query(()): Query<()>,
+    Query((query, commit)): Query<(PatchQuery, BundleCommit)>,
 ) -> Result<Response, Problem> {
-    let export = service.begin_export(&run, caller, ExportFormat::Patch).await?;
-    Ok(stream(&service, export, "text/x-diff", &format!("{run}.diff")))
+    let (format, media_type, extension) = match query.format {
+        PatchForm::Diff => (ExportFormat::Patch, "text/x-diff", "diff"),
+        PatchForm::Mbox => (ExportFormat::Mail(commit), "application/mbox", "mbox"),
+    };
+    let export = service.begin_export(&run, caller, format).await?;
+    Ok(stream(&service, export, media_type, &format!("{run}.{extension}")))
 }
 
 /// Download a run's changes as a git bundle
@@ -105,6 +134,10 @@ fn stream(service: &Service, export: Export, media_type: &'static str, file_name
             }
         };
         if let Err(error) = written {
+            if sender.is_closed() {
+                tracing::debug!(error = &error as &dyn std::error::Error, "the client left during an export");
+                return;
+            }
             tracing::warn!(error = &error as &dyn std::error::Error, "export failed");
             // Aborts the connection, so that the client does not take a part for the whole.
             let _ = sender.send(Err(io::Error::other("the export failed"))).await;

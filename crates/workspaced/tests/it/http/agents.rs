@@ -12,8 +12,10 @@ const SMALL: [&str; 2] = ["cn", "gemini"];
 
 #[rstest]
 #[case::claude_code("claude", "claude")]
+#[case::cline("cline", "cline")]
 #[case::codex("codex", "codex")]
 #[case::continue_("continue", "cn")]
+#[case::copilot_cli("copilot", "copilot")]
 #[case::gemini_cli("gemini", "gemini")]
 #[case::opencode("opencode", "opencode")]
 #[case::qwen_code("qwen", "qwen")]

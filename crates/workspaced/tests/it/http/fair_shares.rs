@@ -267,8 +267,9 @@ fn case(rig: &Rig, pool: &str) -> Option<(Greedy, Polite)> {
         ),
         "answer" | "waiting_answer" => (
             on_socket(rig, move |rig| {
-                let body = json!({"paths": ["large.txt"]}).to_string();
-                let path = format!("/v1/runs/{greedy_id}/tools/read_files");
+                let read = json!({"tool": "read_files", "input": {"paths": ["large.txt"]}});
+                let body = json!({"calls": vec![read; 20]}).to_string();
+                let path = format!("/v1/runs/{greedy_id}/batch");
                 let mut stream = stalled(&rig.server, "POST", &path, &greedy_token, "", body.len(), 0);
                 let _ = stream.write_all(body.as_bytes());
                 stream

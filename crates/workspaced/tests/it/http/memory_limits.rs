@@ -170,15 +170,20 @@ fn send_without_reading(server: &Server, client: &Client, path: &str, body: &Val
     stream
 }
 
+/// A text of almost 1 MiB whose bytes each take two in JSON.
+fn quotes() -> String {
+    format!("{}\n", "\"".repeat(1000)).repeat(1000)
+}
+
 #[rstest]
 #[tokio::test]
 async fn unread_answers_use_no_more_than_the_configured_memory(#[values(Backend::Sqlite)] backend: Backend) {
     let setup = Setup::new(backend).arg("--max-answer-memory-bytes", 48 * MIB).arg("--body-timeout-seconds", 20);
     let server = Server::start_with(setup).await;
     let run = server.run(json!({})).await;
-    run.put("quotes.txt", "\"".repeat(MIB - 10));
+    run.put("quotes.txt", quotes());
     let path = format!("/v1/runs/{}/batch", run.id);
-    let read = json!({"tool": "read_files", "input": {"paths": ["quotes.txt"]}});
+    let read = json!({"tool": "diff_workspace", "input": {"maxBytes": MIB}});
     let calls = json!({"calls": vec![read; 100]});
     let whole = run.agent.post(&path, calls.clone()).await;
     assert_eq!(whole.header("content-length"), whole.body.len().to_string());
@@ -319,11 +324,10 @@ async fn a_batch_loads_no_more_content_than_the_limit_of_a_call(#[values(Backend
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"policy": {"budget": any_budget()}})).await;
     run.put("big.txt", text_of(MIB - 10));
-    // Each quote takes two bytes in JSON.
-    run.put("quotes.txt", "\"".repeat(MIB - 10));
+    run.put("quotes.txt", quotes());
     run.accept_tree().await;
     let path = format!("/v1/runs/{}/batch", run.id);
-    let read = json!({"tool": "read_files", "input": {"paths": ["quotes.txt"]}});
+    let read = json!({"tool": "diff_workspace", "input": {"path": "quotes.txt", "maxBytes": MIB}});
     let edit = json!({"tool": "edit_file", "input": {"path": "big.txt", "oldString": "one", "newString": "one", "replaceAll": true, "reason": "r"}});
     let edits: Vec<_> = (0..100)
         .map(|number| {

@@ -48,7 +48,9 @@ const REQUIRED: [(&str, &str); 32] = [
 const OPEN: [&str; 6] = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/problems"];
 
 /// The `GET` routes that an auditor may call.
-const AUDITORS: [&str; 22] = [
+const AUDITORS: [&str; 24] = [
+    "/v1/runs/{run}/usage",
+    "/v1/runs/{run}/tokens",
     "/v1/nodes",
     "/v1/runs/{run}/patch",
     "/v1/runs/{run}/files/{path}",

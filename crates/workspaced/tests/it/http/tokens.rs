@@ -350,3 +350,53 @@ async fn failed_authentications_are_limited_by_address_and_affect_no_valid_token
     let numbers = nobody.get("/metrics").await.text();
     assert!(numbers.contains("workspaced_authentication_failures_total 60"), "{numbers}");
 }
+
+#[rstest]
+#[tokio::test]
+async fn an_operator_lists_the_tokens_and_the_usage_of_a_run(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    let expires_at = "2099-01-01T00:00:00Z";
+    let reader = token(&run, json!({"permissions": ["file:read"], "expiresAt": expires_at})).await;
+    let unused = token(&run, json!({})).await;
+    client(&run, &reader).post(&format!("/v1/runs/{}/tools/read_file", run.id), json!({"path": "a.txt"})).await.ok();
+    let path = format!("/v1/runs/{}/tokens/{}", run.id, reader["tokenId"].as_str().unwrap());
+    assert_eq!(run.operator.delete(&path).await.status, 204);
+    let path = format!("/v1/runs/{}/tokens", run.id);
+    let list = run.operator.get(&path).await.ok();
+    let items = list["items"].as_array().unwrap();
+    assert_eq!(items.len(), 3, "{list:#}");
+    assert!(items[0]["issuedBy"].as_str().unwrap().starts_with("operator:"), "{list:#}");
+    assert_eq!((&items[1]["tokenId"], &items[1]["permissions"]), (&reader["tokenId"], &json!(["file:read"])));
+    assert!(items[1]["expiresAt"].as_str().unwrap().starts_with("2099-01-01T00:00:00"));
+    assert!(items[1]["revokedAt"].as_str() > items[1]["lastUsedAt"].as_str(), "{list:#}");
+    assert!(items[1]["lastUsedAt"].as_str() > items[1]["createdAt"].as_str(), "{list:#}");
+    assert_eq!(
+        (&items[2]["tokenId"], items[2].get("lastUsedAt"), items[2].get("revokedAt")),
+        (&unused["tokenId"], None, None)
+    );
+    for secret in [&reader["token"], &unused["token"]] {
+        assert!(!list.to_string().contains(secret.as_str().unwrap()));
+    }
+    // Page after page.
+    let (mut ids, mut query) = (Vec::new(), "?limit=1".to_owned());
+    loop {
+        let page = run.operator.get(&format!("{path}{query}")).await.ok();
+        ids.extend(page["items"].as_array().unwrap().iter().map(|item| item["tokenId"].clone()));
+        let Some(cursor) = page["nextCursor"].as_str() else { break };
+        query = format!("?limit=1&cursor={cursor}");
+    }
+    let all: Vec<_> = items.iter().map(|item| item["tokenId"].clone()).collect();
+    assert_eq!(ids, all);
+
+    run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
+    let usage = run.operator.get(&format!("/v1/runs/{}/usage", run.id)).await.ok();
+    let own = run.agent.get(&format!("/v1/runs/{}", run.id)).await.ok();
+    assert_eq!((&usage["usage"], &usage["remaining"]), (&own["usage"], &own["remaining"]));
+    assert_eq!(usage["usage"]["runBudget"]["filesTouched"], 1, "{usage:#}");
+    for path in [path, format!("/v1/runs/{}/usage", run.id)] {
+        run.agent.get(&path).await.refused("FORBIDDEN");
+    }
+    run.operator.get("/v1/runs/none-such/tokens").await.refused("RUN_NOT_FOUND");
+}

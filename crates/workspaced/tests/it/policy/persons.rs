@@ -17,7 +17,7 @@ async fn run(server: &Server, creator: &Client, rule: Value) -> Run {
 
 /// Asks for a change of the lockfile, as `caller`.
 async fn ask(run: &Run, caller: &Client, call: &str) -> String {
-    let input = json!({"toolCallId": call, "path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256(OLD), "reason": "r"});
+    let input = json!({"toolCallId": call, "path": "Cargo.lock", "content": format!("{call}\n"), "expectedSha256": sha256(OLD), "reason": "r"});
     let path = format!("/v1/runs/{}/tools/write_file", run.id);
     let answer = caller.post(&path, input).await.refused("APPROVAL_REQUIRED");
     answer["approvalId"].as_str().unwrap().to_owned()

@@ -136,7 +136,11 @@ async fn a_call_over_its_budget_changes_nothing(#[values(Backend::Sqlite, Backen
     let gone = |path: &str, line: &str| format!("--- a/{path}\n+++ /dev/null\n@@ -1 +0,0 @@\n-{line}\n");
     let new = |path: &str| format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n");
     for (what, tool, input) in [
-        ("insertions", "write_file", json!({"path": "n.txt", "content": "y\n".repeat(11), "reason": "r"})),
+        (
+            "insertions",
+            "write_file",
+            json!({"path": "a.txt", "content": "y\n".repeat(11), "expectedSha256": sha256("a\n"), "reason": "r"}),
+        ),
         (
             "deletions",
             "write_file",
@@ -161,6 +165,23 @@ async fn a_call_over_its_budget_changes_nothing(#[values(Backend::Sqlite, Backen
     assert_eq!(run.diff_sha256().await, diff);
     run.ok("write_file", json!({"path": "n.txt", "content": "y\n".repeat(10), "reason": "r"})).await;
     run.patch(&[gone("a.txt", "a"), new("1")].concat()).await.ok();
+}
+
+#[rstest]
+#[tokio::test]
+async fn one_new_file_over_the_insertion_budget_asks(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let run = run_with(backend, &[], json!({"budget": {"maxInsertions": 10}})).await;
+    assert_eq!(run.get().await["policy"]["fileBudget"], "REQUIRE_APPROVAL");
+    let long = "y\n".repeat(11);
+    let asked = run.call("write_file", json!({"path": "n.txt", "content": long, "reason": "r"})).await;
+    let asked = asked.refused("APPROVAL_REQUIRED");
+    assert_eq!(asked["reasons"], json!(["fileBudget:maxInsertions"]), "{asked:#}");
+    let id = asked["approvalId"].as_str().unwrap();
+    run.operator.post(&format!("/v1/approvals/{id}/approve"), json!({"onBehalfOf": "ada"})).await.ok();
+    assert_eq!(run.on_disk("n.txt"), long);
+    // The file exists now: a change of it can be made in parts.
+    let more = json!({"path": "n.txt", "content": long.repeat(3), "expectedSha256": sha256(&long), "reason": "r"});
+    run.call("write_file", more).await.refused("PATCH_BUDGET_EXCEEDED");
 }
 
 #[rstest]

@@ -150,7 +150,7 @@ async fn one_denial_ends_an_approval_that_others_have_given(
     approve(&by_bob, &id).await.refused("ALREADY_EXISTS");
     assert_eq!((run.on_disk("Cargo.lock"), run.get().await["state"].clone()), (OLD.into(), json!("open")));
     // The one who has approved may deny as well.
-    let id = ask(&run, "two", "new\n").await;
+    let id = ask(&run, "two", "newer\n").await;
     approve(&by_ada, &id).await.ok();
     assert_eq!(decide(&by_ada, &id, "deny", json!({})).await.ok()["state"], "denied");
 }
@@ -203,6 +203,7 @@ async fn the_creator_of_a_run_may_not_approve_its_calls(
     // Nor may the operator who has made the call.
     let mut own = input;
     own["toolCallId"] = json!("three");
+    own["content"] = json!("4\n");
     let asked = by_bob.post(&format!("/v1/runs/{}/tools/write_file", run.id), own).await.refused("APPROVAL_REQUIRED");
     let id = asked["approvalId"].as_str().unwrap();
     approve(&by_bob, id).await.refused("FORBIDDEN");

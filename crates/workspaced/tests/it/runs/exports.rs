@@ -200,3 +200,104 @@ async fn a_patch_is_streamed_in_constant_memory(#[values(Backend::Sqlite)] backe
     assert_growth(&format!("a patch of {} MiB", patch.body.len() >> 20), growth, 80);
     server.stop();
 }
+
+#[rstest]
+#[tokio::test]
+async fn git_takes_the_patch_with_binaries_modes_and_renames(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::shared(backend).await;
+    let (run, folder) =
+        git_run(&server, &[("a.txt", "one\n"), ("b/moved.txt", "1\n2\n3\n4\n"), ("run.sh", "x\n")]).await;
+    assert_eq!(get(&run, "patch").await.body, b"");
+    assert_eq!(get(&run, "patch?format=mbox").await.body, b"");
+    let moved = json!({"from": "b/moved.txt", "to": "c/ü \"x\".txt", "expectedSha256": sha256("1\n2\n3\n4\n"), "reason": "move it"});
+    run.ok("move_file", moved).await;
+    run.ok("write_file", json!({"path": "empty", "content": "", "reason": "move it"})).await;
+    run.put("icon.png", [0x89, b'P', b'N', b'G', 0, 1, 2, 0xff]);
+    let wide: Vec<u8> = [0xff, 0xfe].into_iter().chain("wide\n".encode_utf16().flat_map(u16::to_le_bytes)).collect();
+    run.put("wide.txt", wide);
+    run.accept_tree().await;
+    let patch = get(&run, "patch").await;
+    assert_eq!(patch.header("content-type"), "text/x-diff");
+    let text = patch.text();
+    assert!(text.contains("GIT binary patch") && text.contains("rename from b/moved.txt"), "{text}");
+    let mail = get(&run, "patch?format=mbox&authorName=An%20Agent&authorEmail=agent@example.com").await;
+    assert_eq!(mail.header("content-type"), "application/mbox");
+    assert!(
+        mail.text().starts_with("From ") && mail.text().contains("From: An Agent <agent@example.com>"),
+        "{}",
+        mail.text()
+    );
+    for (name, answer, args) in [("diff", &patch, &["apply", "--index"][..]), ("mail", &mail, &["am", "-q"][..])] {
+        let file = folder.with_extension(name);
+        std::fs::write(&file, &answer.body).unwrap();
+        git(&folder, &["checkout", "-q", "-f", "--detach", "main"]);
+        let args: Vec<_> = args.iter().copied().chain([file.to_str().unwrap()]).collect();
+        git(&folder, &[&["-c", "user.name=t", "-c", "user.email=t@localhost"], &args[..]].concat());
+        for path in ["c/ü \"x\".txt", "empty", "icon.png", "wide.txt", "run.sh"] {
+            assert_eq!(
+                std::fs::read(folder.join(path)).unwrap(),
+                std::fs::read(run.repo.join(path)).unwrap(),
+                "{name} {path}"
+            );
+        }
+        assert!(!folder.join("b/moved.txt").exists(), "{name}");
+    }
+    assert!(git(&folder, &["log", "-1", "--format=%an %s"]).starts_with("An Agent Changes of run"));
+    get(&run, "patch?format=zip").await.refused("INVALID_REQUEST");
+}
+
+/// The files of an archive, each with its time in microseconds.
+fn times_of(archive: &[u8]) -> Vec<(String, u64)> {
+    let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(archive));
+    let entries = tar.entries().unwrap().map(|entry| {
+        let mut entry = entry.unwrap();
+        let path = entry.path().unwrap().to_str().unwrap().to_owned();
+        let mut micros = entry.header().mtime().unwrap() * 1_000_000;
+        if let Some(extensions) = entry.pax_extensions().unwrap() {
+            for extension in extensions.map(Result::unwrap).filter(|extension| extension.key() == Ok("mtime")) {
+                let (seconds, fraction) = extension.value().unwrap().split_once('.').unwrap();
+                micros = seconds.parse::<u64>().unwrap() * 1_000_000 + fraction.parse::<u64>().unwrap();
+            }
+        }
+        (path, micros)
+    });
+    entries.collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_times_of_an_archive_are_those_of_the_records(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "one\n"), ("d/b.txt", "b\n")]).await;
+    let micros = |time: &serde_json::Value| {
+        u64::try_from(time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_microsecond()).unwrap()
+    };
+    let created = micros(&run.get().await["createdAt"]) / 1_000_000 * 1_000_000;
+    let archive = async || get(&run, "archive").await.body;
+    let first = archive().await;
+    assert_eq!(
+        times_of(&first),
+        [("a.txt", created), ("d/", created), ("d/b.txt", created)].map(|(path, time)| (path.to_owned(), time))
+    );
+    assert_eq!(archive().await, first);
+    let mut before = created;
+    // An edit, and its undoing: each makes the file newer.
+    for step in 0..2 {
+        if step == 0 {
+            run.replace("a.txt", "two\n", &sha256("one\n")).await.ok();
+        } else {
+            run.ok("revert_calls", json!({"last": 1, "reason": "undo"})).await;
+        }
+        let record = run.audit().await.into_iter().rev().find(|record| record["mutates"] == true).unwrap();
+        let exported = archive().await;
+        let times = times_of(&exported);
+        assert_eq!(times[0], ("a.txt".to_owned(), micros(&record["timestamp"])), "{record:#}");
+        assert_eq!(times[2], ("d/b.txt".to_owned(), created));
+        assert!(times[0].1 > before);
+        before = times[0].1;
+        assert_eq!(archive().await, exported);
+    }
+}

@@ -136,45 +136,6 @@ async fn one_unreadable_path_does_not_fail_read_files(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn read_files_returns_the_first_file_and_then_those_that_fit(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
-    let (_server, run) = Run::shared(backend, &[("small.txt", "s\n"), ("empty.txt", "")]).await;
-    for (path, bytes) in
-        [("most.txt", 1 << 20), ("more.txt", (1 << 20) + 1), ("half.txt", 600_000), ("fits.txt", 500_000)]
-    {
-        run.put(path, "x".repeat(bytes));
-    }
-    let read = async |paths: &[&str]| run.ok("read_files", json!({"paths": paths})).await["files"].clone();
-    for path in ["most.txt", "half.txt"] {
-        let one = read(&[path]).await[path].clone();
-        assert_eq!((&one["status"], one["content"].as_str()), (&json!("OK"), Some(&*run.on_disk(path))), "{path}");
-    }
-    let more = read(&["more.txt"]).await["more.txt"].clone();
-    assert_eq!(more["status"], "FILE_TOO_LARGE");
-    assert_eq!((&more["limit"], &more["actual"]), (&json!(1 << 20), &json!((1 << 20) + 1)), "{more:#}");
-    // Empty results do not count. The limit applies to all files after the first with content.
-    let files = read(&["none", "empty.txt", "half.txt", "small.txt", "fits.txt"]).await;
-    for (path, status) in
-        [("none", "NOT_FOUND"), ("empty.txt", "OK"), ("half.txt", "OK"), ("small.txt", "FILE_TOO_LARGE")]
-    {
-        assert_eq!(files[path]["status"], status, "{path}");
-    }
-    assert!(
-        files["small.txt"]["message"].as_str().unwrap().contains("the content would have 600002 bytes"),
-        "{}",
-        files["small.txt"]
-    );
-    assert_eq!((&files["small.txt"]["limit"], &files["small.txt"]["actual"]), (&json!(512 * 1024), &json!(600_002)));
-    assert_eq!((files["none"].get("limit"), files["half.txt"].get("actual")), (None, None));
-    let files = read(&["fits.txt", "half.txt", "small.txt"]).await;
-    for (path, status) in [("fits.txt", "OK"), ("half.txt", "FILE_TOO_LARGE"), ("small.txt", "OK")] {
-        assert_eq!(files[path]["status"], status, "{path}");
-    }
-}
-
-#[rstest]
-#[tokio::test]
 async fn calls_are_reverted_newest_first_and_atomically(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {

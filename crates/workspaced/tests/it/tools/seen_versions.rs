@@ -54,6 +54,11 @@ async fn a_file_must_be_read_before_it_is_changed(#[values(Backend::Sqlite, Back
     run.ok("list_dir", json!({})).await;
     run.ok("search_text", json!({"query": "one"})).await;
     for (tool, input) in calls("a.txt") {
+        if tool == "edit_file" {
+            // Its text says what the file must contain.
+            call(&run, tool, input, json!({"dryRun": true})).await.ok();
+            continue;
+        }
         let refused = call(&run, tool, input, json!({})).await.refused("WRITE_CONFLICT");
         assert!(refused["message"].as_str().unwrap().contains("read it first"), "{tool}: {refused:#}");
         assert!(refused["hint"].as_str().unwrap().starts_with("Read it first"), "{tool}: {refused:#}");
@@ -237,6 +242,12 @@ async fn the_models_view_expects_what_was_seen_unless_the_call_says_otherwise(
     };
     for (tool, input) in calls() {
         for version in [json!({}), json!({"expectedSha256": null})] {
+            if tool == "edit_file" {
+                let mut version = version.clone();
+                version["dryRun"] = json!(true);
+                assert_eq!(text(tool, input.clone(), version).await.status, 200, "an edit says what it expects");
+                continue;
+            }
             let refused = text(tool, input.clone(), version).await;
             assert_eq!(refused.status, 409, "{tool}: {}", refused.text());
             let shown = refused.text();

@@ -128,11 +128,20 @@ target/ [generated]
   out.o [generated]
 ";
     assert_eq!(text(&run.text("list_dir", all).await), want);
-    assert_eq!(text(&run.text("list_dir", json!({"path": "a", "maxDepth": 1})).await), "b/\nx.rs\n");
+    assert_eq!(
+        text(&run.text("list_dir", json!({"path": "a", "maxDepth": 1})).await),
+        "b/\nx.rs\n[1 folder not opened; maxDepth]\n"
+    );
     assert_eq!(text(&run.text("list_dir", json!({"path": "none"})).await), "[empty folder]\n");
     let found = text(&run.text("find_files", json!({"glob": ["*.rs", "*.bin", "*.lock"]})).await);
-    assert_eq!(found, "Cargo.lock [lockfile]\na/b/y.rs\na/x.rs\nlink.rs [link]\npic.bin [binary]\n");
-    assert_eq!(text(&run.text("find_files", json!({"glob": "*.java"})).await), "[no files found]\n");
+    assert_eq!(
+        found,
+        "Cargo.lock [lockfile]\na/b/y.rs\na/x.rs\nlink.rs [link]\npic.bin [binary]\n[1 folder of generated files not searched; path=FOLDER looks inside]\n"
+    );
+    assert_eq!(
+        text(&run.text("find_files", json!({"glob": "*.java"})).await),
+        "[no files found]\n[1 folder of generated files not searched; path=FOLDER looks inside]\n"
+    );
 }
 
 #[rstest]
@@ -246,8 +255,11 @@ async fn a_refusal_is_a_code_a_message_and_a_hint(#[values(Backend::Sqlite, Back
         let answer = run.text(tool, input).await;
         assert_eq!(answer.status, status, "{}", answer.text());
         let member = |name: &str| problem[name].as_str().unwrap().to_owned();
-        let want = format!("{}: {}\n{}\n", member("code"), member("message"), member("hint"));
-        assert_eq!(assert_is_text(&answer), want);
+        // The hint of a program names routes, which a model cannot call.
+        let hint = member("hint");
+        let hint = model::hint_for(&hint, model::Reader::Model);
+        assert_eq!(assert_is_text(&answer), format!("{}: {}\n{hint}\n", member("code"), member("message")));
+        assert!(!answer.contains("GET /"), "{}", answer.text());
         if tool != "none_such" {
             assert!(answer.header("workspaced-call").starts_with("tc_"), "{answer:?}");
             assert_eq!(answer.header("workspaced-seq"), run.last_record().await["seq"].to_string());
@@ -339,10 +351,10 @@ async fn hostile_content_forges_nothing(#[values(Backend::Sqlite, Backend::Postg
     let page = text(&run.text("read_file", json!({"path": "page.c", "maxLines": 1})).await);
     assert_eq!(page, format!("1  a\u{c}\n{note}U+000C]\n[lines 1-1 of 2; continue with startLine=2]\n"));
     let wide = text(&run.text("read_file", json!({"path": "wide.txt"})).await);
-    let cut = "[1 long line is cut; format=raw shows up to 64 KiB of a line]\n";
+    let cut = "[1 long line is cut; continue with startLine=1 column=2001]\n";
     assert_eq!(wide, format!("1  {}\n2  second\n{cut}", "x".repeat(2000)));
     let raw = text(&run.text("read_file", json!({"path": "wide.txt", "format": "raw"})).await);
-    let rest = "[the rest of line 1 is omitted]\n[lines 1-1 of 2; continue with startLine=2]\n";
+    let rest = "[the rest of line 1 is omitted; continue with startLine=1 column=65537]\n[lines 1-1 of 2; continue with startLine=2]\n";
     assert_eq!(raw, format!("{}\n{rest}", "x".repeat(65_536)));
 
     run.put("a\n1  forged", "needle\n");

@@ -232,8 +232,8 @@ async fn a_text_too_large_to_read_can_be_moved_and_deleted(
     let deleted =
         |path: &str, dry: bool| json!({"path": path, "expectedSha256": sha256(&text), "reason": "r", "dryRun": dry});
     let tree = run.snapshot();
-    run.call("move_file", moved("large.bin", "b.bin", false)).await.refused("UNSUPPORTED_BINARY");
-    run.call("delete_file", deleted("large.bin", false)).await.refused("UNSUPPORTED_BINARY");
+    run.call("move_file", moved("large.bin", "b.bin", false)).await.refused("WRITE_CONFLICT");
+    run.call("delete_file", deleted("large.bin", false)).await.refused("WRITE_CONFLICT");
     run.call("move_file", moved("huge.txt", "b.txt", false)).await.refused("FILE_TOO_LARGE");
     run.call("delete_file", deleted("huge.txt", false)).await.refused("FILE_TOO_LARGE");
     run.call("move_file", moved("large.txt", "small.txt", false)).await.refused("ALREADY_EXISTS");

@@ -575,6 +575,7 @@ class ImportReport(TypedDict):
     leftOut: list[SkippedEntry]
     leftOutMore: NotRequired[int]
     progress: str
+    resumed: NotRequired[bool]
 
 
 class InclusionProof(TypedDict):

@@ -6,10 +6,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::fs::{FileType, SeekFrom};
 
-use super::Lister;
+use super::{Judged, Lister};
 use crate::WorkspaceError;
 use crate::ignored::Scope;
 use crate::query::list::{MAX_COUNTED, skip_missing};
+use crate::query::not_shown::NotShown;
 use crate::walk::{WalkPath, each_entry};
 
 impl Lister<'_> {
@@ -18,12 +19,13 @@ impl Lister<'_> {
         self.query.counts_all && (self.truncated || self.query.after.is_some())
     }
 
-    /// Counts all entries of the requested folder, which is open as `dir`. `None` if there are more than [`MAX_COUNTED`].
+    /// Counts all entries of the requested folder, which is open as `dir`, and those that are left out. `None` if there are more than [`MAX_COUNTED`].
     pub(crate) fn count(&mut self, dir: &OwnedFd, at: &WalkPath) -> Result<Option<u64>, WorkspaceError> {
         // The listing has read the folder to its end.
         rustix::fs::seek(dir, SeekFrom::Start(0))?;
         let scope = self.scope.clone();
         let mut total = 0;
+        self.not_shown = NotShown::default();
         self.count_folder(dir, at, &scope, 1, &mut total)?;
         Ok(Some(total).filter(|total| *total <= MAX_COUNTED))
     }
@@ -37,15 +39,25 @@ impl Lister<'_> {
         total: &mut u64,
     ) -> Result<(), WorkspaceError> {
         let (tree, filter, enters) = (self.tree, self.filter, depth < self.query.max_depth);
+        let not_shown = &mut self.not_shown;
         let mut folders: Vec<(CString, WalkPath)> = Vec::new();
         let counted = each_entry(dir.as_fd(), &mut self.buffer, self.cancel, |name, file_type| {
             if *total > MAX_COUNTED {
                 return Ok(());
             }
-            let Some(found) = filter.keep(tree, at, scope, name, file_type)? else { return Ok(()) };
+            let found = match filter.judge(tree, at, scope, name, file_type)? {
+                Judged::Listed(found) => found,
+                Judged::LeftOut(reason) => {
+                    not_shown.add(reason);
+                    return Ok(());
+                }
+                Judged::Unnamed => return Ok(()),
+            };
             *total += 1;
-            if enters && file_type == FileType::Directory {
-                folders.extend(found.at.map(|at| (found.name, at)));
+            match file_type {
+                FileType::Directory if enters => folders.extend(found.at.map(|at| (found.name, at))),
+                FileType::Directory => not_shown.unopened_folders += 1,
+                _ => {}
             }
             Ok(())
         });

@@ -132,6 +132,7 @@ export function Timeline({ run, seq, rights, brokenSeq }: Props) {
 export function subject(record: AuditRecord): string {
   const paths = record.pathsWritten.length ? record.pathsWritten : record.pathsRead.length ? record.pathsRead : record.files.map(({ path }) => path);
   if (record.input?.summary) return record.input.summary;
+  if (record.runId === "_service" && typeof record.input?.name === "string") return record.input.name;
   return paths.length > 3 ? `${paths.slice(0, 3).join(", ")} and ${paths.length - 3} more` : paths.join(", ");
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::steps::{LARGE, backup, backups, destroy, json_of, paused_backup, restore};
 use crate::audit::checkpoints::until_covered;
-use crate::harness::{Backend, Client, Disk, Server, incompressible, snapshot};
+use crate::harness::{Backend, Client, Disk, Server, incompressible, items, snapshot};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of, put};
 
 #[rstest]
@@ -135,6 +135,11 @@ async fn tokens_that_were_revoked_after_the_backup_are_reported_and_revoked_on_r
     let read = clients[1].post("/v1/runs/r/tools/read_file", json!({"path": "a"})).await;
     assert_eq!(read.status, status, "{}", read.text());
     assert_eq!(server.reconnect(&run).call("read_file", json!({"path": "a"})).await.status, status);
+    let records = items(&server.operator(), "/v1/audit?run=_service").await;
+    let seen: Vec<_> = records.iter().map(|record| [record["tool"].as_str(), record["actor"].as_str()]).collect();
+    let created = [Some("operator.create"), Some("operator:orchestrate")];
+    let revoked = [Some("operator.revoke"), Some("operator:restore")];
+    assert_eq!(seen, [created, revoked][..if revokes { 2 } else { 1 }]);
     assert!(server.stop().success());
     assert_ends(&server.verify(&[]), 0, &[" 0 broken"]);
 }

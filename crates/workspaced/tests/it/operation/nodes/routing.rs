@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::{SECRET, events, prepare, start, two};
-use crate::harness::{assert_chain, sha256, tar_of};
+use crate::harness::{assert_chain, items, sha256, tar_of};
 use crate::operation::replay_and_repair::assert_ends;
 
 #[tokio::test]
@@ -65,6 +65,22 @@ async fn every_request_of_a_run_can_be_sent_to_any_node() {
     second.nobody().get(&format!("/v1/runs/{}", run.id)).await.refused("UNAUTHENTICATED");
     assert_eq!(away.verify().await["intact"], true);
     assert_chain(&run.id, &run.audit().await);
+}
+
+#[tokio::test]
+async fn every_node_appends_to_the_chain_of_the_service() {
+    let [first, second] = two().await;
+    let make = async |number: usize| {
+        let node = if number.is_multiple_of(2) { &first } else { &second };
+        let body = json!({"name": format!("operator-{number}"), "scopes": ["audit"]});
+        node.operator().post("/v1/operators", body).await.is(201);
+        node.operator().delete(&format!("/v1/operators/operator-{number}")).await.is(204);
+    };
+    futures_util::future::join_all((0..10).map(make)).await;
+    let records = items(&second.operator(), "/v1/audit?run=_service").await;
+    assert_chain("_service", &records);
+    let made = records.iter().filter(|record| record["tool"] == "operator.create").count();
+    assert_eq!((records.len(), made), (20, 10));
 }
 
 #[tokio::test]
