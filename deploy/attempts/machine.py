@@ -274,3 +274,57 @@ class Caddy:
             return connection.getresponse().status == 200
         except OSError:
             return False
+
+
+class Nginx:
+    """nginx on loopback, with the configuration of this folder and a certificate of its own."""
+
+    def __init__(self, nginx, folder, upstream_port):
+        self.nginx, self.folder, self.https_port = nginx, pathlib.Path(folder), free_port()
+        key, certificate = self.folder / "nginx.key", self.folder / "nginx.crt"
+        run("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+            "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate)
+        text = (ROOT / "deploy/nginx.conf").read_text()
+        for old, new in {
+            "listen 443 ": f"listen 127.0.0.1:{self.https_port} ", "server 127.0.0.1:8080": f"server 127.0.0.1:{upstream_port}",
+            "workspaced.example.org": "localhost", "/etc/ssl/workspaced.crt": str(certificate), "/etc/ssl/workspaced.key": str(key),
+        }.items():
+            if old not in text:
+                raise AssertionError(f"deploy/nginx.conf has no `{old}`")
+            text = text.replace(old, new)
+        (self.folder / "site.conf").write_text(text)
+        temporary = "".join(f"{kind}_temp_path {self.folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        self.file = self.folder / "nginx.conf"
+        self.file.write_text(f"daemon off; pid {self.folder}/nginx.pid; error_log {self.folder}/nginx.log; events {{}}\n"
+                             + ("user root;\n" if os.getuid() == 0 else "")
+                             + f"http {{ access_log off;\n{temporary}include {self.folder}/site.conf; }}\n")
+        self.context = ssl.create_default_context(cafile=str(certificate))
+        self.certificate = certificate
+
+    def __enter__(self):
+        run(self.nginx, "-t", "-q", "-p", self.folder, "-e", self.folder / "nginx.log", "-c", self.file)
+        self.process = subprocess.Popen([self.nginx, "-p", self.folder, "-e", self.folder / "nginx.log", "-c", self.file])
+        try:
+            until(self.answers, "nginx does not answer")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+    def tls(self):
+        return http.client.HTTPSConnection("localhost", self.https_port, timeout=30, context=self.context)
+
+    def answers(self):
+        try:
+            connection = self.tls()
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False

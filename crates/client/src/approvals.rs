@@ -16,6 +16,8 @@ pub struct ApprovalFilter {
     pub state: Option<ApprovalState>,
     /// Only approvals of this run.
     pub run: Option<RunId>,
+    /// The newest approval first.
+    pub newest_first: bool,
 }
 
 /// What is recorded of a decision.
@@ -46,10 +48,11 @@ pub struct DecisionResult {
 }
 
 impl Client {
-    /// Lists approvals in the order in which they were requested.
+    /// Lists approvals in the order in which they were requested, or the newest first.
     pub fn approvals(&self, filter: &ApprovalFilter) -> impl Stream<Item = Result<Approval, Error>> + use<> {
         let state = filter.state.map(|state| state.as_str().to_owned());
-        let query = vec![("state", state), ("run", filter.run.as_ref().map(ToString::to_string))];
+        let order = filter.newest_first.then(|| "desc".to_owned());
+        let query = vec![("state", state), ("run", filter.run.as_ref().map(ToString::to_string)), ("order", order)];
         self.pages(vec!["v1".to_owned(), "approvals".to_owned()], query)
     }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::problem::Error;
+use crate::request::Page;
 use crate::transport::Client;
 
 /// Which records to return. The default returns all.
@@ -24,6 +25,10 @@ pub struct AuditFilter {
     pub since: Option<String>,
     /// Only calls before this time, RFC 3339.
     pub until: Option<String>,
+    /// Only calls of this caller, such as `operator:ada` or `run-token:tok_…`.
+    pub actor: Option<String>,
+    /// The newest record first. Does not apply to streams.
+    pub newest_first: bool,
 }
 
 /// The result of verifying a run's chain.
@@ -46,7 +51,16 @@ impl AuditFilter {
             ("path", self.path.clone()),
             ("since", self.since.clone()),
             ("until", self.until.clone()),
+            ("actor", self.actor.clone()),
         ])
+    }
+}
+
+impl AuditFilter {
+    fn list_query(&self) -> Result<Vec<(&'static str, Option<String>)>, Error> {
+        let mut query = self.query()?;
+        query.push(("order", self.newest_first.then(|| "desc".to_owned())));
+        Ok(query)
     }
 }
 
@@ -60,7 +74,19 @@ fn name_of(value: Option<impl Serialize>) -> Result<Option<String>, Error> {
 }
 
 impl Client {
-    /// Returns the records of all runs, in the order in which they were written.
+    /// Returns the first `count` records of all runs, at most 1,000.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    pub async fn audit_page(&self, filter: &AuditFilter, count: u32) -> Result<Vec<Record>, Error> {
+        let mut query = filter.list_query()?;
+        query.push(("limit", Some(count.to_string())));
+        let page: Page<Record> = self.request(Method::GET, ["v1", "audit"])?.query(&query).answer(self).await?;
+        Ok(page.items)
+    }
+
+    /// Returns the records of all runs, in the order in which they were written, or the newest first.
     pub fn audit(&self, filter: &AuditFilter) -> impl Stream<Item = Result<Record, Error>> + use<> {
         self.records(vec!["v1".to_owned(), "audit".to_owned()], filter)
     }
@@ -73,7 +99,7 @@ impl Client {
 
     fn records(&self, path: Vec<String>, filter: &AuditFilter) -> impl Stream<Item = Result<Record, Error>> + use<> {
         // Every value of the enums has a name.
-        self.pages(path, filter.query().unwrap_or_default())
+        self.pages(path, filter.list_query().unwrap_or_default())
     }
 
     /// Verifies a run's chain.

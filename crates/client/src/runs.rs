@@ -126,6 +126,13 @@ impl Client {
         self.pages(vec!["v1".to_owned(), "runs".to_owned()], query)
     }
 
+    /// Lists runs, the newest first.
+    pub fn newest_runs(&self, state: Option<RunState>) -> impl Stream<Item = Result<Run, Error>> + use<> {
+        let state = state.map(|state| state.as_str().to_owned());
+        let query = vec![("state", state), ("order", Some("desc".to_owned()))];
+        self.pages(vec!["v1".to_owned(), "runs".to_owned()], query)
+    }
+
     /// Returns a run.
     ///
     /// # Errors
@@ -199,6 +206,16 @@ impl Client {
     /// Those of every request; see [`Error`].
     pub async fn patch(&self, run: &RunId) -> Result<Download, Error> {
         self.export_of(run, "patch").await
+    }
+
+    /// Downloads a run's changes as a git bundle, for a branch of this name; by default that of the service.
+    ///
+    /// # Errors
+    ///
+    /// Those of every request; see [`Error`].
+    pub async fn bundle(&self, run: &RunId, branch: Option<&str>) -> Result<Download, Error> {
+        let request = self.request(Method::GET, ["v1", "runs", run.as_str(), "bundle"])?;
+        request.query(&[("branch", branch.map(str::to_owned))]).send(self).await.map(Download::new)
     }
 
     async fn export_of(&self, run: &RunId, what: &str) -> Result<Download, Error> {

@@ -46,6 +46,16 @@ impl CallError {
     /// Returns the refusal that the database or the disk is full or unreachable.
     pub fn unavailable(cause: &(dyn std::error::Error + 'static)) -> Self {
         tracing::warn!(error = cause, "unavailable");
+        let database_full = cause.downcast_ref::<ledger::LedgerError>().is_some_and(ledger::LedgerError::is_disk_full);
+        let kind = std::iter::successors(Some(cause), |error| error.source())
+            .find_map(|error| error.downcast_ref::<std::io::Error>())
+            .map(std::io::Error::kind);
+        if database_full {
+            return Self::Refused(disk_full("the database"));
+        }
+        if let Some(refusal) = kind.and_then(|kind| unwritable("the data folder", kind)) {
+            return Self::Refused(refusal);
+        }
         Self::Refused(Refusal::new(
             Code::Unavailable,
             "the database or the disk is unavailable; nothing was changed",
@@ -129,6 +139,29 @@ impl CallError {
             )
             .with_details(|details| details.seq = seqs.last().copied()),
         )
+    }
+}
+
+/// Returns the refusal that the disk of `what` is full.
+pub fn disk_full(what: &str) -> Refusal {
+    Refusal::new(
+        Code::Unavailable,
+        format!("the disk of {what} is full; nothing was changed"),
+        "Every change is refused until an operator frees space on that disk or enlarges it. Reads go on.",
+    )
+}
+
+/// Returns the refusal that nothing can be written to the disk of `what`, if an error of this kind says so.
+pub fn unwritable(what: &str, kind: std::io::ErrorKind) -> Option<Refusal> {
+    use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    match kind {
+        StorageFull | QuotaExceeded => Some(disk_full(what)),
+        ReadOnlyFilesystem => Some(Refusal::new(
+            Code::Unavailable,
+            format!("the disk of {what} is mounted read-only; nothing was changed"),
+            "Every change is refused until an operator makes that disk writable. Reads go on.",
+        )),
+        _ => None,
     }
 }
 

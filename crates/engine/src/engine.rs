@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use content::Objects;
 use ledger::{Appended, ApprovalFilter, Entry, Ledger, LedgerError, RequiredToken, StorageTotals};
 use model::{ApprovalState, Draft, Permission, Profiles, Sha256};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use shared_pool::{Parties, Permit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -21,16 +21,20 @@ use crate::admission::pools::{Pools, permit};
 use crate::admission::rate_limit::RateLimiter;
 use crate::admission::tokens::Tokens;
 use crate::approvals::vote_locks::VoteLocks;
-use crate::call_error::refusals::shutting_down;
+use crate::call_error::{self, refusals::shutting_down};
 use crate::clock;
 use crate::limits::Limits;
 use crate::metrics::{self, CallMetrics, SPANS};
+use crate::runs::artifact_stamps::ArtifactStamps;
 use crate::runs::import_registry::ImportRegistry;
 use crate::runs::in_flight_calls::InFlightCalls;
 use crate::runs::open_runs::OpenRuns;
 use crate::runs::open_runs::fetches::RunFetches;
 use crate::runs::quota::NodeQuota;
 use crate::transaction::fsync_worker::FsyncWorker;
+
+/// How long the service is not ready after a commit for which the disk of the database was full.
+const FULL_FOR: Duration = Duration::from_secs(10);
 
 /// Runs, calls and transactions over a ledger and workspaces. Cheap to clone.
 #[derive(Clone)]
@@ -64,6 +68,10 @@ pub struct Parts {
     pub fetches: RunFetches,
     /// Runs whose source is being imported.
     pub imports: ImportRegistry,
+    /// When a commit has failed because the disk of the database was full.
+    pub(crate) database_full: Mutex<Option<Instant>>,
+    /// Artifacts of runs that the object store has.
+    pub(crate) artifact_stamps: ArtifactStamps,
     /// Tokens of operators and runs.
     pub tokens: Tokens,
     /// Keyed requests under way.
@@ -142,6 +150,8 @@ impl Engine {
             runs: OpenRuns::new(limits.max_live_runs),
             fetches: RunFetches::default(),
             imports: ImportRegistry::default(),
+            database_full: Mutex::default(),
+            artifact_stamps: ArtifactStamps::default(),
             tokens,
             keyed_requests: InFlightCalls::default(),
             votes: VoteLocks::default(),
@@ -175,6 +185,9 @@ impl Engine {
         }
         if let (Err(LedgerError::RunMoved(run)), Some(epoch)) = (&appended, epoch) {
             self.runs.lose(run, epoch);
+        }
+        if appended.as_ref().is_err_and(LedgerError::is_disk_full) {
+            *self.database_full.lock() = Some(Instant::now());
         }
         let appended = appended?;
         if let Appended::Recorded(records) = &appended {
@@ -243,7 +256,10 @@ impl Engine {
         if self.shutdown.is_cancelled() {
             return Err(shutting_down().into());
         }
-        Ok(self.ledger.ping().await?)
+        self.ledger.ping().await?;
+        // After a while, the next change shows whether there is space again.
+        let is_full = self.database_full.lock().is_some_and(|since| since.elapsed() < FULL_FOR);
+        if is_full { Err(call_error::disk_full("the database").into()) } else { Ok(()) }
     }
 
     /// Updates the gauges that need the database: runs by state, pending approvals.

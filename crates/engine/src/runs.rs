@@ -2,6 +2,7 @@
 
 pub mod accounting;
 pub mod archive;
+pub(crate) mod artifact_stamps;
 pub(crate) mod base_objects;
 pub mod changed_paths;
 mod create;
@@ -11,6 +12,7 @@ pub mod history_quota;
 mod import;
 pub mod import_registry;
 pub mod in_flight_calls;
+pub mod kept_artifacts;
 mod keyed_requests;
 pub mod known_versions;
 pub(crate) mod lifecycle;
@@ -402,6 +404,7 @@ fn report_of(imported: &ImportedRun) -> ImportReport {
         left_out: imported.left_out.clone(),
         left_out_more: imported.left_out_more,
         progress: "done".to_owned(),
+        resumed: false,
         error: None,
     }
 }

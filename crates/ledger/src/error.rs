@@ -44,7 +44,29 @@ pub enum LedgerError {
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// The disk of the database is full: what is left of an error that several callers share.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct DatabaseFull(String);
+
 impl LedgerError {
+    /// The error that the disk of the database is full.
+    pub(crate) fn database_full(why: &str) -> Self {
+        Self::Unavailable(Box::new(DatabaseFull(why.to_owned())))
+    }
+
+    /// Whether the disk of the database is full. A retry fails until somebody frees space.
+    pub fn is_disk_full(&self) -> bool {
+        let Self::Unavailable(cause) = self else { return false };
+        let is_server_full = |error: &sqlx::Error| {
+            // PostgreSQL: disk_full.
+            error.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() == Some("53100")
+        };
+        cause.downcast_ref::<DatabaseFull>().is_some()
+            || cause.downcast_ref::<sqlx::Error>().is_some_and(is_server_full)
+            || crate::sqlite::is_full(self)
+    }
+
     /// Returns a copy for another caller that waited for the same commit.
     pub(crate) fn duplicate(&self) -> Self {
         match self {
@@ -55,6 +77,9 @@ impl LedgerError {
             Self::PositionMoved => Self::PositionMoved,
             Self::ObjectNotReserved(object) => Self::ObjectNotReserved(object.clone()),
             Self::CreationRejected(failed) => Self::CreationRejected(*failed),
+            Self::Unavailable(cause) if self.is_disk_full() => {
+                Self::Unavailable(Box::new(DatabaseFull(cause.to_string())))
+            }
             Self::Unavailable(cause) => Self::Unavailable(cause.to_string().into()),
             Self::InDoubt(cause) => Self::InDoubt(cause.to_string().into()),
             Self::Fenced(fence) => Self::Fenced(*fence),

@@ -28,6 +28,11 @@ pub enum RunChange {
         /// The import report.
         import: ImportReport,
     },
+    /// Stores the import report of a run that is being prepared and whose import begins again.
+    ResumeImport {
+        /// The import report.
+        import: ImportReport,
+    },
     /// Closes the run, unless it is closed or deleted.
     Close {
         /// When, RFC 3339 UTC. Stored unless the run has such a time.
@@ -103,8 +108,8 @@ impl RunChange {
                 let is_archived_head = (head.seq, head.hash) == (*head_seq, *head_hash);
                 (state != RunState::Closed || !is_archived_head).then_some(Appended::Unchanged)
             }
-            (Self::Open { .. } | Self::FailImport { .. }, RunState::Preparing) => None,
-            (Self::Open { .. } | Self::FailImport { .. }, _)
+            (Self::Open { .. } | Self::FailImport { .. } | Self::ResumeImport { .. }, RunState::Preparing) => None,
+            (Self::Open { .. } | Self::FailImport { .. } | Self::ResumeImport { .. }, _)
             | (Self::Close { .. } | Self::Expire { .. }, RunState::Closed | RunState::Deleted)
             | (Self::Delete { .. }, RunState::Deleted) => Some(Appended::Unchanged),
             (Self::IssueToken(_) | Self::Update { .. }, RunState::Deleted)
@@ -136,7 +141,10 @@ impl RunChange {
             Self::FailImport { .. } | Self::Close { .. } | Self::Expire { .. } => head.state = RunState::Closed,
             Self::Delete { .. } | Self::Archive { .. } => head.state = RunState::Deleted,
             Self::Update { expires_at: Some(expires_at), .. } => head.expires_at = expires_at.clone().into(),
-            Self::IssueToken(_) | Self::RevokeToken(_) | Self::Update { expires_at: None, .. } => {}
+            Self::ResumeImport { .. }
+            | Self::IssueToken(_)
+            | Self::RevokeToken(_)
+            | Self::Update { expires_at: None, .. } => {}
         }
     }
 
@@ -153,6 +161,9 @@ impl RunChange {
             Self::FailImport { at, import } => {
                 let params = [run.as_str().into(), at.as_str().into(), rows::to_json(import)?.into()];
                 Statement::new(sql::FAIL_IMPORT, params)
+            }
+            Self::ResumeImport { import } => {
+                Statement::new(sql::RESUME_IMPORT, [run.as_str().into(), rows::to_json(import)?.into()])
             }
             Self::Close { at } | Self::Expire { expires_at: at } => set_state(RunState::Closed, at),
             Self::Delete { at } => set_state(RunState::Deleted, at),

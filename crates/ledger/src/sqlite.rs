@@ -24,7 +24,8 @@ use shared_pool::{Parties, SharedPool};
 use tokio::sync::watch;
 
 use self::ballast::BallastFile;
-use self::convert::{is_full, unavailable};
+pub(crate) use self::convert::is_full;
+use self::convert::unavailable;
 use self::read_pool::ReadPool;
 use self::wal_checkpointer::WalCheckpointer;
 use self::writer::{Job, Writer};

@@ -65,6 +65,9 @@ pub struct ImportReport {
     pub left_out_more: u64,
     /// `waiting`, `fetching`, `writing`, `committing`, `done` or `failed`.
     pub progress: String,
+    /// Whether the import, in progress or failed, began again because the service had stopped during it. This happens once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumed: bool,
     /// Why the import failed, if the run was created with `Prefer: respond-async`. The run is closed then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ImportProblem>,

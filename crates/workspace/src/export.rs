@@ -1,6 +1,7 @@
 //! Exports of a run: the tree as tar.gz, and its changes as a git bundle.
 
 mod archive;
+mod artifacts;
 mod bundle;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ use crate::stamp::FileStamp;
 use crate::walk::each_entry;
 use crate::{Workspace, WorkspaceError};
 
+pub use artifacts::ArtifactBundle;
 pub use bundle::{Bundle, PatchFormat, PreparedBundle, PreparedPatch};
 
 impl Workspace {

@@ -31,7 +31,9 @@ pub use diff::{
     DiffFile, DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedFile, WorkspaceDiff,
 };
 pub use error::WorkspaceError;
-pub use export::{Bundle, EntryTime, EntryTimes, PatchFormat, PreparedBundle, PreparedPatch, TreeExport};
+pub use export::{
+    ArtifactBundle, Bundle, EntryTime, EntryTimes, PatchFormat, PreparedBundle, PreparedPatch, TreeExport,
+};
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
 pub use import::{

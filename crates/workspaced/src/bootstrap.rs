@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use engine::admission::tokens::{TokenSettings, Tokens, store_first_token};
 use engine::object_claims::LedgerClaims;
+use engine::runs::kept_artifacts::Keep;
 use engine::{Engine, reconcile};
 use ledger::{Ledger, LedgerError, NodeIdentity};
 use rustix::process::{Resource, Rlimit};
@@ -126,6 +127,7 @@ async fn give_back_runs(service: &Service) -> Infallible {
         return std::future::pending().await;
     };
     membership.give_back_roles();
+    keep_artifacts(service).await;
     let mut given_back = service.give_back_unused_runs().await;
     loop {
         if let Err(error) = given_back {
@@ -133,6 +135,13 @@ async fn give_back_runs(service: &Service) -> Infallible {
         }
         tokio::time::sleep(GIVE_BACK_INTERVAL).await;
         given_back = service.give_back_runs().await.map(drop);
+    }
+}
+
+/// Puts the artifacts of this node's runs into the object store, from which other nodes make their folders.
+async fn keep_artifacts(service: &Service) {
+    if let Err(error) = service.keep_artifacts(Keep::All).await {
+        tracing::warn!(error = &error as &dyn Error, "failed to keep the artifacts of runs");
     }
 }
 
@@ -217,11 +226,8 @@ async fn open_service(
     // Before recovery: the pending changes of a deleted run have no tree to go to.
     let finished = service.finish_deletions().await;
     finished.map_err(|error| StartError::failed("interrupted deletions of runs", &error))?;
-    let closed = service.close_interrupted_imports().await;
-    let closed = closed.map_err(|error| StartError::failed("interrupted imports", &error))?;
-    if closed > 0 {
-        tracing::warn!(runs = closed, "closed runs whose import was interrupted");
-    }
+    let resumed = service.resume_interrupted_imports().await;
+    resumed.map_err(|error| StartError::failed("interrupted imports", &error))?;
     let recovered = reconcile::reconcile_all(&service).await;
     let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;
     if recovered > 0 {
@@ -322,6 +328,10 @@ async fn close(service: &Service, timeout: Duration) {
     }
     if !is_done {
         tracing::warn!("work in progress is left to recovery at the next start");
+    }
+    // Those that were not given back while requests were drained.
+    if tokio::time::timeout(MIN_WORK_TIMEOUT, keep_artifacts(service)).await.is_err() {
+        tracing::warn!("artifacts that were not kept yet stay in the folders of their runs");
     }
     let closed = async {
         service.fsync_worker.close().await;

@@ -3,13 +3,18 @@
 mod approvals;
 mod audit;
 mod call;
-mod connection;
-mod error;
+pub(crate) mod connection;
+pub(crate) mod error;
+mod events;
 mod exports;
+mod files;
+pub(crate) mod listing;
 mod manual;
 mod mcp;
-mod output;
+pub(crate) mod output;
+mod revert;
 mod runs;
+mod tokens;
 mod transfer;
 mod webhooks;
 
@@ -26,8 +31,14 @@ pub enum ClientCommand {
     Run(runs::RunArgs),
     /// Call a tool of a run, and print what a model would read.
     Call(call::CallArgs),
+    /// List, create, rotate or revoke tokens of a run.
+    Token(tokens::TokenArgs),
     /// Print the audit records of a run, or of all runs.
     Audit(audit::AuditArgs),
+    /// Print the events that programs have recorded in a run, or in all runs.
+    Events(events::EventsArgs),
+    /// Undo changes of a run.
+    Revert(revert::RevertArgs),
     /// List, show, approve or deny calls that wait for approval.
     Approvals(approvals::ApprovalsArgs),
     /// List webhooks and their deliveries, or send a message again.
@@ -36,6 +47,12 @@ pub enum ClientCommand {
     Diff(exports::DiffArgs),
     /// Download a run's files as tar.gz.
     Export(exports::ExportArgs),
+    /// Download a run's changes as a git bundle.
+    Bundle(exports::BundleArgs),
+    /// Download a file of a run.
+    Download(files::DownloadArgs),
+    /// Upload a file into a run.
+    Upload(files::UploadArgs),
     /// Print a run's report as Markdown.
     Report(exports::ReportArgs),
     /// Serve the Model Context Protocol on standard input and output, for clients that start a process.
@@ -54,21 +71,68 @@ pub async fn run(
     program: clap::Command,
     env: &(dyn Fn(&str) -> Option<String> + Sync),
 ) -> ExitCode {
-    let (wants_json, done) = match command {
-        ClientCommand::Run(args) => (args.connection.json, runs::run(args, env).await),
-        ClientCommand::Call(args) => (args.connection.json, call::run(args, env).await),
-        ClientCommand::Audit(args) => (args.connection.json, audit::run(args, env).await),
-        ClientCommand::Approvals(args) => (args.connection.json, approvals::run(args, env).await),
-        ClientCommand::Webhook(args) => (args.connection.json, webhooks::run(args, env).await),
-        ClientCommand::Diff(args) => (args.connection.json, exports::diff(args, env).await),
-        ClientCommand::Export(args) => (args.connection.json, exports::export(args, env).await),
-        ClientCommand::Report(args) => (args.connection.json, exports::report(args, env).await),
-        ClientCommand::Mcp(args) => (false, mcp::run(args, env).await),
-        ClientCommand::Completions(args) => (false, manual::completions(&args, program)),
-        ClientCommand::Man(args) => (false, manual::man(&args, program)),
+    let connection = command.connection().cloned();
+    let done = match command {
+        ClientCommand::Run(args) => runs::run(args, env).await,
+        ClientCommand::Call(args) => call::run(args, env).await,
+        ClientCommand::Token(args) => tokens::run(args, env).await,
+        ClientCommand::Audit(args) => audit::run(args, env).await,
+        ClientCommand::Events(args) => events::run(args, env).await,
+        ClientCommand::Revert(args) => revert::run(args, env).await,
+        ClientCommand::Approvals(args) => approvals::run(args, env).await,
+        ClientCommand::Webhook(args) => webhooks::run(args, env).await,
+        ClientCommand::Diff(args) => exports::diff(args, env).await,
+        ClientCommand::Export(args) => exports::export(args, env).await,
+        ClientCommand::Bundle(args) => exports::bundle(args, env).await,
+        ClientCommand::Download(args) => files::download(args, env).await,
+        ClientCommand::Upload(args) => files::upload(args, env).await,
+        ClientCommand::Report(args) => exports::report(args, env).await,
+        ClientCommand::Mcp(args) => mcp::run(args, env).await,
+        ClientCommand::Completions(args) => manual::completions(&args, program),
+        ClientCommand::Man(args) => manual::man(&args, program),
     };
+    ended(done, connection.as_ref(), env)
+}
+
+/// Whether a service and a token are known for this address.
+pub(crate) fn has_service(address: &connection::Address, env: &connection::Env<'_>) -> bool {
+    connection::connect(address, env).is_ok()
+}
+
+/// Reports an error of a command, and returns its exit code.
+pub(crate) fn ended(
+    done: Result<(), CliError>,
+    connection: Option<&connection::Connection>,
+    env: &connection::Env<'_>,
+) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => CliError::report(&error, wants_json),
+        Err(error) => {
+            let url = connection.and_then(|connection| connection::address_of(&connection.address, env));
+            let wants_json = connection.is_some_and(|connection| connection.json);
+            CliError::report(&error, wants_json, url.as_deref().unwrap_or("the address of the settings"))
+        }
+    }
+}
+
+impl ClientCommand {
+    fn connection(&self) -> Option<&connection::Connection> {
+        Some(match self {
+            Self::Run(args) => &args.connection,
+            Self::Call(args) => &args.connection,
+            Self::Token(args) => &args.connection,
+            Self::Audit(args) => &args.connection,
+            Self::Events(args) => &args.connection,
+            Self::Revert(args) => &args.connection,
+            Self::Approvals(args) => &args.connection,
+            Self::Webhook(args) => &args.connection,
+            Self::Diff(args) => &args.connection,
+            Self::Export(args) => &args.connection,
+            Self::Bundle(args) => &args.connection,
+            Self::Download(args) => &args.connection,
+            Self::Upload(args) => &args.connection,
+            Self::Report(args) => &args.connection,
+            Self::Mcp(_) | Self::Completions(_) | Self::Man(_) => return None,
+        })
     }
 }

@@ -38,7 +38,7 @@ use workspace::GitCredential;
 
 pub use self::archive_command::{ArchiveAction, ArchiveArgs, ArchiveCommandConfig};
 pub use self::backup::{BackupArgs, BackupConfig, MigrateStoreArgs, MigrateStoreConfig, RestoreArgs, RestoreConfig};
-pub use self::cli::{Args, Command, OpenApiArgs, OpenApiVersion, ServeArgs};
+pub use self::cli::{Args, Command, OpenApiArgs, OpenApiVersion, ServeArgs, command};
 pub use self::error::ConfigError;
 pub use self::keys::{KeyArgs, KeyConfig};
 pub use self::offline::{Accept, RepairArgs, RepairConfig, ReplayArgs, ReplayConfig, VerifyArgs, VerifyConfig};

@@ -15,6 +15,7 @@ mod http_client;
 mod maintenance;
 mod nodes;
 mod objects;
+mod online_operators;
 mod sandbox;
 mod service;
 mod signer;
@@ -27,6 +28,7 @@ pub use admin::{ArchivesFound, archive, backup, key, migrate_store, operator, re
 pub use bootstrap::error::StartError;
 pub use bootstrap::serve;
 pub use cli::run as run_client;
+pub use online_operators::run_operator;
 pub use sandbox::{Confinement, confine};
 
 /// Returns the OpenAPI document of the service, as committed under `openapi/`.

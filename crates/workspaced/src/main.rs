@@ -3,8 +3,8 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use clap::FromArgMatches as _;
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser as _};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use workspaced::config::{Args, Command};
@@ -21,7 +21,8 @@ const EXTRA_BLOCKING_THREADS: usize = 16;
 const MIN_WORKERS: usize = 3;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let parsed = workspaced::config::command().try_get_matches().and_then(|matches| Args::from_arg_matches(&matches));
+    let args = match parsed {
         Ok(args) => args,
         Err(error) => return usage_error(&error),
     };
@@ -72,6 +73,11 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Operator(args) => {
+            #[expect(clippy::disallowed_methods, reason = "settings are read from the environment here")]
+            let env = |name: &str| std::env::var(name).ok();
+            if args.is_for_service(&env) {
+                return Ok(runtime(EXTRA_BLOCKING_THREADS)?.block_on(workspaced::run_operator(&args, &env)));
+            }
             block_on(workspaced::operator(args.check()?))??;
             Ok(ExitCode::SUCCESS)
         }
@@ -79,7 +85,7 @@ fn run(command: Command) -> Result<ExitCode, StartError> {
             #[expect(clippy::disallowed_methods, reason = "settings are read from the environment here")]
             let env = |name: &str| std::env::var(name).ok();
             let runtime = runtime(EXTRA_BLOCKING_THREADS)?;
-            Ok(runtime.block_on(workspaced::run_client(command, Args::command(), &env)))
+            Ok(runtime.block_on(workspaced::run_client(command, workspaced::config::command(), &env)))
         }
     }
 }

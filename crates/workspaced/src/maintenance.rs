@@ -7,6 +7,7 @@ mod gauges;
 use std::error::Error;
 use std::time::Duration;
 
+use engine::runs::kept_artifacts::Keep;
 use engine::{CallError, clock, reconcile};
 use ledger::Role;
 
@@ -68,17 +69,8 @@ pub(crate) async fn run(service: Service) {
         {
             tracing::warn!(error = &error as &dyn Error, "failed to query expired runs and approvals");
         }
-        if ticks.is_multiple_of(EXPIRY_TICKS)
-            && service.state.node.is_some()
-            && let Err(error) = close_abandoned_imports(&service).await
-        {
-            tracing::warn!(error = &error as &dyn Error, "failed to close runs whose import has ended with its node");
-        }
-        if ticks % ANSWER_TICKS == FIRST_FOLDER_TICK
-            && service.state.node.is_some()
-            && let Err(error) = service.remove_unneeded_folders().await
-        {
-            tracing::warn!(error = &error as &dyn Error, "failed to remove folders of runs that are not on this node");
+        if service.state.node.is_some() {
+            of_node(&service, ticks).await;
         }
         if ticks % ANSWER_TICKS == FIRST_ANSWER_TICK
             && service.holds(Role::Retention)
@@ -96,13 +88,23 @@ pub(crate) async fn run(service: Service) {
     }
 }
 
-/// Closes the runs that a node which is not alive any more was importing. Any other node may do it.
-async fn close_abandoned_imports(service: &Service) -> Result<(), CallError> {
-    let closed = service.close_interrupted_imports().await?;
-    if closed > 0 {
-        tracing::warn!(runs = closed, "closed runs whose import has ended with its node");
+/// Does what only nodes have to do.
+async fn of_node(service: &Service, ticks: u32) {
+    if ticks.is_multiple_of(EXPIRY_TICKS)
+        && let Err(error) = service.resume_interrupted_imports().await
+    {
+        tracing::warn!(error = &error as &dyn Error, "failed to resume imports that have ended with their node");
     }
-    Ok(())
+    if ticks.is_multiple_of(EXPIRY_TICKS)
+        && let Err(error) = service.keep_artifacts(Keep::Unchanging).await
+    {
+        tracing::warn!(error = &error as &dyn Error, "failed to keep the artifacts of runs");
+    }
+    if ticks % ANSWER_TICKS == FIRST_FOLDER_TICK
+        && let Err(error) = service.remove_unneeded_folders().await
+    {
+        tracing::warn!(error = &error as &dyn Error, "failed to remove folders of runs that are not on this node");
+    }
 }
 
 /// Records the expiry of runs and approvals. Callers see them as expired already.

@@ -16,6 +16,7 @@ use workspace::{ConfineGit, GitAccess, GitCredential};
 
 use crate::config::{ArchiveConfig, Config, ConfigError, ObjectStoreConfig, SandboxMode, StoreTarget, TlsFiles};
 use crate::signer::key;
+use crate::telemetry;
 
 /// The newest supported Landlock version. An older kernel enforces the rights that it knows.
 const RIGHTS: ABI = ABI::V6;
@@ -85,6 +86,7 @@ enum State {
 pub fn confine(config: &Config) -> Result<Confinement, ConfigError> {
     // New files are accessible to this user only: workspaces, database, lock.
     rustix::process::umask(Mode::from_raw_mode(0o077));
+    telemetry::process::open();
     if config.sandbox == SandboxMode::Off {
         return Ok(Confinement { state: State::Off, git: None });
     }

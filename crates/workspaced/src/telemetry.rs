@@ -1,5 +1,6 @@
 //! Logs and metrics. Neither ever contains a token, a body, or a physical path.
 
+pub(crate) mod process;
 pub(crate) mod traces;
 
 use std::io;
@@ -38,6 +39,10 @@ pub(crate) fn start_log(config: &Config) -> Result<Option<Traces>, ConfigError> 
     let mut filter = EnvFilter::try_new(&config.log).map_err(|error| bad(&error))?;
     for directive in PRIVATE_CRATES {
         filter = filter.add_directive(directive.parse().map_err(|error| bad(&error))?);
+    }
+    // The library of MCP logs several lines for each request.
+    if !config.log.contains("rmcp") {
+        filter = filter.add_directive("rmcp=warn".parse().map_err(|error| bad(&error))?);
     }
     let traces = config.otlp.as_ref().map(Traces::start).transpose()?;
     if let Some(traces) = traces {
@@ -135,6 +140,11 @@ fn describe() {
     metrics::describe_counter!("workspaced_tool_calls_total", "Recorded calls by tool, decision and outcome.");
     metrics::describe_histogram!("workspaced_tool_call_duration_seconds", "Time from a call to its record, by tool.");
     metrics::describe_histogram!("workspaced_record_duration_seconds", "Time to commit a record.");
+    metrics::describe_gauge!("process_cpu_seconds_total", "Processor time of the process in seconds.");
+    metrics::describe_gauge!("process_resident_memory_bytes", "Memory of the process in RAM.");
+    metrics::describe_gauge!("process_open_fds", "Open files and connections of the process.");
+    metrics::describe_gauge!("process_max_fds", "Open files and connections that the process may have.");
+    metrics::describe_gauge!("process_start_time_seconds", "When the process started, in seconds since 1970.");
     metrics::describe_gauge!("workspaced_connections", "Open connections.");
     metrics::describe_counter!("workspaced_connections_refused_total", "Connections over the limit.");
     metrics::describe_counter!(

@@ -175,6 +175,16 @@ impl Operators {
         found.filter(|operator| !operator.has_expired())
     }
 
+    /// Returns the operator of that name, with the token of it that lasts longest, unless each has expired.
+    pub(crate) fn named(&self, name: &OperatorName) -> Option<Arc<OperatorIdentity>> {
+        let fixed = self.fixed.read().iter().find(|operator| operator.name == *name).map(Arc::clone);
+        fixed.or_else(|| {
+            let stored = self.stored.lock();
+            let tokens = stored.values().filter(|operator| operator.name == *name && !operator.has_expired());
+            tokens.max_by_key(|one| (one.expires_at.is_none(), one.expires_at.clone())).cloned()
+        })
+    }
+
     /// Returns whether an operator of that name is configured.
     pub(crate) fn is_fixed(&self, name: &OperatorName) -> bool {
         self.fixed.read().iter().any(|operator| operator.name.is_same(name))

@@ -327,7 +327,7 @@ impl Engine {
     }
 
     /// Returns the source of the files; `None` if the operator uploads them with another request.
-    fn origin(&self, source: &Source) -> Result<Option<Origin>, Refusal> {
+    pub(super) fn origin(&self, source: &Source) -> Result<Option<Origin>, Refusal> {
         check_no_credentials(source)?;
         Ok(Some(match source {
             Source::Empty {} => Origin::Empty,

@@ -1,14 +1,17 @@
 //! Imports of runs' files. A run whose creation was answered at once is stored as `preparing`, and each way in which its import can
-//! end changes that: it opens the run, or closes it with the reason in `import.error`.
+//! end changes that: it opens the run, or closes it with the reason in `import.error`. If the process ends first, the next start, or
+//! another node, resumes the import once.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::{Appended, LedgerError};
-use model::{Code, Disk, ImportProblem, ImportReport, Rules, RunId, RunState, Source};
+use ledger::{Appended, Entry, LedgerError};
+use model::{Code, Disk, ImportProblem, ImportReport, Rules, Run, RunId, RunState, Scope, Source};
 use shared_pool::{Parties, Party};
+use tracing::Instrument as _;
 use workspace::{ImportError, ImportObserver as _, ImportSource, ImportedRun};
 
 use super::lifecycle;
@@ -20,6 +23,7 @@ use crate::clock::now;
 use crate::engine::{Caller, Engine};
 use crate::runs::base_objects::ImportedBase;
 use crate::runs::import_registry::ImportGuard;
+use crate::runs::quota::RunDisk;
 
 /// The pause after the ledger was unavailable.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
@@ -145,8 +149,17 @@ impl Engine {
             Err(error) => error,
         };
         let is_interrupted = self.shutdown.is_cancelled() && error.is(Code::Unavailable);
-        let problem = if is_interrupted { interrupted() } else { problem_of(run, error) };
-        let import = failed(importing.import.report(), problem);
+        if is_interrupted || matches!(error, CallError::Moved(_)) {
+            tracing::info!(run.id = %run, "the import is left to the next start or to another node");
+            return;
+        }
+        let import = failed(importing.import.report(), problem_of(run, error));
+        drop(importing);
+        self.record_failed_import(run, import).await;
+    }
+
+    /// Closes a run whose import has failed. Waits for the ledger.
+    async fn record_failed_import(&self, run: &RunId, import: ImportReport) {
         while let Err(error) = self.append(vec![lifecycle::import_failed(run, &now(), import.clone())]).await {
             if !self.waits_for_ledger(run, &error).await {
                 return;
@@ -229,33 +242,89 @@ impl Engine {
         }
     }
 
-    /// Closes the runs whose import ended with its process, and returns how many. Runs that wait for an archive stay as they are, and
-    /// so do those that this process or another node that is alive imports.
+    /// Resumes the imports that ended with their process or their node, and closes the runs whose import was resumed before: a source
+    /// that ends the process must not do so at every start. Runs that wait for an archive stay as they are, and so do those that this
+    /// process or another node that is alive imports.
     ///
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn close_interrupted_imports(&self) -> Result<u64, CallError> {
-        let (mut closed, mut after) = (0, None);
+    pub async fn resume_interrupted_imports(&self) -> Result<(), CallError> {
+        let mut after = None;
         loop {
             let page = self.ledger.runs(&RunState::Preparing.into(), after, PAGE.into()).await?;
             after = page.last().map(|(position, _)| *position);
             for (_, run) in page.iter().filter(|(_, run)| run.source != Source::Archive {}) {
-                if self.imports.get(&run.run_id).is_some() {
-                    continue;
-                }
-                let import = failed(run.import.clone(), interrupted());
-                match self.append(vec![lifecycle::import_failed(&run.run_id, &now(), import)]).await {
+                match self.resume_import(run.clone()).await {
                     // Another node imports it.
-                    Err(LedgerError::RunMoved(_)) => {}
-                    Ok(Appended::Recorded(_)) => closed += 1,
-                    // It has ended meanwhile.
-                    appended => drop(appended?),
+                    Err(CallError::Moved(_)) => {}
+                    resumed => resumed?,
                 }
             }
             if !page.more {
-                return Ok(closed);
+                return Ok(());
             }
+        }
+    }
+
+    async fn resume_import(&self, mut run: Run) -> Result<(), CallError> {
+        let id = run.run_id.clone();
+        let was_resumed = run.import.resumed;
+        run.import = ImportReport { progress: "waiting".to_owned(), resumed: true, ..ImportReport::default() };
+        let disk = RunDisk::new(&self.node, &run.policy.quota, Disk::default()).reservation();
+        let Some(importing) = self.imports.begin(run.clone(), disk) else { return Ok(()) };
+        importing.import.note_stored();
+        // The run stays with this node from here on.
+        let epoch = self.take_run(&id).await?;
+        let resumed = if was_resumed { Err(interrupted()) } else { self.resumable(&run).await? };
+        let entry = match &resumed {
+            Ok(_) => lifecycle::import_resumed(&id, run.import.clone()),
+            Err(problem) => lifecycle::import_failed(&id, &now(), failed(run.import.clone(), problem.clone())),
+        };
+        let Appended::Recorded(_) = self.append(vec![Entry { epoch, ..entry }]).await? else {
+            // It has ended meanwhile.
+            return Ok(());
+        };
+        match resumed {
+            Ok((origin, creator)) => {
+                tracing::warn!(run.id = %id, "resuming an import that was interrupted");
+                let caller = Caller {
+                    actor: creator.actor(),
+                    permissions: BTreeSet::new(),
+                    token: creator.required_token(),
+                    request: None,
+                };
+                let engine = self.clone();
+                let import = async move { engine.import_stored(&id, importing, origin, &creator, &caller).await };
+                self.tasks.spawn(import.in_current_span());
+            }
+            Err(problem) => {
+                tracing::warn!(run.id = %id, reason = problem.message, "closed a run whose import was interrupted");
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the source of a run and the operator who has created it, or why its import cannot begin again.
+    async fn resumable(
+        &self,
+        run: &Run,
+    ) -> Result<std::result::Result<(Origin, Arc<OperatorIdentity>), ImportProblem>, CallError> {
+        let named = run.created_by.as_ref().and_then(|name| self.tokens.operators.named(name));
+        let Some(creator) = named.filter(|creator| creator.has_any(&[Scope::Orchestrate])) else {
+            return Ok(Err(ImportProblem {
+                code: Code::Unauthenticated,
+                message: "the service stopped during the import, and the operator who created the run may not create runs any more"
+                    .to_owned(),
+                hint: "Create the run again under another runId, as another operator.".to_owned(),
+            }));
+        };
+        let (engine, source) = (self.clone(), run.source.clone());
+        match self.blocking(move || engine.origin(&source).map_err(CallError::from)).await {
+            Ok(Some(origin)) => Ok(Ok((origin, creator))),
+            Ok(None) => Ok(Err(interrupted())),
+            Err(error @ CallError::Refused(_)) => Ok(Err(problem_of(&run.run_id, error))),
+            Err(error) => Err(error),
         }
     }
 }
@@ -272,8 +341,9 @@ fn failed(import: ImportReport, problem: ImportProblem) -> ImportReport {
 fn interrupted() -> ImportProblem {
     ImportProblem {
         code: Code::Unavailable,
-        message: "the service stopped during the import".to_owned(),
-        hint: "Create the run again under another runId.".to_owned(),
+        message: "the service stopped twice during the import".to_owned(),
+        hint: "Create the run again under another runId. If that fails too, ask the operator to look at the log."
+            .to_owned(),
     }
 }
 

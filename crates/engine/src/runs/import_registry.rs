@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use model::{Disk, DiskChange, ImportReport, Policy, Refusal, Run, RunId, RunState};
+use model::{Disk, DiskChange, ImportReport, Policy, Refusal, Run, RunId, RunState, Source};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use workspace::ImportObserver;
@@ -68,6 +68,11 @@ impl ImportRegistry {
     /// Returns the number of imports in progress.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().len()
+    }
+
+    /// Returns the runs whose import is in progress.
+    pub(crate) fn ids(&self) -> Vec<RunId> {
+        self.0.lock().keys().cloned().collect()
     }
 
     /// Returns the run whose import is in progress, with its progress.
@@ -146,7 +151,11 @@ impl ImportObserver for Import {
         let logged = self.logged.load(Ordering::Relaxed);
         if before != number || files >= logged + FILES_PER_LOG_LINE {
             self.logged.store(files, Ordering::Relaxed);
-            tracing::info!(run.id = %self.run.run_id, stage, files, bytes, "import in progress");
+            if matches!(self.run.source, Source::Empty {}) {
+                tracing::debug!(run.id = %self.run.run_id, stage, files, bytes, "import in progress");
+            } else {
+                tracing::info!(run.id = %self.run.run_id, stage, files, bytes, "import in progress");
+            }
         }
     }
 

@@ -14,6 +14,8 @@ use crate::clock::{new_tool_call_id, now};
 use crate::engine::{Caller, RequestIds};
 use crate::runs::archive::RunArchive;
 
+/// The tool in the records of artifacts that were put into the object store.
+pub(crate) const KEEP_ARTIFACTS: &str = "run.keep_artifacts";
 /// The actor of what the service does by itself.
 const SERVICE: &str = "service";
 /// The largest policy that a record repeats, in bytes of canonical JSON. Of a larger one it has the hash only.
@@ -88,6 +90,11 @@ pub(crate) fn expired(run: &RunId, expires_at: &str) -> Entry {
     entry(run, None, "run.close", members(&input), Some(RunChange::Expire { expires_at: expires_at.to_owned() }))
 }
 
+/// The record of an import that begins again, because the process or the node that ran it has ended.
+pub(crate) fn import_resumed(run: &RunId, import: ImportReport) -> Entry {
+    entry(run, None, "run.resume_import", Map::new(), Some(RunChange::ResumeImport { import }))
+}
+
 /// The record of a run that closes because its import has failed.
 pub(crate) fn import_failed(run: &RunId, at: &str, import: ImportReport) -> Entry {
     let input = json!({ "cause": "import", "error": import.error });
@@ -112,6 +119,12 @@ pub(crate) fn set_aside(run: &RunId, head: ChainPoint, reached: ChainPoint) -> E
         "the database has lost records of the run: its folder was set aside in lost+found, and its files were made again".to_owned(),
     );
     entry
+}
+
+/// The record of a run's artifacts, which are in the object store under their hash.
+pub(crate) fn artifacts_kept(run: &RunId, sha256: Sha256, size_bytes: u64) -> Entry {
+    let input = json!({ "sha256": sha256, "sizeBytes": size_bytes });
+    entry(run, None, KEEP_ARTIFACTS, members(&input), None)
 }
 
 /// The record of a run's archive, which the service made at `at`. It follows the archived records and names their head.

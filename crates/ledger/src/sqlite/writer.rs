@@ -149,7 +149,7 @@ impl Writer {
     /// Commits a group and sends the results. If a job fails, the group is rolled back and its jobs are committed one by one.
     fn write(&mut self, mut group: Vec<Job>) {
         if !self.ballast.ensure() {
-            group = reject_mutations(group, &LedgerError::Unavailable(DISK_FULL.into()));
+            group = reject_mutations(group, &LedgerError::database_full(DISK_FULL));
         }
         if group.is_empty() {
             return;

@@ -21,6 +21,7 @@ pub(crate) const OPEN_RUN: &str = "UPDATE run SET base_commit = $2, import_repor
     WHERE run_id = $1 AND state = 'preparing'";
 pub(crate) const FAIL_IMPORT: &str = "UPDATE run SET closed_at = $2, import_report = $3, state = 'closed' \
     WHERE run_id = $1 AND state = 'preparing'";
+pub(crate) const RESUME_IMPORT: &str = "UPDATE run SET import_report = $2 WHERE run_id = $1 AND state = 'preparing'";
 pub(crate) const SET_STATE: &str = "UPDATE run SET state = CASE state WHEN 'deleted' THEN state ELSE $2 END, \
     closed_at = coalesce(closed_at, $3) WHERE run_id = $1";
 pub(crate) const ARCHIVE_RUN: &str = "UPDATE run SET state = 'deleted', archived_at = $2, archive_uri = $3, archived_seq = $4 \

@@ -1,13 +1,13 @@
 //! Runs, tokens, settings, and opening a database.
 
-use ledger::{Appended, LedgerError, RunFilter, StorageTotals, StoredRun};
+use ledger::{Appended, LedgerError, RunChange, RunFilter, StorageTotals, StoredRun};
 use model::{
     Disk, DiskChange, DiskUse, ImportReport, Outcome, Run, RunState, Sha256, SkippedEntry, Token, TokenId, Usage,
     Verdict,
 };
 use rstest::rstest;
 
-use crate::harness::{Backend, RunChanges as _, TestDatabase, new_run, new_token, read, run_id, write};
+use crate::harness::{Backend, RunChanges as _, TestDatabase, change_of, new_run, new_token, read, run_id, write};
 use crate::journal::mutation;
 
 #[rstest]
@@ -79,10 +79,18 @@ async fn a_run_is_opened_and_closed_once(#[values(Backend::Sqlite, Backend::Post
     new.run.base_commit = None;
     db.ledger.create_run(&new, &new_token("r1", "tok-1"), vec![]).await.unwrap();
     let left_out = vec![SkippedEntry { path: "a/.git".into(), reason: "git-internal".into() }];
-    let import = ImportReport { files: 7, bytes: 8, left_out, left_out_more: 0, progress: "done".into(), error: None };
+    let import = ImportReport { files: 7, bytes: 8, left_out, progress: "done".into(), ..ImportReport::default() };
+    let resumed = ImportReport { progress: "waiting".into(), resumed: true, ..ImportReport::default() };
+    let resume = || change_of("r1", "run.resume_import", RunChange::ResumeImport { import: resumed.clone() });
+    assert!(matches!(db.try_append(resume()).await.unwrap(), Appended::Recorded(_)));
+    let preparing = stored(&db, "r1").await.run;
+    assert_eq!((preparing.state, preparing.import), (RunState::Preparing, resumed.clone()));
     assert!(db.ledger.open_run(&new.run.run_id, "beef", &import).await.unwrap());
     let open = stored(&db, "r1").await.run;
-    assert_eq!((open.state, open.base_commit.as_deref(), open.import), (RunState::Open, Some("beef"), import));
+    assert_eq!((open.state, open.base_commit.as_deref(), open.import), (RunState::Open, Some("beef"), import.clone()));
+    // An import that has ended does not begin again.
+    assert!(matches!(db.try_append(resume()).await.unwrap(), Appended::Unchanged));
+    assert_eq!(stored(&db, "r1").await.run.import, import);
 
     let run = new.run.run_id;
     db.ledger.set_run_state(&run, RunState::Closed, Some("2026-01-02T00:00:00Z")).await.unwrap();

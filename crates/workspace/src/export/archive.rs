@@ -20,7 +20,7 @@ use crate::export::{Exactly, header};
 const FILES: [&CStr; 2] = [c"base.manifest", c"base.late"];
 const FOLDERS: [&CStr; 2] = [c"base.git", c"repo"];
 /// A folder that is archived before them, unless it is empty.
-const ARTIFACTS: &CStr = c"artifacts";
+pub(super) const ARTIFACTS: &CStr = c"artifacts";
 
 impl Workspaces {
     /// Writes the files of a run to `out` as a tar archive: `base.manifest`, `base.late` if there is one, and `base.git/`,
@@ -50,7 +50,7 @@ impl Workspaces {
     }
 }
 
-fn has_entries(dir: &OwnedFd, name: &CStr) -> io::Result<bool> {
+pub(super) fn has_entries(dir: &OwnedFd, name: &CStr) -> io::Result<bool> {
     match open_dir(dir, name) {
         Ok(folder) => Ok(!entries(&folder, 1)?.is_empty()),
         Err(Errno::NOENT) => Ok(false),
@@ -58,15 +58,15 @@ fn has_entries(dir: &OwnedFd, name: &CStr) -> io::Result<bool> {
     }
 }
 
-struct Archive<'a, W: Write> {
-    tar: Builder<W>,
-    cancel: &'a AtomicBool,
+pub(super) struct Archive<'a, W: Write> {
+    pub(super) tar: Builder<W>,
+    pub(super) cancel: &'a AtomicBool,
 }
 
 impl<W: Write> Archive<'_, W> {
     /// Writes the folder `name` of `parent`, which is `path` in the archive, with everything in it. Keeps one handle open for
     /// each level.
-    fn folder(&mut self, parent: BorrowedFd<'_>, name: &CStr, path: &[u8]) -> io::Result<()> {
+    pub(super) fn folder(&mut self, parent: BorrowedFd<'_>, name: &CStr, path: &[u8]) -> io::Result<()> {
         let dir = open_dir(parent, name)?;
         let own = [path, b"/"].concat();
         self.tar.append_data(&mut header(EntryType::Directory, 0o755, 0), as_path(&own), io::empty())?;

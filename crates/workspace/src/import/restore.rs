@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::base_parts::{
     FETCHED_PART, MANIFEST_PART, PACK, SHALLOW_PART, UNTRACKED_PART, damaged, is_plain, rows_of, set_base_commit,
 };
-use super::{ChainPoint, FOLDERS, STAGING, Workspaces, bare, fsync_tree, remove, reuse, tree_note};
+use super::{ChainPoint, FOLDERS, STAGING, Workspaces, bare, fsync_tree, remove, reuse, run_copy, tree_note};
 use crate::base::manifest::{self, Head, Manifest};
 use crate::base::{Base, GIT_NAME, MANIFEST_NAME};
 use crate::dir::{create_file, open_dir, open_file, remove_file};
@@ -146,8 +146,17 @@ impl RunRestorer {
         self.tree.add_untracked(content, recorded, written, &base)
     }
 
-    /// Writes the files of `snapshot`, which is that of `newest`, the newest record of the run. Artifacts are copied from the folder that
-    /// this one replaces, if there is one.
+    /// Adds the artifacts that [`bundle_artifacts`](Workspaces::bundle_artifacts) has archived.
+    ///
+    /// # Errors
+    ///
+    /// If the disk or `content` fails, or an entry is none of artifacts ([`io::ErrorKind::InvalidData`]).
+    pub fn add_artifacts(&mut self, content: &mut dyn Read) -> io::Result<()> {
+        run_copy::unpack_artifacts(&self.dir, content)
+    }
+
+    /// Writes the files of `snapshot`, which is that of `newest`, the newest record of the run. Artifacts that were not
+    /// added are copied from the folder that this one replaces, if there is one.
     ///
     /// # Errors
     ///

@@ -229,6 +229,28 @@ impl Workspaces {
     }
 }
 
+/// Writes the artifacts of an archive into the folder `dir` of a run.
+pub(super) fn unpack_artifacts(dir: &OwnedFd, content: &mut dyn Read) -> io::Result<()> {
+    for packed in tar::Archive::new(content).entries()? {
+        let mut packed = packed?;
+        let path = packed.path_bytes();
+        let path = path.strip_suffix(b"/").unwrap_or(&path).to_vec();
+        if !path.starts_with(ARTIFACTS.as_bytes()) || !matches!(path.get(ARTIFACTS.len()), None | Some(b'/')) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the archive has other files than artifacts"));
+        }
+        let kind = match packed.header().entry_type() {
+            tar::EntryType::Regular => RunEntryKind::File { mode: packed.header().mode()? & 0o777 },
+            tar::EntryType::Directory => RunEntryKind::Folder,
+            tar::EntryType::Symlink => {
+                RunEntryKind::Link { target: packed.link_name_bytes().unwrap_or_default().into_owned() }
+            }
+            _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "the archive has an unknown kind of entry")),
+        };
+        write_entry_in(dir, &RunEntry { path, kind }, &mut packed)?;
+    }
+    Ok(())
+}
+
 /// Writes an entry of the folder `dir` of a run; see [`Workspaces::write_entry`].
 fn write_entry_in(dir: &OwnedFd, entry: &RunEntry, content: &mut dyn Read) -> io::Result<Option<(Sha256, u64)>> {
     let mut folder = dir.try_clone()?;

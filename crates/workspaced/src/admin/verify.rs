@@ -31,10 +31,21 @@ const PAGE: u32 = 100;
 pub async fn verify(config: VerifyConfig) -> Result<bool, StartError> {
     // Opening a missing database would create an empty one, whose chains are all intact.
     check_database(&config.database_url)?;
-    let ledger = ledger::open(&config.database_url.url).await.map_err(database)?;
+    let ledger = open(&config).await?;
     let checked = check(&config, ledger.as_ref()).await;
     ledger.close().await;
     checked
+}
+
+/// Opens the database. One in a file is only read, because a service may use it, unless it has to be migrated first.
+async fn open(config: &VerifyConfig) -> Result<Arc<dyn Ledger>, StartError> {
+    let url = &config.database_url.url;
+    if config.database_url.sqlite_file().is_some()
+        && let Ok(ledger) = ledger::open_to_read(url).await
+    {
+        return Ok(ledger);
+    }
+    ledger::open(url).await.map_err(database)
 }
 
 async fn check(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<bool, StartError> {

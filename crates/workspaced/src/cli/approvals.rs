@@ -1,12 +1,15 @@
 //! `approvals`: list, show and decide calls that wait for approval.
 
-use futures_util::TryStreamExt as _;
 use workspaced_client::{Approval, ApprovalFilter, ApprovalId, ApprovalState, Client, Decision, RunId};
 
 use crate::cli::call::parse_run;
 use crate::cli::connection::{Connection, Env, connect};
 use crate::cli::error::CliError;
+use crate::cli::listing::{ListArgs, resolve_approval, resolve_run, shorten};
 use crate::cli::output::Output;
+
+/// The most paths that a row shows.
+const MAX_FILES: usize = 2;
 
 /// Arguments of `approvals`.
 #[derive(Debug, clap::Args)]
@@ -27,6 +30,8 @@ enum Action {
         /// Only approvals of this run.
         #[arg(long, value_name = "ID", value_parser = parse_run)]
         run: Option<RunId>,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Show an approval with the diff of its call.
     Show {
@@ -58,17 +63,28 @@ pub(super) async fn run(args: ApprovalsArgs, env: &Env<'_>) -> Result<(), CliErr
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     match args.action {
-        Action::List { state, run } => list(&client, output, &ApprovalFilter { state: Some(state), run }).await,
-        Action::Show { approval } => show(output, &client.approval(&approval).await?),
+        Action::List { state, run, list: part } => {
+            let run = match run {
+                Some(run) => Some(resolve_run(&client, run).await?),
+                None => None,
+            };
+            let filter = ApprovalFilter { state: Some(state), run, newest_first: part.is_newest_first() };
+            list(&client, output, &filter, part).await
+        }
+        Action::Show { approval } => show(output, &client.approval(&resolve_approval(&client, approval).await?).await?),
         Action::Approve(args) => {
-            let decided = client.approve(&args.approval, &decision_of(&args)).await?;
+            let approval = resolve_approval(&client, args.approval.clone()).await?;
+            let decided = client.approve(&approval, &decision_of(&args)).await?;
             decision(output, &decided)?;
             if decided.approval.state == ApprovalState::Failed {
                 return Err(CliError::Failed("the approved call could not be executed".to_owned()));
             }
             Ok(())
         }
-        Action::Deny(args) => decision(output, &client.deny(&args.approval, &decision_of(&args)).await?),
+        Action::Deny(args) => {
+            let approval = resolve_approval(&client, args.approval.clone()).await?;
+            decision(output, &client.deny(&approval, &decision_of(&args)).await?)
+        }
     }
 }
 
@@ -80,30 +96,32 @@ fn decision(output: Output, decided: &workspaced_client::DecisionResult) -> Resu
     if output.is_json {
         output.json(decided)?;
     } else {
-        output.fields(&fields_of(&decided.approval))?;
+        output.fields(&fields_of(output, &decided.approval))?;
     }
     Ok(())
 }
 
-async fn list(client: &Client, output: Output, filter: &ApprovalFilter) -> Result<(), CliError> {
-    let mut approvals = std::pin::pin!(client.approvals(filter));
-    let mut rows = Vec::new();
-    while let Some(approval) = approvals.try_next().await? {
+async fn list(client: &Client, output: Output, filter: &ApprovalFilter, part: ListArgs) -> Result<(), CliError> {
+    let (mut ids, mut runs, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+    let take = |approval: Approval| {
         if output.is_json {
-            output.json(&approval)?;
-            continue;
+            return Ok(output.json(&approval)?);
         }
-        rows.push(vec![
-            approval.approval_id.to_string(),
-            approval.state.as_str().to_owned(),
-            approval.run_id.to_string(),
-            approval.tool,
-            approval.files.len().to_string(),
-            approval.expires_at,
-            approval.reason,
-        ]);
-    }
+        ids.push(approval.approval_id.to_string());
+        runs.push(approval.run_id.to_string());
+        let files: Vec<_> = approval.files.iter().take(MAX_FILES).map(|file| file.path.to_string()).collect();
+        let more = approval.files.len().saturating_sub(MAX_FILES);
+        let files = files.join(" ") + &if more > 0 { format!(" and {more} more") } else { String::new() };
+        let expires = output.time(&approval.expires_at);
+        let state = approval.state.as_str().to_owned();
+        rows.push(vec![String::new(), state, String::new(), approval.tool, files, expires, approval.reason]);
+        Ok(())
+    };
+    part.each(output, client.approvals(filter), take).await?;
     if !output.is_json {
+        for ((row, id), run) in rows.iter_mut().zip(shorten(&ids)).zip(shorten(&runs)) {
+            (row[0], row[2]) = (id, run);
+        }
         output.table(&["APPROVAL", "STATE", "RUN", "TOOL", "FILES", "EXPIRES", "REASON"], &rows)?;
     }
     Ok(())
@@ -113,14 +131,14 @@ fn show(output: Output, approval: &Approval) -> Result<(), CliError> {
     if output.is_json {
         output.json(approval)?;
     } else {
-        output.fields(&fields_of(approval))?;
+        output.fields(&fields_of(output, approval))?;
         output.line("")?;
         output.diff(approval.diff.as_deref().unwrap_or_default())?;
     }
     Ok(())
 }
 
-fn fields_of(approval: &Approval) -> Vec<(&'static str, String)> {
+fn fields_of(output: Output, approval: &Approval) -> Vec<(&'static str, String)> {
     let files: Vec<_> = approval.files.iter().map(|file| format!("{} {}", file.operation, file.path)).collect();
     let approved_by: Vec<_> = approval.approved_by.iter().map(ToString::to_string).collect();
     vec![
@@ -132,8 +150,8 @@ fn fields_of(approval: &Approval) -> Vec<(&'static str, String)> {
         ("reason", approval.reason.clone()),
         ("rules", approval.reasons.join(", ")),
         ("files", files.join(", ")),
-        ("created", approval.created_at.clone()),
-        ("expires", approval.expires_at.clone()),
+        ("created", output.full_time(&approval.created_at)),
+        ("expires", output.full_time(&approval.expires_at)),
         ("approvals", format!("{} of {} {}", approved_by.len(), approval.approvers, approved_by.join(", "))),
         ("decided by", approval.decided_by.clone().unwrap_or_default()),
         ("on behalf of", approval.on_behalf_of.clone().unwrap_or_default()),

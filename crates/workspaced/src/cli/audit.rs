@@ -3,7 +3,7 @@
 use std::io;
 
 use futures_util::TryStreamExt as _;
-use model::{Outcome, Record, Verdict};
+use model::{LogicalPath, Outcome, Record, Verdict};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use workspaced_client::{AuditFilter, RunId};
@@ -11,8 +11,11 @@ use workspaced_client::{AuditFilter, RunId};
 use crate::cli::call::parse_run;
 use crate::cli::connection::{Connection, Env, connect};
 use crate::cli::error::CliError;
+use crate::cli::listing::{ListArgs, resolve_run};
 use crate::cli::output::{Output, Style, escape_line};
 
+/// The tool whose paths have a direction.
+const MOVE: &str = "move_file";
 /// The most paths that a line shows.
 const MAX_PATHS: usize = 3;
 
@@ -43,6 +46,11 @@ pub struct AuditArgs {
     /// Only calls before this time, RFC 3339.
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
+    /// Only calls of this caller, such as `operator:ada` or `run-token:tok_…`.
+    #[arg(long, value_name = "CALLER")]
+    caller: Option<String>,
+    #[command(flatten)]
+    list: ListArgs,
     #[command(flatten)]
     pub(super) connection: Connection,
 }
@@ -51,29 +59,29 @@ pub struct AuditArgs {
 pub(super) async fn run(args: AuditArgs, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
-    let AuditArgs { run, tool, decision, outcome, path, since, until, .. } = args;
-    let filter = AuditFilter { tool, decision, outcome, path, since, until };
-    if args.follow {
+    let AuditArgs { run, tool, decision, outcome, path, since, until, caller: actor, list, follow, .. } = args;
+    let run = match run {
+        Some(run) => Some(resolve_run(&client, run).await?),
+        None => None,
+    };
+    let newest_first = list.is_newest_first();
+    let filter = AuditFilter { tool, decision, outcome, path, since, until, actor, newest_first };
+    if follow {
         let mut records = std::pin::pin!(client.follow_audit(run.as_ref(), &filter, None)?);
         while let Some(followed) = records.try_next().await? {
             print(output, &followed.record)?;
         }
-    } else if let Some(run) = &run {
-        let mut records = std::pin::pin!(client.run_audit(run, &filter));
-        while let Some(record) = records.try_next().await? {
-            print(output, &record)?;
-        }
-    } else {
-        let mut records = std::pin::pin!(client.audit(&filter));
-        while let Some(record) = records.try_next().await? {
-            print(output, &record)?;
-        }
+        return Ok(());
     }
-    Ok(())
+    let show = |record: Record| Ok(print(output, &record)?);
+    match &run {
+        Some(run) => list.each(output, client.run_audit(run, &filter), show).await,
+        None => list.each(output, client.audit(&filter), show).await,
+    }
 }
 
-/// Prints a record on one line: time, run, number, outcome, tool, then the paths or the summary, and the reason.
-fn print(output: Output, record: &Record) -> io::Result<()> {
+/// Prints a record on one line: time, run, number, outcome, tool, then the code, the paths or the summary, the reason and the caller.
+pub(super) fn print(output: Output, record: &Record) -> io::Result<()> {
     if output.is_json {
         return output.json(record);
     }
@@ -84,23 +92,34 @@ fn print(output: Output, record: &Record) -> io::Result<()> {
         Outcome::Pending => (Style::Warning, "pending"),
     };
     let outcome = output.styled(style, &format!("{outcome:7}"));
-    let seconds = record.timestamp.get(..19).unwrap_or(&record.timestamp);
+    let time = output.time(&record.timestamp);
     let (run, seq, tool) = (&record.run_id, record.seq, escape_line(&record.tool));
-    let line = format!("{seconds}Z  {run}  {seq:>5}  {outcome}  {tool:14}  {}", escape_line(&details(record)));
+    let line = format!("{time:>11}  {run}  {seq:>5}  {outcome}  {tool:14}  {}", escape_line(&details(record)));
     output.line(line.trim_end())
 }
 
 fn details(record: &Record) -> String {
     let mut parts: Vec<String> = record.code.iter().map(ToString::to_string).collect();
     let paths = if record.paths_written.is_empty() { &record.paths_read } else { &record.paths_written };
-    parts.extend(paths.iter().take(MAX_PATHS).map(ToString::to_string));
+    match moved(record) {
+        Some((from, to)) => parts.push(format!("{from} -> {to}")),
+        None => parts.extend(paths.iter().take(MAX_PATHS).map(ToString::to_string)),
+    }
     if paths.len() > MAX_PATHS {
         parts.push(format!("and {} more", paths.len() - MAX_PATHS));
     }
     let summary = record.input.as_ref().and_then(|input| input.get("summary")).and_then(Value::as_str);
     parts.extend(summary.map(str::to_owned));
     parts.extend(record.reason.as_ref().map(|reason| format!("\"{reason}\"")));
+    parts.push(format!("({})", record.actor));
     parts.join(" ")
+}
+
+/// Returns from where and to where a file was moved.
+fn moved(record: &Record) -> Option<(&LogicalPath, &LogicalPath)> {
+    let from = record.files.iter().find(|file| file.new_sha256.is_none())?;
+    let to = record.files.iter().find(|file| file.old_sha256.is_none())?;
+    (record.tool == MOVE && record.files.len() == 2).then_some((&from.path, &to.path))
 }
 
 /// Parses the name of a value in JSON.

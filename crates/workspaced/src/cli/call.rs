@@ -5,6 +5,7 @@ use workspaced_client::RunId;
 
 use crate::cli::connection::{Connection, Env, connect};
 use crate::cli::error::CliError;
+use crate::cli::listing::with_run;
 use crate::cli::output::Output;
 use crate::cli::transfer::read_input;
 
@@ -38,10 +39,12 @@ pub(super) async fn run(args: CallArgs, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     if output.is_json {
-        let answer: Value = client.call(&args.run, &args.tool, &input).await?;
+        let call = async |run: &RunId| client.call(run, &args.tool, &input).await;
+        let answer: Value = with_run(&client, &args.run, call).await?;
         output.json(&answer)?;
     } else {
-        output.text(&client.call_as_text(&args.run, &args.tool, &input).await?.text)?;
+        let call = async |run: &RunId| client.call_as_text(run, &args.tool, &input).await;
+        output.text(&with_run(&client, &args.run, call).await?.text)?;
     }
     Ok(())
 }

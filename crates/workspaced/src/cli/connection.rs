@@ -23,7 +23,7 @@ const MAX_FILE_BYTES: u64 = 64 << 10;
 const MAX_CA_FILE_BYTES: u64 = 4 << 20;
 
 /// Which service is called, and whom the client trusts to name it.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Address {
     /// Address of the service [default: that of the client's settings, or `http://127.0.0.1:8080`]
     #[arg(long, global = true, env = "WORKSPACED_URL", value_name = "URL")]
@@ -35,13 +35,16 @@ pub(crate) struct Address {
 }
 
 /// What all commands that call a service take.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Connection {
     #[command(flatten)]
     pub(crate) address: Address,
     /// Print JSON for programs: one document a line.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Print times as RFC 3339, not how long ago they were.
+    #[arg(long, global = true)]
+    pub(crate) utc: bool,
 }
 
 /// The client's settings, `~/.config/workspaced/client.toml`.
@@ -58,6 +61,15 @@ struct Settings {
 ///
 /// The token of the settings is sent to the address of the settings only.
 pub(crate) fn connect(address: &Address, env: &Env<'_>) -> Result<Client, CliError> {
+    connect_to(address, env).map(|(client, _)| client)
+}
+
+/// Returns the address that [`connect`] calls.
+pub(crate) fn address_of(address: &Address, env: &Env<'_>) -> Option<String> {
+    connect_to(address, env).ok().map(|(_, url)| url)
+}
+
+fn connect_to(address: &Address, env: &Env<'_>) -> Result<(Client, String), CliError> {
     let set = |name: &str| env(name).filter(|value| !value.is_empty());
     let file = settings_file(env);
     let settings = file.as_deref().map(read_settings).transpose()?.unwrap_or_default();
@@ -86,9 +98,11 @@ pub(crate) fn connect(address: &Address, env: &Env<'_>) -> Result<Client, CliErr
         (_, Some(path), Some(file)) => Some(file.parent().unwrap_or(file).join(path)),
         _ => None,
     };
-    let Some(ca_file) = ca_file else { return Ok(Client::new(url, token.trim())?) };
-    let pem = read_at_most(&ca_file, MAX_CA_FILE_BYTES)?;
-    Ok(Client::trusting(url, token.trim(), pem.as_bytes())?)
+    let client = match ca_file {
+        None => Client::new(url, token.trim())?,
+        Some(file) => Client::trusting(url, token.trim(), read_at_most(&file, MAX_CA_FILE_BYTES)?.as_bytes())?,
+    };
+    Ok((client, url.to_owned()))
 }
 
 fn settings_file(env: &Env<'_>) -> Option<PathBuf> {

@@ -31,15 +31,33 @@ impl CliError {
         Self::Failed(format!("{name}: {error}"))
     }
 
+    /// Says what failed, and what to do where the service does not. `url` is the address that was called.
+    fn text(&self, url: &str) -> String {
+        match self {
+            Self::Client(error @ Error::Transport(_)) => {
+                let why = error.to_string();
+                let why = why.rsplit_once(": ").map_or(&*why, |(_, why)| why);
+                format!(
+                    "no answer from the service at {url}: {why}\nCheck that it runs and that the address is right \
+                     (`--url`, WORKSPACED_URL or `url` in ~/.config/workspaced/client.toml)."
+                )
+            }
+            Self::Client(error @ Error::Protocol(_)) => format!(
+                "{url} gave an {error}\nIs this the address of workspaced, and is the program as new as the service?"
+            ),
+            other => other.to_string(),
+        }
+    }
+
     /// Prints the error on standard error, and for programs the problem document on standard output. Returns the exit code.
-    pub(crate) fn report(error: &Self, wants_json: bool) -> ExitCode {
+    pub(crate) fn report(error: &Self, wants_json: bool, url: &str) -> ExitCode {
         if let Self::Output(error) = error
             && error.kind() == io::ErrorKind::BrokenPipe
         {
             // The reader has what it wanted.
             return ExitCode::SUCCESS;
         }
-        let mut text = format!("workspaced: {}\n", escape_line(&error.to_string()));
+        let mut text = format!("workspaced: {}\n", escape_text(&error.text(url)));
         if let Self::Client(Error::Problem(problem)) = error {
             let hint = hint_for(&problem.hint, Reader::CommandLine);
             if !hint.is_empty() {

@@ -6,6 +6,7 @@ use workspaced_client::RunId;
 use crate::cli::call::parse_run;
 use crate::cli::connection::{Connection, Env, connect};
 use crate::cli::error::CliError;
+use crate::cli::listing::with_run;
 use crate::cli::output::Output;
 use crate::cli::transfer::save;
 
@@ -39,6 +40,22 @@ pub struct ExportArgs {
     pub(super) connection: Connection,
 }
 
+/// Arguments of `bundle`.
+#[derive(Debug, clap::Args)]
+pub struct BundleArgs {
+    /// Run.
+    #[arg(value_name = "RUN", value_parser = parse_run)]
+    run: RunId,
+    /// File to write; `-` is standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: String,
+    /// Branch in the bundle [default: chosen by the service]
+    #[arg(long, value_name = "NAME")]
+    branch: Option<String>,
+    #[command(flatten)]
+    pub(super) connection: Connection,
+}
+
 /// Arguments of `report`.
 #[derive(Debug, clap::Args)]
 pub struct ReportArgs {
@@ -53,7 +70,7 @@ pub struct ReportArgs {
 pub(super) async fn diff(args: DiffArgs, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
-    let patch = client.patch(&args.run).await?;
+    let patch = with_run(&client, &args.run, async |run: &RunId| client.patch(run).await).await?;
     if let Some(file) = &args.output {
         let bytes = save(patch, file).await?;
         return saved(output, file, bytes);
@@ -78,7 +95,17 @@ pub(super) async fn diff(args: DiffArgs, env: &Env<'_>) -> Result<(), CliError> 
 /// Runs `export`.
 pub(super) async fn export(args: ExportArgs, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&args.connection.address, env)?;
-    let bytes = save(client.export(&args.run).await?, &args.output).await?;
+    let export = with_run(&client, &args.run, async |run: &RunId| client.export(run).await).await?;
+    let bytes = save(export, &args.output).await?;
+    saved(Output::new(&args.connection, env), &args.output, bytes)
+}
+
+/// Runs `bundle`.
+pub(super) async fn bundle(args: BundleArgs, env: &Env<'_>) -> Result<(), CliError> {
+    let client = connect(&args.connection.address, env)?;
+    let branch = args.branch.as_deref();
+    let bundle = with_run(&client, &args.run, async |run: &RunId| client.bundle(run, branch).await).await?;
+    let bytes = save(bundle, &args.output).await?;
     saved(Output::new(&args.connection, env), &args.output, bytes)
 }
 
@@ -87,15 +114,16 @@ pub(super) async fn report(args: ReportArgs, env: &Env<'_>) -> Result<(), CliErr
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     if output.is_json {
-        output.json(&client.report(&args.run).await?)?;
+        output.json(&with_run(&client, &args.run, async |run: &RunId| client.report(run).await).await?)?;
     } else {
-        output.text(&client.report_as_markdown(&args.run).await?)?;
+        let report = with_run(&client, &args.run, async |run: &RunId| client.report_as_markdown(run).await);
+        output.text(&report.await?)?;
     }
     Ok(())
 }
 
 /// Prints what was written to a file, unless that is standard output itself.
-fn saved(output: Output, file: &str, bytes: u64) -> Result<(), CliError> {
+pub(super) fn saved(output: Output, file: &str, bytes: u64) -> Result<(), CliError> {
     if file == "-" {
         return Ok(());
     }

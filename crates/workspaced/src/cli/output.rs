@@ -4,6 +4,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+use jiff::Timestamp;
 use model::is_unprintable;
 use serde::Serialize;
 
@@ -25,16 +26,43 @@ pub(crate) enum Style {
 pub(crate) struct Output {
     pub(crate) is_json: bool,
     has_colors: bool,
+    has_utc: bool,
+    now: Timestamp,
 }
 
 #[expect(clippy::unused_self, reason = "the methods print; these do not depend on the settings of the output")]
 impl Output {
     /// Prints as `connection` says, in colours only on a terminal that has some, and not if `NO_COLOR` is set.
+    #[expect(clippy::disallowed_methods, reason = "how long ago something was depends on when it is printed")]
     pub(crate) fn new(connection: &Connection, env: &Env<'_>) -> Self {
         let is_set = |name| env(name).is_some_and(|value| !value.is_empty());
         let is_dumb = env("TERM").is_none_or(|term| term == "dumb");
         let has_colors = io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb;
-        Self { is_json: connection.json, has_colors }
+        Self { is_json: connection.json, has_colors, has_utc: connection.utc, now: Timestamp::now() }
+    }
+
+    /// Returns a time of the API for people: how long ago it was, or in how long it will be.
+    pub(crate) fn time(self, rfc3339: &str) -> String {
+        match rfc3339.parse::<Timestamp>() {
+            Ok(time) if !self.has_utc => relative(time.as_second() - self.now.as_second()),
+            _ => rfc3339.get(..19).map_or_else(|| rfc3339.to_owned(), |seconds| format!("{seconds}Z")),
+        }
+    }
+
+    /// Returns a time in full, and how long ago it was.
+    pub(crate) fn full_time(self, rfc3339: &str) -> String {
+        match rfc3339.parse::<Timestamp>() {
+            Ok(time) if !self.has_utc => {
+                format!("{rfc3339} ({})", relative(time.as_second() - self.now.as_second()))
+            }
+            _ => rfc3339.to_owned(),
+        }
+    }
+
+    /// Prints a note for people on standard error.
+    pub(crate) fn note(self, text: &str) {
+        // Nothing depends on it.
+        let _ = writeln!(io::stderr().lock(), "{}", escape_line(text));
     }
 
     /// Prints a value as one line of JSON.
@@ -115,6 +143,18 @@ impl Output {
     }
 }
 
+/// Returns a difference in seconds in its largest unit.
+fn relative(seconds: i64) -> String {
+    let (count, unit) = match seconds.unsigned_abs() {
+        0..=4 => return "now".to_owned(),
+        count @ 5..=119 => (count, "s"),
+        count @ 120..=7_199 => (count / 60, "min"),
+        count @ 7_200..=172_799 => (count / 3_600, "h"),
+        count => (count / 86_400, "d"),
+    };
+    if seconds < 0 { format!("{count} {unit} ago") } else { format!("in {count} {unit}") }
+}
+
 /// Escapes what could control the terminal, or change the direction of text, and ends of lines.
 pub(crate) fn escape_line(text: &str) -> String {
     escape(text, is_unprintable)
@@ -140,6 +180,15 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_in_their_largest_unit() {
+        let of = [0, -3, -59, -119, -120, -7_199, -7_200, -172_799, -172_800, 90, 600].map(relative);
+        let expected =
+            ["now", "now", "59 s ago", "119 s ago", "2 min ago", "119 min ago", "2 h ago", "47 h ago", "2 d ago"];
+        assert_eq!(of[..9], expected);
+        assert_eq!(of[9..], ["in 90 s", "in 10 min"]);
+    }
 
     #[test]
     fn nothing_that_controls_a_terminal_remains() {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use futures_util::TryStreamExt as _;
 use serde_json::Value;
 use workspaced_client::{Client, CreatedRun, Error, NewRun, Run, RunId, RunState, RunView, Source};
 
 use crate::cli::call::parse_run;
 use crate::cli::connection::{Connection, Env, connect};
 use crate::cli::error::CliError;
+use crate::cli::listing::{ListArgs, shorten, with_run};
 use crate::cli::output::Output;
 use crate::cli::transfer::{progress, read_input, upload};
 
@@ -28,11 +28,13 @@ pub struct RunArgs {
 enum RunAction {
     /// Create a run, and print its token, which is shown only here.
     Create(Box<CreateArgs>),
-    /// List runs in order of creation.
+    /// List runs, the newest first.
     List {
         /// Only runs in this state: `preparing`, `open`, `awaiting_approval`, `closed` or `deleted`.
         #[arg(long, value_parser = parse_state)]
         state: Option<RunState>,
+        #[command(flatten)]
+        list: ListArgs,
     },
     /// Show a run.
     Show {
@@ -95,9 +97,15 @@ pub(super) async fn run(args: RunArgs, env: &Env<'_>) -> Result<(), CliError> {
     let output = Output::new(&args.connection, env);
     match args.action {
         RunAction::Create(args) => create(&client, output, *args).await,
-        RunAction::List { state } => list(&client, output, state).await,
-        RunAction::Show { run } => show(output, &client.run(&run).await?),
-        RunAction::Close { run } => show(output, &RunView::Run(Box::new(client.close_run(&run).await?))),
+        RunAction::List { state, list: part } => list(&client, output, state, part).await,
+        RunAction::Show { run } => {
+            show(output, &with_run(&client, &run, async |run: &RunId| client.run(run).await).await?)
+        }
+        RunAction::Close { run } => {
+            let closed = with_run(&client, &run, async |run: &RunId| client.close_run(run).await).await?;
+            show(output, &RunView::Run(Box::new(closed)))
+        }
+        // What cannot be undone takes whole IDs only.
         RunAction::Delete { run } => show(output, &RunView::Run(Box::new(client.delete_run(&run).await?))),
     }
 }
@@ -118,7 +126,7 @@ async fn create(client: &Client, output: Output, mut args: CreateArgs) -> Result
     if output.is_json {
         output.json(&created)?;
     } else {
-        let mut fields = fields_of(&created.run);
+        let mut fields = fields_of(output, &created.run);
         fields.push(("token", created.token.token.clone()));
         output.fields(&fields)?;
     }
@@ -163,22 +171,30 @@ async fn create_with_progress(client: &Client, new: &NewRun) -> Result<CreatedRu
     created
 }
 
-async fn list(client: &Client, output: Output, state: Option<RunState>) -> Result<(), CliError> {
-    let mut runs = std::pin::pin!(client.runs(state));
-    let mut rows = Vec::new();
-    while let Some(run) = runs.try_next().await? {
+async fn list(client: &Client, output: Output, state: Option<RunState>, part: ListArgs) -> Result<(), CliError> {
+    let (mut ids, mut rows) = (Vec::new(), Vec::new());
+    let take = |run: Run| {
         if output.is_json {
-            output.json(&run)?;
-            continue;
+            return Ok(output.json(&run)?);
         }
         let counts = run.counts;
         let numbers = [counts.calls, counts.mutations, counts.denied, counts.pending_approvals];
-        let mut row = vec![run.run_id.to_string(), run.state.as_str().to_owned(), run.created_at];
+        ids.push(run.run_id.to_string());
+        let mut row = vec![String::new(), run.state.as_str().to_owned(), output.time(&run.created_at)];
         row.extend(numbers.map(|number| number.to_string()));
         row.push(run.labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "));
         rows.push(row);
+        Ok(())
+    };
+    if part.is_newest_first() {
+        part.each(output, client.newest_runs(state), take).await?;
+    } else {
+        part.each(output, client.runs(state), take).await?;
     }
     if !output.is_json {
+        for (row, id) in rows.iter_mut().zip(shorten(&ids)) {
+            row[0] = id;
+        }
         let titles = ["RUN", "STATE", "CREATED", "CALLS", "CHANGES", "DENIED", "PENDING", "LABELS"];
         output.table(&titles, &rows)?;
     }
@@ -188,7 +204,7 @@ async fn list(client: &Client, output: Output, state: Option<RunState>) -> Resul
 fn show(output: Output, view: &RunView) -> Result<(), CliError> {
     match view {
         _ if output.is_json => output.json(view)?,
-        RunView::Run(run) => output.fields(&fields_of(run))?,
+        RunView::Run(run) => output.fields(&fields_of(output, run))?,
         RunView::OwnRun(own) => {
             let text = |name: &str| own.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
             let json = |name: &str| own.get(name).map(Value::to_string).unwrap_or_default();
@@ -207,7 +223,7 @@ fn show(output: Output, view: &RunView) -> Result<(), CliError> {
     Ok(())
 }
 
-fn fields_of(run: &Run) -> Vec<(&'static str, String)> {
+fn fields_of(output: Output, run: &Run) -> Vec<(&'static str, String)> {
     let source = match &run.source {
         Source::Empty {} => "empty".to_owned(),
         Source::Archive {} => "archive".to_owned(),
@@ -219,9 +235,9 @@ fn fields_of(run: &Run) -> Vec<(&'static str, String)> {
     vec![
         ("run", run.run_id.to_string()),
         ("state", run.state.as_str().to_owned()),
-        ("created", run.created_at.clone()),
-        ("closed", run.closed_at.clone().unwrap_or_default()),
-        ("expires", run.expires_at.clone().unwrap_or_default()),
+        ("created", output.full_time(&run.created_at)),
+        ("closed", run.closed_at.as_deref().map(|at| output.full_time(at)).unwrap_or_default()),
+        ("expires", run.expires_at.as_deref().map(|at| output.full_time(at)).unwrap_or_default()),
         ("source", source),
         ("base", run.base_commit.clone().unwrap_or_default()),
         ("labels", labels.join(" ")),

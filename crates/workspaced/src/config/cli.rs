@@ -57,13 +57,47 @@ pub enum Command {
     MigrateStore(MigrateStoreArgs),
     /// List, verify or unpack the archives of runs.
     Archive(ArchiveArgs),
-    /// Create, list or revoke operators. The service must not run on the same data; while it runs, use `/v1/operators`.
+    /// Create, list, rotate or revoke operators.
+    ///
+    /// Calls a running service if one is known with its token, by `--url`, the environment or `~/.config/workspaced/client.toml`. With
+    /// `--data-dir`, `--database-url` or `--config`, or without a token, works on the data of a service, which must not run.
     Operator(OperatorArgs),
     /// Replace the key that signs checkpoints. The service must not run on the same data.
     Key(KeyArgs),
     #[expect(missing_docs, reason = "each of its variants has a description")]
     #[command(flatten)]
     Client(ClientCommand),
+}
+
+/// The settings of `serve` that most services need. `-h` shows them alone.
+const MAIN_SETTINGS: [(&str, &[&str]); 5] = [
+    ("Addresses", &["listen", "metrics_listen", "tls_cert", "tls_key"]),
+    (
+        "Data",
+        &["config", "data_dir", "database_url", "database_url_file", "object_store_url", "archive_after", "archive_to"],
+    ),
+    ("Sources and policy", &["import_roots", "git_allow_hosts", "profiles", "sandbox"]),
+    ("Limits", &["max_runs", "max_disk_bytes", "disk_reserve_bytes", "rate_limit_per_second"]),
+    ("Log and shutdown", &["log", "log_format", "drain_seconds"]),
+];
+
+/// Returns the command line. The settings of `serve` are in groups.
+pub fn command() -> clap::Command {
+    <Args as clap::CommandFactory>::command().mut_subcommand("serve", |serve| {
+        serve
+            .after_help("`workspaced serve --help` also describes the advanced settings.")
+            .after_long_help("")
+            .mut_args(|arg| {
+                let id = arg.get_id().as_str();
+                if matches!(id, "help" | "version") {
+                    return arg;
+                }
+                match MAIN_SETTINGS.iter().find(|(_, settings)| settings.contains(&id)) {
+                    Some((group, _)) => arg.help_heading(*group),
+                    None => arg.help_heading("Advanced").hide_short_help(true),
+                }
+            })
+    })
 }
 
 /// Arguments of `openapi`.

@@ -190,6 +190,12 @@ impl RepairArgs {
 }
 
 impl DataArgs {
+    /// Whether any of them is given.
+    pub(crate) fn is_given(&self) -> bool {
+        let Self { config, data_dir, database_url, database_url_file } = self;
+        config.is_some() || data_dir.is_some() || database_url.is_some() || database_url_file.is_some()
+    }
+
     /// Returns these settings and those `given` otherwise, completed by the file.
     pub(crate) fn merge(self, given: Settings) -> Result<Settings, ConfigError> {
         let Self { config, data_dir, database_url, database_url_file } = self;

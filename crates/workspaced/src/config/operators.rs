@@ -11,17 +11,21 @@ use engine::admission::operators::rotate::RotateTokenRequest;
 use engine::admission::operators::{OperatorIdentity, parse_name};
 use model::{OperatorName, Scope, Sha256};
 
+use crate::cli::connection::{Connection, Env};
+use crate::cli::has_service;
 use crate::config::database_url::DatabaseUrl;
 use crate::config::error::ConfigError;
 use crate::config::offline::DataArgs;
 use crate::config::secret::Secret;
 use crate::config::settings::{OperatorSetting, Settings};
 
-/// Arguments of `operator`. The service must not run on the same data.
+/// Arguments of `operator`.
 #[derive(Debug, clap::Args)]
 pub struct OperatorArgs {
     #[command(subcommand)]
     action: ActionArgs,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -96,18 +100,7 @@ impl OperatorArgs {
     ///
     /// Fails with the first setting that cannot be used.
     pub fn check(self) -> Result<OperatorConfig, ConfigError> {
-        let invalid = |refusal: model::Refusal| ConfigError(refusal.message);
-        let (action, data) = match self.action {
-            ActionArgs::Add { name, scopes, expires_at, data } => {
-                parse_name(&name).map_err(invalid)?;
-                (OperatorAction::Add(CreateOperatorRequest { name, scopes, expires_at }), data)
-            }
-            ActionArgs::List { data } => (OperatorAction::List, data),
-            ActionArgs::Rotate { name, overlap_seconds, expires_at, data } => {
-                (OperatorAction::Rotate(existing(&name)?, RotateTokenRequest { overlap_seconds, expires_at }), data)
-            }
-            ActionArgs::Revoke { name, data } => (OperatorAction::Revoke(existing(&name)?), data),
-        };
+        let (action, data) = (self.action()?, self.action.into_data());
         let settings = data.merge(Settings::default())?;
         let data_dir = settings.data_dir();
         Ok(OperatorConfig {
@@ -116,6 +109,50 @@ impl OperatorArgs {
             configured: check(settings.operator.unwrap_or_default(), &[])?,
             data_dir,
         })
+    }
+}
+
+impl OperatorArgs {
+    /// Whether the command calls a running service: not if its data is named, and if a service and a token are known.
+    pub fn is_for_service(&self, env: &Env<'_>) -> bool {
+        !self.action.data().is_given()
+            && (self.connection.address.url.is_some() || has_service(&self.connection.address, env))
+    }
+
+    /// Returns what is to be done.
+    ///
+    /// # Errors
+    ///
+    /// If a name cannot be used.
+    pub(crate) fn action(&self) -> Result<OperatorAction, ConfigError> {
+        let invalid = |refusal: model::Refusal| ConfigError(refusal.message);
+        Ok(match &self.action {
+            ActionArgs::Add { name, scopes, expires_at, .. } => {
+                parse_name(name).map_err(invalid)?;
+                let (name, scopes, expires_at) = (name.clone(), scopes.clone(), expires_at.clone());
+                OperatorAction::Add(CreateOperatorRequest { name, scopes, expires_at })
+            }
+            ActionArgs::List { .. } => OperatorAction::List,
+            ActionArgs::Rotate { name, overlap_seconds, expires_at, .. } => {
+                let (overlap_seconds, expires_at) = (*overlap_seconds, expires_at.clone());
+                OperatorAction::Rotate(existing(name)?, RotateTokenRequest { overlap_seconds, expires_at })
+            }
+            ActionArgs::Revoke { name, .. } => OperatorAction::Revoke(existing(name)?),
+        })
+    }
+}
+
+impl ActionArgs {
+    fn data(&self) -> &DataArgs {
+        let (Self::Add { data, .. } | Self::List { data } | Self::Rotate { data, .. } | Self::Revoke { data, .. }) =
+            self;
+        data
+    }
+
+    fn into_data(self) -> DataArgs {
+        let (Self::Add { data, .. } | Self::List { data } | Self::Rotate { data, .. } | Self::Revoke { data, .. }) =
+            self;
+        data
     }
 }
 

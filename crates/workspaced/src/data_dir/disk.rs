@@ -6,10 +6,18 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use model::Refusal;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+
+/// What a change of a small file needs, with its journal and its record.
+const PROBE_BYTES: u64 = 64 * 1024;
+
 /// Measures the disk of the data folder.
 #[derive(Debug)]
 pub(crate) struct DiskProbe {
     folder: File,
+    /// The folder of the runs' files, which may be a disk of its own.
+    runs: File,
     /// Free bytes below which the service warns.
     reserve: u64,
 }
@@ -29,12 +37,21 @@ impl DiskProbe {
     ///
     /// Fails if it cannot be opened.
     pub(crate) fn open(data_dir: &Path, reserve: u64) -> io::Result<Self> {
-        Ok(Self { folder: File::open(data_dir)?, reserve })
+        let runs = File::open(data_dir.join("workspaces"))?;
+        Ok(Self { folder: File::open(data_dir)?, runs, reserve })
     }
 
     /// Returns the free bytes below which the service warns.
     pub(crate) fn reserve(&self) -> u64 {
         self.reserve
+    }
+
+    /// Returns why a change would be refused: nothing can be written to the disk of the data folder, or to that of the runs' files.
+    pub(crate) fn unwritable(&self) -> Option<Refusal> {
+        [("the data folder", &self.folder), ("the runs' files", &self.runs)].into_iter().find_map(|(what, folder)| {
+            let failed = try_write(folder).err()?;
+            engine::call_error::unwritable(what, failed.kind())
+        })
     }
 
     /// Measures the disk.
@@ -47,4 +64,11 @@ impl DiskProbe {
         let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
         Ok(DiskSpace { total: bytes(found.f_blocks), free: bytes(found.f_bavail) })
     }
+}
+
+/// Reserves some space in a file without a name.
+fn try_write(folder: &File) -> io::Result<()> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(folder, ".", flags, Mode::RUSR | Mode::WUSR)?;
+    Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, PROBE_BYTES)?)
 }

@@ -69,7 +69,7 @@ pub(crate) async fn healthz() -> Json<Health> {
 
 /// Check that the service can take calls
 ///
-/// The service is ready if its database answers and it is not shutting down. `degraded` names what needs an operator while
+/// The service is ready if its database answers, changes can be written to its disks, and it is not shutting down. `degraded` names what needs an operator while
 /// calls are served: no more checkpoints are signed, or the disk is nearly full.
 #[utoipa::path(
     get, path = "/readyz", tag = "open", operation_id = "getReadiness", security(()),
@@ -82,7 +82,10 @@ pub(crate) async fn healthz() -> Json<Health> {
 pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<Readiness>, Problem> {
     service.check_ready().await?;
     let disk = Arc::clone(&service.state.disk);
-    let measure = move || disk.measure().map_err(|error| CallError::Internal(error.into()));
+    let measure = move || match disk.unwritable() {
+        Some(refusal) => Err(CallError::Refused(refusal)),
+        None => disk.measure().map_err(|error| CallError::Internal(error.into())),
+    };
     let is_disk_low = service.blocking(measure).await?.free < service.state.disk.reserve();
     let signing = service.checkpoints().is_halted().then_some(Degradation {
         what: "signing",
@@ -107,6 +110,7 @@ pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<Readin
 )]
 pub(crate) async fn metrics(State(service): State<Service>, _reader: MetricsReader) -> Response {
     service.record_gauges();
+    telemetry::process::record();
     for pool in service.state.pools() {
         set_permits(pool);
     }

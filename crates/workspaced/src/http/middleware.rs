@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::Body as _;
@@ -24,7 +24,7 @@ use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::conventions::request_ids::{self, NamedByCaller};
 use crate::http::mcp;
 use crate::http::middleware::forward::Forwarded;
-use crate::http::problem::{PROBLEM_JSON, Problem};
+use crate::http::problem::{PROBLEM_JSON, Problem, pages};
 use crate::http::token_body::{VerifiedToken, end_with_token};
 use crate::http::tools::{self, text_view};
 use crate::nodes::peers::FromNode;
@@ -117,6 +117,8 @@ async fn answer_within_limits(service: Service, mut request: Request, next: Next
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
     let method = request.method().clone();
     let prefers_text = route == tools::PATH && text_view::prefers_text(request.headers());
+    // A browser gets a page, except from the API.
+    let is_page = !route.starts_with("/v1/") && method == Method::GET && pages::prefers_page(request.headers());
     let as_preferred = |response| match route {
         mcp::PATH => mcp::errors::as_protocol_error(response),
         _ if prefers_text => text_view::refusal(response),
@@ -130,7 +132,11 @@ async fn answer_within_limits(service: Service, mut request: Request, next: Next
         request.extensions_mut().insert(observed.clone());
     }
     let response = RequestMemory::scope(answer_in_time(&service, request, next, route)).await;
-    let response = end_with_token(&service, &token, as_preferred(into_problem(response, route)));
+    let response = match into_problem(response, route) {
+        response if is_page && response.status() == StatusCode::NOT_FOUND => pages::unknown_page(),
+        response => response,
+    };
+    let response = without_proxy_buffers(end_with_token(&service, &token, as_preferred(response)));
     // Responses to callers without a token have memory of their own: they cannot use up that of other callers.
     let memory = if token.hash().is_some() { &service.state.answer_memory } else { &service.state.open_answer_memory };
     let held = memory.hold(response, service.state.http_limits.body_timeout).await;
@@ -218,4 +224,14 @@ fn into_problem(response: Response, route: &str) -> Response {
         }
         _ => Problem::internal().into_response(),
     }
+}
+
+/// Tells proxies such as nginx to pass each event of a stream on at once.
+fn without_proxy_buffers(mut response: Response) -> Response {
+    let media_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if media_type.is_some_and(|media_type| media_type.starts_with("text/event-stream")) {
+        let name = HeaderName::from_static("x-accel-buffering");
+        response.headers_mut().insert(name, HeaderValue::from_static("no"));
+    }
+    response
 }

@@ -30,7 +30,8 @@ use engine::runs::{Answer, CreateRunRequest, CreatedRun};
 ///
 /// The response is sent once the run is `open`; until then lists show it as `preparing`, with the progress of its import.
 /// If the import fails there is no run. With `Prefer: respond-async` the response is sent at once, and the import continues:
-/// `GET /v1/runs/{run}` shows its progress; a run whose import fails is closed, and `import.error` says why. Closing the run
+/// `GET /v1/runs/{run}` shows its progress; a run whose import fails is closed, and `import.error` says why. An import
+/// that is interrupted because the service stops is resumed once by the next start, or by another node. Closing the run
 /// cancels its import. A closed connection cancels neither. A run with an `archive` source is returned at once and stays `preparing` until the
 /// archive is uploaded. The token's secret is returned only here, and to repetitions under the same `Idempotency-Key`.
 #[utoipa::path(

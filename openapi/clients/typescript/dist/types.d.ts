@@ -1280,6 +1280,7 @@ export interface ToolInfo {
         [name: string]: unknown;
     };
     permissions?: Array<string>;
+    title?: string;
     type?: string;
 }
 export interface ToolLimits {

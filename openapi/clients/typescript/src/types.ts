@@ -557,6 +557,7 @@ export interface ImportReport {
   leftOut: Array<SkippedEntry>;
   leftOutMore?: number;
   progress: string;
+  resumed?: boolean;
 }
 
 export interface InclusionProof {
@@ -1424,6 +1425,7 @@ export interface ToolInfo {
   name?: string;
   outputSchema?: { [name: string]: unknown };
   permissions?: Array<string>;
+  title?: string;
   type?: string;
 }
 

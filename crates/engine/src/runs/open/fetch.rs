@@ -107,6 +107,7 @@ impl Engine {
         let workspaces = Arc::clone(&self.workspaces);
         let restorer = self.blocking(move || Ok(workspaces.restorer(epoch.map(Epoch::number))?)).await?;
         let restorer = self.add_base(run, &recorded, head, &found, restorer).await?;
+        let restorer = self.add_artifacts(run, restorer).await?;
         let fetched_millis = started.elapsed().as_millis();
         let base = restorer.base()?;
         let snapshot = snapshot::load(&self.ledger, run, &base, head.seq, true).await?;
@@ -160,6 +161,17 @@ impl Engine {
             "the database has lost records of a run: its folder was moved to lost+found, and its files are as the database has them"
         );
         Ok(restored)
+    }
+
+    /// Adds the artifacts that were kept last to `restorer`.
+    async fn add_artifacts(&self, run: &RunId, mut restorer: RunRestorer) -> Result<RunRestorer, CallError> {
+        let Some(mut content) = self.kept_artifacts_of(run).await? else { return Ok(restorer) };
+        let id = run.clone();
+        self.blocking(move || {
+            restorer.add_artifacts(&mut content).map_err(|error| not_restored(&id, error))?;
+            Ok(restorer)
+        })
+        .await
     }
 
     /// Adds the base to `restorer`: from the object store, or from the folder here if the store does not have it.

@@ -60,14 +60,16 @@ impl Engine {
         Ok(idle.len())
     }
 
-    /// As [`give_back_runs`](Self::give_back_runs), also for the runs of this node that are not open.
+    /// As [`give_back_runs`](Self::give_back_runs), also for the runs of this node that are not open, except those that it imports.
     ///
     /// # Errors
     ///
     /// If the ledger fails.
     pub async fn give_back_unused_runs(&self) -> ledger::Result<()> {
         self.runs.remove_idle();
-        self.ledger.give_back_except(&self.runs.ids()).await
+        let mut used = self.runs.ids();
+        used.extend(self.imports.ids());
+        self.ledger.give_back_except(&used).await
     }
 
     /// Returns `entries`, all of one run, each with an epoch. Those of calls that have opened the run have one: what they say is true

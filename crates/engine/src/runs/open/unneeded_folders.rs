@@ -60,6 +60,10 @@ impl Engine {
             tracing::warn!(run.id = %run.run_id, %error, "the folder of a run that has moved stays: its base is not in the store");
             return Ok(false);
         }
+        if self.has_unkept_artifacts(&run.run_id).await? {
+            tracing::warn!(run.id = %run.run_id, "the folder of a run that has moved stays: it has artifacts that were not kept");
+            return Ok(false);
+        }
         // A caller that opens the run meanwhile needs other files than those in the folder, and waits.
         let (_, Some(fetch)) = self.fetches.begin(&run.run_id) else { return Ok(false) };
         let removed = match self.has_moved(&run.run_id).await {

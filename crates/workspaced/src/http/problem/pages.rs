@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use model::{Code, Guide, Refusal};
 
@@ -70,6 +70,27 @@ pub(crate) async fn get_problem(
     page.section("Example", example);
     page.html.push_str("<p><a href=\"/problems\">All codes</a></p>");
     Ok(page.respond(&headers))
+}
+
+/// Whether the caller is a browser that shows a page.
+pub(crate) fn prefers_page(headers: &HeaderMap) -> bool {
+    accept::prefers(headers, "text/html", "application/json")
+}
+
+/// The answer to a browser for an address that does not exist.
+pub(crate) fn unknown_page() -> Response {
+    let mut page = Page::new("There is no such page");
+    page.html.push_str(
+        "<p>The address may have been typed wrong.</p><p><a href=\"/\">Runs and approvals</a> · \
+         <a href=\"/docs/\">The API</a> · <a href=\"/problems\">Codes of refusals</a></p>",
+    );
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8")),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY)),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (header::VARY, HeaderValue::from_static("accept")),
+    ];
+    (StatusCode::NOT_FOUND, headers, page.html + "</body></html>\n").into_response()
 }
 
 impl Page {

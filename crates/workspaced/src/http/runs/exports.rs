@@ -134,6 +134,10 @@ fn stream(service: &Service, export: Export, media_type: &'static str, file_name
             }
         };
         if let Err(error) = written {
+            if sender.is_closed() {
+                tracing::debug!(error = &error as &dyn std::error::Error, "the client left during an export");
+                return;
+            }
             tracing::warn!(error = &error as &dyn std::error::Error, "export failed");
             // Aborts the connection, so that the client does not take a part for the whole.
             let _ = sender.send(Err(io::Error::other("the export failed"))).await;

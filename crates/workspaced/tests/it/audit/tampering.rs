@@ -368,3 +368,17 @@ async fn a_changed_checkpoint_file_is_reported(#[values(Backend::Sqlite, Backend
     std::fs::write(&path, &whole).unwrap();
     assert_eq!(exit_and_stdout(&server.verify(&[])).0, Some(0));
 }
+
+#[rstest]
+#[tokio::test]
+async fn verify_reads_beside_a_running_service(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let run = server.run(json!({})).await;
+    run.create("a.txt", "a\n").await;
+    let done = server.verify(&[]);
+    assert_ends(&done, 0, &["1 runs, 0 broken"]);
+    // The service still writes.
+    run.create("b.txt", "b\n").await;
+    assert_ends(&server.verify(&["--run", &run.id]), 0, &["intact"]);
+    assert_eq!(run.verify().await["intact"], true);
+}

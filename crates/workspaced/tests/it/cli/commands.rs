@@ -59,10 +59,18 @@ async fn a_run_is_created_used_exported_and_deleted(#[values(Backend::Sqlite, Ba
     refused.failed(1, "workspaced: RUN_CLOSED: ");
     assert_eq!(operator(&["run", "delete", "r1", "--json"]).json()["state"], "deleted");
 
-    let audit = agent(&["audit", "--run", "r1", "--tool", "write_file"]).ok();
+    let audit = agent(&["audit", "--run", "r1", "--tool", "write_file", "--oldest-first"]).ok();
     let lines: Vec<_> = audit.lines().collect();
     assert!(lines.len() == 2 && lines[0].contains("r1      2  ok       write_file      a.txt \"a test\""), "{audit}");
-    assert!(lines[1].contains("refused  write_file      RUN_CLOSED"), "{audit}");
+    assert!(lines[1].contains("refused  write_file      RUN_CLOSED \"late\" (run-token:"), "{audit}");
+    assert!(
+        lines[0].trim_start().split(' ').next().unwrap().parse::<u64>().is_ok() || lines[0].contains("now"),
+        "{audit}"
+    );
+    let newest = agent(&["audit", "--run", "r1", "--tool", "write_file", "--limit", "1"]);
+    assert!(newest.err.contains("1 shown; `--limit` shows more") && newest.out.contains("RUN_CLOSED"), "{newest:?}");
+    let utc = agent(&["audit", "--run", "r1", "--tool", "write_file", "--utc"]).ok();
+    assert!(utc.starts_with("20") && utc.lines().next().unwrap().contains("RUN_CLOSED"), "{utc}");
     let records = operator(&["audit", "--json"]).ok();
     assert!(records.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["hash"].is_string()), "{records}");
 }
@@ -121,12 +129,15 @@ async fn approvals_are_listed_shown_and_decided(#[values(Backend::Sqlite, Backen
         agent(&["call", "read_file", "--run", &asked.id, &path]).ok();
         agent(&args).failed(1, "APPROVAL_REQUIRED: ");
     }
-    let list = operator(&["approvals", "list", "--run", &asked.id, "--json"]).ok();
+    let list = operator(&["approvals", "list", "--run", &asked.id, "--oldest-first", "--json"]).ok();
     let ids: Vec<_> =
         list.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["approvalId"].clone()).collect();
     let [first, second] = ids.iter().map(|id| id.as_str().unwrap()).collect::<Vec<_>>()[..] else { panic!("{list}") };
     let table = operator(&["approvals", "list", "--run", &asked.id]).ok();
-    assert!(table.starts_with("APPROVAL ") && table.contains(first) && table.contains(second), "{table}");
+    assert!(table.starts_with("APPROVAL ") && table.lines().count() == 3, "{table}");
+    for (line, id) in table.lines().skip(1).zip([second, first]) {
+        assert!(id.starts_with(line.split(' ').next().unwrap()), "{table}");
+    }
     let shown = operator(&["approvals", "show", first]).ok();
     assert!(shown.contains("files         replace Cargo.lock\n") && shown.ends_with("-one\n+two\n"), "{shown}");
 
@@ -162,7 +173,113 @@ async fn exit_codes_distinguish_refusals_usage_and_an_unreachable_service() {
     // A port that nothing listens on any more.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}");
-    run(command(&url, "t", &["run", "list"])).failed(3, "no answer from the service: ");
+    run(command(&url, "t", &["run", "list"])).failed(3, &format!("no answer from the service at {url}: "));
+}
+
+#[rstest]
+#[tokio::test]
+async fn files_are_sent_both_ways_and_changes_undone(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::start(backend).await;
+    let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
+    let created = operator(&["run", "create", "--json"]).json();
+    let id = created["run"]["runId"].as_str().unwrap();
+    let agent = |args: &[&str]| run(command(&server.base, created["token"]["token"].as_str().unwrap(), args));
+    put(&server.home, "local.bin", [0, 1, 2, 255]);
+    let (local, back) = (server.home.join("local.bin"), server.home.join("back.bin"));
+    let sent = agent(&["upload", id, local.to_str().unwrap(), "d/a.bin", "--reason", "a test"]).ok();
+    assert!(sent.starts_with("created  d/a.bin\nsha256   "), "{sent}");
+    // Without the version that it replaces, an upload replaces nothing.
+    let again = agent(&["upload", id, local.to_str().unwrap(), "d/a.bin", "--reason", "a test"]);
+    again.failed(1, "ALREADY_EXISTS: ");
+    agent(&["download", id, "d/a.bin", "-o", back.to_str().unwrap()]).ok();
+    assert_eq!(std::fs::read(&back).unwrap(), [0, 1, 2, 255]);
+
+    for (path, content) in [("a.txt", "one\n"), ("b.txt", "two\n")] {
+        let (path, content) = (format!("path={path}"), format!("content={content}"));
+        agent(&["call", "write_file", "--run", id, &path, &content, "reason=r"]).ok();
+    }
+    agent(&["call", "move_file", "--run", id, "from=a.txt", "to=c.txt", "reason=r"]).ok();
+    let audit = operator(&["audit", "--run", id, "--tool", "move_file"]).ok();
+    assert!(audit.contains("move_file       a.txt -> c.txt \"r\" (run-token:"), "{audit}");
+    agent(&["revert", id, "--last", "1", "--reason", "a mistake"]).ok();
+    assert!(agent(&["call", "read_file", "--run", id, "path=a.txt"]).ok().contains("one"));
+    agent(&["revert", id, "--last", "1", "--reason", "another one"]).ok();
+    agent(&["call", "read_file", "--run", id, "path=b.txt"]).failed(1, "NOT_FOUND: ");
+    agent(&["revert", id, "--reason", "r"]).failed(2, "--last COUNT");
+
+    let bundle = server.home.join("r.bundle");
+    operator(&["bundle", id, "-o", bundle.to_str().unwrap(), "--branch", "fix"]).ok();
+    assert!(std::fs::read(&bundle).unwrap().starts_with(b"# v2 git bundle\n"));
+
+    let token = operator(&["token", "create", id, "--permission", "event:append", "--json"]).json();
+    let program = server.operator().with_token(token["token"].as_str());
+    let event = json!({"kind": "note", "summary": "built"});
+    program.post(&format!("/v1/runs/{id}/events"), event).await.is(201);
+    let events = operator(&["events", id]).ok();
+    assert!(events.lines().count() == 1 && events.contains("event.note") && events.contains("built"), "{events}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn the_beginning_of_an_id_names_a_run_if_only_one_begins_so(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
+    for id in ["issue-1-a", "issue-1-b", "issue-2"] {
+        operator(&["run", "create", "--id", id]).ok();
+    }
+    let made = operator(&["run", "create", "--json"]).json()["run"]["runId"].as_str().unwrap().to_owned();
+    let list = operator(&["run", "list"]).ok();
+    let shown = list.lines().nth(1).unwrap().split(' ').next().unwrap();
+    assert!(made.starts_with(shown) && shown.len() < made.len(), "{list}");
+    assert!(operator(&["run", "show", shown]).ok().contains(&made));
+    assert!(operator(&["run", "close", "issue-2"]).ok().contains("issue-2"));
+    assert!(operator(&["report", "issue-1-b"]).ok().contains("issue-1-b"));
+    assert!(operator(&["run", "show", "issue-2"]).ok().contains("issue-2"));
+    operator(&["run", "show", "issue-1"]).failed(2, "2 IDs begin with `issue-1`: ");
+    operator(&["run", "show", "other"]).failed(1, "RUN_NOT_FOUND: ");
+    // What cannot be undone needs the whole ID.
+    operator(&["run", "delete", shown]).failed(1, "RUN_NOT_FOUND: ");
+    let oldest = operator(&["run", "list", "--oldest-first", "--limit", "1"]);
+    assert!(oldest.out.contains("issue-1-a") && !oldest.out.contains("issue-1-b"), "{oldest:?}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn operators_and_tokens_are_managed_on_a_running_service(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let server = Server::start(backend).await;
+    let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
+    let ada = operator(&["operator", "add", "ada", "--scope", "orchestrate", "--json"]).json();
+    let as_ada = |args: &[&str]| run(command(&server.base, ada["token"].as_str().unwrap(), args));
+    let list = operator(&["operator", "list"]).ok();
+    assert!(list.starts_with("OPERATOR ") && list.contains("\nada       orchestrate  valid  none "), "{list}");
+    as_ada(&["run", "create", "--id", "r"]).ok();
+    let list = operator(&["operator", "list"]).ok();
+    let row = list.lines().find(|line| line.starts_with("ada ")).unwrap();
+    assert!(!row.contains("none") && row.contains(" operator"), "{list}");
+    let rotated = operator(&["operator", "rotate", "ada", "--overlap-seconds", "0", "--json"]).json();
+    as_ada(&["run", "list"]).failed(1, "UNAUTHENTICATED: ");
+    run(command(&server.base, rotated["token"].as_str().unwrap(), &["run", "list"])).ok();
+    assert_eq!(operator(&["operator", "revoke", "ada"]).ok(), "ada: revoked\n");
+    operator(&["operator", "revoke", "nobody"]).failed(1, "NOT_FOUND: ");
+
+    let created = operator(&["token", "create", "r", "--permission", "file:list", "--json"]).json();
+    let id = created["tokenId"].as_str().unwrap();
+    let agent = |args: &[&str]| run(command(&server.base, created["token"].as_str().unwrap(), args));
+    agent(&["call", "list_dir", "--run", "r"]).ok();
+    let list = operator(&["token", "list", "r"]).ok();
+    let row = list.lines().find(|line| line.starts_with(id)).unwrap();
+    assert!(row.ends_with("file:list") && row.contains("valid"), "{list}");
+    assert!(!row.contains("none"), "{list}");
+    let rotated = operator(&["token", "rotate", "r", id, "--json"]).json();
+    assert_eq!(rotated["permissions"], json!(["file:list"]));
+    agent(&["call", "list_dir", "--run", "r"]).failed(1, "UNAUTHENTICATED: ");
+    assert!(operator(&["token", "list", "r"]).ok().contains("revoked now"));
+    operator(&["token", "revoke", "r", rotated["tokenId"].as_str().unwrap()]).ok();
+    operator(&["token", "rotate", "r", id]).failed(1, "no valid token");
 }
 
 #[tokio::test]

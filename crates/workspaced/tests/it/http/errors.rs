@@ -1,5 +1,6 @@
 //! Errors: codes, statuses, members and precedence.
 
+use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -318,4 +319,34 @@ async fn a_hint_says_what_can_be_done_instead(#[values(Backend::Sqlite, Backend:
     }
     let unseen = run.call("delete_file", json!({"path": "a.txt", "reason": "r"})).await.refused("WRITE_CONFLICT");
     assert!(!unseen["message"].as_str().unwrap().contains("replac"), "{unseen:#}");
+}
+
+#[tokio::test]
+async fn an_unknown_address_is_a_page_for_browsers_and_a_problem_for_programs() {
+    let server = Server::shared(Backend::Sqlite).await;
+    let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    for path in ["/unknown", "/v1/nope", "/docs/unknown.html"] {
+        let get = |accept: &str| server.nobody().request(Method::GET, path).header("accept", accept);
+        let page = server.nobody().send(get(browser)).await;
+        assert_eq!((page.status, page.header("content-type")), (404, "text/html; charset=utf-8"), "{path}");
+        assert!(page.text().contains("There is no such page") && page.text().contains("href=\"/docs/\""), "{path}");
+        assert!(page.header("content-security-policy").contains("default-src 'none'"), "{path}");
+        for accept in ["application/json", "*/*"] {
+            server.nobody().send(get(accept)).await.refused("NOT_FOUND");
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn every_event_stream_tells_proxies_not_to_buffer_it(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_, run) = Run::shared(backend, &[]).await;
+    for path in ["/v1/audit/stream".to_owned(), format!("/v1/runs/{}/changes", run.id)] {
+        let stream = run.operator.stream(&path, None).await;
+        assert_eq!(stream.headers()["x-accel-buffering"], "no", "{path}");
+    }
+    let page = run.operator.get(&format!("/v1/runs/{}/changes", run.id)).await;
+    assert!(page.headers.get("x-accel-buffering").is_none());
 }

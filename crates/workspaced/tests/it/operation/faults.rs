@@ -100,6 +100,9 @@ async fn a_full_or_read_only_disk_refuses_mutations_and_reads_continue(
         let tree = mutation.run.snapshot();
         let status = mutation.send(&mutation.run).await.unwrap();
         // A deletion needs no space and may succeed.
+        let ready = server.nobody().get("/readyz").await;
+        assert!(!ready.refused("UNAVAILABLE")["hint"].as_str().unwrap().contains("moment"), "{}", ready.text());
+        assert!(ready.text().contains("the disk of the runs' files"), "{}", ready.text());
         let may_succeed = *kind == Kind::Delete && lack != Lack::WriteAccess;
         assert!(status == 503 || may_succeed && status == 200, "{kind:?}: {status}");
         let records = assert_consistent(&mutation.run, &mutation.start).await;
@@ -140,9 +143,12 @@ async fn reads_continue_when_the_disk_of_the_database_is_full() {
     for round in 0..300 {
         run.ok("read_file", json!({"path": "a.txt"})).await;
         if round % 50 == 0 {
-            run.call("write_file", write.clone()).await.refused("UNAVAILABLE");
+            let refused = run.call("write_file", write.clone()).await;
+            let refused = refused.refused("UNAVAILABLE");
+            assert!(refused["message"].as_str().unwrap().starts_with("the disk of the d"), "{refused}");
+            assert!(refused["hint"].as_str().unwrap().contains("frees space"), "{refused}");
             assert_reads_work(&run).await;
-            server.nobody().get("/readyz").await.is(200);
+            server.nobody().get("/readyz").await.refused("UNAVAILABLE");
         }
     }
     server.kill();
@@ -158,6 +164,7 @@ async fn reads_continue_when_the_disk_of_the_database_is_full() {
         assert!(Instant::now() < deadline, "the service does not recover\n{}", server.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    server.nobody().get("/readyz").await.is(200);
     assert_consistent(&run, &start).await;
     assert!(server.stop().success());
 }

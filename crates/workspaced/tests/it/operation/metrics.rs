@@ -22,7 +22,8 @@ fn names(text: &str) -> BTreeSet<String> {
         let word = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| word.strip_suffix(suffix)).unwrap_or(word);
         word.to_owned()
     };
-    words.filter(|word| word.starts_with("workspaced_")).map(metric).collect()
+    let is_metric = |word: &&str| word.starts_with("workspaced_") || word.starts_with("process_");
+    words.filter(is_metric).map(metric).collect()
 }
 
 /// Returns the first line of the metrics that begins with `prefix`.
@@ -66,6 +67,10 @@ async fn dashboard_alerts_and_guide_name_metrics_that_the_service_prints(
     assert_eq!(line(&metrics, "workspaced_rule_refusals_total{rule=\"kind:SECRET_LIKE\""), RULE);
     assert_eq!(line(&metrics, "workspaced_rule_refusals_total{rule=\"deny\""), DENIED);
     assert!(!metrics.contains("private-plans") && !metrics.contains(&run.id), "globs and IDs are not labels");
+    let of_process = |name: &str| line(&metrics, name).split(' ').next_back().unwrap().parse::<f64>().unwrap();
+    assert!(of_process("process_resident_memory_bytes ") > 1e6 && of_process("process_cpu_seconds_total ") > 0.0);
+    assert!(of_process("process_open_fds ") > 5.0 && of_process("process_open_fds ") < of_process("process_max_fds "));
+    assert!(of_process("process_start_time_seconds ") > 1.6e9);
     assert_eq!(line(&metrics, "workspaced_streams "), "workspaced_streams 1");
     assert_eq!(line(&metrics, "workspaced_signing_stopped "), "workspaced_signing_stopped 0");
     drop(stream);
@@ -77,7 +82,8 @@ async fn dashboard_alerts_and_guide_name_metrics_that_the_service_prints(
         let unknown: Vec<_> = named.difference(&printed).filter(|name| *name != WITH_TLS).collect();
         assert!(unknown.is_empty(), "{file} names metrics that are not printed: {unknown:?}");
     }
-    let rows: String = deployed("operations.md").lines().filter(|line| line.starts_with("| `workspaced_")).collect();
+    let is_row = |line: &&str| line.starts_with("| `workspaced_") || line.starts_with("| `process_");
+    let rows: String = deployed("operations.md").lines().filter(is_row).collect();
     let documented = names(&rows);
     let of_nodes = names(&deployed("nodes.md"));
     assert!(of_nodes.len() >= 5 && of_nodes.is_subset(&documented), "{of_nodes:?}");
@@ -135,8 +141,11 @@ fn the_dashboard_is_valid() {
     let panels = dashboard["panels"].as_array().unwrap();
     let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
     assert_eq!(ids.len(), panels.len(), "two panels have the same ID");
-    for panel in panels {
+    let rows = panels.iter().filter(|panel| panel["type"] == "row").count();
+    assert!(rows > 3, "the panels are not in rows");
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{panel:#}");
         let queries = panel["targets"].as_array().unwrap();
-        assert!(queries.iter().all(|query| query["expr"].as_str().unwrap().contains("workspaced_")), "{panel:#}");
+        assert!(queries.iter().all(|query| !names(query["expr"].as_str().unwrap()).is_empty()), "{panel:#}");
     }
 }

@@ -146,6 +146,19 @@ async fn help_and_version_are_printed() {
     assert!(text(&workspaced().arg("--version").output().unwrap().stdout).contains(env!("CARGO_PKG_VERSION")));
 }
 
+#[test]
+fn the_settings_are_in_groups_and_the_short_help_has_the_main_ones() {
+    let help = |flag| text(&workspaced().args(["serve", flag]).output().unwrap().stdout);
+    let (short, long) = (help("-h"), help("--help"));
+    for group in ["Addresses:", "Data:", "Sources and policy:", "Limits:", "Log and shutdown:"] {
+        assert!(short.contains(group) && long.contains(group), "{group}");
+    }
+    let settings = |help: &str| help.lines().filter(|line| line.trim_start().starts_with("--")).count();
+    assert!((15..=25).contains(&settings(&short)), "{short}");
+    assert!(long.contains("Advanced:") && !short.contains("Advanced:") && settings(&long) > 50, "{long}");
+    assert!(short.contains("--listen") && !short.contains("--header-timeout-seconds"), "{short}");
+}
+
 #[tokio::test]
 async fn a_flag_overrides_the_environment_which_overrides_the_file() {
     let mut server = Server::prepare(Setup::new(Backend::Sqlite)).await;

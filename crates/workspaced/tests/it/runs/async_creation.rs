@@ -116,50 +116,117 @@ async fn a_failed_import_closes_the_run_and_says_why(#[values(Backend::Sqlite, B
     operator.delete(&format!("/v1/runs/{id}")).await.ok();
 }
 
-#[rstest]
-#[tokio::test]
-async fn an_interrupted_import_does_not_stay_preparing(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-    #[values("kill", "stop", "close")] how: &str,
-) {
-    let (mut server, forge) = private_git::start(backend).await;
+/// Starts a run whose import waits for its source, and returns the answer.
+async fn hold_import(server: &Server, forge: &private_git::GitServer, key: Option<&str>) -> (Answer, Value) {
     put(&forge.folder, "hold", "");
     let body = json!({"source": {"type": "git", "url": forge.url("/other/public.git")}});
-    let created = post_async(&server.operator(), None, &body).await.is(202);
+    let created = post_async(&server.operator(), key, &body).await;
+    until_fetching(server, created.is(202)["run"]["runId"].as_str().unwrap()).await;
+    (created, body)
+}
+
+async fn until_fetching(server: &Server, run: &str) -> Value {
+    until(&server.operator(), run, |run| run["import"]["progress"] == "fetching").await
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_import_that_was_cut_off_is_resumed_and_its_creation_can_be_repeated(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values("kill", "stop")] how: &str,
+) {
+    let (mut server, forge) = private_git::start(backend).await;
     let archive = server.run(json!({"source": {"type": "archive"}})).await;
-    let id = created["run"]["runId"].as_str().unwrap();
-    let fetching = until(&server.operator(), id, |run| run["import"]["progress"] == "fetching").await;
-    assert_eq!(fetching["state"], "preparing");
-    server.operator().delete(&format!("/v1/runs/{id}")).await.refused("RUN_CLOSED");
+    let (created, body) = hold_import(&server, &forge, Some("cut-off")).await;
+    let id = created.json()["run"]["runId"].as_str().unwrap().to_owned();
     match how {
         "kill" => server.kill(),
-        "stop" => assert!(server.stop().success()),
-        _ => {
-            assert_eq!(
-                server.operator().post(&format!("/v1/runs/{id}/close"), json!({})).await.ok()["state"],
-                "closed"
-            );
-        }
+        _ => assert!(server.stop().success()),
     }
-    if how != "close" {
-        server.restart();
-    }
-    let closed = until(&server.operator(), id, is_in("closed")).await;
-    if how != "close" {
-        assert_eq!(closed["import"]["error"]["code"], "UNAVAILABLE", "{closed:#}");
-    }
+    server.restart();
+    let resumed = until_fetching(&server, &id).await;
+    assert_eq!((&resumed["state"], &resumed["import"]["resumed"]), (&json!("preparing"), &json!(true)));
+    let again = post_async(&server.operator(), Some("cut-off"), &body).await;
+    assert_eq!((again.status, &again.body), (202, &created.body));
+    std::fs::remove_file(forge.folder.join("hold")).unwrap();
+    let open = until(&server.operator(), &id, is_in("open")).await;
+    assert_eq!((&open["import"]["files"], &open["import"]["progress"]), (&json!(2), &json!("done")));
+    let run = server.run_from(&again.json()).await;
+    assert_eq!(run.ok("read_file", json!({"path": "b.txt"})).await["totalLines"], 1);
+    let records = run.audit().await;
+    let names: Vec<_> = records.iter().map(|record| record["tool"].as_str().unwrap()).collect();
+    assert_eq!(names[..3], ["run.create", "run.resume_import", "run.import"]);
+    assert_eq!((&records[1]["actor"], &records[2]["actor"]), (&json!("service"), &records[0]["actor"]));
+    assert_eq!(run.verify().await["intact"], true);
     assert_eq!(server.operator().get(&format!("/v1/runs/{}", archive.id)).await.ok()["state"], "preparing");
-    // The import ends soon after the answer.
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_import_that_is_cut_off_twice_closes_the_run_and_says_what_to_do(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, forge) = private_git::start(backend).await;
+    let (created, _) = hold_import(&server, &forge, None).await;
+    let id = created.json()["run"]["runId"].as_str().unwrap().to_owned();
+    server.kill();
+    server.restart();
+    until_fetching(&server, &id).await;
+    server.kill();
+    server.restart();
+    let closed = until(&server.operator(), &id, is_in("closed")).await;
+    let import = &closed["import"];
+    assert_eq!((&import["progress"], &import["error"]["code"]), (&json!("failed"), &json!("UNAVAILABLE")));
+    assert!(import["error"]["message"].as_str().unwrap().contains("twice"), "{import}");
+    assert!(import["error"]["hint"].as_str().unwrap().contains("another runId"), "{import}");
+    is_gone(&server, &id).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_import_whose_creator_was_revoked_is_not_resumed(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, forge) = private_git::start(backend).await;
+    let ada = server.operator().post("/v1/operators", json!({"name": "ada", "scopes": ["orchestrate"]})).await.is(201);
+    put(&forge.folder, "hold", "");
+    let body = json!({"source": {"type": "git", "url": forge.url("/other/public.git")}});
+    let created = post_async(&server.operator().with_token(ada["token"].as_str()), None, &body).await.is(202);
+    let id = created["run"]["runId"].as_str().unwrap();
+    until_fetching(&server, id).await;
+    server.operator().delete("/v1/operators/ada").await.is(204);
+    server.kill();
+    server.restart();
+    let closed = until(&server.operator(), id, is_in("closed")).await;
+    assert_eq!(closed["import"]["error"]["code"], "UNAUTHENTICATED", "{closed:#}");
+    is_gone(&server, id).await;
+}
+
+/// Deletes a run, and checks that no folder of a run is left.
+async fn is_gone(server: &Server, run: &str) {
+    // The import ends soon after the answer that has closed the run.
     for _ in 0..500 {
-        if server.operator().delete(&format!("/v1/runs/{id}")).await.status == 200 {
+        if server.operator().delete(&format!("/v1/runs/{run}")).await.status == 200 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    until(&server.operator(), id, is_in("deleted")).await;
+    until(&server.operator(), run, is_in("deleted")).await;
     let left = std::fs::read_dir(server.data_dir().join("workspaces")).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(left, [".git-home"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_close_ends_an_import(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (server, forge) = private_git::start(backend).await;
+    let (created, _) = hold_import(&server, &forge, None).await;
+    let id = created.json()["run"]["runId"].as_str().unwrap().to_owned();
+    server.operator().delete(&format!("/v1/runs/{id}")).await.refused("RUN_CLOSED");
+    let closed = server.operator().post(&format!("/v1/runs/{id}/close"), json!({})).await;
+    assert_eq!(closed.ok()["state"], "closed");
+    is_gone(&server, &id).await;
 }
 
 #[rstest]

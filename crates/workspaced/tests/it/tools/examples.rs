@@ -22,11 +22,26 @@ fn document() -> Value {
 }
 
 fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
-    let only = schema.get("allOf").and_then(Value::as_array).filter(|parts| parts.len() == 1).map(|parts| &parts[0]);
+    let only = schema
+        .get("allOf")
+        .filter(|_| schema.get("properties").is_none())
+        .and_then(Value::as_array)
+        .filter(|parts| parts.len() == 1)
+        .map(|parts| &parts[0]);
     match only.unwrap_or(schema)["$ref"].as_str() {
         Some(reference) => document.pointer(reference.trim_start_matches('#')).unwrap(),
         None => only.unwrap_or(schema),
     }
+}
+
+/// The members of a schema and of the parts that it consists of.
+fn properties(document: &Value, schema: &Value) -> serde_json::Map<String, Value> {
+    let schema = resolved(document, schema);
+    let mut all = schema["properties"].as_object().cloned().unwrap_or_default();
+    for part in schema["allOf"].as_array().into_iter().flatten() {
+        all.extend(properties(document, part));
+    }
+    all
 }
 
 /// Checks the members of a value by its schema: those that are required are there, none is unknown, and their types agree.
@@ -56,12 +71,13 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str) {
     if let Value::Array(items) = value {
         items.iter().for_each(|item| check(document, &schema["items"], item, at));
     }
-    if let (Value::Object(members), Some(properties)) = (value, schema["properties"].as_object()) {
+    let known = properties(document, schema);
+    if let (Value::Object(members), false) = (value, known.is_empty()) {
         for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             assert!(members.contains_key(name), "{at} lacks {name}: {value}");
         }
         for (name, member) in members {
-            let documented = properties.get(name).unwrap_or_else(|| panic!("{at} has {name}, which is not documented"));
+            let documented = known.get(name).unwrap_or_else(|| panic!("{at} has {name}, which is not documented"));
             check(document, documented, member, &format!("{at}.{name}"));
         }
     }

@@ -576,6 +576,7 @@ class ImportReport(TypedDict):
     leftOut: list[SkippedEntry]
     leftOutMore: NotRequired[int]
     progress: str
+    resumed: NotRequired[bool]
 
 
 class InclusionProof(TypedDict):
@@ -1462,6 +1463,7 @@ class ToolInfo(TypedDict):
     name: NotRequired[str]
     outputSchema: NotRequired[dict[str, Any]]
     permissions: NotRequired[list[str]]
+    title: NotRequired[str]
     type: NotRequired[str]
 
 

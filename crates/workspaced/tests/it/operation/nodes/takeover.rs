@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use super::{LEASE, events, prepare, signer_key, start, start_at, two, until_recorded};
 use crate::audit::checkpoints::until_covered;
-use crate::harness::{Server, assert_chain, sha256};
+use crate::harness::{Server, assert_chain, put, sha256};
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
 #[tokio::test]
@@ -129,16 +129,18 @@ async fn what_the_database_knows_of_a_run_is_answered_while_its_killed_owner_cou
 }
 
 #[tokio::test]
-async fn the_import_of_a_killed_node_is_closed_by_another_one() {
+async fn the_import_of_a_killed_node_is_resumed_by_another_one() {
     let mut first = prepare(None).await;
     first.setup = first.setup.clone().env("WORKSPACED_FAILPOINT", "base.part_put");
     start(&mut first);
     let mut second = prepare(Some(&first)).await;
+    // As on machines that mount the same folder.
+    second.setup = second.setup.clone().env("WORKSPACED_IMPORT_ROOTS", first.import_root().to_str().unwrap());
     start(&mut second);
     let template = first.template(&[("a.txt", "a\n")]);
     let body = json!({"runId": "imported", "source": {"type": "directory", "path": template}});
     let request = first.operator().request(reqwest::Method::POST, "/v1/runs").header("prefer", "respond-async");
-    first.operator().try_send(request.json(&body)).await.expect("an answer before the kill").is(202);
+    let created = first.operator().try_send(request.json(&body)).await.expect("an answer before the kill").is(202);
     first.wait(Duration::from_secs(10));
     let operator = second.operator();
     let deadline = Instant::now() + LEASE * 2 + Duration::from_secs(15);
@@ -151,14 +153,55 @@ async fn the_import_of_a_killed_node_is_closed_by_another_one() {
         assert!(Instant::now() < deadline, "{}", answer.text());
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
-    assert_eq!((&run["state"], &run["import"]["error"]["code"]), (&json!("closed"), &json!("UNAVAILABLE")), "{run:#}");
+    assert_eq!((&run["state"], &run["import"]["files"]), (&json!("open"), &json!(1)), "{run:#}");
     first.setup.env.pop();
     start(&mut first);
-    assert_eq!(first.operator().get("/v1/runs/imported").await.ok()["state"], "closed");
-    assert!(!first.workspace("imported").exists());
-    let records = first.operator().get("/v1/runs/imported/audit").await.ok();
-    assert_eq!(records["items"].as_array().unwrap().len(), 2, "{records:#}");
-    assert_eq!(first.operator().get("/v1/runs/imported/audit/verify").await.ok()["intact"], true);
+    let agent = first.run_from(&created).await;
+    assert_eq!(agent.ok("read_file", json!({"path": "a.txt"})).await["totalLines"], 1);
+    let records = agent.audit().await;
+    let names: Vec<_> = records.iter().map(|record| record["tool"].as_str().unwrap()).collect();
+    assert_eq!(names[..3], ["run.create", "run.resume_import", "run.import"]);
+    assert_eq!(agent.verify().await["intact"], true);
+}
+
+#[tokio::test]
+async fn the_artifacts_of_a_run_go_with_it_to_another_node() {
+    let [mut first, mut second] = two().await;
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    put(&first.workspace(&run.id), "artifacts/logs/build.txt", "built\n");
+    std::os::unix::fs::symlink("logs/build.txt", first.workspace(&run.id).join("artifacts/latest")).unwrap();
+    let deadline = Instant::now() + Duration::from_mins(2);
+    while !run.audit().await.iter().any(|record| record["tool"] == "run.keep_artifacts") {
+        assert!(Instant::now() < deadline, "the artifacts are not kept");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    first.kill();
+    let away = second.reconnect(&run);
+    until_recorded(&away.operator, &away, "after-kill", LEASE * 2 + Duration::from_secs(15)).await;
+    // An event is recorded without opening the files.
+    away.ok("read_file", json!({"path": "a.txt"})).await;
+    let artifacts = second.workspace(&run.id).join("artifacts");
+    assert_eq!(
+        std::fs::read_to_string(artifacts.join("latest")).unwrap_or_else(|error| panic!(
+            "{error}: {:?} {}",
+            run.id,
+            second.log()
+        )),
+        "built\n"
+    );
+    assert!(artifacts.join("latest").is_symlink());
+
+    // A node that stops keeps the newest ones before it gives its runs back.
+    put(&artifacts, "report.txt", "passed\n");
+    start(&mut first);
+    assert!(second.stop().success());
+    let back = first.reconnect(&run);
+    until_recorded(&back.operator, &back, "after-stop", Duration::from_secs(15)).await;
+    back.ok("read_file", json!({"path": "a.txt"})).await;
+    let artifacts = first.workspace(&run.id).join("artifacts");
+    assert_eq!(std::fs::read_to_string(artifacts.join("report.txt")).unwrap(), "passed\n");
+    assert_eq!(std::fs::read_to_string(artifacts.join("logs/build.txt")).unwrap(), "built\n");
+    assert_eq!(back.verify().await["intact"], true);
 }
 
 #[tokio::test]
