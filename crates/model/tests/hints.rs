@@ -1,4 +1,10 @@
 //! Every hint of the workspace, in the words of each of its readers.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    reason = "it reads the sources of the service, outside of any workspace"
+)]
 
 use std::path::{Path, PathBuf};
 

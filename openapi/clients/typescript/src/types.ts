@@ -56,6 +56,7 @@ export interface ApplyPatchOutput {
   headHash: string;
   insertions: number;
   newWorkspaceDiffSha256?: Sha256 | null;
+  notices?: Array<string>;
   ok: true;
   seq: number;
   summary: string;
@@ -167,7 +168,7 @@ export interface AuditRecord {
   reason?: string | null;
   reasons: Array<string>;
   requestId?: string | null;
-  runId: RunId;
+  runId: string;
   seq: number;
   stepId?: string | null;
   timestamp: string;
@@ -278,7 +279,7 @@ export interface ChangedFile {
 export interface CheckpointLeaf {
   headHash: Sha256;
   headSeq: number;
-  runId: RunId;
+  runId: string;
 }
 
 export type Code = "BODY_TOO_LARGE" | "UNAUTHENTICATED" | "FORBIDDEN" | "RATE_LIMITED" | "RUN_NOT_FOUND" | "TOOL_NOT_FOUND" | "INVALID_REQUEST" | "PATCH_INVALID" | "PRECONDITION_REQUIRED" | "TOOL_CALL_ID_REUSED" | "IDEMPOTENCY_KEY_REUSED" | "PATH_REJECTED" | "RUN_CLOSED" | "RUN_NEEDS_REPAIR" | "BASE_COMMIT_MISMATCH" | "POLICY_DENIED_SECRET" | "POLICY_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "NOT_A_DIRECTORY" | "NOT_A_FILE" | "FILE_TOO_LARGE" | "UNSUPPORTED_BINARY" | "WRITE_CONFLICT" | "PATCH_CONFLICT" | "EDIT_NOT_FOUND" | "EDIT_NOT_UNIQUE" | "REVERT_CONFLICT" | "CHANGED_OUTSIDE" | "PATCH_BUDGET_EXCEEDED" | "QUOTA_EXCEEDED" | "APPROVAL_REQUIRED" | "BATCH_NOT_DONE" | "UNAVAILABLE" | "INTERNAL";
@@ -348,6 +349,7 @@ export interface DeleteFileInput {
   expectedSha256?: ExpectedVersion | null;
   path: string;
   reason: string;
+  recursive?: boolean;
   stepId?: string;
   toolCallId?: string;
 }
@@ -361,14 +363,24 @@ export interface DeleteFileInputEvidence {
 
 export interface DeleteFileOutput {
   artifactUris: Array<string>;
+  files?: Array<DeletedFile>;
   headHash: string;
+  notices?: Array<string>;
   ok: true;
-  oldSha256: Sha256;
+  oldSha256?: Sha256 | null;
   path: LogicalPath;
   seq: number;
   summary: string;
   toolCallId: string;
   warnings: Array<string>;
+}
+
+export interface DeletedFile {
+  deletions: number;
+  insertions: number;
+  oldSha256: Sha256;
+  operation: string;
+  path: LogicalPath;
 }
 
 export type DeliveryState = "pending" | "delivered" | "failed";
@@ -405,7 +417,9 @@ export interface DiffWorkspaceOutput {
   files: Array<DiffFile>;
   filesChanged: number;
   insertions: number;
+  maxBytes?: number | null;
   nextPath?: string | null;
+  notices?: Array<string>;
   ok: true;
   stat: string;
   toolCallId: string;
@@ -463,6 +477,7 @@ export interface EditFileOutput {
   headHash: string;
   insertions: number;
   newSha256: Sha256;
+  notices?: Array<string>;
   ok: true;
   oldSha256: Sha256;
   path: LogicalPath;
@@ -517,6 +532,8 @@ export interface FindFilesInput {
 export interface FindFilesOutput {
   entries: Array<FoundFile>;
   nextCursor?: string | null;
+  notShown?: NotShown;
+  notices?: Array<string>;
   ok: true;
   toolCallId: string;
   totalEntries?: number | null;
@@ -614,6 +631,8 @@ export interface ListDirOutput {
   atSeq?: number | null;
   entries: Array<Entry>;
   nextCursor?: string | null;
+  notShown?: NotShown;
+  notices?: Array<string>;
   ok: true;
   path: LogicalPath;
   toolCallId: string;
@@ -653,6 +672,7 @@ export interface MoveFileInput {
   expectedSha256?: ExpectedVersion | null;
   from: string;
   reason: string;
+  recursive?: boolean;
   stepId?: string;
   to: string;
   toolCallId?: string;
@@ -667,15 +687,26 @@ export interface MoveFileInputEvidence {
 
 export interface MoveFileOutput {
   artifactUris: Array<string>;
+  files?: Array<MovedFile>;
   from: LogicalPath;
   headHash: string;
+  notices?: Array<string>;
   ok: true;
   seq: number;
-  sha256: Sha256;
+  sha256?: Sha256 | null;
   summary: string;
   to: LogicalPath;
   toolCallId: string;
   warnings: Array<string>;
+}
+
+export interface MovedFile {
+  deletions: number;
+  from: LogicalPath;
+  insertions: number;
+  operation: string;
+  path: LogicalPath;
+  sha256: Sha256;
 }
 
 export interface NearestText {
@@ -693,15 +724,29 @@ export interface NodeView {
   url: string;
 }
 
+export interface NotShown {
+  binaryFiles?: number;
+  generatedFiles?: number;
+  generatedFolders?: number;
+  hidden?: number;
+  ignored?: number;
+  moreSkipped?: number;
+  unopenedFolders?: number;
+  vendoredFiles?: number;
+  vendoredFolders?: number;
+}
+
 export interface OneFile {
   actual?: number | null;
   content?: string | null;
+  cutLine?: number | null;
   encoding?: Encoding | null;
   encodingGuessed?: boolean;
   gitLfsBytes?: number | null;
   limit?: number | null;
   lineEnding?: LineEnding | null;
   message?: string | null;
+  nextColumn?: number | null;
   nextStartLine?: number | null;
   redacted?: boolean;
   sha256?: Sha256 | null;
@@ -738,6 +783,7 @@ export interface OwnRun {
   entries?: Array<Entry> | null;
   expiresAt?: string | null;
   mounts: Array<Mount>;
+  notShown?: NotShown;
   policy: Policy;
   remaining: RunAmounts;
   runId: RunId;
@@ -775,6 +821,11 @@ export interface Page_Operator {
 
 export interface Page_Run {
   items: Array<Run>;
+  nextCursor?: string | null;
+}
+
+export interface Page_RunToken {
+  items: Array<RunToken>;
   nextCursor?: string | null;
 }
 
@@ -818,6 +869,7 @@ export interface Policy {
   approval?: ApprovalRule;
   budget: Budget;
   deny: Array<string>;
+  fileBudget?: Verdict;
   ignoredFiles: Verdict;
   kinds: { [name: string]: KindDecision };
   maxFileBytes: number;
@@ -849,6 +901,7 @@ export interface PolicyOverrides {
   approval?: ApprovalRuleOverrides | null;
   budget?: BudgetOverrides | null;
   deny?: Array<string> | null;
+  fileBudget?: Verdict | null;
   ignoredFiles?: Verdict | null;
   kinds?: { [name: string]: KindDecision } | null;
   maxFileBytes?: number | null;
@@ -883,6 +936,7 @@ export interface Problem {
   limit?: number | null;
   lines?: Array<number>;
   nearest?: Array<NearestText>;
+  notices?: Array<string>;
   path?: string | null;
   reasons?: Array<string>;
   retryAfterSeconds?: number | null;
@@ -915,6 +969,7 @@ export interface ProblemDetails {
   limit?: number | null;
   lines?: Array<number>;
   nearest?: Array<NearestText>;
+  notices?: Array<string>;
   path?: string | null;
   reasons?: Array<string>;
   retryAfterSeconds?: number | null;
@@ -948,6 +1003,7 @@ export interface QuotaOverrides {
 
 export interface ReadFileInput {
   atSeq?: number | null;
+  column?: number | null;
   encoding?: string | null;
   format?: "numbered" | "raw";
   maxChars?: number | null;
@@ -962,6 +1018,7 @@ export interface ReadFileInput {
 export interface ReadFileOutput {
   atSeq?: number | null;
   content: string;
+  cutLine?: number | null;
   encoding: Encoding;
   encodingGuessed?: boolean;
   endLine: number;
@@ -969,7 +1026,9 @@ export interface ReadFileOutput {
   gitLfsBytes?: number | null;
   lineEnding: LineEnding;
   linesCut?: number;
+  nextColumn?: number | null;
   nextStartLine?: number | null;
+  notices?: Array<string>;
   ok: true;
   path: LogicalPath;
   redacted?: boolean;
@@ -991,10 +1050,12 @@ export interface ReadFilesInput {
 
 export interface ReadFilesOutput {
   files: { [name: string]: OneFile };
+  notices?: Array<string>;
   ok: true;
   remaining?: Array<string>;
   toolCallId: string;
   truncated?: boolean;
+  truncatedReason?: string | null;
   warnings?: Array<string>;
 }
 
@@ -1128,6 +1189,7 @@ export interface RestoredFile {
 export interface RevertCallsInput {
   dryRun?: boolean;
   evidence?: RevertCallsInputEvidence;
+  last?: number | null;
   reason: string;
   stepId?: string;
   toSeq?: number | null;
@@ -1149,6 +1211,7 @@ export interface RevertCallsOutput {
   filesTouched: Array<LogicalPath>;
   headHash: string;
   insertions: number;
+  notices?: Array<string>;
   ok: true;
   reverted: Array<ToolCallId>;
   seq: number;
@@ -1232,6 +1295,21 @@ export interface RunReport {
 
 export type RunState = "preparing" | "open" | "awaiting_approval" | "closed" | "deleted";
 
+export interface RunToken {
+  createdAt: string;
+  expiresAt?: string | null;
+  issuedBy: string;
+  lastUsedAt?: string | null;
+  permissions: Array<Permission>;
+  revokedAt?: string | null;
+  tokenId: TokenId;
+}
+
+export interface RunUsage {
+  remaining: RunAmounts;
+  usage: RunAmounts;
+}
+
 export type RunView = Run | OwnRun;
 
 export type Scope = "orchestrate" | "approve" | "audit" | "metrics";
@@ -1258,6 +1336,9 @@ export interface SearchTextOutput {
   filesSearched: number;
   matches: Array<Match>;
   nextCursor?: string | null;
+  notShown?: NotShown;
+  notes?: Array<string>;
+  notices?: Array<string>;
   ok: true;
   query: string;
   skipped?: Array<string>;
@@ -1345,6 +1426,7 @@ export interface StatPathOutput {
   kind?: FileKind | null;
   mode?: string | null;
   modifiedAt?: string | null;
+  notices?: Array<string>;
   ok: true;
   path: LogicalPath;
   readable: boolean;
@@ -1364,6 +1446,7 @@ export interface StoredFile {
   created: boolean;
   headHash: string;
   newSha256?: Sha256 | null;
+  notices?: Array<string>;
   ok: true;
   oldSha256?: Sha256 | null;
   path: LogicalPath;
@@ -1402,7 +1485,7 @@ export interface ToolCall {
   reason?: string | null;
   reasons: Array<string>;
   requestId?: string | null;
-  runId: RunId;
+  runId: string;
   seq: number;
   stepId?: string | null;
   timestamp: string;
@@ -1475,6 +1558,8 @@ export interface TreeStatsOutput {
   byKind: { [name: string]: Tally };
   directories: number;
   notCounted: number;
+  notShown?: NotShown;
+  notices?: Array<string>;
   ok: true;
   path: LogicalPath;
   toolCallId: string;
@@ -1556,6 +1641,7 @@ export interface WriteFileOutput {
   merged?: boolean;
   mergedFrom?: Sha256 | null;
   newSha256: Sha256;
+  notices?: Array<string>;
   ok: true;
   oldSha256?: Sha256 | null;
   path: LogicalPath;

@@ -69,7 +69,9 @@ fn check(document: &Value, schema: &Value, value: &Value, at: &str) {
         assert!(known.contains(value), "{at} is {value}, not of {known:?}");
     }
     if let Value::Array(items) = value {
-        items.iter().for_each(|item| check(document, &schema["items"], item, at));
+        for item in items {
+            check(document, &schema["items"], item, at);
+        }
     }
     let known = properties(document, schema);
     if let (Value::Object(members), false) = (value, known.is_empty()) {

@@ -39,11 +39,12 @@ class ToolMethods:
         dryRun: bool | None = None,
         evidence: DeleteFileInputEvidence | None = None,
         expectedSha256: ExpectedVersion | None = None,
+        recursive: bool | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> DeleteFileOutput:
-        """Deletes one file, if it is as you last read it. Folders are not deleted."""
-        input = {"path": path, "reason": reason, "dryRun": dryRun, "evidence": evidence, "expectedSha256": expectedSha256, "stepId": stepId, "toolCallId": toolCallId}
+        """Deletes one file, if it is as you last read it, or with recursive a folder."""
+        input = {"path": path, "reason": reason, "dryRun": dryRun, "evidence": evidence, "expectedSha256": expectedSha256, "recursive": recursive, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("delete_file", {key: value for key, value in input.items() if value is not None})
         return cast(DeleteFileOutput, answer)
 
@@ -73,6 +74,7 @@ class ToolMethods:
         path: str,
         reason: str,
         dryRun: bool | None = None,
+        encoding: str | None = None,
         evidence: EditFileInputEvidence | None = None,
         expectedSha256: ExpectedVersion | None = None,
         replaceAll: bool | None = None,
@@ -80,7 +82,7 @@ class ToolMethods:
         toolCallId: str | None = None,
     ) -> EditFileOutput:
         """Replaces oldString with newString in one text file, as you last read it. oldString must occur exactly once, unless replaceAll is set; include enough surrounding lines. All other bytes stay unchanged."""
-        input = {"newString": newString, "oldString": oldString, "path": path, "reason": reason, "dryRun": dryRun, "evidence": evidence, "expectedSha256": expectedSha256, "replaceAll": replaceAll, "stepId": stepId, "toolCallId": toolCallId}
+        input = {"newString": newString, "oldString": oldString, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedSha256": expectedSha256, "replaceAll": replaceAll, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("edit_file", {key: value for key, value in input.items() if value is not None})
         return cast(EditFileOutput, answer)
 
@@ -97,7 +99,7 @@ class ToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> FindFilesOutput:
-        """Finds files whose path matches one of the globs, such as `*.rs` at any depth or `src/*.ts`. Files that are ignored by git, generated or vendored are omitted unless path is inside them."""
+        """Finds files whose path matches one of the globs, such as `*.rs` at any depth or `src/*.ts`. Files that are ignored by git, generated or vendored are omitted unless path or a glob names their folder."""
         input = {"glob": glob, "cursor": cursor, "maxChars": maxChars, "maxResults": maxResults, "mount": mount, "path": path, "sort": sort, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("find_files", {key: value for key, value in input.items() if value is not None})
         return cast(FindFilesOutput, answer)
@@ -131,11 +133,12 @@ class ToolMethods:
         dryRun: bool | None = None,
         evidence: MoveFileInputEvidence | None = None,
         expectedSha256: ExpectedVersion | None = None,
+        recursive: bool | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> MoveFileOutput:
-        """Moves or renames one file, if it is as you last read it; the new path must not exist."""
-        input = {"from": from_, "reason": reason, "to": to, "dryRun": dryRun, "evidence": evidence, "expectedSha256": expectedSha256, "stepId": stepId, "toolCallId": toolCallId}
+        """Moves or renames one file, if it is as you last read it, or with recursive a folder; the new path must not exist."""
+        input = {"from": from_, "reason": reason, "to": to, "dryRun": dryRun, "evidence": evidence, "expectedSha256": expectedSha256, "recursive": recursive, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("move_file", {key: value for key, value in input.items() if value is not None})
         return cast(MoveFileOutput, answer)
 
@@ -144,6 +147,8 @@ class ToolMethods:
         *,
         path: str,
         atSeq: int | None = None,
+        column: int | None = None,
+        encoding: str | None = None,
         format: Literal['numbered', 'raw'] | None = None,
         maxChars: int | None = None,
         maxLines: int | None = None,
@@ -153,7 +158,7 @@ class ToolMethods:
         toolCallId: str | None = None,
     ) -> ReadFileOutput:
         """Returns lines of a text file, 200 by default. If more follow, the answer says which startLine continues. Read a file before you change it."""
-        input = {"path": path, "atSeq": atSeq, "format": format, "maxChars": maxChars, "maxLines": maxLines, "mount": mount, "startLine": startLine, "stepId": stepId, "toolCallId": toolCallId}
+        input = {"path": path, "atSeq": atSeq, "column": column, "encoding": encoding, "format": format, "maxChars": maxChars, "maxLines": maxLines, "mount": mount, "startLine": startLine, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("read_file", {key: value for key, value in input.items() if value is not None})
         return cast(ReadFileOutput, answer)
 
@@ -166,7 +171,7 @@ class ToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> ReadFilesOutput:
-        """Returns up to 50 whole text files. A file that cannot be read does not fail the others."""
+        """Returns up to 50 text files, up to 64 KiB together. A file that cannot be read does not fail the others."""
         input = {"paths": paths, "maxChars": maxChars, "mount": mount, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("read_files", {key: value for key, value in input.items() if value is not None})
         return cast(ReadFilesOutput, answer)
@@ -196,13 +201,14 @@ class ToolMethods:
         reason: str,
         dryRun: bool | None = None,
         evidence: RevertCallsInputEvidence | None = None,
+        last: int | None = None,
         stepId: str | None = None,
         toSeq: int | None = None,
         toolCallId: str | None = None,
         toolCallIds: list[str] | None = None,
     ) -> RevertCallsOutput:
-        """Undoes earlier changes atomically, newest first: those in toolCallIds, or all after the record toSeq. Refused if a file has changed since, or if its earlier content was too large to be stored."""
-        input = {"reason": reason, "dryRun": dryRun, "evidence": evidence, "stepId": stepId, "toSeq": toSeq, "toolCallId": toolCallId, "toolCallIds": toolCallIds}
+        """Undoes changes atomically, newest first: your last one (last: 1), or those in toolCallIds, or all after the record toSeq. Refused if a file has changed since, or its earlier content was too large to be stored."""
+        input = {"reason": reason, "dryRun": dryRun, "evidence": evidence, "last": last, "stepId": stepId, "toSeq": toSeq, "toolCallId": toolCallId, "toolCallIds": toolCallIds}
         answer = self._call("revert_calls", {key: value for key, value in input.items() if value is not None})
         return cast(RevertCallsOutput, answer)
 
@@ -264,15 +270,17 @@ class ToolMethods:
         path: str,
         reason: str,
         dryRun: bool | None = None,
+        encoding: str | None = None,
         evidence: WriteFileInputEvidence | None = None,
         expectedSha256: ExpectedVersion | None = None,
+        lineEnding: Literal['lf', 'crlf'] | None = None,
         mode: Literal['CREATE_NEW', 'REPLACE_EXISTING', 'CREATE_OR_REPLACE'] | None = None,
         onConflict: Literal['refuse', 'merge'] | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> WriteFileOutput:
         """Writes the whole content of one text file. An existing file is replaced only if it is as you last read it, unless onConflict is `merge` and the changes are of other lines. Prefer edit_file for small changes."""
-        input = {"content": content, "path": path, "reason": reason, "dryRun": dryRun, "evidence": evidence, "expectedSha256": expectedSha256, "mode": mode, "onConflict": onConflict, "stepId": stepId, "toolCallId": toolCallId}
+        input = {"content": content, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedSha256": expectedSha256, "lineEnding": lineEnding, "mode": mode, "onConflict": onConflict, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("write_file", {key: value for key, value in input.items() if value is not None})
         return cast(WriteFileOutput, answer)
 
@@ -308,11 +316,12 @@ class AsyncToolMethods:
         dryRun: bool | None = None,
         evidence: DeleteFileInputEvidence | None = None,
         expectedSha256: ExpectedVersion | None = None,
+        recursive: bool | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> DeleteFileOutput:
-        """Deletes one file, if it is as you last read it. Folders are not deleted."""
-        input = {"path": path, "reason": reason, "dryRun": dryRun, "evidence": evidence, "expectedSha256": expectedSha256, "stepId": stepId, "toolCallId": toolCallId}
+        """Deletes one file, if it is as you last read it, or with recursive a folder."""
+        input = {"path": path, "reason": reason, "dryRun": dryRun, "evidence": evidence, "expectedSha256": expectedSha256, "recursive": recursive, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("delete_file", {key: value for key, value in input.items() if value is not None})
         return cast(DeleteFileOutput, answer)
 
@@ -342,6 +351,7 @@ class AsyncToolMethods:
         path: str,
         reason: str,
         dryRun: bool | None = None,
+        encoding: str | None = None,
         evidence: EditFileInputEvidence | None = None,
         expectedSha256: ExpectedVersion | None = None,
         replaceAll: bool | None = None,
@@ -349,7 +359,7 @@ class AsyncToolMethods:
         toolCallId: str | None = None,
     ) -> EditFileOutput:
         """Replaces oldString with newString in one text file, as you last read it. oldString must occur exactly once, unless replaceAll is set; include enough surrounding lines. All other bytes stay unchanged."""
-        input = {"newString": newString, "oldString": oldString, "path": path, "reason": reason, "dryRun": dryRun, "evidence": evidence, "expectedSha256": expectedSha256, "replaceAll": replaceAll, "stepId": stepId, "toolCallId": toolCallId}
+        input = {"newString": newString, "oldString": oldString, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedSha256": expectedSha256, "replaceAll": replaceAll, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("edit_file", {key: value for key, value in input.items() if value is not None})
         return cast(EditFileOutput, answer)
 
@@ -366,7 +376,7 @@ class AsyncToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> FindFilesOutput:
-        """Finds files whose path matches one of the globs, such as `*.rs` at any depth or `src/*.ts`. Files that are ignored by git, generated or vendored are omitted unless path is inside them."""
+        """Finds files whose path matches one of the globs, such as `*.rs` at any depth or `src/*.ts`. Files that are ignored by git, generated or vendored are omitted unless path or a glob names their folder."""
         input = {"glob": glob, "cursor": cursor, "maxChars": maxChars, "maxResults": maxResults, "mount": mount, "path": path, "sort": sort, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("find_files", {key: value for key, value in input.items() if value is not None})
         return cast(FindFilesOutput, answer)
@@ -400,11 +410,12 @@ class AsyncToolMethods:
         dryRun: bool | None = None,
         evidence: MoveFileInputEvidence | None = None,
         expectedSha256: ExpectedVersion | None = None,
+        recursive: bool | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> MoveFileOutput:
-        """Moves or renames one file, if it is as you last read it; the new path must not exist."""
-        input = {"from": from_, "reason": reason, "to": to, "dryRun": dryRun, "evidence": evidence, "expectedSha256": expectedSha256, "stepId": stepId, "toolCallId": toolCallId}
+        """Moves or renames one file, if it is as you last read it, or with recursive a folder; the new path must not exist."""
+        input = {"from": from_, "reason": reason, "to": to, "dryRun": dryRun, "evidence": evidence, "expectedSha256": expectedSha256, "recursive": recursive, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("move_file", {key: value for key, value in input.items() if value is not None})
         return cast(MoveFileOutput, answer)
 
@@ -413,6 +424,8 @@ class AsyncToolMethods:
         *,
         path: str,
         atSeq: int | None = None,
+        column: int | None = None,
+        encoding: str | None = None,
         format: Literal['numbered', 'raw'] | None = None,
         maxChars: int | None = None,
         maxLines: int | None = None,
@@ -422,7 +435,7 @@ class AsyncToolMethods:
         toolCallId: str | None = None,
     ) -> ReadFileOutput:
         """Returns lines of a text file, 200 by default. If more follow, the answer says which startLine continues. Read a file before you change it."""
-        input = {"path": path, "atSeq": atSeq, "format": format, "maxChars": maxChars, "maxLines": maxLines, "mount": mount, "startLine": startLine, "stepId": stepId, "toolCallId": toolCallId}
+        input = {"path": path, "atSeq": atSeq, "column": column, "encoding": encoding, "format": format, "maxChars": maxChars, "maxLines": maxLines, "mount": mount, "startLine": startLine, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("read_file", {key: value for key, value in input.items() if value is not None})
         return cast(ReadFileOutput, answer)
 
@@ -435,7 +448,7 @@ class AsyncToolMethods:
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> ReadFilesOutput:
-        """Returns up to 50 whole text files. A file that cannot be read does not fail the others."""
+        """Returns up to 50 text files, up to 64 KiB together. A file that cannot be read does not fail the others."""
         input = {"paths": paths, "maxChars": maxChars, "mount": mount, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("read_files", {key: value for key, value in input.items() if value is not None})
         return cast(ReadFilesOutput, answer)
@@ -465,13 +478,14 @@ class AsyncToolMethods:
         reason: str,
         dryRun: bool | None = None,
         evidence: RevertCallsInputEvidence | None = None,
+        last: int | None = None,
         stepId: str | None = None,
         toSeq: int | None = None,
         toolCallId: str | None = None,
         toolCallIds: list[str] | None = None,
     ) -> RevertCallsOutput:
-        """Undoes earlier changes atomically, newest first: those in toolCallIds, or all after the record toSeq. Refused if a file has changed since, or if its earlier content was too large to be stored."""
-        input = {"reason": reason, "dryRun": dryRun, "evidence": evidence, "stepId": stepId, "toSeq": toSeq, "toolCallId": toolCallId, "toolCallIds": toolCallIds}
+        """Undoes changes atomically, newest first: your last one (last: 1), or those in toolCallIds, or all after the record toSeq. Refused if a file has changed since, or its earlier content was too large to be stored."""
+        input = {"reason": reason, "dryRun": dryRun, "evidence": evidence, "last": last, "stepId": stepId, "toSeq": toSeq, "toolCallId": toolCallId, "toolCallIds": toolCallIds}
         answer = await self._call("revert_calls", {key: value for key, value in input.items() if value is not None})
         return cast(RevertCallsOutput, answer)
 
@@ -533,14 +547,16 @@ class AsyncToolMethods:
         path: str,
         reason: str,
         dryRun: bool | None = None,
+        encoding: str | None = None,
         evidence: WriteFileInputEvidence | None = None,
         expectedSha256: ExpectedVersion | None = None,
+        lineEnding: Literal['lf', 'crlf'] | None = None,
         mode: Literal['CREATE_NEW', 'REPLACE_EXISTING', 'CREATE_OR_REPLACE'] | None = None,
         onConflict: Literal['refuse', 'merge'] | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> WriteFileOutput:
         """Writes the whole content of one text file. An existing file is replaced only if it is as you last read it, unless onConflict is `merge` and the changes are of other lines. Prefer edit_file for small changes."""
-        input = {"content": content, "path": path, "reason": reason, "dryRun": dryRun, "evidence": evidence, "expectedSha256": expectedSha256, "mode": mode, "onConflict": onConflict, "stepId": stepId, "toolCallId": toolCallId}
+        input = {"content": content, "path": path, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedSha256": expectedSha256, "lineEnding": lineEnding, "mode": mode, "onConflict": onConflict, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("write_file", {key: value for key, value in input.items() if value is not None})
         return cast(WriteFileOutput, answer)

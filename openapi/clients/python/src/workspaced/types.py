@@ -62,6 +62,7 @@ class ApplyPatchOutput(TypedDict):
     headHash: str
     insertions: int
     newWorkspaceDiffSha256: NotRequired[Sha256 | None]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     seq: int
     summary: str
@@ -176,7 +177,7 @@ class AuditRecord(TypedDict):
     reason: NotRequired[str | None]
     reasons: list[str]
     requestId: NotRequired[str | None]
-    runId: RunId
+    runId: str
     seq: int
     stepId: NotRequired[str | None]
     timestamp: str
@@ -288,7 +289,7 @@ class ChangedFile(TypedDict):
 class CheckpointLeaf(TypedDict):
     headHash: Sha256
     headSeq: int
-    runId: RunId
+    runId: str
 
 
 Code: TypeAlias = "Literal['BODY_TOO_LARGE', 'UNAUTHENTICATED', 'FORBIDDEN', 'RATE_LIMITED', 'RUN_NOT_FOUND', 'TOOL_NOT_FOUND', 'INVALID_REQUEST', 'PATCH_INVALID', 'PRECONDITION_REQUIRED', 'TOOL_CALL_ID_REUSED', 'IDEMPOTENCY_KEY_REUSED', 'PATH_REJECTED', 'RUN_CLOSED', 'RUN_NEEDS_REPAIR', 'BASE_COMMIT_MISMATCH', 'POLICY_DENIED_SECRET', 'POLICY_DENIED', 'NOT_FOUND', 'ALREADY_EXISTS', 'NOT_A_DIRECTORY', 'NOT_A_FILE', 'FILE_TOO_LARGE', 'UNSUPPORTED_BINARY', 'WRITE_CONFLICT', 'PATCH_CONFLICT', 'EDIT_NOT_FOUND', 'EDIT_NOT_UNIQUE', 'REVERT_CONFLICT', 'CHANGED_OUTSIDE', 'PATCH_BUDGET_EXCEEDED', 'QUOTA_EXCEEDED', 'APPROVAL_REQUIRED', 'BATCH_NOT_DONE', 'UNAVAILABLE', 'INTERNAL']"
@@ -360,6 +361,7 @@ class DeleteFileInput(TypedDict):
     expectedSha256: NotRequired[ExpectedVersion | None]
     path: str
     reason: str
+    recursive: NotRequired[bool]
     stepId: NotRequired[str]
     toolCallId: NotRequired[str]
 
@@ -373,14 +375,24 @@ class DeleteFileInputEvidence(TypedDict):
 
 class DeleteFileOutput(TypedDict):
     artifactUris: list[str]
+    files: NotRequired[list[DeletedFile]]
     headHash: str
+    notices: NotRequired[list[str]]
     ok: Literal[True]
-    oldSha256: Sha256
+    oldSha256: NotRequired[Sha256 | None]
     path: LogicalPath
     seq: int
     summary: str
     toolCallId: str
     warnings: list[str]
+
+
+class DeletedFile(TypedDict):
+    deletions: int
+    insertions: int
+    oldSha256: Sha256
+    operation: str
+    path: LogicalPath
 
 
 DeliveryState: TypeAlias = "Literal['pending', 'delivered', 'failed']"
@@ -418,7 +430,9 @@ class DiffWorkspaceOutput(TypedDict):
     files: list[DiffFile]
     filesChanged: int
     insertions: int
+    maxBytes: NotRequired[int | None]
     nextPath: NotRequired[str | None]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     stat: str
     toolCallId: str
@@ -476,6 +490,7 @@ class EditFileOutput(TypedDict):
     headHash: str
     insertions: int
     newSha256: Sha256
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     oldSha256: Sha256
     path: LogicalPath
@@ -536,6 +551,8 @@ class FindFilesInput(TypedDict):
 class FindFilesOutput(TypedDict):
     entries: list[FoundFile]
     nextCursor: NotRequired[str | None]
+    notShown: NotRequired[NotShown]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     toolCallId: str
     totalEntries: NotRequired[int | None]
@@ -635,6 +652,8 @@ class ListDirOutput(TypedDict):
     atSeq: NotRequired[int | None]
     entries: list[Entry]
     nextCursor: NotRequired[str | None]
+    notShown: NotRequired[NotShown]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     path: LogicalPath
     toolCallId: str
@@ -675,6 +694,7 @@ MoveFileInput = TypedDict("MoveFileInput", {
     "expectedSha256": NotRequired["ExpectedVersion | None"],
     "from": "str",
     "reason": "str",
+    "recursive": NotRequired["bool"],
     "stepId": NotRequired["str"],
     "to": "str",
     "toolCallId": NotRequired["str"],
@@ -690,15 +710,27 @@ class MoveFileInputEvidence(TypedDict):
 
 MoveFileOutput = TypedDict("MoveFileOutput", {
     "artifactUris": "list[str]",
+    "files": NotRequired["list[MovedFile]"],
     "from": "LogicalPath",
     "headHash": "str",
+    "notices": NotRequired["list[str]"],
     "ok": "Literal[True]",
     "seq": "int",
-    "sha256": "Sha256",
+    "sha256": NotRequired["Sha256 | None"],
     "summary": "str",
     "to": "LogicalPath",
     "toolCallId": "str",
     "warnings": "list[str]",
+})
+
+
+MovedFile = TypedDict("MovedFile", {
+    "deletions": "int",
+    "from": "LogicalPath",
+    "insertions": "int",
+    "operation": "str",
+    "path": "LogicalPath",
+    "sha256": "Sha256",
 })
 
 
@@ -717,15 +749,29 @@ class NodeView(TypedDict):
     url: str
 
 
+class NotShown(TypedDict):
+    binaryFiles: NotRequired[int]
+    generatedFiles: NotRequired[int]
+    generatedFolders: NotRequired[int]
+    hidden: NotRequired[int]
+    ignored: NotRequired[int]
+    moreSkipped: NotRequired[int]
+    unopenedFolders: NotRequired[int]
+    vendoredFiles: NotRequired[int]
+    vendoredFolders: NotRequired[int]
+
+
 class OneFile(TypedDict):
     actual: NotRequired[int | None]
     content: NotRequired[str | None]
+    cutLine: NotRequired[int | None]
     encoding: NotRequired[Encoding | None]
     encodingGuessed: NotRequired[bool]
     gitLfsBytes: NotRequired[int | None]
     limit: NotRequired[int | None]
     lineEnding: NotRequired[LineEnding | None]
     message: NotRequired[str | None]
+    nextColumn: NotRequired[int | None]
     nextStartLine: NotRequired[int | None]
     redacted: NotRequired[bool]
     sha256: NotRequired[Sha256 | None]
@@ -765,6 +811,7 @@ class OwnRun(TypedDict):
     entries: NotRequired[list[Entry] | None]
     expiresAt: NotRequired[str | None]
     mounts: list[Mount]
+    notShown: NotRequired[NotShown]
     policy: Policy
     remaining: RunAmounts
     runId: RunId
@@ -802,6 +849,11 @@ class Page_Operator(TypedDict):
 
 class Page_Run(TypedDict):
     items: list[Run]
+    nextCursor: NotRequired[str | None]
+
+
+class Page_RunToken(TypedDict):
+    items: list[RunToken]
     nextCursor: NotRequired[str | None]
 
 
@@ -847,6 +899,7 @@ class Policy(TypedDict):
     approval: NotRequired[ApprovalRule]
     budget: Budget
     deny: list[str]
+    fileBudget: NotRequired[Verdict]
     ignoredFiles: Verdict
     kinds: dict[str, KindDecision]
     maxFileBytes: int
@@ -878,6 +931,7 @@ class PolicyOverrides(TypedDict):
     approval: NotRequired[ApprovalRuleOverrides | None]
     budget: NotRequired[BudgetOverrides | None]
     deny: NotRequired[list[str] | None]
+    fileBudget: NotRequired[Verdict | None]
     ignoredFiles: NotRequired[Verdict | None]
     kinds: NotRequired[dict[str, KindDecision] | None]
     maxFileBytes: NotRequired[int | None]
@@ -912,6 +966,7 @@ class Problem(TypedDict):
     limit: NotRequired[int | None]
     lines: NotRequired[list[int]]
     nearest: NotRequired[list[NearestText]]
+    notices: NotRequired[list[str]]
     path: NotRequired[str | None]
     reasons: NotRequired[list[str]]
     retryAfterSeconds: NotRequired[int | None]
@@ -944,6 +999,7 @@ class ProblemDetails(TypedDict):
     limit: NotRequired[int | None]
     lines: NotRequired[list[int]]
     nearest: NotRequired[list[NearestText]]
+    notices: NotRequired[list[str]]
     path: NotRequired[str | None]
     reasons: NotRequired[list[str]]
     retryAfterSeconds: NotRequired[int | None]
@@ -977,6 +1033,7 @@ class QuotaOverrides(TypedDict):
 
 class ReadFileInput(TypedDict):
     atSeq: NotRequired[int | None]
+    column: NotRequired[int | None]
     encoding: NotRequired[str | None]
     format: NotRequired[Literal['numbered', 'raw']]
     maxChars: NotRequired[int | None]
@@ -991,6 +1048,7 @@ class ReadFileInput(TypedDict):
 class ReadFileOutput(TypedDict):
     atSeq: NotRequired[int | None]
     content: str
+    cutLine: NotRequired[int | None]
     encoding: Encoding
     encodingGuessed: NotRequired[bool]
     endLine: int
@@ -998,7 +1056,9 @@ class ReadFileOutput(TypedDict):
     gitLfsBytes: NotRequired[int | None]
     lineEnding: LineEnding
     linesCut: NotRequired[int]
+    nextColumn: NotRequired[int | None]
     nextStartLine: NotRequired[int | None]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     path: LogicalPath
     redacted: NotRequired[bool]
@@ -1020,10 +1080,12 @@ class ReadFilesInput(TypedDict):
 
 class ReadFilesOutput(TypedDict):
     files: dict[str, OneFile]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     remaining: NotRequired[list[str]]
     toolCallId: str
     truncated: NotRequired[bool]
+    truncatedReason: NotRequired[str | None]
     warnings: NotRequired[list[str]]
 
 
@@ -1157,6 +1219,7 @@ class RestoredFile(TypedDict):
 class RevertCallsInput(TypedDict):
     dryRun: NotRequired[bool]
     evidence: NotRequired[RevertCallsInputEvidence]
+    last: NotRequired[int | None]
     reason: str
     stepId: NotRequired[str]
     toSeq: NotRequired[int | None]
@@ -1178,6 +1241,7 @@ class RevertCallsOutput(TypedDict):
     filesTouched: list[LogicalPath]
     headHash: str
     insertions: int
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     reverted: list[ToolCallId]
     seq: int
@@ -1264,6 +1328,21 @@ class RunReport(TypedDict):
 RunState: TypeAlias = "Literal['preparing', 'open', 'awaiting_approval', 'closed', 'deleted']"
 
 
+class RunToken(TypedDict):
+    createdAt: str
+    expiresAt: NotRequired[str | None]
+    issuedBy: str
+    lastUsedAt: NotRequired[str | None]
+    permissions: list[Permission]
+    revokedAt: NotRequired[str | None]
+    tokenId: TokenId
+
+
+class RunUsage(TypedDict):
+    remaining: RunAmounts
+    usage: RunAmounts
+
+
 RunView: TypeAlias = "Run | OwnRun"
 
 
@@ -1292,6 +1371,9 @@ class SearchTextOutput(TypedDict):
     filesSearched: int
     matches: list[Match]
     nextCursor: NotRequired[str | None]
+    notShown: NotRequired[NotShown]
+    notes: NotRequired[list[str]]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     query: str
     skipped: NotRequired[list[str]]
@@ -1381,6 +1463,7 @@ class StatPathOutput(TypedDict):
     kind: NotRequired[FileKind | None]
     mode: NotRequired[str | None]
     modifiedAt: NotRequired[str | None]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     path: LogicalPath
     readable: bool
@@ -1400,6 +1483,7 @@ class StoredFile(TypedDict):
     created: bool
     headHash: str
     newSha256: NotRequired[Sha256 | None]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     oldSha256: NotRequired[Sha256 | None]
     path: LogicalPath
@@ -1439,7 +1523,7 @@ class ToolCall(TypedDict):
     reason: NotRequired[str | None]
     reasons: list[str]
     requestId: NotRequired[str | None]
-    runId: RunId
+    runId: str
     seq: int
     stepId: NotRequired[str | None]
     timestamp: str
@@ -1513,6 +1597,8 @@ class TreeStatsOutput(TypedDict):
     byKind: dict[str, Tally]
     directories: int
     notCounted: int
+    notShown: NotRequired[NotShown]
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     path: LogicalPath
     toolCallId: str
@@ -1598,6 +1684,7 @@ class WriteFileOutput(TypedDict):
     merged: NotRequired[bool]
     mergedFrom: NotRequired[Sha256 | None]
     newSha256: Sha256
+    notices: NotRequired[list[str]]
     ok: Literal[True]
     oldSha256: NotRequired[Sha256 | None]
     path: LogicalPath
