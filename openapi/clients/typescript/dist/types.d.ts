@@ -49,6 +49,7 @@ export interface ApplyPatchOutput {
     headHash: string;
     insertions: number;
     newWorkspaceDiffSha256?: Sha256 | null;
+    notices?: Array<string>;
     ok: true;
     seq: number;
     summary: string;
@@ -151,7 +152,7 @@ export interface AuditRecord {
     reason?: string | null;
     reasons: Array<string>;
     requestId?: string | null;
-    runId: RunId;
+    runId: string;
     seq: number;
     stepId?: string | null;
     timestamp: string;
@@ -251,7 +252,7 @@ export interface ChangedFile {
 export interface CheckpointLeaf {
     headHash: Sha256;
     headSeq: number;
-    runId: RunId;
+    runId: string;
 }
 export type Code = "BODY_TOO_LARGE" | "UNAUTHENTICATED" | "FORBIDDEN" | "RATE_LIMITED" | "RUN_NOT_FOUND" | "TOOL_NOT_FOUND" | "INVALID_REQUEST" | "PATCH_INVALID" | "PRECONDITION_REQUIRED" | "TOOL_CALL_ID_REUSED" | "IDEMPOTENCY_KEY_REUSED" | "PATH_REJECTED" | "RUN_CLOSED" | "RUN_NEEDS_REPAIR" | "BASE_COMMIT_MISMATCH" | "POLICY_DENIED_SECRET" | "POLICY_DENIED" | "NOT_FOUND" | "ALREADY_EXISTS" | "NOT_A_DIRECTORY" | "NOT_A_FILE" | "FILE_TOO_LARGE" | "UNSUPPORTED_BINARY" | "WRITE_CONFLICT" | "PATCH_CONFLICT" | "EDIT_NOT_FOUND" | "EDIT_NOT_UNIQUE" | "REVERT_CONFLICT" | "CHANGED_OUTSIDE" | "PATCH_BUDGET_EXCEEDED" | "QUOTA_EXCEEDED" | "APPROVAL_REQUIRED" | "BATCH_NOT_DONE" | "UNAVAILABLE" | "INTERNAL";
 export interface Conflict {
@@ -313,6 +314,7 @@ export interface DeleteFileInput {
     expectedSha256?: ExpectedVersion | null;
     path: string;
     reason: string;
+    recursive?: boolean;
     stepId?: string;
     toolCallId?: string;
 }
@@ -324,14 +326,23 @@ export interface DeleteFileInputEvidence {
 }
 export interface DeleteFileOutput {
     artifactUris: Array<string>;
+    files?: Array<DeletedFile>;
     headHash: string;
+    notices?: Array<string>;
     ok: true;
-    oldSha256: Sha256;
+    oldSha256?: Sha256 | null;
     path: LogicalPath;
     seq: number;
     summary: string;
     toolCallId: string;
     warnings: Array<string>;
+}
+export interface DeletedFile {
+    deletions: number;
+    insertions: number;
+    oldSha256: Sha256;
+    operation: string;
+    path: LogicalPath;
 }
 export type DeliveryState = "pending" | "delivered" | "failed";
 export interface DiffFile {
@@ -364,7 +375,9 @@ export interface DiffWorkspaceOutput {
     files: Array<DiffFile>;
     filesChanged: number;
     insertions: number;
+    maxBytes?: number | null;
     nextPath?: string | null;
+    notices?: Array<string>;
     ok: true;
     stat: string;
     toolCallId: string;
@@ -391,6 +404,7 @@ export interface DriftReport {
 }
 export interface EditFileInput {
     dryRun?: boolean;
+    encoding?: string | null;
     evidence?: EditFileInputEvidence;
     expectedSha256?: ExpectedVersion | null;
     newString: string;
@@ -415,6 +429,7 @@ export interface EditFileOutput {
     headHash: string;
     insertions: number;
     newSha256: Sha256;
+    notices?: Array<string>;
     ok: true;
     oldSha256: Sha256;
     path: LogicalPath;
@@ -459,6 +474,8 @@ export interface FindFilesInput {
 export interface FindFilesOutput {
     entries: Array<FoundFile>;
     nextCursor?: string | null;
+    notShown?: NotShown;
+    notices?: Array<string>;
     ok: true;
     toolCallId: string;
     totalEntries?: number | null;
@@ -494,6 +511,7 @@ export interface ImportReport {
     leftOut: Array<SkippedEntry>;
     leftOutMore?: number;
     progress: string;
+    resumed?: boolean;
 }
 export interface InclusionProof {
     checkpoint: string;
@@ -542,6 +560,8 @@ export interface ListDirOutput {
     atSeq?: number | null;
     entries: Array<Entry>;
     nextCursor?: string | null;
+    notShown?: NotShown;
+    notices?: Array<string>;
     ok: true;
     path: LogicalPath;
     toolCallId: string;
@@ -576,6 +596,7 @@ export interface MoveFileInput {
     expectedSha256?: ExpectedVersion | null;
     from: string;
     reason: string;
+    recursive?: boolean;
     stepId?: string;
     to: string;
     toolCallId?: string;
@@ -588,15 +609,25 @@ export interface MoveFileInputEvidence {
 }
 export interface MoveFileOutput {
     artifactUris: Array<string>;
+    files?: Array<MovedFile>;
     from: LogicalPath;
     headHash: string;
+    notices?: Array<string>;
     ok: true;
     seq: number;
-    sha256: Sha256;
+    sha256?: Sha256 | null;
     summary: string;
     to: LogicalPath;
     toolCallId: string;
     warnings: Array<string>;
+}
+export interface MovedFile {
+    deletions: number;
+    from: LogicalPath;
+    insertions: number;
+    operation: string;
+    path: LogicalPath;
+    sha256: Sha256;
 }
 export interface NearestText {
     difference: string;
@@ -611,13 +642,28 @@ export interface NodeView {
     startedAt: string;
     url: string;
 }
+export interface NotShown {
+    binaryFiles?: number;
+    generatedFiles?: number;
+    generatedFolders?: number;
+    hidden?: number;
+    ignored?: number;
+    moreSkipped?: number;
+    unopenedFolders?: number;
+    vendoredFiles?: number;
+    vendoredFolders?: number;
+}
 export interface OneFile {
     actual?: number | null;
     content?: string | null;
+    cutLine?: number | null;
     encoding?: Encoding | null;
+    encodingGuessed?: boolean;
+    gitLfsBytes?: number | null;
     limit?: number | null;
     lineEnding?: LineEnding | null;
     message?: string | null;
+    nextColumn?: number | null;
     nextStartLine?: number | null;
     redacted?: boolean;
     sha256?: Sha256 | null;
@@ -648,6 +694,7 @@ export interface OwnRun {
     entries?: Array<Entry> | null;
     expiresAt?: string | null;
     mounts: Array<Mount>;
+    notShown?: NotShown;
     policy: Policy;
     remaining: RunAmounts;
     runId: RunId;
@@ -679,6 +726,10 @@ export interface Page_Operator {
 }
 export interface Page_Run {
     items: Array<Run>;
+    nextCursor?: string | null;
+}
+export interface Page_RunToken {
+    items: Array<RunToken>;
     nextCursor?: string | null;
 }
 export interface Page_WebhookDelivery {
@@ -715,6 +766,7 @@ export interface Policy {
     approval?: ApprovalRule;
     budget: Budget;
     deny: Array<string>;
+    fileBudget?: Verdict;
     ignoredFiles: Verdict;
     kinds: {
         [name: string]: KindDecision;
@@ -745,6 +797,7 @@ export interface PolicyOverrides {
     approval?: ApprovalRuleOverrides | null;
     budget?: BudgetOverrides | null;
     deny?: Array<string> | null;
+    fileBudget?: Verdict | null;
     ignoredFiles?: Verdict | null;
     kinds?: {
         [name: string]: KindDecision;
@@ -779,6 +832,7 @@ export interface Problem {
     limit?: number | null;
     lines?: Array<number>;
     nearest?: Array<NearestText>;
+    notices?: Array<string>;
     path?: string | null;
     reasons?: Array<string>;
     retryAfterSeconds?: number | null;
@@ -810,6 +864,7 @@ export interface ProblemDetails {
     limit?: number | null;
     lines?: Array<number>;
     nearest?: Array<NearestText>;
+    notices?: Array<string>;
     path?: string | null;
     reasons?: Array<string>;
     retryAfterSeconds?: number | null;
@@ -839,6 +894,8 @@ export interface QuotaOverrides {
 }
 export interface ReadFileInput {
     atSeq?: number | null;
+    column?: number | null;
+    encoding?: string | null;
     format?: "numbered" | "raw";
     maxChars?: number | null;
     maxLines?: number;
@@ -851,12 +908,17 @@ export interface ReadFileInput {
 export interface ReadFileOutput {
     atSeq?: number | null;
     content: string;
+    cutLine?: number | null;
     encoding: Encoding;
+    encodingGuessed?: boolean;
     endLine: number;
     format?: "numbered" | "raw" | null;
+    gitLfsBytes?: number | null;
     lineEnding: LineEnding;
     linesCut?: number;
+    nextColumn?: number | null;
     nextStartLine?: number | null;
+    notices?: Array<string>;
     ok: true;
     path: LogicalPath;
     redacted?: boolean;
@@ -878,10 +940,12 @@ export interface ReadFilesOutput {
     files: {
         [name: string]: OneFile;
     };
+    notices?: Array<string>;
     ok: true;
     remaining?: Array<string>;
     toolCallId: string;
     truncated?: boolean;
+    truncatedReason?: string | null;
     warnings?: Array<string>;
 }
 export interface Readiness {
@@ -1001,6 +1065,7 @@ export interface RestoredFile {
 export interface RevertCallsInput {
     dryRun?: boolean;
     evidence?: RevertCallsInputEvidence;
+    last?: number | null;
     reason: string;
     stepId?: string;
     toSeq?: number | null;
@@ -1020,6 +1085,7 @@ export interface RevertCallsOutput {
     filesTouched: Array<LogicalPath>;
     headHash: string;
     insertions: number;
+    notices?: Array<string>;
     ok: true;
     reverted: Array<ToolCallId>;
     seq: number;
@@ -1100,6 +1166,19 @@ export interface RunReport {
     verification?: ReportVerification | null;
 }
 export type RunState = "preparing" | "open" | "awaiting_approval" | "closed" | "deleted";
+export interface RunToken {
+    createdAt: string;
+    expiresAt?: string | null;
+    issuedBy: string;
+    lastUsedAt?: string | null;
+    permissions: Array<Permission>;
+    revokedAt?: string | null;
+    tokenId: TokenId;
+}
+export interface RunUsage {
+    remaining: RunAmounts;
+    usage: RunAmounts;
+}
 export type RunView = Run | OwnRun;
 export type Scope = "orchestrate" | "approve" | "audit" | "metrics";
 export interface SearchTextInput {
@@ -1123,6 +1202,9 @@ export interface SearchTextOutput {
     filesSearched: number;
     matches: Array<Match>;
     nextCursor?: string | null;
+    notShown?: NotShown;
+    notes?: Array<string>;
+    notices?: Array<string>;
     ok: true;
     query: string;
     skipped?: Array<string>;
@@ -1197,6 +1279,7 @@ export interface StatPathOutput {
     kind?: FileKind | null;
     mode?: string | null;
     modifiedAt?: string | null;
+    notices?: Array<string>;
     ok: true;
     path: LogicalPath;
     readable: boolean;
@@ -1204,6 +1287,7 @@ export interface StatPathOutput {
     redacted?: boolean;
     sha256?: Sha256 | null;
     sizeBytes?: number | null;
+    target?: LogicalPath | null;
     toolCallId: string;
     type?: "file" | "directory" | "symlink" | "other" | null;
     warnings?: Array<string>;
@@ -1214,6 +1298,7 @@ export interface StoredFile {
     created: boolean;
     headHash: string;
     newSha256?: Sha256 | null;
+    notices?: Array<string>;
     ok: true;
     oldSha256?: Sha256 | null;
     path: LogicalPath;
@@ -1251,7 +1336,7 @@ export interface ToolCall {
     reason?: string | null;
     reasons: Array<string>;
     requestId?: string | null;
-    runId: RunId;
+    runId: string;
     seq: number;
     stepId?: string | null;
     timestamp: string;
@@ -1330,6 +1415,8 @@ export interface TreeStatsOutput {
     };
     directories: number;
     notCounted: number;
+    notShown?: NotShown;
+    notices?: Array<string>;
     ok: true;
     path: LogicalPath;
     toolCallId: string;
@@ -1375,8 +1462,10 @@ export interface WebhookView {
 export interface WriteFileInput {
     content: string;
     dryRun?: boolean;
+    encoding?: string | null;
     evidence?: WriteFileInputEvidence;
     expectedSha256?: ExpectedVersion | null;
+    lineEnding?: "lf" | "crlf" | null;
     mode?: "CREATE_NEW" | "REPLACE_EXISTING" | "CREATE_OR_REPLACE";
     onConflict?: "refuse" | "merge";
     path: string;
@@ -1400,6 +1489,7 @@ export interface WriteFileOutput {
     merged?: boolean;
     mergedFrom?: Sha256 | null;
     newSha256: Sha256;
+    notices?: Array<string>;
     ok: true;
     oldSha256?: Sha256 | null;
     path: LogicalPath;
