@@ -1,9 +1,15 @@
 //! Reads a patch line by line.
 
+use std::cell::Cell;
+
 /// A patch's lines without their endings, and the reading position.
 pub(crate) struct Lines<'a> {
     all: Vec<&'a [u8]>,
     at: usize,
+    /// The index after the last line that is not blank.
+    blank_from: usize,
+    /// Empty lines that were counted last, by their indices: each of them may ask for those that follow it.
+    empty: Cell<(usize, usize)>,
     /// What was wrong with the patch and could be corrected.
     pub(crate) warnings: Vec<String>,
 }
@@ -23,7 +29,8 @@ impl<'a> Lines<'a> {
                 *line = line.strip_suffix(b"\r").unwrap_or(line);
             }
         }
-        Self { all: lines, at: 0, warnings: Vec::new() }
+        let blank_from = lines.iter().rposition(|line| !line.trim_ascii().is_empty()).map_or(0, |last| last + 1);
+        Self { all: lines, at: 0, blank_from, empty: Cell::default(), warnings: Vec::new() }
     }
 
     /// The next line, not read yet.
@@ -74,12 +81,18 @@ impl<'a> Lines<'a> {
 
     /// Whether all lines from `ahead` lines after the next one are blank.
     pub(crate) fn only_blank_from(&self, ahead: usize) -> bool {
-        self.all.iter().skip(self.at + ahead).all(|line| line.trim_ascii().is_empty())
+        self.at + ahead >= self.blank_from
     }
 
     /// The number of empty lines before the next other line.
     pub(crate) fn count_empty(&self) -> usize {
-        self.all[self.at..].iter().take_while(|line| line.is_empty()).count()
+        let (start, end) = self.empty.get();
+        if (start..end).contains(&self.at) {
+            return end - self.at;
+        }
+        let count = self.all[self.at..].iter().take_while(|line| line.is_empty()).count();
+        self.empty.set((self.at, self.at + count));
+        count
     }
 
     /// Whether one or more empty lines precede a line for which `ends` holds.
