@@ -363,7 +363,8 @@ async fn a_batch_loads_no_more_content_than_the_limit_of_a_call(#[values(Backend
 async fn waiting_patches_are_in_memory_once(#[values(Backend::Sqlite)] backend: Backend) {
     const LINES: usize = 200_000;
     let server = Server::start(backend).await;
-    let run = server.run_with_files(&[], json!({})).await;
+    // Such a file would need an approval by default.
+    let run = server.run_with_files(&[], json!({"policy": {"fileBudget": "DENY"}})).await;
     let patch = format!("--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1,{LINES} @@\n{}", "+\n".repeat(LINES));
     let calls = async {
         let calls: Vec<_> = (0..32)
