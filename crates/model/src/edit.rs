@@ -7,7 +7,7 @@ use memchr::memmem;
 
 use crate::text::Occurrences;
 pub use near::NearMatch;
-pub(crate) use near::{is_similar, nearest_position};
+pub(crate) use near::{Effort, is_similar, nearest_position};
 pub use range::{RangeFault, replace_range};
 
 mod near;

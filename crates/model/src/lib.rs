@@ -41,7 +41,8 @@ pub use kind::{FileKind, is_binary};
 pub use merge::{MAX_MERGE_BYTES, MergeFault, keep_line_endings, merge};
 pub use operator::{Operator, OperatorToken, Scope};
 pub use patch::{
-    FileModes, FilePatch, Hunk, HunkLine, HunkOffset, Patch, PatchFault, PatchOperation, PatchResult, diff_modes,
+    FileModes, FilePatch, Hunk, HunkLine, HunkOffset, Patch, PatchBudget, PatchFault, PatchOperation, PatchResult,
+    diff_modes,
 };
 pub use path::confusables::fold_name;
 pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, composed, is_unprintable};

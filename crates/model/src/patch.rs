@@ -19,6 +19,7 @@ mod unified;
 
 pub use apply::PatchFault;
 pub use file_patch::{FilePatch, Hunk, HunkLine, HunkOffset, PatchOperation, PatchResult};
+pub use locate::PatchBudget;
 pub use modes::{FileModes, diff_modes};
 
 use crate::Refusal;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use model::{
-    Code, Conflict, Effect, FilePatch, FileState, HunkLine, HunkOffset, LogicalPath, Patch, PatchFault, PatchOperation,
-    Permission, Refusal, Sha256, judge_call_bytes,
+    Code, Conflict, Effect, FilePatch, FileState, HunkLine, HunkOffset, LogicalPath, Patch, PatchBudget, PatchFault,
+    PatchOperation, Permission, Refusal, Sha256, judge_call_bytes,
 };
 use serde::{Deserialize, Serialize};
 use workspace::{Target, WorkspaceError};
@@ -257,10 +257,12 @@ impl Mutation for ApplyPatch {
         let mut held_bytes: u64 =
             targets.iter().filter_map(|target| target.before.as_ref()).map(|(_, b)| b.len() as u64).sum();
         let mut too_large = None;
+        // All files together, because a patch may have many of them.
+        let mut budget = PatchBudget::default();
         for section in &patch.files {
             let read = if section.operation == PatchOperation::Create { None } else { before(&section.from) };
             let (old, mode) = read.map_or((&[][..], NEW_FILE_MODE), |(state, bytes)| (bytes, state.mode));
-            match section.apply(old) {
+            match section.apply_within(old, &mut budget) {
                 Ok(patched) => {
                     check_guess(&section.from, old, &patched.bytes)?;
                     let mode =

@@ -6,7 +6,8 @@
 mod difference;
 mod similarity;
 
-use similarity::{Effort, Pairs, line_similarity};
+pub(crate) use similarity::Effort;
+use similarity::{MAX_LINE_BYTES, Pairs, WORDS, line_similarity};
 
 /// A passage that is similar to the text an edit searches for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,10 @@ const MAX_CANDIDATES: usize = 32;
 const MAX_DISSIMILAR: usize = 1000;
 /// The most lines of a passage that are compared by edit distance.
 const MAX_EXACT_LINES: usize = 40;
+/// The most steps of all comparisons by edit distance of one search: some hundredths of a second.
+const MAX_EXACT_STEPS: usize = 16_000_000;
+/// The most steps of one search, with those for the rough scores.
+const MAX_STEPS: usize = MAX_EXACT_STEPS + (MAX_ROUGH_COMPARISONS + MAX_LINES) * WORDS + MAX_LINES * MAX_LINE_BYTES;
 /// The least similarity of a passage.
 const MIN_SIMILARITY: f32 = 0.6;
 
@@ -66,7 +71,7 @@ pub(crate) fn nearest(text: &str, old: &str) -> Vec<NearMatch> {
         return Vec::new();
     }
     let window = old.lines().take(MAX_LINES).count().min(lines.len());
-    let best = best_candidates(&lines, &searched, window);
+    let best = best_candidates(&lines, &searched, window, &mut Effort::new(MAX_STEPS));
     let mut chosen: Vec<Candidate> = Vec::new();
     for candidate in best {
         let is_close = chosen.first().is_none_or(|first| candidate.score >= first.score * 0.6);
@@ -78,39 +83,45 @@ pub(crate) fn nearest(text: &str, old: &str) -> Vec<NearMatch> {
     chosen.into_iter().map(|candidate| difference::describe(old, text, candidate.at)).collect()
 }
 
-/// Returns the index of the first of the `lines` that are most similar to `searched`; `None` if none are similar.
-pub(crate) fn nearest_position(lines: &[&str], searched: &[&str]) -> Option<usize> {
+/// Returns the index of the first of the `lines` that are most similar to `searched`; `None` if none are similar, or the effort
+/// is used up.
+pub(crate) fn nearest_position(lines: &[&str], searched: &[&str], effort: &mut Effort) -> Option<usize> {
     if lines.is_empty() || searched.is_empty() {
         return None;
     }
     let searched = &searched[..searched.len().min(MAX_SEARCHED_LINES)];
     let lines = &lines[..lines.len().min(MAX_LINES)];
-    best_candidates(lines, searched, searched.len().min(lines.len())).first().map(|best| best.at)
+    best_candidates(lines, searched, searched.len().min(lines.len()), effort).first().map(|best| best.at)
 }
 
-/// Whether the first of `lines` are similar to `searched`.
-pub(crate) fn is_similar(lines: &[&str], searched: &[&str]) -> bool {
-    similarity(searched, lines, &mut Effort::default()).is_none_or(|score| score >= MIN_SIMILARITY)
+/// Whether the first of `lines` are similar to `searched`; `None` once the effort is used up.
+pub(crate) fn is_similar(lines: &[&str], searched: &[&str], effort: &mut Effort) -> Option<bool> {
+    similarity(searched, lines, effort).map(|score| score >= MIN_SIMILARITY)
 }
 
-/// The passages of `window` lines that are similar to the searched ones, best first.
-fn best_candidates(lines: &[&str], searched: &[&str], window: usize) -> Vec<Candidate> {
-    let mut best = rough_candidates(lines, &searched[..searched.len().min(window)], window);
+/// The passages of `window` lines that are similar to the searched ones, best first; none if the effort does not suffice.
+fn best_candidates(lines: &[&str], searched: &[&str], window: usize, effort: &mut Effort) -> Vec<Candidate> {
+    let Some(mut best) = rough_candidates(lines, &searched[..searched.len().min(window)], window, effort) else {
+        return Vec::new();
+    };
     if best.is_empty() {
         best.extend((0..=lines.len() - window).take(MAX_DISSIMILAR).map(|at| Candidate { at, score: 0.0 }));
     }
-    let mut effort = Effort::default();
-    for candidate in &mut best {
-        candidate.score = similarity(searched, &lines[candidate.at..], &mut effort).unwrap_or(candidate.score);
-    }
+    effort.with_most(MAX_EXACT_STEPS, |effort| {
+        for candidate in &mut best {
+            candidate.score = similarity(searched, &lines[candidate.at..], effort).unwrap_or(candidate.score);
+        }
+    });
     best.retain(|candidate| candidate.score >= MIN_SIMILARITY);
     best.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.at.cmp(&b.at)));
     best
 }
 
-/// The passages with the best rough scores, in no order.
-fn rough_candidates(lines: &[&str], searched: &[&str], window: usize) -> Vec<Candidate> {
+/// The passages with the best rough scores, in no order; `None` if the effort does not suffice.
+fn rough_candidates(lines: &[&str], searched: &[&str], window: usize, effort: &mut Effort) -> Option<Vec<Candidate>> {
     let wanted = rough_lines(searched, lines.len());
+    let bytes: usize = lines.iter().map(|line| line.len().min(MAX_LINE_BYTES)).sum();
+    effort.take(bytes + lines.len() * (1 + wanted.len()) * WORDS)?;
     let mut scores = vec![0.0; lines.len() - window + 1];
     for (index, line) in lines.iter().enumerate() {
         let pairs = Pairs::of(line);
@@ -127,7 +138,7 @@ fn rough_candidates(lines: &[&str], searched: &[&str], window: usize) -> Vec<Can
         best.select_nth_unstable_by(MAX_CANDIDATES, |a, b| b.score.total_cmp(&a.score).then(a.at.cmp(&b.at)));
         best.truncate(MAX_CANDIDATES);
     }
-    best
+    Some(best)
 }
 
 /// The lines that the rough scores are made of.

@@ -7,7 +7,7 @@ mod position;
 use std::ops::Range;
 
 use super::file_patch::{FilePatch, Hunk, HunkLine, HunkOffset, PatchOperation, PatchResult};
-use super::locate::{Finder, Matching};
+use super::locate::{Finder, Matching, PatchBudget};
 use crate::{Conflict, Counts};
 use line_endings::NormalizedText;
 use position::Target;
@@ -38,13 +38,23 @@ impl FilePatch {
     ///
     /// See [`PatchFault`].
     pub fn apply(&self, before: &[u8]) -> Result<PatchResult, PatchFault> {
+        self.apply_within(before, &mut PatchBudget::default())
+    }
+
+    /// As [`apply`](Self::apply), with a budget that the files of a patch share. Once it is used up, conflicts are described
+    /// without the lines that are similar, and hunks that have to be searched for are conflicts.
+    ///
+    /// # Errors
+    ///
+    /// See [`PatchFault`].
+    pub fn apply_within(&self, before: &[u8], budget: &mut PatchBudget) -> Result<PatchResult, PatchFault> {
         if self.ignores_content {
             let deletions = split(before).len() as u64;
             let counts = Counts { insertions: 0, deletions };
             return Ok(PatchResult { bytes: Vec::new(), offsets: Vec::new(), counts });
         }
         let normalized = NormalizedText::of(self, before);
-        let (bytes, offsets) = self.apply_to(normalized.text()).map_err(PatchFault::Conflicts)?;
+        let (bytes, offsets) = self.apply_to(normalized.text(), budget).map_err(PatchFault::Conflicts)?;
         let bytes = normalized.restore(bytes).ok_or(PatchFault::NotEncodable)?;
         if self.operation == PatchOperation::Delete && !bytes.is_empty() {
             return Err(PatchFault::Conflicts(vec![mismatch::leftover(self, &bytes)]));
@@ -53,10 +63,10 @@ impl FilePatch {
         Ok(PatchResult { bytes, offsets, counts })
     }
 
-    fn apply_to(&self, before: &[u8]) -> Result<(Vec<u8>, Vec<HunkOffset>), Vec<Conflict>> {
+    fn apply_to(&self, before: &[u8], budget: &mut PatchBudget) -> Result<(Vec<u8>, Vec<HunkOffset>), Vec<Conflict>> {
         let lines = split(before);
         let has_crlf = lines.iter().any(|line| line.ends_with(b"\r\n"));
-        let mut finder = Finder::new(&lines);
+        let mut finder = Finder::new(&lines, *budget);
         let mut taken: Vec<Range<usize>> = Vec::with_capacity(self.hunks.len());
         let mut offsets = Vec::new();
         let mut conflicts = Vec::new();
@@ -79,6 +89,7 @@ impl FilePatch {
                 break;
             }
         }
+        *budget = finder.budget;
         out.copy_to(lines.len());
         if conflicts.is_empty() { Ok((out.bytes, offsets)) } else { Err(conflicts) }
     }

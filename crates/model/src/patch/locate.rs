@@ -3,13 +3,19 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use crate::edit::Effort;
 use crate::text::Occurrences;
 
 /// The most offsets of a hunk that a conflict lists.
 pub(crate) const MAX_OFFSETS: usize = 20;
-/// The most lines that all searches in one file may visit: some tenths of a second. Only a patch with thousands of hunks, all
-/// at wrong line numbers, exceeds it.
+/// The most lines that all searches for the hunks of a patch may visit: some tenths of a second. Only a patch with thousands of
+/// hunks, all at wrong line numbers, exceeds it.
 const MAX_WORK: usize = 50_000_000;
+/// The most steps of all searches for lines that are similar to those of a hunk: about a tenth of a second. They suffice for the
+/// first conflicts of a patch, of which only a number are listed.
+const MAX_SIMILARITY_STEPS: usize = 64_000_000;
+/// The bytes that are read in the time of a visit of a line.
+const BYTES_OF_VISIT: usize = 64;
 /// A line with more occurrences than this does not indicate where a hunk was meant to apply.
 const MAX_OCCURRENCES: usize = 8;
 
@@ -37,12 +43,28 @@ impl Matching {
     }
 }
 
+/// What may still be spent on searches for the hunks of a patch, in all its files together.
+#[derive(Clone, Copy, Debug)]
+pub struct PatchBudget {
+    /// Visits of a line.
+    work: usize,
+    /// Comparisons with similar lines.
+    pub(crate) similarity: Effort,
+}
+
+impl Default for PatchBudget {
+    fn default() -> Self {
+        Self { work: MAX_WORK, similarity: Effort::new(MAX_SIMILARITY_STEPS) }
+    }
+}
+
 /// Searches a file's lines for hunks.
 pub(crate) struct Finder<'a> {
     lines: &'a [&'a [u8]],
+    bytes: usize,
     exact: Option<Index<'a>>,
     any_ending: Option<Index<'a>>,
-    work: usize,
+    pub(crate) budget: PatchBudget,
 }
 
 /// The file's lines as numbers; equal lines have equal numbers. Built for the first hunk that needs a search.
@@ -52,8 +74,9 @@ struct Index<'a> {
 }
 
 impl<'a> Finder<'a> {
-    pub(crate) fn new(lines: &'a [&'a [u8]]) -> Self {
-        Self { lines, exact: None, any_ending: None, work: 0 }
+    pub(crate) fn new(lines: &'a [&'a [u8]], budget: PatchBudget) -> Self {
+        let bytes = lines.iter().map(|line| line.len()).sum();
+        Self { lines, bytes, exact: None, any_ending: None, budget }
     }
 
     /// Whether the file has the lines `old` at line `at`, counted from 0.
@@ -63,7 +86,7 @@ impl<'a> Finder<'a> {
     }
 
     /// The first offsets of `old`, from line `from` on, that do not overlap `taken`, at most [`MAX_OFFSETS`]; `None` once the
-    /// searches in this file exceed their bound. `taken` is sorted.
+    /// searches exceed their bound. `taken` is sorted.
     pub(crate) fn find_all(
         &mut self,
         old: &[&[u8]],
@@ -105,10 +128,16 @@ impl<'a> Finder<'a> {
         votes.into_iter().max_by_key(|(start, votes)| (*votes, usize::MAX - start)).map(|(start, _)| start)
     }
 
-    /// Counts a visit of every line; `None` once the searches in this file exceed their bound.
+    /// Counts a visit of every line; `None` once the searches exceed their bound.
     pub(crate) fn charge(&mut self, lines: usize) -> Option<()> {
-        self.work += self.lines.len() + lines;
-        (self.work <= MAX_WORK).then_some(())
+        let left = self.budget.work.checked_sub(self.lines.len() + lines);
+        self.budget.work = left.unwrap_or(0);
+        left.map(drop)
+    }
+
+    /// Counts a visit of every line, and of its bytes.
+    pub(crate) fn charge_bytes(&mut self) -> Option<()> {
+        self.charge(self.bytes / BYTES_OF_VISIT)
     }
 
     /// The file's lines and those of `old` as numbers. Charges the search that they are for.

@@ -6,6 +6,8 @@ use crate::path::confusables::{is_ignorable, to_ascii};
 
 /// Runs of equal characters that are named on each side.
 const NAMED_RUNS: usize = 3;
+/// A line that takes more than this many times the bytes of another one does not look like it.
+const MAX_RATIO: usize = 8;
 
 /// Names the characters in which `want` and `have` differ, if a reader sees no difference. `source` says what `want` is a part of;
 /// `have` is in a file.
@@ -23,7 +25,9 @@ pub(crate) fn unseen_difference(want: &str, have: &str, source: &str) -> Option<
 
 /// Whether a reader sees no difference between two lines.
 pub(crate) fn looks_alike(want: &str, have: &str) -> bool {
-    looks(want).eq(looks(have))
+    // A line with a multiple of the characters has to be read to its end for nothing else.
+    let is_long = |one: &str, other: &str| one.len() / MAX_RATIO > other.len() + MAX_RATIO;
+    !is_long(want, have) && !is_long(have, want) && looks(want).eq(looks(have))
 }
 
 /// The characters of a line as a reader sees them: composed, without invisible ones, and with one form of those that look alike.

@@ -3,13 +3,11 @@
 use crate::text::looks_alike;
 
 /// The most bytes of a line of the text that are compared.
-const MAX_LINE_BYTES: usize = 2000;
+pub(crate) const MAX_LINE_BYTES: usize = 2000;
 /// The most bytes of a searched line that are compared.
 const MAX_SEARCHED_BYTES: usize = 400;
-/// The most steps of all comparisons by edit distance of one search: some hundredths of a second.
-const MAX_STEPS: usize = 16_000_000;
 /// Words of 64 bits in a set of pairs.
-const WORDS: usize = 8;
+pub(crate) const WORDS: usize = 8;
 
 /// The pairs of neighbouring bytes in the start of a line, as a set of hashes.
 pub(crate) struct Pairs {
@@ -42,9 +40,31 @@ impl Pairs {
     }
 }
 
-/// The steps that are used up.
-#[derive(Default)]
+/// The steps that searches may still take. A step is the comparison of two bytes, about a nanosecond.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort(usize);
+
+impl Effort {
+    pub(crate) const fn new(steps: usize) -> Self {
+        Self(steps)
+    }
+
+    /// Takes `steps`; `None` if fewer are left, and then none are left afterwards.
+    pub(crate) fn take(&mut self, steps: usize) -> Option<()> {
+        let left = self.0.checked_sub(steps);
+        self.0 = left.unwrap_or(0);
+        left.map(drop)
+    }
+
+    /// Runs `action` with at most `steps` of this effort.
+    pub(crate) fn with_most<T>(&mut self, steps: usize, action: impl FnOnce(&mut Self) -> T) -> T {
+        let most = self.0.min(steps);
+        let mut part = Self(most);
+        let result = action(&mut part);
+        self.0 -= most - part.0;
+        result
+    }
+}
 
 /// How similar a line of the text is to a searched one, from 0 to 1; `None` once the effort is used up.
 ///
@@ -61,6 +81,8 @@ pub(crate) fn line_similarity(searched: &str, line: &str, effort: &mut Effort) -
     if want.is_empty() || have.is_empty() {
         return Some(0.0);
     }
+    // These comparisons mostly end at the first character, but they pass over any number of invisible ones.
+    effort.take(want.len().max(have.len()))?;
     if squeeze(want).eq(squeeze(have)) || looks_alike(want, have) {
         return Some(0.95);
     }
@@ -68,10 +90,7 @@ pub(crate) fn line_similarity(searched: &str, line: &str, effort: &mut Effort) -
         return Some(0.9);
     }
     let (want, have) = (start_of(want.as_bytes(), MAX_SEARCHED_BYTES), start_of(have.as_bytes(), MAX_LINE_BYTES));
-    effort.0 += want.len() * have.len();
-    if effort.0 > MAX_STEPS {
-        return None;
-    }
+    effort.take(want.len() * have.len())?;
     let kept = 1.0 - distance(want, have) as f32 / want.len() as f32;
     let length = want.len().min(have.len()) as f32 / want.len().max(have.len()) as f32;
     Some(0.85 * kept + 0.05 * length)

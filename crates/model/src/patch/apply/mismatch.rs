@@ -5,16 +5,19 @@ use super::super::locate::{Finder, Matching};
 use super::position::{AnchorFault, Mismatch, Target};
 use super::split;
 use crate::Conflict;
+use crate::edit::Effort;
 use crate::text::unseen_difference;
 
 /// Lines of an excerpt.
 const SHOWN_LINES: usize = 7;
+/// The end of a reason.
+const NOTHING_SIMILAR: &str = ", and nothing similar does";
 /// Equal lines shown before the first one that differs.
 const LINES_BEFORE: usize = 2;
-/// What the search for a similar line costs, in visits of a line.
-const NEAREST_WORK: usize = 200;
 /// Characters of a line of an excerpt.
 const SHOWN_CHARS: usize = 200;
+/// Bytes of a line in which credentials are looked for that begin within the excerpt.
+const SCANNED_BYTES: usize = 16 << 10;
 
 impl Mismatch {
     /// The conflict of hunk `number` of `file`.
@@ -37,9 +40,14 @@ impl Mismatch {
         let at = self.shown_position(target, finder, lines);
         let found = &lines[at.min(lines.len())..];
         let found = &found[..found.len().min(target.old.len())];
-        let is_unlike = matches!(self, Self::NotFound) && !target.old.is_empty() && !are_similar(found, &target.old);
-        if is_unlike && target.stated.is_none() {
-            let reason = "its lines do not occur in the file, and nothing similar does".to_owned();
+        let is_like = if matches!(self, Self::NotFound) && !target.old.is_empty() {
+            are_similar(found, &target.old, finder)
+        } else {
+            Some(true)
+        };
+        let is_unlike = is_like == Some(false);
+        if target.stated.is_none() && is_like != Some(true) {
+            let reason = "its lines do not occur in the file".to_owned() + if is_unlike { NOTHING_SIMILAR } else { "" };
             return Conflict { expected: excerpt(target.old.iter()), ..conflict(file, number, reason, 1) };
         }
         let differs = target.old.iter().zip(found).take_while(|(old, line)| target.matching.is_same(old, line)).count();
@@ -50,7 +58,7 @@ impl Mismatch {
             Self::OutOfOrder(offset) => vec![offset],
             Self::NotFound | Self::Anchor(_) | Self::TooMuchWork => Vec::new(),
         };
-        let reason = if is_unlike { format!("{reason}, and nothing similar does") } else { reason };
+        let reason = if is_unlike { reason + NOTHING_SIMILAR } else { reason };
         Conflict {
             path: file.from.to_string(),
             hunk: number,
@@ -158,21 +166,27 @@ fn applied_at(file: &FilePatch, number: u32, target: &Target<'_>, finder: &mut F
     found.first().map(|at| *at as u64 + 1)
 }
 
-/// The index of the first of the `lines` that are similar to `searched`.
+/// The index of the first of the `lines` that are similar to `searched`, if the effort suffices.
 fn nearest(lines: &[&[u8]], searched: &[&[u8]], finder: &mut Finder<'_>) -> Option<usize> {
-    finder.charge(lines.len().saturating_mul(NEAREST_WORK))?;
-    with_texts(lines, searched, crate::edit::nearest_position)
+    with_texts(lines, searched, finder, crate::edit::nearest_position)
 }
 
-/// Whether the first of the `lines` are similar to `searched`.
-fn are_similar(lines: &[&[u8]], searched: &[&[u8]]) -> bool {
-    with_texts(lines, searched, crate::edit::is_similar)
+/// Whether the first of the `lines` are similar to `searched`; `None` once the effort is used up.
+fn are_similar(lines: &[&[u8]], searched: &[&[u8]], finder: &mut Finder<'_>) -> Option<bool> {
+    with_texts(lines, searched, finder, crate::edit::is_similar)
 }
 
-fn with_texts<T>(lines: &[&[u8]], searched: &[&[u8]], then: impl FnOnce(&[&str], &[&str]) -> T) -> T {
+fn with_texts<T>(
+    lines: &[&[u8]],
+    searched: &[&[u8]],
+    finder: &mut Finder<'_>,
+    then: impl FnOnce(&[&str], &[&str], &mut Effort) -> Option<T>,
+) -> Option<T> {
+    let effort = &mut finder.budget.similarity;
+    effort.take(lines.iter().chain(searched).map(|line| line.len()).sum())?;
     let text = |line: &&[u8]| String::from_utf8_lossy(split_ending(line).0).into_owned();
     let (lines, searched): (Vec<_>, Vec<_>) = (lines.iter().map(text).collect(), searched.iter().map(text).collect());
-    then(&as_strs(&lines), &as_strs(&searched))
+    then(&as_strs(&lines), &as_strs(&searched), effort)
 }
 
 fn as_strs(texts: &[String]) -> Vec<&str> {
@@ -233,7 +247,8 @@ pub(crate) fn leftover(file: &FilePatch, bytes: &[u8]) -> Conflict {
 fn excerpt<'a>(lines: impl Iterator<Item = &'a &'a [u8]>) -> String {
     let mut text = String::new();
     for line in lines.take(SHOWN_LINES) {
-        text.push_str(&String::from_utf8_lossy(split_ending(line).0));
+        let content = split_ending(line).0;
+        text.push_str(&String::from_utf8_lossy(&content[..content.len().min(SCANNED_BYTES)]));
         text.push('\n');
     }
     let redacted = crate::redact(&text);

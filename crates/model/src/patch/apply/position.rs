@@ -144,7 +144,7 @@ impl<'a> Target<'a> {
     ) -> Result<Range<usize>, Mismatch> {
         let mut block = all;
         for anchor in self.anchors {
-            finder.charge(0).ok_or(Mismatch::TooMuchWork)?;
+            finder.charge_bytes().ok_or(Mismatch::TooMuchWork)?;
             let is_anchor = |line: &&[u8]| line.trim_ascii() == anchor.trim_ascii();
             let occurrences = |range: Range<usize>| range.filter(|at| is_anchor(&lines[*at])).take(MAX_OFFSETS);
             let mut found: Vec<_> = occurrences(block.clone()).collect();

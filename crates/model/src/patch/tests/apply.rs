@@ -205,3 +205,19 @@ fn searches_are_bounded_for_repetitive_lines() {
     assert_eq!(conflicts.len(), 100);
     assert!(conflicts[99].reason.contains("too many hunks"), "{}", conflicts[99].reason);
 }
+
+#[test]
+fn the_searches_for_all_hunks_of_a_patch_are_bounded() {
+    let before = format!("{}\n", "y".repeat(190)).repeat(700);
+    let hunks: String =
+        (0..60).map(|number| format!("@@ -{0},3 +{0},3 @@\n x\n-old\n+new\n x\n", 1 + number * 7)).collect();
+    let file = section(&format!("--- a/a\n+++ b/a\n{hunks}"));
+    let mut budget = crate::PatchBudget::default();
+    for number in 0..400 {
+        let conflicts = conflicts(file.apply_within(before.as_bytes(), &mut budget).unwrap_err());
+        assert_eq!(conflicts.len(), 60);
+        let is_first = conflicts[0].reason.ends_with("nothing similar does");
+        assert!(is_first || number > 0, "{:?}", conflicts[0]);
+        assert!(conflicts.iter().all(|conflict| !conflict.found.is_empty()));
+    }
+}
