@@ -131,7 +131,7 @@ fn the_limits_in_the_document_are_those_in_force() {
     assert!(document.contains("up to 2^53 - 1"));
     let number = |number: u64| accepts(format!("quota = {{ maxFiles = {number} }}"));
     assert!(number((1 << 53) - 1) && !number(1 << 53));
-    assert!(document.contains("1 to 16 operators"));
+    assert!(document.contains("1 to 16 different persons"));
     let approvers = |number: u64| accepts(format!("approval = {{ approvers = {number} }}"));
     assert!(approvers(1) && approvers(16) && !approvers(0) && !approvers(17));
     assert!(document.contains("at most 200 globs of at most 500 bytes"));

@@ -46,7 +46,7 @@ pub(crate) const TOOL: Tool = Tool {
 pub(crate) struct DeleteFileInput {
     /// The file.
     path: String,
-    /// Whether to delete a folder with its files.
+    /// Delete a folder with its files.
     #[serde(default)]
     recursive: bool,
     /// The version that the file must have. Required for a file, except in the text view, where `seen` is the default.

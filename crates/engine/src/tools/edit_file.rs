@@ -41,7 +41,7 @@ pub(crate) struct EditFileInput {
     old_string: String,
     /// The new text.
     new_string: String,
-    /// Whether to replace every occurrence, from left to right.
+    /// Replace every occurrence.
     #[serde(default)]
     replace_all: bool,
     /// The version that the file must have. `seen` refuses a file that has changed since this token has seen it.

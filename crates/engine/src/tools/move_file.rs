@@ -40,7 +40,7 @@ pub(crate) struct MoveFileInput {
     from: String,
     /// The new path. Missing folders are created.
     to: String,
-    /// Whether to move a folder with its files.
+    /// Move a folder with its files.
     #[serde(default)]
     recursive: bool,
     /// The version that the file must have. Required for a file, except in the text view, where `seen` is the default.

@@ -48,7 +48,7 @@ pub(crate) const TOOL: Tool = Tool {
 pub(crate) struct SearchTextInput {
     /// The text or expression to search for. Matches do not span lines.
     query: String,
-    /// How the query is interpreted. `regex` also needs the permission `file:read`.
+    /// `regex` also needs the permission `file:read`.
     #[serde(default)]
     #[schema(inline)]
     mode: SearchMode,

@@ -66,7 +66,7 @@ const PROGRAM_KEYWORDS: [&str; 10] = [
 ];
 
 /// A description of at most so many bytes repeats the name of its member.
-const MAX_TRIVIAL: usize = "The folder.".len();
+const MAX_TRIVIAL: usize = "The paths of the files.".len();
 
 /// What one caller is shown of the catalogue.
 #[derive(Clone, Debug)]
@@ -209,7 +209,7 @@ fn simplify(schema: &mut Value) {
                 }
             }
             members.retain(|key, value| !PROGRAM_KEYWORDS.contains(&key.as_str()) || is_property(value));
-            // Of a path, the name says all that "The file." does.
+            // The name of the member says all that such a text does.
             members.retain(|key, value| {
                 key != "description" || value.as_str().is_none_or(|text| text.len() > MAX_TRIVIAL)
             });

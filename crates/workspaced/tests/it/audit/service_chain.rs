@@ -64,6 +64,7 @@ async fn changes_of_operators_are_records_of_the_service(
     assert_ends(&server.verify(&["--run", "_service"]), 0, &["_service: intact"]);
     let tampered = "UPDATE operator_token SET created_by = 'nobody'";
     server.database.tamper(tampered).await.unwrap();
+    server.database.drop_triggers().await;
     let removed =
         "DELETE FROM audit_record WHERE run_no = (SELECT run_no FROM run WHERE run_id = '_service') AND seq = 3";
     assert_eq!(server.database.tamper(removed).await.unwrap(), 1);

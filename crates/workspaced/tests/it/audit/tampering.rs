@@ -269,15 +269,6 @@ async fn a_file_that_lost_checkpoints_is_renewed_only_on_request(
     assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
 }
 
-/// A failed verification and a broken log have different exit codes.
-#[tokio::test]
-async fn a_database_in_use_is_not_reported_as_broken() {
-    let server = signing_at_shutdown(Backend::Sqlite).await;
-    let done = server.verify(&[]);
-    assert_eq!(done.status.code(), Some(2), "{done:?}");
-    assert!(String::from_utf8_lossy(&done.stderr).contains("another process"), "{done:?}");
-}
-
 #[rstest]
 #[tokio::test]
 async fn lost_tree_nodes_are_rebuilt(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {

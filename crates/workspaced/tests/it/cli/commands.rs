@@ -203,8 +203,10 @@ async fn files_are_sent_both_ways_and_changes_undone(#[values(Backend::Sqlite, B
     assert!(audit.contains("move_file       a.txt -> c.txt \"r\" (run-token:"), "{audit}");
     agent(&["revert", id, "--last", "1", "--reason", "a mistake"]).ok();
     assert!(agent(&["call", "read_file", "--run", id, "path=a.txt"]).ok().contains("one"));
-    agent(&["revert", id, "--last", "1", "--reason", "another one"]).ok();
+    // The last three are the move, its undoing, and the file before.
+    agent(&["revert", id, "--last", "3", "--reason", "another one"]).ok();
     agent(&["call", "read_file", "--run", id, "path=b.txt"]).failed(1, "NOT_FOUND: ");
+    assert!(agent(&["call", "read_file", "--run", id, "path=a.txt"]).ok().contains("one"));
     agent(&["revert", id, "--reason", "r"]).failed(2, "--last COUNT");
 
     let bundle = server.home.join("r.bundle");

@@ -94,9 +94,12 @@ fn every_path_is_refused_or_inside_the_root() {
             let answer = run.call("write_file", json!({"path": raw, "content": marker, "reason": "r"})).await;
             if answer.status == 200 {
                 let clean = cleaned(&raw).ok_or_else(|| TestCaseError::fail(format!("{raw:?} was accepted")))?;
-                prop_assert_eq!(&answer.json()["path"], &json!(clean));
-                prop_assert_eq!(&run.on_disk(&clean), &marker);
-                std::fs::remove_file(run.repo.join(&clean)).unwrap();
+                let written = answer.json()["path"].as_str().unwrap().to_owned();
+                // A folder of an earlier path may have the other form of the same name, which is followed.
+                let composed = |path: &str| path.replace("e\u{301}", "é");
+                prop_assert_eq!(composed(&written), composed(&clean));
+                prop_assert_eq!(&run.on_disk(&written), &marker);
+                std::fs::remove_file(run.repo.join(&written)).unwrap();
             } else {
                 answer.refusal();
                 // A refused mutation does not change the diff.
