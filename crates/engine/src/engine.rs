@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use content::Objects;
 use ledger::{Appended, ApprovalFilter, Entry, Ledger, LedgerError, RequiredToken, StorageTotals};
-use model::{ApprovalState, Draft, Permission, Profiles, Sha256};
+use model::{ApprovalState, Draft, Outcome, Permission, Profiles, Sha256};
 use parking_lot::{Mutex, RwLock};
 use shared_pool::{Parties, Permit};
 use tokio_util::sync::CancellationToken;
@@ -199,6 +199,10 @@ impl Engine {
                 call.count(started.elapsed());
             }
             self.count_history(records);
+            // Reads are recorded also on a full disk, in the space that is reserved for them.
+            if records.iter().any(|record| record.mutates && record.outcome == Outcome::Ok) {
+                *self.database_full.lock() = None;
+            }
         }
         Ok(appended)
     }

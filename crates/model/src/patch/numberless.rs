@@ -40,9 +40,11 @@ pub(crate) fn is_end_of_hunk(lines: &Lines<'_>, ahead: usize, headers: Headers) 
     let Some(line) = lines.peek_at(ahead) else { return false };
     let is_last = || line.trim_ascii() == END && lines.only_blank_from(ahead + 1);
     let is_unified = || line.starts_with(b"diff --git ") || lines.is_file_head_before_hunk(ahead);
+    // Without a version after it, a signature may as well be the deleted line `-`; if it is none, the hunk does not match.
+    let is_signature = || ahead == 0 && lines.is_signature() && lines.peek_at(1).is_some();
     line.starts_with(b"*** ")
         || (is_header(line) && (!line.starts_with(b" ") || is_last()))
-        || (headers == Headers::All && (is_unified() || (ahead == 0 && lines.is_signature())))
+        || (headers == Headers::All && (is_unified() || is_signature()))
 }
 
 fn is_header(line: &[u8]) -> bool {

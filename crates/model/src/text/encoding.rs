@@ -1,6 +1,7 @@
 //! Decodes bytes to characters and encodes them again without loss.
 
 mod declaration;
+mod likelihood;
 
 use std::borrow::Cow;
 
@@ -117,20 +118,19 @@ pub fn is_guessed(bytes: &[u8], encoding: Encoding) -> bool {
     encoding.standard().is_some() && declared_encoding(bytes) != Some(encoding)
 }
 
-/// Returns whether a guess is likely to be right: nothing else is as plausible, wherever the text may come from.
+/// Returns whether a guess is likely to be right: the text is long enough, and nothing else is as plausible.
 pub fn is_likely(bytes: &[u8], encoding: Encoding) -> bool {
-    /// Places whose encodings are preferred in turn.
-    const PLACES: [&[u8]; 6] = [b"cn", b"tw", b"jp", b"kr", b"ru", b"gr"];
-    let detector = detector_of(bytes);
+    let guess = detector_of(bytes).guess(None, Utf8Detection::Deny);
+    if Some(guess) != encoding.standard() {
+        return false;
+    }
     // In the languages of windows-1252 most letters are ASCII; in all others, letters that are not follow each other.
     if encoding == Encoding::Windows1252 {
         let runs = || bytes.chunk_by(|one, other| one.is_ascii() == other.is_ascii()).filter(|run| !run[0].is_ascii());
         let alone = runs().filter(|run| run.len() == 1).count();
-        let is_guess = detector.guess(None, Utf8Detection::Deny) == encoding_rs::WINDOWS_1252;
-        return is_guess && alone * 10 >= runs().count() * 9;
+        return alone * 10 >= runs().count() * 9;
     }
-    let guess = |place| Some(detector.guess(place, Utf8Detection::Deny));
-    guess(None) == encoding.standard() && PLACES.iter().all(|place| guess(Some(*place)) == encoding.standard())
+    likelihood::is_most_plausible(bytes, encoding)
 }
 
 /// Encodes `text`, with the byte order mark that belongs to `encoding`; `None` if `encoding` lacks one of its

@@ -204,6 +204,30 @@ fn a_guess_is_likely_only_if_nothing_else_is_as_plausible() {
     }
     let uncertain = b"#include <stdio.h>\n// \xb4\xf2\xbf\xaa\xb4\xae\xbf\xda\n";
     assert!(!is_likely(uncertain, detect_encoding(uncertain).unwrap()));
-    let long = encode(&"初始化串口设备，中文注释内容，这是一个很长的说明。".repeat(20), Encoding::Gbk).unwrap();
-    assert!(is_likely(&long, Encoding::Gbk));
+    let languages = [
+        ("初始化串口设备，中文注释内容，这是一个很长的说明。", Encoding::Gbk),
+        ("打开串口，读取配置文件，如果失败就返回错误代码。", Encoding::Gbk),
+        ("初始化串列埠裝置，這是一個很長的中文註解說明。", Encoding::Big5),
+        ("設定ファイルを読み込み、失敗したらエラーを返します。", Encoding::ShiftJis),
+        ("設定ファイルを読み込み、失敗したらエラーを返します。", Encoding::EucJp),
+        (
+            "설정 파일을 읽고 실패하면 오류를 돌려줍니다. 연결이 끊어지면 다시 시도하며 기록은 남기지 않습니다.",
+            Encoding::EucKr,
+        ),
+        ("Читает файл настроек и возвращает ошибку, если его нет. ", Encoding::Windows1251),
+        ("Διαβάζει το αρχείο ρυθμίσεων και επιστρέφει σφάλμα. ", Encoding::Windows1253),
+    ];
+    for (text, encoding) in languages {
+        let long = encode(&text.repeat(20), encoding).unwrap();
+        assert_eq!(detect_encoding(&long), Some(encoding), "{text}");
+        assert!(is_likely(&long, encoding), "{encoding:?}");
+    }
+    // Kanji alone are as plausible as other characters, and repetitions prove nothing.
+    let kanji = encode("初期化処理 通信設定 割込許可 終了処理 定数定義", Encoding::EucJp).unwrap();
+    assert!(!is_likely(&kanji, Encoding::Gbk));
+    for repeated in [encode(&"打开串口".repeat(50), Encoding::Gbk), encode(&"日本語".repeat(50), Encoding::EucJp)]
+    {
+        let bytes = repeated.unwrap();
+        assert!(!is_likely(&bytes, detect_encoding(&bytes).unwrap()));
+    }
 }

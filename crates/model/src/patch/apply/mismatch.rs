@@ -91,6 +91,9 @@ impl Mismatch {
             Self::Elsewhere(offsets) if target.begins_file && !offsets.contains(&0) => {
                 format!("it states that the file begins with it, but {its_lines} elsewhere")
             }
+            Self::Elsewhere(_) if target.inserts_last_line => {
+                format!("its last line has no newline, so the file must end with it, but {its_lines} elsewhere")
+            }
             Self::Elsewhere(_) if target.ends_file => {
                 format!("it has no context after its change, so the file must end with it, but {its_lines} elsewhere")
             }

@@ -16,6 +16,8 @@ pub(crate) struct Target<'a> {
     pub(crate) begins_file: bool,
     /// Whether it must match the end of the file.
     pub(crate) ends_file: bool,
+    /// Whether it inserts a line without a newline, after which no line may follow.
+    pub(crate) inserts_last_line: bool,
     /// Whether it has no context, so that only its line number determines the position.
     is_bare: bool,
     /// Lines above the hunk that it names.
@@ -58,11 +60,14 @@ impl<'a> Target<'a> {
         let old: Vec<_> = hunk.old_lines().collect();
         let is_numbered = hunk.old_start.is_some();
         let is_bare = is_numbered && leading == 0 && trailing == 0 && !old.is_empty();
+        let inserts_last_line =
+            hunk.lines.iter().any(|line| matches!(line, HunkLine::Insert(bytes) if !bytes.ends_with(b"\n")));
         Self {
             stated: hunk.old_start.and_then(|start| usize::try_from(start.saturating_sub(1)).ok()),
             matching: if has_crlf && ends_in_lf { Matching::AnyEnding } else { Matching::Exact },
             begins_file: !is_bare && hunk.old_start.is_some_and(|start| start <= 1),
-            ends_file: if is_numbered { !is_bare && trailing == 0 } else { hunk.at_end },
+            ends_file: inserts_last_line || if is_numbered { !is_bare && trailing == 0 } else { hunk.at_end },
+            inserts_last_line,
             is_bare,
             anchors: &hunk.anchors,
             old,
@@ -93,10 +98,10 @@ impl<'a> Target<'a> {
             at >= first && fits && finder.matches_at(&self.old, self.matching, at)
         };
         // A hunk that matches at its stated line applies, even if it lacks trailing context before the end of the file:
-        // people and models omit that line.
+        // people and models omit that line. A last line without a newline would be joined to the line that follows.
         let matches_as_stated = |at: usize| {
             let matches_there = at >= first && finder.matches_at(&self.old, self.matching, at);
-            matches_there && (!self.old.is_empty() || matches(finder, at))
+            matches_there && (!(self.old.is_empty() || self.inserts_last_line) || matches(finder, at))
         };
         if let Some(stated) = self.stated.filter(|at| (!has_moved || self.is_bare) && matches_as_stated(*at)) {
             return Ok(stated);
@@ -115,7 +120,7 @@ impl<'a> Target<'a> {
         if found.is_empty() {
             return Err(Mismatch::NotFound);
         }
-        if self.ends_file && self.stated.is_some() && !self.begins_file {
+        if self.ends_file && self.stated.is_some() && !self.begins_file && !self.is_bare {
             return match found.as_slice() {
                 [only] if matches(finder, *only) => Ok(*only),
                 [_] => Err(Mismatch::Elsewhere(found)),

@@ -205,3 +205,31 @@ fn searches_are_bounded_for_repetitive_lines() {
     assert_eq!(conflicts.len(), 100);
     assert!(conflicts[99].reason.contains("too many hunks"), "{}", conflicts[99].reason);
 }
+
+#[test]
+fn a_last_line_without_a_newline_is_never_joined_to_a_line_that_follows() {
+    let hunks = [
+        // Without context, with context before it, at the start of the file, and with a wrong count.
+        "@@ -2 +2 @@\n-2\n+z\n\\ No newline at end of file\n",
+        "@@ -2,2 +2,2 @@\n 2\n-3\n+z\n\\ No newline at end of file\n",
+        "@@ -1 +1,2 @@\n 1\n+z\n\\ No newline at end of file\n",
+        "@@ -1,2 +1,2 @@\n 1\n+z\n\\ No newline at end of file\n",
+    ];
+    for (hunk, lines) in hunks.into_iter().zip([2, 3, 1, 1]) {
+        let conflicts = apply(&of_f(hunk), &numbers(5)).unwrap_err();
+        assert!(conflicts[0].reason.contains("the file must end with it"), "{hunk}: {}", conflicts[0].reason);
+        let patched = apply(&of_f(hunk), &numbers(lines)).unwrap();
+        assert!(text(&patched).ends_with("\nz") || text(&patched) == "z", "{hunk}");
+    }
+}
+
+#[test]
+fn two_hyphens_at_the_end_of_a_hunk_that_is_read_to_its_end_delete_a_line() {
+    for header in ["@@ -1,9 +1,9 @@", "@@"] {
+        let patch = of_f(&format!("{header}\n a\n-b\n+B\n--\n"));
+        assert_eq!(text(&apply(&patch, "a\nb\n-\n").unwrap()), "a\nB\n");
+        assert!(apply(&patch, "a\nb\n").is_err());
+        let signed = of_f(&format!("{header}\n a\n-b\n+B\n-- \n2.47\n"));
+        assert_eq!(text(&apply(&signed, "a\nb\n").unwrap()), "a\nB\n");
+    }
+}

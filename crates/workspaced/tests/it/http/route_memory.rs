@@ -41,6 +41,9 @@ const DELIVERIES: &str = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i +
 /// Number of files that every search and listing visits.
 const FILES: usize = 3_000;
 
+/// Number of tokens of the run, which are one page.
+const TOKENS: usize = 300;
+
 /// A request, its documented route, and the maximum growth of memory.
 struct MeasuredRequest {
     route: &'static str,
@@ -79,6 +82,9 @@ async fn fill(server: &Server) -> Run {
         let content = "a line of a lock file\n".repeat(MIB / 23);
         let input = json!({"path": format!("w{number}/yarn.lock"), "content": content, "reason": "r"});
         run.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    }
+    for _ in 0..TOKENS {
+        run.operator.post(&format!("/v1/runs/{}/tokens", run.id), json!({})).await.is(201);
     }
     run
 }
@@ -221,6 +227,10 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
             status: 201,
             ..of_run(run, "post /v1/runs/{run}/tokens", &json!({"permissions": ["file:read"]}), 16)
         },
+        MeasuredRequest {
+            request: size(&format!("/v1/runs/{}/tokens?limit=1000", run.id)),
+            ..of_run(run, "get /v1/runs/{run}/tokens", &none, 32)
+        },
         of_run(run, "patch /v1/runs/{run}", &json!({"labels": labels}), 16),
         of_run(run, "post /v1/runs/{run}/policy/explain", &json!({"patch": explained}), 128),
         MeasuredRequest {
@@ -283,6 +293,7 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
         "get /v1/runs/{run}/bundle",
         "get /v1/runs/{run}/drift",
         "get /v1/runs/{run}/report",
+        "get /v1/runs/{run}/usage",
         "get /v1/nodes",
         "get /v1/operators",
         "get /v1/webhooks",

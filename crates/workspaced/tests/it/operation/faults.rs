@@ -202,7 +202,11 @@ async fn a_call_that_cannot_be_recorded_is_not_answered() {
     server.nobody().get("/healthz").await.is(200);
     server.nobody().get("/readyz").await.refused("UNAVAILABLE");
     drop(fillers);
-    server.nobody().get("/readyz").await.is(200);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while server.nobody().get("/readyz").await.status != 200 {
+        assert!(Instant::now() < deadline, "the service does not recover\n{}", server.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     // The first record is that of the run's creation.
     assert_eq!(assert_consistent(&run, &start).await.len(), recorded + 1, "answers and records differ");
     run.create("after.txt", "space is available\n").await;

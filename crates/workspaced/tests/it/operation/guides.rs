@@ -82,8 +82,11 @@ fn every_block_says_what_it_is_and_can_be_read() {
             "sh" | "python" | "text" => {}
             "json" => drop(serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{page}: {error}"))),
             "toml" => drop(text.parse::<toml::Table>().unwrap_or_else(|error| panic!("{page}: {error}"))),
-            // The only excerpt of YAML is Prometheus' configuration.
-            "yaml" => assert!(page == "operations.md" && text.starts_with("scrape_configs:\n"), "{page}: {text}"),
+            // The only excerpts of YAML are the configurations of Prometheus and of an agent, which tests give to that agent.
+            "yaml" => {
+                let known = [("operations.md", "scrape_configs:\n"), ("agents.md", "name: workspaced\n")];
+                assert!(known.iter().any(|(of, start)| page == *of && text.starts_with(start)), "{page}: {text}");
+            }
             other => panic!("{page}: a block is marked `{other}`: use sh for commands that a test can run, else text"),
         }
     }
