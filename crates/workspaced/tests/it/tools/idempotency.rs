@@ -188,11 +188,15 @@ async fn answers_survive_a_restart(#[values(Backend::Sqlite, Backend::Postgres)]
 #[tokio::test]
 async fn the_length_of_ids_is_limited(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
-    for bad in [json!(""), json!("x".repeat(129)), json!(1), json!("a\u{0}"), json!("a\nb")] {
+    for bad in [json!(""), json!("x".repeat(129)), json!(true), json!(["a"]), json!("a\u{0}"), json!("a\nb")] {
         run.call("list_dir", json!({"toolCallId": bad})).await.refused("INVALID_REQUEST");
     }
     let long = "ü".repeat(128);
     assert_eq!(run.ok("list_dir", json!({"toolCallId": long})).await["toolCallId"], long.as_str());
+    // A number is taken as its digits where a text is wanted, so both forms name one call.
+    for id in [json!(1), json!("1")] {
+        assert_eq!(run.ok("list_dir", json!({"toolCallId": id})).await["toolCallId"], "1");
+    }
     let step = run.ok("list_dir", json!({"stepId": "step 1"})).await;
     assert!(step["toolCallId"].as_str().unwrap().starts_with("tc_"));
     assert_eq!(run.last_record().await["stepId"], "step 1");

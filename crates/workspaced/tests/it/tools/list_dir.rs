@@ -151,8 +151,8 @@ async fn invalid_input_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] 
         ("a.txt", "NOT_A_DIRECTORY"),
         ("none-such", "NOT_FOUND"),
         ("a.txt/b", "NOT_FOUND"),
-        ("", "PATH_REJECTED"),
-        ("/", "PATH_REJECTED"),
+        ("//", "PATH_REJECTED"),
+        ("/a.txt", "PATH_REJECTED"),
         ("..", "PATH_REJECTED"),
         (".git", "PATH_REJECTED"),
     ] {
@@ -163,11 +163,16 @@ async fn invalid_input_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] 
         json!({"maxDepth": 0}),
         json!({"maxEntries": 0}),
         json!({"maxDepth": "two"}),
+        json!({"maxDepth": "0"}),
         json!({"maxDepth": -1}),
         json!({"depth": 1}),
         json!([]),
     ] {
         run.call("list_dir", bad).await.refused("INVALID_REQUEST");
+    }
+    // Both are the root for a tool that takes a folder.
+    for root in ["", "/", "."] {
+        assert_eq!(paths(&run.ok("list_dir", json!({"path": root})).await), ["a.txt"], "{root:?}");
     }
 }
 
