@@ -235,6 +235,15 @@ fn without_patch_marks(message: &str) -> String {
 }
 
 impl BundleCommit {
+    /// Checks the members.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` if one of them is malformed or too long.
+    pub fn validate(&self, run: &RunId) -> Result<(), Refusal> {
+        self.check(run).map(drop)
+    }
+
     /// Checks the members and applies the defaults. The message is empty if it is to be generated.
     fn check(&self, run: &RunId) -> Result<Bundle, Refusal> {
         let named = |name: &str, value: &Option<String>, default: &str| match value.as_deref().map(str::trim) {

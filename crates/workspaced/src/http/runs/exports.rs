@@ -75,14 +75,23 @@ enum PatchForm {
 #[utoipa::path(
     get, path = "/v1/runs/{run}/patch", tag = "files", operation_id = "getPatch",
     params(("run" = RunId, Path), PatchQuery, BundleCommit),
-    responses((status = 200, description = "The diff.", body = String, content_type = "text/x-diff",
-        example = json!("diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n"))),
+    responses(
+        (status = 200, description = "The diff, or the mail.", content(
+            (String = "text/x-diff",
+                example = json!("diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n")),
+            (String = "application/mbox"),
+        )),
+        (status = 414, description = "The URL is longer than 64 KiB; the body is empty."),
+        (status = 431, description = "The head of the request is too large; the body is empty."),
+    ),
 )]
 pub(crate) async fn get_patch(
     State(service): State<Service>,
     DiffReader { run, caller, .. }: DiffReader,
     Query((query, commit)): Query<(PatchQuery, BundleCommit)>,
 ) -> Result<Response, Problem> {
+    // A diff has no commit, but what is documented as refused is refused with it too.
+    commit.validate(&run)?;
     let (format, media_type, extension) = match query.format {
         PatchForm::Diff => (ExportFormat::Patch, "text/x-diff", "diff"),
         PatchForm::Mbox => (ExportFormat::Mail(commit), "application/mbox", "mbox"),
