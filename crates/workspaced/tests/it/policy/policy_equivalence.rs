@@ -117,7 +117,7 @@ impl Mutation {
     }
 
     async fn apply(self, run: &Run, path: &str) -> String {
-        let old = sha256(OLD);
+        let old = sha256(if path.contains("pic.bin") { BYTES } else { OLD.as_bytes() });
         let call = async |tool: &str, input: Value| code(&run.call(tool, input).await);
         let patch = async |patch: String| code(&run.patch(&patch).await);
         let rename = |from: &str, to: &str| {
@@ -178,9 +178,10 @@ fn code(answer: &Answer) -> String {
     answer.json()["code"].as_str().unwrap_or_else(|| panic!("{}: {}", answer.what, answer.text())).to_owned()
 }
 
-/// Returns the expected decision. File routes accept binary files.
+/// Returns the expected decision. File routes accept binary files, and whole ones are deleted and moved.
 fn verdict(rule: &Rule, mutation: Mutation) -> &'static str {
-    if rule.verdict == BINARY && mutation.uses_file_routes() { DONE } else { rule.verdict }
+    let takes_whole_files = mutation.uses_file_routes() || matches!(mutation, Mutation::Delete | Mutation::MoveFrom);
+    if rule.verdict == BINARY && takes_whole_files { DONE } else { rule.verdict }
 }
 
 /// Restores the files of the tables.

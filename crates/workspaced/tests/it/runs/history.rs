@@ -126,7 +126,8 @@ async fn view(run: &Run, files: &[&str], at: Option<u64>) -> Vec<Value> {
         if at.is_some() && answer["ok"] == true {
             assert_eq!(answer["atSeq"], json!(at), "{tool}");
         }
-        for member in ["atSeq", "toolCallId", "seq", "headHash", "message", "detail", "instance", "hint"] {
+        // No record has the ignored file that the tree has, so that an earlier state does not leave it out either.
+        for member in ["atSeq", "toolCallId", "seq", "headHash", "message", "detail", "instance", "hint", "notShown"] {
             answer.as_object_mut().unwrap().remove(member);
         }
         answers.push(answer);

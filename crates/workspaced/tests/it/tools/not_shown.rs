@@ -133,11 +133,12 @@ async fn a_long_line_is_read_to_its_end(#[values(Backend::Sqlite, Backend::Postg
         assert!(calls < 8, "{calls}");
     }
     let shown = text(&run, "read_file", json!({"path": "m.json"})).await;
-    assert!(shown.ends_with("\n3  last\n[1 long line is cut; continue with startLine=2 column=2001]\n"), "{shown}");
+    let end = "\n3  last\n[1 long line is cut; continue with startLine=2 column=2001]\n[LF and CRLF]\n";
+    assert!(shown.ends_with(end), "{shown}");
     let raw = text(&run, "read_file", json!({"path": "m.json", "format": "raw", "startLine": 2})).await;
     assert!(raw.contains("[the rest of line 2 is omitted; continue with startLine=2 column=65537]\n"), "{raw}");
     let end = text(&run, "read_file", json!({"path": "m.json", "startLine": 2, "column": 299_999})).await;
-    assert_eq!(end, "2  klé\n3  last\n");
+    assert_eq!(end, "2  klé\n3  last\n[LF and CRLF]\n");
     // Columns are characters.
     let part = run.ok("read_file", json!({"path": "w.txt", "column": 2, "maxChars": 12})).await;
     assert_eq!((&part["content"], &part["endLine"]), (&json!("     1 | 2345\n"), &json!(1)));
