@@ -215,7 +215,7 @@ async fn files_are_sent_both_ways_and_changes_undone(#[values(Backend::Sqlite, B
 
     let token = operator(&["token", "create", id, "--permission", "event:append", "--json"]).json();
     let program = server.operator().with_token(token["token"].as_str());
-    let event = json!({"kind": "note", "summary": "built"});
+    let event = json!({"kind": "message", "summary": "built"});
     program.post(&format!("/v1/runs/{id}/events"), event).await.is(201);
     let events = operator(&["events", id]).ok();
     assert!(events.lines().count() == 1 && events.contains("event.note") && events.contains("built"), "{events}");
