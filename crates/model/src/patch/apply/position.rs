@@ -6,6 +6,10 @@ use super::super::file_patch::{Hunk, HunkLine};
 use super::super::locate::{Finder, MAX_OFFSETS, Matching};
 
 /// What a hunk requires of its position.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says one thing about the hunk, and all of them can be true together"
+)]
 pub(crate) struct Target<'a> {
     /// Its context and deleted lines.
     pub(crate) old: Vec<&'a [u8]>,

@@ -209,8 +209,9 @@ fn searches_are_bounded_for_repetitive_lines() {
 #[test]
 fn the_searches_for_all_hunks_of_a_patch_are_bounded() {
     let before = format!("{}\n", "y".repeat(190)).repeat(700);
-    let hunks: String =
+    let hunks: Vec<_> =
         (0..60).map(|number| format!("@@ -{0},3 +{0},3 @@\n x\n-old\n+new\n x\n", 1 + number * 7)).collect();
+    let hunks = hunks.concat();
     let file = section(&format!("--- a/a\n+++ b/a\n{hunks}"));
     let mut budget = crate::PatchBudget::default();
     for number in 0..400 {

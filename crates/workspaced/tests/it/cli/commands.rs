@@ -218,7 +218,7 @@ async fn files_are_sent_both_ways_and_changes_undone(#[values(Backend::Sqlite, B
     let event = json!({"kind": "message", "summary": "built"});
     program.post(&format!("/v1/runs/{id}/events"), event).await.is(201);
     let events = operator(&["events", id]).ok();
-    assert!(events.lines().count() == 1 && events.contains("event.note") && events.contains("built"), "{events}");
+    assert!(events.lines().count() == 1 && events.contains("event.message") && events.contains("built"), "{events}");
 }
 
 #[rstest]
