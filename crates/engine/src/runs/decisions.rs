@@ -71,7 +71,7 @@ fn change_key(files: &[ApprovalFile], diff: Option<&str>) -> Sha256 {
     Sha256::of(text.as_bytes())
 }
 
-/// Returns the [`change_key`] of what an approval is for.
+/// Returns the key of what an approval is for.
 pub fn key_of(approval: &Approval) -> Sha256 {
     change_key(&approval.files, approval.diff.as_deref())
 }
