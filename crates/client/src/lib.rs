@@ -71,8 +71,8 @@ pub use webhooks::{Webhook, WebhookState};
 
 pub use model::{
     Approval, ApprovalId, ApprovalState, ArtifactId, Code, DeliveryState, EventKind, LogicalPath, Operator,
-    OperatorName, Outcome, Permission, PolicyOverrides, Record, Run, RunId, RunState, Scope, Sha256, Source, TokenId,
-    ToolCallId, Verdict, WebhookDelivery, WebhookEvent,
+    OperatorName, Outcome, Permission, PolicyOverrides, Record, Run, RunId, RunState, RunToken, Scope, Sha256, Source,
+    TokenId, ToolCallId, Verdict, WebhookDelivery, WebhookEvent,
 };
 /// The body of an upload; [`body_of`] makes one from a reader.
 pub use reqwest::Body;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::Stream;
-use model::{Permission, PolicyOverrides, Run, RunId, RunState, Source, TokenId};
+use model::{Permission, PolicyOverrides, Run, RunId, RunState, RunToken, Source, TokenId};
 use reqwest::header::HeaderName;
 use reqwest::{Body, Method};
 use serde::{Deserialize, Serialize};
@@ -168,6 +168,12 @@ impl Client {
     pub async fn issue_token(&self, run: &RunId, new: &NewToken) -> Result<IssuedToken, Error> {
         let request = self.request(Method::POST, ["v1", "runs", run.as_str(), "tokens"])?.json(new);
         request.header(IDEMPOTENCY_KEY.clone(), &new_id("ik_"))?.answer(self).await
+    }
+
+    /// Lists the tokens of a run, without their secrets, in the order in which they were issued.
+    pub fn tokens(&self, run: &RunId) -> impl Stream<Item = Result<RunToken, Error>> + use<> {
+        let path = ["v1", "runs", run.as_str(), "tokens"];
+        self.pages(path.map(str::to_owned).to_vec(), Vec::new())
     }
 
     /// Revokes a token of a run.

@@ -5,6 +5,7 @@ pub mod content_history;
 pub mod content_integrity;
 mod earlier_calls;
 mod entry_times;
+pub(crate) mod last_records;
 mod recorded_modes;
 mod restored_contents;
 mod seen_content;

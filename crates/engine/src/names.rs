@@ -12,6 +12,7 @@ use crate::call::CallContext;
 use crate::engine::Engine;
 use crate::runs::open_run::OpenRun;
 use crate::tool::Mutation;
+use crate::tool::input::{URI_SCHEME, path_of_uri};
 
 /// The members of inputs that have a path, and one that has several.
 const PATH_MEMBERS: [&str; 3] = ["path", "from", "to"];
@@ -30,7 +31,8 @@ impl Engine {
         run: &Arc<OpenRun>,
         members: Map<String, Value>,
     ) -> Result<Map<String, Value>, CallError> {
-        let has_form = |value: &Value| value.as_str().is_some_and(|text| !text.is_ascii());
+        let has_form =
+            |value: &Value| value.as_str().is_some_and(|text| !text.is_ascii() || text.starts_with(URI_SCHEME));
         let in_list = |value: &Value| value.as_array().is_some_and(|values| values.iter().any(has_form));
         let is_plain = !PATH_MEMBERS.iter().filter_map(|name| members.get(*name)).any(has_form)
             && !members.get(PATHS_MEMBER).is_some_and(in_list);
@@ -150,7 +152,7 @@ fn follow_members(
 fn follow_value(tree: &Tree, rules: &Rules, value: &mut Value, is_new: bool) -> Result<(), WorkspaceError> {
     let Value::String(raw) = value else { return Ok(()) };
     // What is no path is refused by the tool.
-    let Ok(path) = LogicalPath::parse(raw) else { return Ok(()) };
+    let Ok(path) = LogicalPath::parse(&path_of_uri(raw)) else { return Ok(()) };
     let Some(followed) = tree.follow_path(rules, &path)? else { return Ok(()) };
     if is_new && followed.exists {
         return Err(canonically_equal(&path, &followed).into());

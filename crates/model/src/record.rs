@@ -10,7 +10,7 @@ mod notification;
 use serde::{Deserialize, Serialize};
 
 use crate::named_enum::named_enum;
-use crate::{Code, FileKind, LogicalPath, RunId, Sha256, ToolCallId};
+use crate::{Code, FileKind, LogicalPath, RUN_TOKEN_ACTOR, RunId, Sha256, ToolCallId};
 pub use chain::{ChainBreak, ChainCheck, ChainReport, verify_chain};
 pub use checkpoint::CheckpointLeaf;
 pub use continuity::{FirstVersions, Versions};
@@ -63,7 +63,7 @@ named_enum! {
 impl By {
     /// Returns whose calls an `actor` makes.
     pub fn of_actor(actor: &str) -> Self {
-        if actor.starts_with("run-token:") {
+        if actor.starts_with(RUN_TOKEN_ACTOR) {
             Self::Agent
         } else if actor.starts_with("operator:") {
             Self::Operator

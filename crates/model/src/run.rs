@@ -174,6 +174,29 @@ impl Usage {
 /// What the actor of a call by a run token begins with; the ID of the token follows.
 pub const RUN_TOKEN_ACTOR: &str = "run-token:";
 
+/// A token of a run, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunToken {
+    /// The ID of the token.
+    pub token_id: TokenId,
+    /// What its holder may do in the run.
+    pub permissions: Vec<Permission>,
+    /// Who has issued it.
+    pub issued_by: String,
+    /// When it was issued, RFC 3339 UTC.
+    pub created_at: String,
+    /// When it expires; missing if never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// When it was revoked; missing if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked_at: Option<String>,
+    /// The time of its last recorded call; missing if it has none among the newest records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used_at: Option<String>,
+}
+
 /// The size of a run's tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

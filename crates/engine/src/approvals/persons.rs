@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Approval, ApprovalVote, OperatorName, Record, Run, RunId};
+use model::{Approval, ApprovalVote, OperatorName, RUN_TOKEN_ACTOR, Record, Run, RunId};
 
 use crate::CallError;
 use crate::admission::operators::OPERATOR;
@@ -97,7 +97,7 @@ impl Engine {
         if let Some(name) = approval.actor.strip_prefix("operator:") {
             return Ok(Some(name_of(name)));
         }
-        let Some(token) = approval.actor.strip_prefix("run-token:") else { return Ok(None) };
+        let Some(token) = approval.actor.strip_prefix(RUN_TOKEN_ACTOR) else { return Ok(None) };
         let issuer = self.issuer(&approval.run_id, token).await?;
         // The first token of a run is made with it.
         Ok(issuer.or_else(|| run.created_by.as_ref().map(ToString::to_string)))

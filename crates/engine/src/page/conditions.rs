@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use model::{NOBODY, Refusal};
+use model::{NOBODY, RUN_TOKEN_ACTOR, Refusal};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -150,7 +150,7 @@ pub(crate) fn check_path_prefix(prefix: &str) -> Result<(), Refusal> {
 ///
 /// `INVALID_REQUEST`.
 pub(crate) fn check_actor(actor: &str) -> Result<(), Refusal> {
-    let name = actor.strip_prefix("operator:").or_else(|| actor.strip_prefix("run-token:"));
+    let name = actor.strip_prefix("operator:").or_else(|| actor.strip_prefix(RUN_TOKEN_ACTOR));
     if actor == "service" || actor == NOBODY || name.is_some_and(|name| !name.is_empty()) {
         return Ok(());
     }

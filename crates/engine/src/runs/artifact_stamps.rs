@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 
 /// What the artifacts of each run looked like at the last look.
 #[derive(Default)]
-pub(crate) struct ArtifactStamps(pub(super) Mutex<HashMap<RunId, Looked>>);
+pub(crate) struct ArtifactStamps(pub(crate) Mutex<HashMap<RunId, Looked>>);
 
 /// The artifacts of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Looked {
+pub(crate) struct Looked {
     /// Changes with the artifacts.
-    pub(super) stamp: Sha256,
+    pub(crate) stamp: Sha256,
     /// Whether the object store has them.
-    pub(super) is_kept: bool,
+    pub(crate) is_kept: bool,
 }

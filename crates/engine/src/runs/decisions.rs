@@ -4,13 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ledger::{ApprovalFilter, Ledger, PageSize, RecordFilter};
-use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, RunId, Sha256};
+use ledger::{ApprovalFilter, Ledger};
+use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, RUN_TOKEN_ACTOR, RunId, Sha256};
 use parking_lot::Mutex;
-use serde::Deserialize;
 
 use crate::CallError;
 use crate::clock::latest;
+use crate::history::last_records::{LastRecord, last_records};
 
 /// The pages of the newest approvals of a run that are read when it is opened. They have diffs, so that a page may have few.
 const MAX_PAGES: usize = 16;
@@ -19,6 +19,8 @@ const MAX_DENIED: usize = 1000;
 /// The newest records that are searched for the last call of a token.
 const MAX_SEARCHED: usize = 1000;
 const PAGE: u32 = 100;
+/// The decisions that one answer tells.
+const MAX_NOTICES: usize = 20;
 
 /// The decisions about calls of an open run.
 #[derive(Debug, Default)]
@@ -47,13 +49,6 @@ pub struct Denied {
     pub approval: ApprovalId,
     /// The person's note.
     pub note: Option<String>,
-}
-
-/// The members of a record by which the last call of a token is found.
-#[derive(Deserialize)]
-struct CallOf {
-    seq: u64,
-    actor: String,
 }
 
 /// Returns what the same change has in common, whichever call makes it: the files with their versions, and their modes, which only
@@ -100,7 +95,7 @@ impl Decisions {
         let decisions = Self::default();
         let last_calls = last_calls(ledger, run, &found).await?;
         for (key, approval) in found.into_iter().rev() {
-            let last_call = last_calls.get(&approval.actor).copied().unwrap_or(0);
+            let last_call = last_calls.get(&approval.actor).map_or(0, |record| record.seq);
             let is_told = approval.decided_seq.is_none_or(|seq| seq < last_call);
             decisions.add(key, &approval, is_told);
         }
@@ -146,7 +141,7 @@ impl Decisions {
             }
         }
         // Operators see decisions in their lists.
-        if !is_told && approval.actor.starts_with("run-token:") {
+        if !is_told && approval.actor.starts_with(RUN_TOKEN_ACTOR) {
             state.notices.entry(approval.actor.clone()).or_default().push(notice(approval));
             self.untold.fetch_add(1, Ordering::Release);
         }
@@ -184,8 +179,13 @@ impl Decisions {
     }
 
     fn take(&self, listener: &str) -> Vec<String> {
-        let notices = self.state.lock().notices.remove(listener).unwrap_or_default();
+        let mut notices = self.state.lock().notices.remove(listener).unwrap_or_default();
         self.untold.fetch_sub(notices.len(), Ordering::AcqRel);
+        let older = notices.len().saturating_sub(MAX_NOTICES);
+        if older > 0 {
+            notices.drain(..older);
+            notices.insert(0, format!("{older} earlier decisions are not shown"));
+        }
         notices
     }
 }
@@ -200,39 +200,18 @@ fn add_member(body: &mut String, notices: &[String]) {
     body.extend([",\"notices\":", &notices, "}"]);
 }
 
-/// Returns the number of the last record of each token that made a call of `approvals`, where it can matter.
+/// Returns the last record of each token that made a call of `approvals`, where it can matter: after a decision.
 async fn last_calls(
     ledger: &dyn Ledger,
     run: &RunId,
     approvals: &[(Sha256, Approval)],
-) -> Result<HashMap<String, u64>, CallError> {
+) -> Result<HashMap<String, LastRecord>, CallError> {
     let decided = approvals.iter().filter_map(|(_, approval)| Some((approval, approval.decided_seq?)));
-    let mut oldest: HashMap<&str, u64> = HashMap::new();
+    let mut oldest: HashMap<String, u64> = HashMap::new();
     for (approval, seq) in decided {
-        oldest.entry(&approval.actor).and_modify(|oldest| *oldest = seq.min(*oldest)).or_insert(seq);
+        oldest.entry(approval.actor.clone()).and_modify(|oldest| *oldest = seq.min(*oldest)).or_insert(seq);
     }
-    let (mut last_calls, mut after, mut searched) = (HashMap::new(), None, 0);
-    let filter = RecordFilter { run: Some(run.clone()), newest_first: true, ..RecordFilter::default() };
-    while !oldest.is_empty() && searched < MAX_SEARCHED {
-        let page = ledger.records(&filter, after, PageSize::rows(PAGE)).await?;
-        let Some(last) = page.last() else { break };
-        after = Some(page.resume.unwrap_or(last.position));
-        let more = page.more;
-        searched += page.len();
-        for stored in page {
-            let CallOf { seq, actor } =
-                serde_json::from_str(&stored.text).map_err(|error| CallError::Internal(Box::new(error)))?;
-            if oldest.remove(actor.as_str()).is_some() {
-                last_calls.insert(actor, seq);
-            }
-            // Its last call was before every decision.
-            oldest.retain(|_, decided| seq > *decided);
-        }
-        if !more {
-            break;
-        }
-    }
-    Ok(last_calls)
+    last_records(ledger, run, oldest, MAX_SEARCHED).await
 }
 
 /// Returns the line about a decision.

@@ -103,7 +103,7 @@ impl Engine {
         self.blocking(move || Ok(workspaces.bundle_artifacts(&run, MAX_BYTES)?)).await
     }
 
-    /// Whether the folder of `run` here has artifacts that are not those which its newest record names.
+    /// Whether the folder of `run` here has artifacts that none of its newest records names.
     ///
     /// # Errors
     ///

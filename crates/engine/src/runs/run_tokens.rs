@@ -3,43 +3,21 @@
 use std::collections::BTreeMap;
 
 use ledger::{PageSize, RecordFilter, StoredRecord};
-use model::{Permission, RUN_TOKEN_ACTOR, Record, RunId, TokenId};
-use serde::{Deserialize, Serialize};
+use model::{Permission, RUN_TOKEN_ACTOR, Record, RunId, RunToken, TokenId};
+use serde::Deserialize;
 
 use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_history;
+use crate::history::last_records::last_records;
 use crate::page::{Cursor, ListKey, Page};
 
 /// Records that are read at a time.
 const PAGE: u32 = 500;
-/// How often the search for the last call of a token is continued. Each time, the ledger looks at a bounded number of records.
-const MAX_SEARCHES: usize = 20;
+/// The newest records of the run that are searched for the last calls of its tokens.
+const MAX_SEARCHED: usize = 10_000;
 /// The first record of a run, which has its first token.
 const FIRST: u64 = 1;
-
-/// A token of a run, without its secret.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RunToken {
-    /// The ID of the token.
-    token_id: TokenId,
-    /// What its holder may do in the run.
-    permissions: Vec<Permission>,
-    /// Who has issued it.
-    issued_by: String,
-    /// When it was issued, RFC 3339 UTC.
-    created_at: String,
-    /// When it expires; missing if never.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires_at: Option<String>,
-    /// When it was revoked; missing if it was not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    revoked_at: Option<String>,
-    /// The time of its last recorded call; missing if it has none among the newest records.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last_used_at: Option<String>,
-}
 
 /// What a record says of a token.
 #[derive(Deserialize)]
@@ -89,8 +67,13 @@ impl Engine {
             let record = content_history::parse(&stored.text)?;
             let Some(mut token) = token_of(&record) else { continue };
             token.revoked_at = revoked.get(&token.token_id).cloned();
-            token.last_used_at = self.last_use(run, &token.token_id).await?;
             items.push((stored.position, token));
+        }
+        let actor = |token: &RunToken| format!("{RUN_TOKEN_ACTOR}{}", token.token_id);
+        let wanted = items.iter().map(|(_, token)| (actor(token), 0)).collect();
+        let last = last_records(&*self.ledger, run, wanted, MAX_SEARCHED).await?;
+        for (_, token) in &mut items {
+            token.last_used_at = last.get(&actor(token)).map(|record| record.timestamp.clone());
         }
         Ok(Page::of(ledger::Page { items, more, resume }, list))
     }
@@ -112,27 +95,6 @@ impl Engine {
                 None => return Ok(revoked),
             }
         }
-    }
-
-    async fn last_use(&self, run: &RunId, token: &TokenId) -> Result<Option<String>, CallError> {
-        let filter = RecordFilter {
-            run: Some(run.clone()),
-            actor: Some(format!("{RUN_TOKEN_ACTOR}{token}")),
-            newest_first: true,
-            ..RecordFilter::default()
-        };
-        let mut after = None;
-        for _ in 0..MAX_SEARCHES {
-            let page = self.ledger.records(&filter, after, PageSize::rows(1)).await?;
-            if let Some(stored) = page.items.first() {
-                return Ok(Some(content_history::parse(&stored.text)?.timestamp));
-            }
-            match next_of(&page) {
-                Some(next) => after = Some(next),
-                None => break,
-            }
-        }
-        Ok(None)
     }
 }
 

@@ -36,7 +36,7 @@ fn normalize_integer(member: &mut Value) {
 pub const URI_SCHEME: &str = "workspace:///";
 
 /// Returns the path of a file's URI. Anything else is a path already.
-fn path_of_uri(raw: &str) -> Cow<'_, str> {
+pub(crate) fn path_of_uri(raw: &str) -> Cow<'_, str> {
     match raw.strip_prefix(URI_SCHEME).map(|path| percent_decode_str(path).decode_utf8()) {
         Some(Ok(path)) => path,
         Some(Err(_)) | None => Cow::Borrowed(raw),

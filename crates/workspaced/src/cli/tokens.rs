@@ -1,15 +1,13 @@
 //! `token`: tokens of a run.
 
-use std::collections::BTreeMap;
-
 use futures_util::TryStreamExt as _;
-use serde_json::{Value, json};
-use workspaced_client::{AuditFilter, Client, IssuedToken, NewToken, Permission, Record, RunId, TokenId};
+use serde_json::Value;
+use workspaced_client::{Client, IssuedToken, NewToken, Permission, RunId, RunToken, TokenId};
 
 use crate::cli::call::parse_run;
 use crate::cli::connection::{Connection, Env, connect};
 use crate::cli::error::CliError;
-use crate::cli::listing::{last_use, resolve_run};
+use crate::cli::listing::resolve_run;
 use crate::cli::output::Output;
 
 /// Arguments of `token`.
@@ -70,15 +68,6 @@ struct NewTokenArgs {
     expires_at: Option<String>,
 }
 
-/// A token as the records of its run show it.
-#[derive(Debug, Default)]
-struct Known {
-    permissions: Vec<String>,
-    expires_at: Option<String>,
-    created_at: String,
-    revoked_at: Option<String>,
-}
-
 /// Runs `token`.
 pub(super) async fn run(args: TokenArgs, env: &Env<'_>) -> Result<(), CliError> {
     let client = connect(&args.connection.address, env)?;
@@ -92,13 +81,11 @@ pub(super) async fn run(args: TokenArgs, env: &Env<'_>) -> Result<(), CliError> 
         }
         TokenAction::Rotate { run, token, expires_at } => {
             let run = resolve_run(&client, run).await?;
-            let known = tokens_of(&client, &run).await?;
-            let Some(present) = known.get(token.as_str()).filter(|present| present.revoked_at.is_none()) else {
+            let present = find(&client, &run, &token).await?.filter(|present| present.revoked_at.is_none());
+            let Some(RunToken { permissions, .. }) = present else {
                 let hint = format!("`workspaced token list {run}` lists those that it has");
                 return Err(CliError::Failed(format!("the run has no valid token `{token}`: {hint}")));
             };
-            let permissions = present.permissions.iter().map(|name| parse_permission(name)).collect::<Result<_, _>>();
-            let permissions = permissions.map_err(CliError::Failed)?;
             let issued = client.issue_token(&run, &NewToken { permissions: Some(permissions), expires_at }).await?;
             // Shown before the other one ends, because it is shown only here.
             created(output, &issued)?;
@@ -131,22 +118,20 @@ fn created(output: Output, issued: &IssuedToken) -> Result<(), CliError> {
 
 async fn list(client: &Client, output: Output, run: &RunId) -> Result<(), CliError> {
     let mut rows = Vec::new();
-    for (id, token) in tokens_of(client, run).await? {
-        let Known { permissions, expires_at, created_at, revoked_at } = token;
+    let mut tokens = std::pin::pin!(client.tokens(run));
+    while let Some(token) = tokens.try_next().await? {
         if output.is_json {
-            output.json(&json!({
-                "tokenId": id, "permissions": permissions, "createdAt": created_at, "expiresAt": expires_at,
-                "revokedAt": revoked_at,
-            }))?;
+            output.json(&token)?;
             continue;
         }
-        let state = match (revoked_at, expires_at) {
+        let state = match (token.revoked_at, token.expires_at) {
             (Some(at), _) => format!("revoked {}", output.time(&at)),
             (None, Some(at)) => format!("expires {}", output.time(&at)),
             (None, None) => "valid".to_owned(),
         };
-        let used = last_use(client, output, &format!("run-token:{id}")).await?;
-        rows.push(vec![id, state, used, output.time(&created_at), permissions.join(",")]);
+        let used = token.last_used_at.map_or_else(|| "none".to_owned(), |at| output.time(&at));
+        let permissions: Vec<_> = token.permissions.iter().map(|permission| permission.as_str()).collect();
+        rows.push(vec![token.token_id.to_string(), state, used, output.time(&token.created_at), permissions.join(",")]);
     }
     if !output.is_json {
         output.table(&["TOKEN", "STATE", "LAST CALL", "CREATED", "PERMISSIONS"], &rows)?;
@@ -154,32 +139,15 @@ async fn list(client: &Client, output: Output, run: &RunId) -> Result<(), CliErr
     Ok(())
 }
 
-/// Returns the tokens of a run by their IDs, from the records that create and revoke them.
-async fn tokens_of(client: &Client, run: &RunId) -> Result<BTreeMap<String, Known>, CliError> {
-    let mut known = BTreeMap::new();
-    for tool in ["run.create", "token.issue", "token.revoke"] {
-        let filter = AuditFilter { tool: Some(tool.to_owned()), ..AuditFilter::default() };
-        let mut records = std::pin::pin!(client.run_audit(run, &filter));
-        while let Some(record) = records.try_next().await? {
-            note(&mut known, record);
+/// Returns the token of the run that has this ID.
+async fn find(client: &Client, run: &RunId, id: &TokenId) -> Result<Option<RunToken>, CliError> {
+    let mut tokens = std::pin::pin!(client.tokens(run));
+    while let Some(token) = tokens.try_next().await? {
+        if token.token_id == *id {
+            return Ok(Some(token));
         }
     }
-    Ok(known)
-}
-
-fn note(known: &mut BTreeMap<String, Known>, record: Record) {
-    let input = Value::Object(record.input.unwrap_or_default());
-    let token = if record.tool == "run.create" { &input["token"] } else { &input };
-    let Some(id) = token["tokenId"].as_str() else { return };
-    let entry = known.entry(id.to_owned()).or_default();
-    if record.tool == "token.revoke" {
-        entry.revoked_at = Some(record.timestamp);
-        return;
-    }
-    entry.created_at = record.timestamp;
-    entry.expires_at = token["expiresAt"].as_str().map(str::to_owned);
-    let permissions = token["permissions"].as_array().into_iter().flatten();
-    entry.permissions = permissions.filter_map(Value::as_str).map(str::to_owned).collect();
+    Ok(None)
 }
 
 fn parse_token(raw: &str) -> Result<TokenId, String> {

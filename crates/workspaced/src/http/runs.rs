@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use model::{Run, RunId, RunState, Source, TokenId, json};
+use model::{Run, RunId, RunState, RunToken, Source, TokenId, json};
 use serde::Serialize;
 
 use crate::http::auth::{Operator, Reviewer, RunViewer};
@@ -22,7 +22,6 @@ use engine::page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
 use engine::page::{List, Page, Paging};
 use engine::runs::listing::RunQuery;
 use engine::runs::own_view::{OwnRun, RunUsage};
-use engine::runs::run_tokens::RunToken;
 use engine::runs::update::UpdateRunRequest;
 use engine::runs::{Answer, CreateRunRequest, CreatedRun};
 

@@ -16,6 +16,8 @@ async fn a_canonically_equal_name_is_followed(#[values(Backend::Sqlite, Backend:
     let (_server, run) = Run::shared(backend, &[(DECOMPOSED, "hello\n"), (&inside, "inside\n")]).await;
     let page = run.ok("read_file", json!({"path": COMPOSED})).await;
     assert_eq!(page["path"], DECOMPOSED, "the answer has the name of the file");
+    let by_uri = run.ok("read_file", json!({"path": "workspace:///R%C3%A9sum%C3%A9.txt"})).await;
+    assert_eq!(by_uri["path"], DECOMPOSED);
     assert_eq!(
         run.ok("read_file", json!({"path": format!("d\u{f3}cs/{COMPOSED}")})).await["content"],
         "     1 | inside\n"
@@ -51,8 +53,11 @@ async fn a_new_name_is_no_twin_of_another(#[values(Backend::Sqlite, Backend::Pos
     run.ok("read_file", json!({"path": "a.txt"})).await;
     let create = format!("--- /dev/null\n+++ b/{COMPOSED}\n@@ -0,0 +1 @@\n+x\n");
     let content = |mode: &str| json!({"path": COMPOSED, "content": "new\n", "mode": mode, "reason": "t"});
+    let by_uri =
+        json!({"path": "workspace:///R%C3%A9sum%C3%A9.txt", "content": "new\n", "mode": "CREATE_NEW", "reason": "t"});
     for (tool, input) in [
         ("write_file", content("CREATE_NEW")),
+        ("write_file", by_uri),
         ("move_file", json!({"from": "a.txt", "to": COMPOSED, "expectedSha256": "seen", "reason": "t"})),
         ("apply_patch", json!({"patch": create, "reason": "t"})),
     ] {
