@@ -4,16 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, Backend, Client, Run, Server, assert_chain, sha256};
-
-const OLD: &str = "old\n";
-
-/// A run with a lockfile, created by `creator`, with this rule of approval.
-async fn run(server: &Server, creator: &Client, rule: Value) -> Run {
-    let folder = server.template(&[("Cargo.lock", OLD)]);
-    let body = json!({"source": {"type": "directory", "path": folder}, "policy": {"approval": rule}});
-    let created = creator.post("/v1/runs", body).await.is(201);
-    server.run_from(&created).await
-}
+use crate::policy::several_approvers::{OLD, run};
 
 /// Asks for a change of the lockfile, as `caller`.
 async fn ask(run: &Run, caller: &Client, call: &str) -> String {

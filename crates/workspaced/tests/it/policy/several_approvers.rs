@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Backend, Client, Run, Server, assert_chain, members, sha256};
 
-const OLD: &str = "old\n";
+pub(super) const OLD: &str = "old\n";
 
 /// A run with a lockfile, created by `creator`, with this rule of approval.
-async fn run(server: &Server, creator: &Client, rule: Value) -> Run {
+pub(super) async fn run(server: &Server, creator: &Client, rule: Value) -> Run {
     let folder = server.template(&[("Cargo.lock", OLD)]);
     let body = json!({"source": {"type": "directory", "path": folder}, "policy": {"approval": rule}});
     let created = creator.post("/v1/runs", body).await.is(201);
