@@ -6,13 +6,13 @@ use std::os::fd::OwnedFd;
 
 use model::{LogicalPath, Refusal, Sha256};
 
+use super::super::base_parts::{UntrackedFile, damaged, read_untracked};
 use crate::WorkspaceError;
 use crate::base::Base;
-use crate::base::manifest::{self, MODE_EXECUTABLE, MODE_LINK, Row, split};
+use crate::base::manifest::{self, MODE_EXECUTABLE, MODE_LINK, Row};
+use crate::byte_path::split;
 use crate::git::{Bounds, GitError};
-use crate::import::base_parts::{UntrackedFile, damaged, read_untracked};
-use crate::import::writer::{ImportWriter, WriteError};
-use crate::import::{ImportError, ImportLimits, ImportObserver};
+use crate::import::{ImportError, ImportLimits, ImportObserver, ImportWriter, WriteError};
 use crate::snapshot::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
 use crate::stamp::FileStamp;
 

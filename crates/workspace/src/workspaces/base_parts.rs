@@ -4,18 +4,18 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Cursor, Read, Seek as _, Write};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 
-use model::{RunId, Sha256};
+use model::RunId;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::git::FETCHED;
-use super::{Workspaces, reuse};
+use super::Workspaces;
 use crate::base::manifest::{self, MODE_LINK, Manifest, Row};
-use crate::base::{GIT_NAME, MANIFEST_NAME};
+use crate::base::{GIT_NAME, MANIFEST_NAME, MAX_MANIFEST_BYTES};
+use crate::byte_path::is_plain;
 use crate::dir::{entries, open_dir, open_file, open_under};
 use crate::git::{Bounds, Git, GitError};
+use crate::import::{FETCHED, Untracked};
 use crate::stamp::FileStamp;
 
 /// The part with the list of the base's files.
@@ -41,19 +41,6 @@ pub struct BasePart {
     pub size_bytes: u64,
     /// Its bytes.
     pub content: Box<dyn Read + Send>,
-}
-
-/// The files of an imported tree that its base lacks, because git ignores them.
-#[derive(Clone, Debug, Default)]
-pub struct Untracked(pub(super) Arc<[Row]>);
-
-impl Untracked {
-    /// Returns the hash of their paths, modes and bytes, in the form of [`ImportedRun::manifest_sha256`]; `None` if there are none.
-    ///
-    /// [`ImportedRun::manifest_sha256`]: super::ImportedRun::manifest_sha256
-    pub fn sha256(&self) -> Option<Sha256> {
-        (!self.0.is_empty()).then(|| manifest::digest(&self.0))
-    }
 }
 
 /// One file of the part with the files that git ignores.
@@ -119,7 +106,7 @@ fn pack_loose_objects(git: &Git) -> io::Result<()> {
 /// Returns the manifest of the run in `dir` without the stamps of its files, which are those of this machine.
 pub(super) fn list_of_files(dir: &OwnedFd) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open_file(dir, MANIFEST_NAME)?.take(reuse::MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
+    open_file(dir, MANIFEST_NAME)?.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
     let (head, manifest) = manifest::read(&bytes, 0)?;
     let (rows, folders) = rows_of(&manifest);
     let folders = folders.into_iter().map(|folder| (folder, FileStamp::default())).collect();
@@ -209,11 +196,6 @@ fn parse_header(header: &[u8]) -> Option<UntrackedFile> {
     let mut text = || std::str::from_utf8(parts.next()?).ok();
     let (mode, size) = (u32::from_str_radix(text()?, 8).ok()?, text()?.parse().ok()?);
     Some(UntrackedFile { path: parts.next()?.to_vec(), mode, size })
-}
-
-/// Whether a path is relative and has no names that lead elsewhere.
-pub(super) fn is_plain(path: &[u8]) -> bool {
-    path.split(|byte| *byte == b'/').all(|name| !matches!(name, b"" | b"." | b"..") && !name.contains(&0))
 }
 
 pub(super) fn damaged(what: &'static str) -> io::Error {

@@ -5,19 +5,16 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
-use std::sync::Arc;
 
 use model::{RunId, Sha256};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{FOLDERS, GIT_HOME, OwnFolders, Workspaces, directory, reuse};
+use super::{FOLDERS, Workspaces};
 use crate::apply::copy_hashed;
 use crate::base::{GIT_NAME, IGNORED_NAME, MANIFEST_NAME};
-use crate::dir::{create_file, entries, fresh_name, open_dir, open_under};
-use crate::git::GitHome;
-use crate::guard::open_ambient_folder;
+use crate::dir::{create_file, entries, open_dir, open_under};
+use crate::import::SOURCE_NAME;
 use crate::snapshot::{RebuildReport, Snapshot, StoredContents};
 use crate::{WorkspaceError, guard};
 
@@ -68,33 +65,6 @@ pub enum RunPart {
 }
 
 impl Workspaces {
-    /// Opens `data_dir/workspaces`, which exists, without writing to it: a service may use it.
-    ///
-    /// # Errors
-    ///
-    /// If the folder cannot be used.
-    #[expect(clippy::disallowed_methods, reason = "the service's own folder, which nobody else may write to")]
-    pub fn open_existing(data_dir: &Path) -> io::Result<Self> {
-        let data_dir = data_dir.canonicalize()?;
-        let path = data_dir.join("workspaces").canonicalize()?;
-        let dir = open_ambient_folder(&path)?;
-        let ids = [directory::identity(&open_ambient_folder(&data_dir)?)?, directory::identity(&dir)?];
-        Ok(Self {
-            dir,
-            home: Arc::new(GitHome { path: path.join(GIT_HOME), ..GitHome::default() }),
-            tag: fresh_name(""),
-            import_roots: Vec::new(),
-            own: OwnFolders { paths: [data_dir, path.clone()], ids },
-            path,
-            limits: super::ImportLimits::default(),
-            credentials: Vec::new(),
-            base_index: super::BaseIndex::default(),
-            base_lru: Arc::default(),
-            owner: None,
-            notes: super::OpenNotes::default(),
-        })
-    }
-
     /// Calls `take` with every entry of a part of `run`'s folder, folders before what is in them. Entries that disappear meanwhile
     /// and special files are left out.
     ///
@@ -119,7 +89,7 @@ impl Workspaces {
                 visited => visited,
             },
             RunPart::Base => {
-                for name in [IGNORED_NAME, reuse::NAME, MANIFEST_NAME] {
+                for name in [IGNORED_NAME, SOURCE_NAME, MANIFEST_NAME] {
                     if let Some(entry) = entry(&dir, name.as_bytes())? {
                         take(entry)?;
                     }

@@ -14,14 +14,17 @@ use rustix::fs::{Mode, RenameFlags};
 use rustix::io::Errno;
 
 use super::base_parts::{
-    FETCHED_PART, MANIFEST_PART, PACK, SHALLOW_PART, UNTRACKED_PART, damaged, is_plain, rows_of, set_base_commit,
+    FETCHED_PART, MANIFEST_PART, PACK, SHALLOW_PART, UNTRACKED_PART, damaged, rows_of, set_base_commit,
 };
-use super::{ChainPoint, FOLDERS, STAGING, Workspaces, bare, fsync_tree, remove, reuse, run_copy, tree_note};
+use super::{ChainPoint, FOLDERS, STAGING, Workspaces, fsync_tree, run_copy, tree_note};
 use crate::base::manifest::{self, Head, Manifest};
-use crate::base::{Base, GIT_NAME, MANIFEST_NAME};
+use crate::base::{Base, GIT_NAME, MANIFEST_NAME, MAX_MANIFEST_BYTES};
+use crate::byte_path::is_plain;
 use crate::dir::{create_file, open_dir, open_file, remove_file};
+use crate::error::WorkspaceError;
+use crate::import::make_bare;
+use crate::remove::remove_tree;
 use crate::snapshot::{Snapshot, StoredContents};
-use crate::{RestoredRun, WorkspaceError};
 
 pub(crate) use tree::TreeWriter;
 
@@ -32,8 +35,17 @@ pub struct RecordedBase {
     pub commit: String,
     /// The hash of its files: [`ImportedRun::manifest_sha256`](super::ImportedRun::manifest_sha256).
     pub manifest_sha256: Sha256,
-    /// The hash of the files that git ignores, if there were any: [`Untracked::sha256`](super::Untracked::sha256).
+    /// The hash of the files that git ignores, if there were any: [`Untracked::sha256`](crate::Untracked::sha256).
     pub untracked_sha256: Option<Sha256>,
+}
+
+/// A run whose folder was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestoredRun {
+    /// The number of files and links.
+    pub files: u64,
+    /// The size of the files in bytes.
+    pub bytes: u64,
 }
 
 /// The folder of a run that is made, and not in its place yet. Dropping it removes it, unless it was [placed](Self::place).
@@ -82,7 +94,7 @@ impl Workspaces {
             rustix::fs::mkdirat(&dir, folder, Mode::RWXU)?;
         }
         let git_dir = self.path.join(&name).join(GIT_NAME);
-        bare::make(&git_dir)?;
+        make_bare(&git_dir)?;
         std::fs::create_dir(git_dir.join("objects/pack"))?;
         let tree = TreeWriter::new(open_dir(&dir, "repo")?);
         Ok(RunRestorer { workspaces: Arc::clone(self), name, dir, tree, is_fetched: false, epoch, is_finished: false })
@@ -198,7 +210,7 @@ impl RunRestorer {
             // The drop removes the outdated folder, which has the name of this one then.
             Err(Errno::EXIST) => {
                 rustix::fs::renameat_with(all, &*self.name, all, run.as_str(), RenameFlags::EXCHANGE)?;
-                self.workspaces.base_index.remove(run);
+                self.workspaces.importer.forget_base(run);
                 self.workspaces.notes.remove(run);
             }
             Err(errno) => return Err(errno.into()),
@@ -208,7 +220,7 @@ impl RunRestorer {
 
     fn manifest(&self) -> io::Result<(Head, Manifest)> {
         let mut bytes = Vec::new();
-        open_file(&self.dir, MANIFEST_NAME)?.take(reuse::MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
+        open_file(&self.dir, MANIFEST_NAME)?.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
         manifest::read(&bytes, 0)
     }
 
@@ -253,10 +265,10 @@ impl MadeRun {
         if let Err(errno) =
             rustix::fs::renameat_with(&lost, &*name, &workspaces.dir, run.as_str(), RenameFlags::EXCHANGE)
         {
-            remove::tree(lost.as_fd(), name.as_bytes())?;
+            remove_tree(lost.as_fd(), name.as_bytes())?;
             return Err(errno.into());
         }
-        workspaces.base_index.remove(run);
+        workspaces.importer.forget_base(run);
         workspaces.notes.remove(run);
         for dir in [&lost, &workspaces.dir] {
             rustix::fs::fsync(dir)?;
@@ -271,7 +283,7 @@ impl Drop for RunRestorer {
         if self.is_finished {
             return;
         }
-        if let Err(error) = remove::tree(self.workspaces.dir.as_fd(), self.name.as_bytes()) {
+        if let Err(error) = remove_tree(self.workspaces.dir.as_fd(), self.name.as_bytes()) {
             // The next start removes it.
             tracing::warn!(%error, "the files of a run that could not be opened could not be removed");
         }

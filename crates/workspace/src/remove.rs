@@ -12,7 +12,7 @@ use crate::dir::{entries, fresh_name, open_dir, remove_dir, remove_file};
 /// Removes what is at `name` in `dir`. A missing entry is no error.
 ///
 /// A subfolder that is not empty is moved up into the root, so that only one more handle is open however deep the tree is.
-pub(crate) fn tree(dir: BorrowedFd<'_>, name: impl Arg + Copy) -> io::Result<()> {
+pub(crate) fn remove_tree(dir: BorrowedFd<'_>, name: impl Arg + Copy) -> io::Result<()> {
     let Some(root) = open(dir, name)? else { return Ok(remove_file(dir, name)?) };
     empty(&root, &root)?;
     // The folders that were moved up are in the root now, and each may move up more.
@@ -26,10 +26,10 @@ pub(crate) fn tree(dir: BorrowedFd<'_>, name: impl Arg + Copy) -> io::Result<()>
 }
 
 /// Removes everything in `folder` except the names in `keep`.
-pub(crate) fn all_in(folder: &OwnedFd, keep: &[&str]) -> io::Result<()> {
+pub(crate) fn remove_all_in(folder: &OwnedFd, keep: &[&str]) -> io::Result<()> {
     for (name, _) in entries(folder, usize::MAX)? {
         if !keep.iter().any(|keep| keep.as_bytes() == name.to_bytes()) {
-            tree(folder.as_fd(), &*name)?;
+            remove_tree(folder.as_fd(), &*name)?;
         }
     }
     Ok(())

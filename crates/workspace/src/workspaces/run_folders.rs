@@ -8,9 +8,10 @@ use model::RunId;
 use rustix::fs::{AtFlags, Mode, RenameFlags};
 use rustix::io::Errno;
 
-use super::{STAGING, TRASH, Workspaces, remove};
+use super::{STAGING, TRASH, Workspaces};
 use crate::dir::{create_file, entries, fresh_name, open_dir};
 use crate::guard;
+use crate::remove::remove_tree;
 
 /// The file that marks a run's folder until the ledger is known to have the run.
 pub(super) const UNFINISHED: &str = ".unfinished";
@@ -98,7 +99,7 @@ impl Workspaces {
     /// Moves the folder `from` to `lost+found/`, durably, under the name of `run` or one that begins with it. Returns the handle of
     /// `lost+found/` and the name.
     pub(super) fn move_to_lost(&self, from: &str, run: &RunId) -> io::Result<(OwnedFd, String)> {
-        let data_dir = guard::open_ambient_folder(self.data_dir())?;
+        let data_dir = guard::open_ambient_folder(&self.data_dir)?;
         match rustix::fs::mkdirat(&data_dir, LOST, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
@@ -125,7 +126,7 @@ impl Workspaces {
     ///
     /// If the disk fails.
     pub fn lost(&self) -> io::Result<Vec<String>> {
-        let lost = match open_dir(guard::open_ambient_folder(self.data_dir())?, LOST) {
+        let lost = match open_dir(guard::open_ambient_folder(&self.data_dir)?, LOST) {
             Err(Errno::NOENT) => return Ok(Vec::new()),
             lost => lost?,
         };
@@ -146,7 +147,7 @@ impl Workspaces {
         let mut removed = 0;
         for name in folder_names(&self.dir)? {
             if (name.starts_with(STAGING) || name.starts_with(TRASH)) && !name.contains(&self.tag) {
-                remove::tree(self.dir.as_fd(), name.as_bytes())?;
+                remove_tree(self.dir.as_fd(), name.as_bytes())?;
                 removed += 1;
             }
         }
