@@ -4,8 +4,8 @@ use ledger::{Entry, LedgerError, OperatorChange};
 use model::{Draft, OperatorToken, RunId, Sha256};
 use serde_json::{Value, json};
 
-use super::OperatorIdentity;
 use crate::CallError;
+use crate::admission::operators::OperatorIdentity;
 use crate::clock::{new_tool_call_id, now};
 use crate::engine::Engine;
 

@@ -1,5 +1,7 @@
 //! Identifies callers by their tokens; issues and revokes run tokens.
 
+mod unknown_tokens;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,11 +14,12 @@ use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::form::TokenForm;
 use crate::admission::tokens::lookups::Kind;
-use crate::admission::tokens::{Identity, IssueTokenRequest, IssuedToken, TOKEN_TICK, has_expired, hash_prefix, same};
+use crate::admission::tokens::{Identity, IssueTokenRequest, IssuedToken, TOKEN_TICK, has_expired};
 use crate::call_error::refusals::{refusal_of, run_not_found};
+use crate::caller::Caller;
 use crate::clock::latest;
-use crate::engine::{Caller, Engine};
-use crate::runs::lifecycle;
+use crate::engine::Engine;
+use crate::run::lifecycle;
 
 /// What a caller with the scope `audit` may do in a run.
 const AUDIT_PERMISSIONS: [Permission; 5] =
@@ -68,11 +71,10 @@ impl Engine {
         if let Some(operator) = tokens.operators.find(hash) {
             return Ok(Some(Identity::Operator(operator)));
         }
-        let cached = tokens.cache.lock().get(hash).cloned();
-        let is_known = || tokens.known.lock().contains(&hash_prefix(hash));
+        let cached = tokens.cached(hash);
         let found = match TokenForm::of(token) {
             _ if cached.is_some() => cached,
-            TokenForm::Checked | TokenForm::Unchecked if is_known() => self.look_up(&[*hash]).await?.pop(),
+            TokenForm::Checked | TokenForm::Unchecked if tokens.is_known(hash) => self.look_up(hash).await?,
             TokenForm::Foreign | TokenForm::Unchecked => None,
             // A single service knows all operators.
             TokenForm::Operator if self.ledger.node().is_none() => None,
@@ -86,9 +88,9 @@ impl Engine {
             }
             TokenForm::Checked => {
                 self.look_up_unknown(Kind::Runs, hash).await?;
-                let cached = tokens.cache.lock().get(hash).cloned();
+                let cached = tokens.cached(hash);
                 match cached {
-                    None if is_known() => self.look_up(&[*hash]).await?.pop(),
+                    None if tokens.is_known(hash) => self.look_up(hash).await?,
                     cached => cached,
                 }
             }
@@ -100,28 +102,8 @@ impl Engine {
         Ok(found.map(Identity::Run))
     }
 
-    /// Reads tokens from the ledger and caches them. They may have expired.
-    pub(crate) async fn look_up(&self, hashes: &[Sha256]) -> ledger::Result<Vec<Arc<Token>>> {
-        let tokens = &self.tokens;
-        let revocations = *tokens.revocations.borrow();
-        let found = self.ledger.tokens(hashes).await?;
-        let is_valid = |token: &Token| !token.revoked && hashes.iter().any(|hash| same(&token.secret_sha256, hash));
-        let found: Vec<_> = found.into_iter().filter(is_valid).map(Arc::new).collect();
-        for hash in hashes {
-            if !found.iter().any(|token| token.secret_sha256 == *hash) {
-                // It was revoked. Its next use is that of an unknown token.
-                tokens.known.lock().remove(&hash_prefix(hash));
-            }
-        }
-        for token in &found {
-            let mut cache = tokens.cache.lock();
-            if *tokens.revocations.borrow() == revocations {
-                cache.put(token.secret_sha256, Arc::clone(token));
-            }
-            drop(cache);
-            tokens.note(token);
-        }
-        Ok(found)
+    async fn look_up(&self, hash: &Sha256) -> ledger::Result<Option<Arc<Token>>> {
+        Ok(self.tokens.look_up(self.ledger.as_ref(), &[*hash]).await?.pop())
     }
 
     /// Issues another token for a run.
@@ -168,7 +150,7 @@ impl Engine {
     /// Waits until the token with this hash is revoked or has expired.
     pub async fn token_ended(&self, hash: &Sha256) {
         let tokens = &self.tokens;
-        let mut revocations = tokens.revocations.subscribe();
+        let mut revocations = tokens.revocations();
         let is_operator = tokens.operators.find(hash).is_some();
         loop {
             if is_operator {
@@ -186,9 +168,8 @@ impl Engine {
                 drop(tokio::time::timeout(TOKEN_TICK, revocations.changed()).await);
                 continue;
             }
-            let cached = tokens.cache.lock().get(hash).cloned();
-            let found =
-                if cached.is_some() { Ok(cached) } else { self.look_up(&[*hash]).await.map(|mut found| found.pop()) };
+            let cached = tokens.cached(hash);
+            let found = if cached.is_some() { Ok(cached) } else { self.look_up(hash).await };
             match found {
                 Ok(found) if found.as_ref().is_none_or(|token| has_expired(token)) => return,
                 Ok(_) => {}
@@ -233,15 +214,7 @@ impl Engine {
                 Refusal::new(Code::NotFound, message, "Use the tokenId that was returned with the token.").into()
             );
         }
-        let tokens = &self.tokens;
-        let mut cache = tokens.cache.lock();
-        let known = cache.iter().find(|(_, known)| known.token_id == *token && known.run_id == *run);
-        if let Some(hash) = known.map(|(hash, _)| *hash) {
-            cache.pop(&hash);
-        }
-        // Under the lock, so that a lookup that began before does not cache the token.
-        tokens.announce_revocation();
-        drop(cache);
+        self.tokens.revoked(run, token);
         tracing::info!(run.id = %run, token.id = %token, "token revoked");
         Ok(())
     }

@@ -27,9 +27,9 @@ use crate::engine::Engine;
 use crate::history::snapshot::{self, LedgerContents};
 use crate::history::touched_paths::touched_paths;
 use crate::metrics;
-use crate::runs::base_objects::{BaseIndex, base_id, read_index, read_part};
-use crate::runs::lifecycle;
-use crate::runs::open_runs::fetches::Fetched;
+use crate::opening::base_objects::{BaseIndex, base_id, read_index, read_part};
+use crate::run::lifecycle;
+use crate::run::open_runs::fetches::Fetched;
 
 /// How many of ten parts of the request timeout a call waits for the files, so that it still gets an answer of its own.
 const WAIT_TENTHS: u32 = 9;

@@ -8,12 +8,12 @@ use serde::Deserialize;
 
 use crate::CallError;
 use crate::admission::idempotency::KeyedRequest;
-use crate::admission::operators::manage::{CreatedOperator, no_such_operator};
-use crate::admission::operators::{OperatorIdentity, Operators};
+use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::form::{OPERATOR_PREFIX, new_token};
 use crate::admission::tokens::future_time;
 use crate::clock::{latest, now, now_plus};
 use crate::engine::Engine;
+use crate::operators::manage::{CreatedOperator, no_such_operator};
 
 /// How long a replaced token stays valid, if the request does not say, and at most.
 const DEFAULT_OVERLAP_SECONDS: u64 = 3600;
@@ -89,23 +89,6 @@ impl RotateTokenRequest {
         let secret = secret(&operator);
         let token = OperatorToken { operator: operator.clone(), secret_sha256: Sha256::of(secret.as_bytes()) };
         Ok(Rotation { token, created: CreatedOperator { operator, token: secret }, ends_at, overlaps: overlap > 0 })
-    }
-}
-
-impl Operators {
-    /// Adds `token`. The token `present`, which it replaces, is valid until `ends_at`; without that, every token of the operator ends.
-    fn replace(&self, present: &Sha256, token: OperatorToken, ends_at: Option<&str>) {
-        let mut stored = self.stored.lock();
-        match ends_at {
-            None => stored.retain(|_, operator| !operator.name.is_same(&token.operator.name)),
-            Some(ends_at) => {
-                if let Some(operator) = stored.get_mut(present) {
-                    let replaced = OperatorIdentity { expires_at: Some(ends_at.to_owned()), ..(**operator).clone() };
-                    *operator = Arc::new(replaced);
-                }
-            }
-        }
-        stored.insert(token.secret_sha256, Arc::new(OperatorIdentity::stored(token)));
     }
 }
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 
 /// The entry of a run. Empty while the first call opens the run.
 pub type OpenRunCell = Arc<OpenRunSlot>;

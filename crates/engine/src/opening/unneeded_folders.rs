@@ -9,7 +9,7 @@ use super::recorded_base::recorded_base;
 use crate::CallError;
 use crate::engine::Engine;
 use crate::metrics;
-use crate::runs::base_objects::{base_id, read_index};
+use crate::opening::base_objects::{base_id, read_index};
 
 impl Engine {
     /// Removes the folders of runs that other nodes have deleted, and of those that other nodes own: what is in them is not used again.

@@ -4,14 +4,24 @@ use lru::LruCache;
 use model::{LogicalPath, Outcome, Record, Sha256};
 use parking_lot::Mutex;
 
-use crate::tool::expected_version::SeenVersion;
-
 /// The most versions of one run that are kept in memory; about 256 KiB. The others are found in the ledger.
 const MAX_ENTRIES: usize = 2048;
 /// The reading tools that give a caller the content of files.
 const READS: [&str; 3] = ["read_file", "read_files", "files_get"];
 /// How a reason begins with which a record says that other files than the run's present ones were read.
 const OTHER_FILES: [&str; 2] = ["atSeq:", "mount:"];
+
+/// What a caller was last given of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SeenVersion {
+    /// Nothing.
+    #[default]
+    Never,
+    /// The file is gone: the caller has deleted or moved it.
+    Absent,
+    /// This version.
+    Version(Sha256),
+}
 
 /// What callers have seen, most recently used first: a cache of what the ledger has.
 pub struct SeenVersions(Mutex<LruCache<Sha256, Given>>);

@@ -11,11 +11,11 @@ use model::{RunId, RunState, Sha256};
 use serde_json::Value;
 use workspace::ArtifactBundle;
 
-use super::artifact_stamps::Looked;
-use super::lifecycle;
 use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_history;
+use crate::run::artifact_stamps::Looked;
+use crate::run::lifecycle;
 
 /// The largest archive of a run's artifacts that is kept.
 const MAX_BYTES: u64 = 1 << 30;

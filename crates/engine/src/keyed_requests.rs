@@ -9,12 +9,13 @@ use serde::de::DeserializeOwned;
 use crate::CallError;
 use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::OperatorIdentity;
-use crate::admission::operators::manage::{CreateOperatorRequest, CreatedOperator};
-use crate::admission::operators::rotate::RotateTokenRequest;
 use crate::admission::pools::no_permit;
 use crate::admission::tokens::{IssueTokenRequest, IssuedToken, Tokens};
+use crate::caller::Caller;
 use crate::clock::latest;
-use crate::engine::{Caller, Engine};
+use crate::engine::Engine;
+use crate::operators::manage::{CreateOperatorRequest, CreatedOperator};
+use crate::operators::rotate::RotateTokenRequest;
 use crate::runs::{Answer, CreateRunRequest, CreatedRun};
 
 /// An answer that contains a token.

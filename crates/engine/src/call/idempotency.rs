@@ -1,13 +1,16 @@
 //! Repetitions of calls under the caller's own ID.
 
-use model::{Permission, Refusal};
+use model::{Permission, Refusal, Sha256};
 use serde_json::{Map, Value};
 
 use crate::CallError;
-use crate::call::{Answer, CallContext};
+use crate::call::{Answer, CallContext, splice};
 use crate::call_error::refusals::forbidden;
 use crate::engine::Engine;
-use crate::transaction::entries::{DONE, mutation_answer};
+use crate::run::chain_head::ChainHead;
+
+/// The `status` of a stored reply that holds the members of an answer. Any other holds a refusal.
+pub(crate) const DONE: u16 = 200;
 
 /// The result of a lookup of a call's ID.
 pub enum StoredAnswer {
@@ -73,4 +76,15 @@ fn missing_permission(call: &CallContext, members: &Map<String, Value>) -> Optio
     let created = members.get("created").and_then(Value::as_bool)?;
     let needed = if created { Permission::FileWriteCreate } else { Permission::FileWriteReplace };
     (call.tool.permissions.contains(&needed) && !call.caller.permissions.contains(&needed)).then_some(needed)
+}
+
+/// Returns the answer with the given `members` as JSON text, and the call's record.
+pub(crate) fn mutation_answer(call: &CallContext, members: &str, seq: u64, hash: Option<Sha256>) -> Answer {
+    let mut output = format!("{{\"seq\":{seq}");
+    if let Some(hash) = hash {
+        output.extend([",\"headHash\":\"", &hash.to_string(), "\""]);
+    }
+    let rest = members.strip_prefix('{').unwrap_or("}");
+    output.extend([if rest.starts_with('}') { "" } else { "," }, rest]);
+    Answer { body: splice(&call.tool_call_id, &output), head: Some(ChainHead { seq, hash }) }
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use workspace::{Applied, ChainPoint, TreeNoteFile, sync_notes};
 
 use crate::metrics;
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 
 /// The maximum number of changes that wait for their sync. Answers of further mutations are delayed.
 const MAX_WAITING: usize = 1024;

@@ -10,9 +10,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use workspace::{ChainPoint, ImportedRun, RecordedBase};
 
+use crate::caller::{Caller, RequestIds};
 use crate::clock::{new_tool_call_id, now};
-use crate::engine::{Caller, RequestIds};
-use crate::runs::archive::RunArchive;
 
 /// The tool in the records of artifacts that were put into the object store.
 pub(crate) const KEEP_ARTIFACTS: &str = "run.keep_artifacts";
@@ -20,6 +19,19 @@ pub(crate) const KEEP_ARTIFACTS: &str = "run.keep_artifacts";
 const SERVICE: &str = "service";
 /// The largest policy that a record repeats, in bytes of canonical JSON. Of a larger one it has the hash only.
 const MAX_POLICY_BYTES: usize = 64 * 1024;
+
+/// A stored and verified archive of a run.
+#[derive(Clone, Debug)]
+pub struct RunArchive {
+    /// Its address.
+    pub uri: String,
+    /// The hash of the archive.
+    pub sha256: Sha256,
+    /// `seq` of the last archived record.
+    pub head_seq: u64,
+    /// The hash of that record.
+    pub head_hash: Sha256,
+}
 
 /// The first record of a run.
 pub(crate) fn created(run: &Run, token: &Token, caller: &Caller, base: Option<&RecordedBase>) -> Entry {

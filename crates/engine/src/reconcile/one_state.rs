@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::engine::Engine;
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 use crate::{CallError, reconcile};
 
 /// Number of attempts without a lock.

@@ -108,7 +108,7 @@ impl Engine {
     }
 
     /// Whether the folder here has the files of a run whose owner has not opened them; `None` if it may have.
-    pub(super) async fn has_unopened_files(&self, run: &RunId) -> Result<Option<bool>, CallError> {
+    pub(crate) async fn has_unopened_files(&self, run: &RunId) -> Result<Option<bool>, CallError> {
         let epochs = self.ledger.current_epochs(run).await?;
         if epochs.start() == epochs.end() {
             return Ok(None);

@@ -4,10 +4,10 @@ use model::{Approval, ApprovalState, ApprovalVote, Code, Outcome, Refusal, Verdi
 
 use crate::CallError;
 use crate::approvals::decide::{Decider, decision_of};
-use crate::approvals::persons::Origins;
-use crate::call::ChainHead;
 use crate::call_error::refusals::run_not_found;
+use crate::deciding::persons::Origins;
 use crate::engine::Engine;
+use crate::run::chain_head::ChainHead;
 
 /// An operator's approval among those that the call needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,13 +3,13 @@
 //! The ledger counts, and refuses a call in the transaction that would record it. Here a call of a full run is refused before it does any
 //! work. Such refusals are recorded in a small reserve; once that is used up, they are answered without a record.
 
-use ledger::{HistoryExcess, Records};
+use ledger::HistoryExcess;
 use model::{Code, RUN_TOKEN_ACTOR, Refusal};
 
 use crate::call::CallContext;
 use crate::engine::Engine;
-use crate::runs::open_run::OpenRun;
-use crate::runs::quota::max_disk_bytes_exceeded;
+use crate::run::open_run::OpenRun;
+use crate::run::quota::max_disk_bytes_exceeded;
 use crate::{CallError, metrics};
 
 impl Engine {
@@ -53,15 +53,6 @@ impl Engine {
         }
         let run = self.runs.get(&first.run_id)?;
         run.history.exceeded(calls.len(), 0, true).map(unrecorded)
-    }
-
-    /// Counts what appended records have added to the history of their run.
-    pub(crate) fn count_history(&self, records: &Records) {
-        self.node.add_history(records.history.added_bytes);
-        let Some(last) = records.last() else { return };
-        if let Some(run) = self.runs.get(&last.run_id) {
-            run.history.set(records.history.bytes, last.seq);
-        }
     }
 }
 

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use ledger::Epoch;
-use model::{Mount, Rules, RunId, RunState};
+use model::{Code, Mount, Refusal, Rules, RunId, RunState};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use workspace::{Tree, TreeNoteFile, Workspace};
 
 use crate::clock::latest;
-use crate::runs::accounting::Accounting;
-use crate::runs::changed_paths::ChangedPaths;
-use crate::runs::decisions::Decisions;
-use crate::runs::in_flight_calls::InFlightCalls;
-use crate::runs::known_versions::KnownVersions;
-use crate::runs::path_locks::PathLocks;
-use crate::runs::quota::{PendingApprovals, RunDisk};
-use crate::runs::run_history::RunHistory;
-use crate::runs::seen_versions::SeenVersions;
-use crate::runs::tree_states::TreeStates;
+use crate::run::accounting::Accounting;
+use crate::run::changed_paths::ChangedPaths;
+use crate::run::decisions::Decisions;
+use crate::run::in_flight_calls::InFlightCalls;
+use crate::run::known_versions::KnownVersions;
+use crate::run::path_locks::PathLocks;
+use crate::run::quota::{PendingApprovals, RunDisk};
+use crate::run::run_history::RunHistory;
+use crate::run::seen_versions::SeenVersions;
+use crate::run::tree_states::TreeStates;
 
 /// A run that this process has opened. Its calls share one value.
 pub struct OpenRun {
@@ -98,8 +98,23 @@ impl OpenRun {
     }
 
     /// Returns the read-only tree called `name`.
-    pub fn mount(&self, name: &str) -> Option<Arc<Tree>> {
-        self.mounts.iter().find(|(mount, _)| mount.name == name).map(|(_, tree)| Arc::clone(tree))
+    ///
+    /// # Errors
+    ///
+    /// `NOT_FOUND`, with the names that there are.
+    pub fn mount(&self, name: &str) -> Result<Arc<Tree>, Refusal> {
+        let found = self.mounts.iter().find(|(mount, _)| mount.name == name);
+        found.map(|(_, tree)| Arc::clone(tree)).ok_or_else(|| self.unknown_mount(name))
+    }
+
+    fn unknown_mount(&self, name: &str) -> Refusal {
+        let known: Vec<_> = self.mounts.iter().map(|(mount, _)| mount.name.as_str()).collect();
+        let hint = if known.is_empty() {
+            "This run has no mounts.".to_owned()
+        } else {
+            format!("The mounts are: {}.", known.join(", "))
+        };
+        Refusal::new(Code::NotFound, format!("the mount `{name}` does not exist"), hint)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Opening runs, and removing deleted ones from the open runs.
 
+pub(crate) mod base_objects;
 pub(crate) mod fetch;
 mod folder_history;
-mod ownership;
+pub mod kept_artifacts;
 mod recorded_base;
 mod unneeded_folders;
 
@@ -19,22 +20,23 @@ use model::{Code, Refusal, Rules, RunId, RunState, Source, Step};
 use tokio_util::sync::CancellationToken;
 use workspace::{ChainPoint, Tree};
 
+pub use base_objects::{check_object, is_base_referenced, store_existing_base};
 pub use folder_history::{FolderHistory, compare_folder};
 pub use recorded_base::recorded_base;
 
 use self::fetch::still_fetching;
 use crate::call_error::refusals::{run_not_found, run_without_files};
 use crate::engine::Engine;
-use crate::runs::accounting::Accounting;
-use crate::runs::changed_paths::ChangedPaths;
-use crate::runs::decisions::Decisions;
-use crate::runs::in_flight_calls::InFlightCalls;
-use crate::runs::known_versions::KnownVersions;
-use crate::runs::open_run::OpenRun;
-use crate::runs::quota::{PendingApprovals, RunDisk};
-use crate::runs::run_history::RunHistory;
-use crate::runs::seen_versions::SeenVersions;
-use crate::runs::tree_states::TreeStates;
+use crate::run::accounting::Accounting;
+use crate::run::changed_paths::ChangedPaths;
+use crate::run::decisions::Decisions;
+use crate::run::in_flight_calls::InFlightCalls;
+use crate::run::known_versions::KnownVersions;
+use crate::run::open_run::OpenRun;
+use crate::run::quota::{PendingApprovals, RunDisk};
+use crate::run::run_history::RunHistory;
+use crate::run::seen_versions::SeenVersions;
+use crate::run::tree_states::TreeStates;
 use crate::{CallError, metrics};
 
 impl Engine {

@@ -10,15 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::CallError;
 use crate::admission::idempotency::KeyedRequest;
-use crate::admission::operators::{OperatorIdentity, Operators, parse_name};
+use crate::admission::operators::{OperatorIdentity, parse_name};
 use crate::admission::tokens::form::{OPERATOR_PREFIX, new_token};
 use crate::admission::tokens::future_time;
 use crate::clock::{latest, now};
 use crate::engine::Engine;
 use crate::page::{Cursor, List, Page};
 
-/// Maximum number of stored tokens that are neither revoked nor expired. All of them are in memory.
-const MAX_OPERATORS: usize = 1000;
 /// How long after a failure the operators are read again.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -93,57 +91,6 @@ impl CreateOperatorRequest {
         let secret = secret(&operator);
         let token = OperatorToken { operator: operator.clone(), secret_sha256: Sha256::of(secret.as_bytes()) };
         Ok((token, CreatedOperator { operator, token: secret }))
-    }
-}
-
-impl Operators {
-    /// Describes the configured operators.
-    fn describe_fixed(&self) -> Vec<Operator> {
-        let describe = |operator: &Arc<OperatorIdentity>| Operator {
-            name: operator.name.clone(),
-            scopes: operator.scopes.clone(),
-            created_at: None,
-            created_by: None,
-            expires_at: None,
-            revoked_at: None,
-        };
-        let mut described: Vec<Operator> = Vec::new();
-        for operator in self.fixed.read().iter().map(describe) {
-            // An operator may have two tokens.
-            if !described.iter().any(|other| other.name.is_same(&operator.name)) {
-                described.push(operator);
-            }
-        }
-        described
-    }
-
-    /// Checks that there may be one more token. Forgets those that have expired, which do not count.
-    ///
-    /// # Errors
-    ///
-    /// `QUOTA_EXCEEDED`.
-    pub(crate) fn check_count(&self) -> Result<(), Refusal> {
-        let count = {
-            let mut stored = self.stored.lock();
-            stored.retain(|_, operator| !operator.has_expired());
-            stored.len()
-        };
-        if count < MAX_OPERATORS {
-            return Ok(());
-        }
-        let message = format!("there are {count} operators; there may be {MAX_OPERATORS}");
-        let refusal = Refusal::new(Code::QuotaExceeded, message, "Revoke operators that are not used any more.");
-        Err(refusal.with_details(|details| {
-            (details.limit, details.actual) = (Some(MAX_OPERATORS as u64), Some(count as u64));
-        }))
-    }
-
-    fn add(&self, token: OperatorToken) {
-        self.stored.lock().insert(token.secret_sha256, Arc::new(OperatorIdentity::stored(token)));
-    }
-
-    fn remove(&self, name: &OperatorName) {
-        self.stored.lock().retain(|_, operator| !operator.name.is_same(name));
     }
 }
 

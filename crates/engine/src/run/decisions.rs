@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::CallError;
 use crate::clock::latest;
-use crate::history::last_records::{LastRecord, last_records};
+use crate::run::last_records::{LastRecord, last_records};
 
 /// The pages of the newest approvals of a run that are read when it is opened. They have diffs, so that a page may have few.
 const MAX_PAGES: usize = 16;

@@ -12,10 +12,11 @@ use tracing::Instrument as _;
 
 use crate::audit::STREAM_BATCH;
 use crate::call::{Answer, CallContext, Failed};
-use crate::engine::{Caller, Engine};
+use crate::caller::Caller;
+use crate::engine::Engine;
 use crate::history::content_history;
 use crate::page::{DEFAULT_LIMIT, MAX_LIMIT};
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 use crate::tool::input::parse;
 use crate::tools::drift::{DRIFT, ExpectedFiles, change_name};
 use crate::tools::settle_drift::{SETTLE, SettleDrift, SettleInput};

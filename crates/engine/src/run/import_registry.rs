@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use workspace::ImportObserver;
 
-use crate::runs::quota::Reservation;
+use crate::run::quota::Reservation;
 
 /// Number of files between two log lines of progress.
 const FILES_PER_LOG_LINE: u64 = 5000;

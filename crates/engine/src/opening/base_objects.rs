@@ -14,7 +14,7 @@ use workspace::{BasePart, ImportedRun, RecordedBase};
 
 use crate::CallError;
 use crate::engine::Engine;
-use crate::runs::open::recorded_base;
+use crate::opening::recorded_base;
 
 /// The version of the format of the parts.
 const FORMAT: u32 = 1;

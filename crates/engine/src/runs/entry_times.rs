@@ -10,7 +10,7 @@ use workspace::{EntryTime, EntryTimes, TreeExport};
 
 use crate::clock::micros_of;
 use crate::engine::Engine;
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 use crate::{CallError, reconcile};
 
 /// Records that are read at a time.
