@@ -8,10 +8,11 @@ use sqlx::postgres::{PgConnectOptions, PgPool};
 use sqlx::{ConnectOptions as _, Error, PgConnection};
 use tokio::sync::Mutex;
 
+use super::AddressReader;
 use super::convert::failed;
 use super::open;
 use super::pooled_connection::PooledConnection;
-use crate::{AddressReader, LedgerError, Result};
+use crate::{LedgerError, Result};
 
 /// The server refuses the role or its password.
 const REFUSED: [&str; 2] = ["28000", "28P01"];
