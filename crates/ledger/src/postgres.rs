@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use self::address::Address;
+pub use self::address::AddressReader;
 use self::convert::{failed, is_conflict};
 use self::fence::{BEGIN, EnterMode, Fence};
 pub(crate) use self::open::check_url;
@@ -41,9 +42,6 @@ use crate::entry::prepared::PreparedEntry;
 use crate::statement::{PageColumns, Param, RowReader, Statement, to_count, to_int};
 use crate::table::Rows;
 use crate::{Appended, ConnectionCounts, LedgerError, Node, Page, PageSize, Result, SettledRun};
-
-/// Reads the address of the database again. Blocks.
-pub type AddressReader = Arc<dyn Fn() -> std::io::Result<String> + Send + Sync>;
 
 /// Whether the role may delete from the append-only tables.
 const CAN_DELETE_ARCHIVED: &str = "SELECT bool_and(has_table_privilege(name, 'DELETE')) \

@@ -1,5 +1,6 @@
 //! The address of the server with the role and its password, which may change while the service runs.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
@@ -8,7 +9,6 @@ use sqlx::postgres::{PgConnectOptions, PgPool};
 use sqlx::{ConnectOptions as _, Error, PgConnection};
 use tokio::sync::Mutex;
 
-use super::AddressReader;
 use super::convert::failed;
 use super::open;
 use super::pooled_connection::PooledConnection;
@@ -18,6 +18,9 @@ use crate::{LedgerError, Result};
 const REFUSED: [&str; 2] = ["28000", "28P01"];
 /// The least time between two times at which the address is read.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Reads the address of the database again. Blocks.
+pub type AddressReader = Arc<dyn Fn() -> std::io::Result<String> + Send + Sync>;
 
 /// How to connect.
 pub(crate) struct Address {
