@@ -1,6 +1,6 @@
 //! The migrations of the schema, and which of them a database lacks.
 
-use crate::backend::RowReader;
+use crate::statement::RowReader;
 use crate::{LedgerError, Result};
 
 /// A migration of the schema.

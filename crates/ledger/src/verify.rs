@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use model::{ChainCheck, ChainReport, Record, RunId, Sha256};
 
-use crate::backend::{Backend, PageColumns, Param, RowReader, to_count, to_int};
+use crate::backend::Backend;
 use crate::entry_rows::{decision_text, indexed_paths, outcome_text};
 use crate::rows::packed::{self, UNREADABLE_RECORD, record_columns};
+use crate::statement::{PageColumns, Param, RowReader, to_count, to_int};
 use crate::{EachRecord, LedgerError, PageSize, Result, rows};
 
 /// Records per query.

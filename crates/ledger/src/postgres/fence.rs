@@ -11,9 +11,9 @@ use sqlx::{PgConnection, Row as _};
 
 use super::convert::failed;
 use super::pooled_connection::PooledConnection;
-use crate::chain::RunHead;
 use crate::error::Fence as Reason;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
+use crate::run_head::RunHead;
 use crate::{LedgerError, Node, Result, SettledRun};
 
 /// Maximum number of runs whose heads are cached.

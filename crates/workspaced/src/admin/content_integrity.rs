@@ -14,7 +14,7 @@ use workspace::{ContentLocation, Snapshot, SnapshotFile};
 use crate::admin::offline_run::{OfflineRun, database};
 use crate::admin::output::print_paths;
 use crate::admin::repair;
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 
 /// Records that one query returns at most.
 const PAGE: u32 = 500;

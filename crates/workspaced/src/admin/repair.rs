@@ -15,9 +15,9 @@ use engine::object_claims::LedgerClaims;
 
 use crate::admin::offline_run::{OfflineRun, other_history};
 use crate::admin::output::{print, print_drift};
-use crate::bootstrap::error::StartError;
 use crate::config::{Accept, ConfigError, RepairConfig};
 use crate::objects::open_objects;
+use crate::start_error::StartError;
 
 pub(super) use record::TOOL;
 

@@ -12,7 +12,7 @@ use model::{LogicalPath, RunId, Sha256};
 use workspace::{ContentLocation, Drift, RecordedBase, Snapshot, WorkspaceError, Workspaces};
 
 use crate::admin::offline_run::database;
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 
 /// The files of a run in the object store.
 pub(super) struct RunFiles {

@@ -14,8 +14,8 @@ use super::is_confirmed;
 use super::record::{append, drift_entry, restore_entry};
 use crate::admin::offline_run::{OfflineRun, database};
 use crate::admin::output::{print, print_paths};
-use crate::bootstrap::error::StartError;
 use crate::config::RepairConfig;
+use crate::start_error::StartError;
 
 /// The largest file whose content the ledger stores, as for calls.
 const MAX_STORED_BYTES: u64 = 1 << 20;

@@ -9,8 +9,8 @@ use workspace::{ChainPoint, ContentLocation, Drift, DriftEntry, EntryState, Snap
 
 use crate::admin::offline_run::{OfflineRun, database};
 use crate::admin::output::print;
-use crate::bootstrap::error::StartError;
 use crate::config::RepairConfig;
+use crate::start_error::StartError;
 
 /// The tool in the record of a repair.
 pub(in crate::admin) const TOOL: &str = "run.repair";

@@ -1,16 +1,29 @@
-//! The statements that store new runs, tokens and operators.
+//! The statements that store new runs, tokens, operators and keyed answers.
 
 use model::{OperatorToken, Token};
 
-use super::sql;
-use crate::backend::{Param, Statement, to_int};
-use crate::{Epoch, Node, Result, StoredRun, rows};
+use crate::statement::{Param, Statement, to_int};
+use crate::{Epoch, KeyedAnswer, Node, Result, StoredRun, rows};
+
+const INSERT_RUN: &str = "INSERT INTO run (run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, \
+    body, import_report, mount_paths, labels) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+const INSERT_HEAD: &str = "INSERT INTO run_head (run_no, head_seq, head_hash, mutations, denied, pending_approvals, \
+    files_touched, insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, owner_node, owner_incarnation, epoch, \
+    max_history_bytes, max_records) \
+    SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, nullif($15, 0), $16, $17, $18 FROM run WHERE run_id = $1";
+const INSERT_TOKEN: &str = "INSERT INTO token (run_no, secret_sha256, token_id, permissions, expires_at, revoked) \
+    SELECT run_no, $2, $3, $4, $5, $6 FROM run WHERE run_id = $1";
+const INSERT_OPERATOR: &str = "INSERT INTO operator_token (name, secret_sha256, scopes, created_at, created_by, \
+    expires_at) VALUES ($1, $2, $3, $4, $5, $6)";
+const INSERT_KEYED_ANSWER: &str = "INSERT INTO keyed_answer (operator, key_sha256, request_sha256, answer, expires_at) \
+    VALUES ($1, $2, $3, $4, $5)";
+const DELETE_EXPIRED_ANSWERS: &str = "DELETE FROM keyed_answer WHERE expires_at <= $1";
 
 /// Stores a run.
 pub(crate) fn insert_run(stored: &StoredRun) -> Result<Statement> {
     let run = &stored.run;
     Ok(Statement::new(
-        sql::INSERT_RUN,
+        INSERT_RUN,
         [
             run.run_id.as_str().into(),
             run.state.as_str().into(),
@@ -31,7 +44,7 @@ pub(crate) fn insert_run(stored: &StoredRun) -> Result<Statement> {
 pub(crate) fn insert_head(stored: &StoredRun, node: Option<&Node>) -> Statement {
     let (run, usage) = (&stored.run, &stored.usage);
     Statement::new(
-        sql::INSERT_HEAD,
+        INSERT_HEAD,
         [
             run.run_id.as_str().into(),
             run.head_seq.into(),
@@ -58,7 +71,7 @@ pub(crate) fn insert_head(stored: &StoredRun, node: Option<&Node>) -> Statement 
 
 /// Stores an operator.
 pub(crate) fn insert_operator(token: &OperatorToken) -> Result<Statement> {
-    Ok(Statement::new(sql::INSERT_OPERATOR, operator_params(token)?))
+    Ok(Statement::new(INSERT_OPERATOR, operator_params(token)?))
 }
 
 /// Returns the parameters of an operator's row.
@@ -77,7 +90,7 @@ pub(crate) fn operator_params(token: &OperatorToken) -> Result<[Param<'static>; 
 /// Stores a token, if its run exists.
 pub(crate) fn insert_token(token: &Token) -> Result<Statement> {
     Ok(Statement::new(
-        sql::INSERT_TOKEN,
+        INSERT_TOKEN,
         [
             token.run_id.as_str().into(),
             (&token.secret_sha256).into(),
@@ -87,4 +100,22 @@ pub(crate) fn insert_token(token: &Token) -> Result<Statement> {
             token.revoked.into(),
         ],
     ))
+}
+
+/// Stores the answer under a key, in the row of one that has expired at `now` if there is one.
+pub(crate) fn insert_keyed_answer(answer: &KeyedAnswer, now: &str) -> [Statement; 2] {
+    let KeyedAnswer { operator, key_sha256, request_sha256, answer, expires_at } = answer;
+    let params = [
+        operator.as_str().into(),
+        key_sha256.into(),
+        request_sha256.into(),
+        answer.as_str().into(),
+        expires_at.as_str().into(),
+    ];
+    [delete_expired_answers(now), Statement::new(INSERT_KEYED_ANSWER, params)]
+}
+
+/// Deletes the answers that have expired at `now`.
+pub(crate) fn delete_expired_answers(now: &str) -> Statement {
+    Statement::new(DELETE_EXPIRED_ANSWERS, [now.into()])
 }
