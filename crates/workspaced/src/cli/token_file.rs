@@ -1,4 +1,5 @@
 //! `--token-file`: a new token goes to a file that only its owner can read, and is not printed.
+#![expect(clippy::disallowed_types, clippy::disallowed_methods, reason = "the client writes a file of its caller")]
 
 use std::fs::{File, OpenOptions, remove_file};
 use std::io::{self, Write as _};
@@ -10,7 +11,7 @@ use crate::cli::error::CliError;
 /// Where a new token goes.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct TokenFileArgs {
-    /// New file to which the token is written instead of being printed; WORKSPACED_TOKEN_FILE takes it.
+    /// New file to which the token is written instead of being printed; `WORKSPACED_TOKEN_FILE` takes it.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
