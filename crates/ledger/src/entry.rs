@@ -1,5 +1,6 @@
 //! The entries that callers append, one per call, and the results.
 
+pub(crate) mod change;
 pub(crate) mod packed;
 pub(crate) mod prepared;
 
@@ -7,11 +8,13 @@ use std::ops::Deref;
 
 use model::{
     Approval, ApprovalId, ApprovalState, ApprovalVote, ArtifactId, BudgetOverrides, By, DiskChange, Draft, LogicalPath,
-    OperatorName, Quota, Record, RunState, Sha256, Step, TokenId, Usage,
+    OperatorName, Quota, Record, Sha256, Step, TokenId, Usage,
 };
 
-use crate::backend::to_count;
-use crate::{Epoch, KeyedAnswer, OperatorChange, RunChange, Upload};
+use crate::error::FailedPrecondition;
+use crate::node::Epoch;
+use crate::statement::to_count;
+use change::{KeyedAnswer, OperatorChange, RunChange, Upload};
 
 /// One call to append: its record, and everything that becomes durable with it.
 #[derive(Clone, Debug)]
@@ -201,15 +204,6 @@ pub struct EventQuota {
     pub limit: u64,
     /// What the run would have.
     pub actual: u64,
-}
-
-/// The precondition that did not hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailedPrecondition {
-    /// The run is in a state that accepts no mutations.
-    Run(RunState),
-    /// The caller's token is revoked or expired.
-    Token,
 }
 
 /// The decision on an approval.

@@ -36,9 +36,9 @@ use self::run_files::{RunCopier, RunCopy};
 use crate::admin::offline_run::{check_database, database};
 use crate::admin::output::{print, progress};
 use crate::admin::replay::is_inside;
-use crate::bootstrap::error::StartError;
 use crate::config::{BackupConfig, ConfigError};
 use crate::data_dir::{IDENTITY, check_identity, token_key};
+use crate::start_error::StartError;
 
 /// How often the copies are made until none of the missing contents was replaced meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
@@ -106,7 +106,7 @@ pub async fn backup(config: BackupConfig) -> Result<bool, StartError> {
 
 async fn run(config: &BackupConfig, ledger: &Arc<dyn Ledger>) -> Result<bool, StartError> {
     check_identity(&config.data_dir, ledger.as_ref()).await?;
-    let workspaces = Workspaces::open_existing(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
+    let workspaces = Workspaces::open_to_read(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
     let workspaces = Arc::new(workspaces);
     let mut folder = BackupFolder::open(&config.to)?;
     // Blocking work is done here, on a thread that serves nobody else.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use content::{NoClaims, ObjectError, Objects};
 use engine::clock::{new_tool_call_id, now};
-use engine::runs::{check_object, recorded_base};
+use engine::opening::{check_object, recorded_base};
 use ledger::{CopiedTable, Entry, Ledger, LedgerError, ObjectReference, RestoreTarget};
 use model::{ChainReport, Draft, MIGRATE_TOOL, RunId, Sha256};
 use rustix::fs::Mode;
@@ -25,10 +25,10 @@ use self::report::{MigrationReport, print_report};
 use self::run_files::{RunFiles, RunProblem, put};
 use crate::admin::offline_run::{check_database, database, has_files};
 use crate::admin::output::progress;
-use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, MigrateStoreConfig};
 use crate::data_dir::{Continuity, DataDirLock};
 use crate::objects::open_objects;
+use crate::start_error::StartError;
 
 /// The actor in the records of a migration: an operator with access to the data, without a token.
 const ACTOR: &str = "operator:migrate-store";
@@ -78,7 +78,7 @@ async fn migrate(
     let is_copied = has_copy(config, &mark).await?;
     let objects = open_objects(&config.object_store, &config.data_dir, 0, Arc::new(NoClaims));
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
-    let workspaces = Workspaces::open_existing(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
+    let workspaces = Workspaces::open_to_read(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
     let migration = Migration { config, source, workspaces: Arc::new(workspaces), objects };
     let mut report = MigrationReport::default();
     let runs = migration.put_runs(&mut report).await?;

@@ -1,18 +1,18 @@
 //! `workspaced operator`: creates, lists and revokes operators in the database.
 
-use engine::admission::operators::chain;
-use engine::admission::operators::manage::CreateOperatorRequest;
-use engine::admission::operators::rotate::{RotateTokenRequest, Rotation};
 use engine::clock;
+use engine::operators::chain;
+use engine::operators::manage::CreateOperatorRequest;
+use engine::operators::rotate::{RotateTokenRequest, Rotation};
 use ledger::{Ledger, LedgerError, OperatorChange};
 use model::{Operator, OperatorName, Scope};
 use rustix::fs::Mode;
 
 use crate::admin::offline_run::{check_database, database};
 use crate::admin::output::print;
-use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, OperatorAction, OperatorConfig};
 use crate::data_dir::{Continuity, DataDirLock};
+use crate::start_error::StartError;
 
 /// The creator of operators that this command creates.
 const CREATED_BY: &str = "command line";

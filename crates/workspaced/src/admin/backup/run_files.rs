@@ -14,7 +14,7 @@ use workspace::{ContentLocation, RunEntry, RunEntryKind, RunPart, Snapshot, Work
 use crate::admin::backup::folder::{BackupFolder, CopyError};
 use crate::admin::backup::manifest::{ArchivedRun, SavedEntry, SavedRun};
 use crate::admin::offline_run::database;
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 
 /// Records that one query returns at most.
 const PAGE: u32 = 500;

@@ -14,8 +14,8 @@ use super::is_confirmed;
 use super::record::{append, drift_entry, restore_entry};
 use crate::admin::offline_run::{OfflineRun, database};
 use crate::admin::output::{print, print_paths};
-use crate::bootstrap::error::StartError;
 use crate::config::RepairConfig;
+use crate::start_error::StartError;
 
 /// The largest file whose content the ledger stores, as for calls.
 const MAX_STORED_BYTES: u64 = 1 << 20;
@@ -175,7 +175,7 @@ async fn store_large(
 ) -> Result<Option<Vec<EntryObject>>, StartError> {
     let Some(objects) = &run.objects else {
         let paths: Vec<_> = large.iter().map(|(path, _)| path.clone()).collect();
-        let is_stored = engine::runs::is_base_referenced(run.ledger.as_ref(), &run.stored.run).await;
+        let is_stored = engine::opening::is_base_referenced(run.ledger.as_ref(), &run.stored.run).await;
         let is_stored = is_stored.map_err(|error| StartError::failed("the database", &error))?;
         if is_stored && !large.is_empty() {
             print_paths("is over 1 MiB and belongs into the object store", &paths);

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use engine::admission::operators::chain;
 use engine::clock::{new_tool_call_id, now};
+use engine::operators::chain;
 use ledger::{Entry, Ledger, OperatorChange, RunChange};
 use model::{Draft, OperatorName, RunState, Sha256, Token};
 use serde::Serialize;
 
 use crate::admin::offline_run::database;
 use crate::admin::restore::removed::ACTOR;
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 
 /// The reason in the records of revocations.
 const REASON: &str = "the restore of a backup revokes every token";
