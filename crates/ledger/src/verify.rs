@@ -239,7 +239,7 @@ fn compare(
         ("decision", row.decision == decision_text(record.decision)),
         ("outcome", row.outcome == outcome_text(record.outcome)),
         ("mutates", row.mutates == record.mutates),
-        ("paths", is_indexed(record, &indexed)),
+        ("paths", indexed == indexed_paths(&record.paths_read, &record.paths_written, &record.files)),
     ];
     if let Some((column, _)) = columns.into_iter().find(|(_, same)| !same) {
         return Err(format!("the indexed {column} differs from the hashed record"));
@@ -250,10 +250,4 @@ fn compare(
         return Err("the stored diff is not the one that the record refers to".to_owned());
     }
     Ok(())
-}
-
-/// Returns whether `indexed` are the record's paths. Older versions did not index the requested paths of failed calls.
-fn is_indexed(record: &Record, indexed: &[String]) -> bool {
-    let Record { paths_read, paths_written, files, .. } = record;
-    [files.as_slice(), &[]].into_iter().any(|files| indexed == indexed_paths(paths_read, paths_written, files))
 }

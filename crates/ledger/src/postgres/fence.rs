@@ -45,7 +45,7 @@ macro_rules! lock_shared {
         "SELECT pg_advisory_xact_lock_shared(7022364301936348777); "
     };
 }
-/// Acquires the lock of writers exclusively, as earlier versions of this program did for each commit.
+/// Acquires the lock of writers exclusively.
 macro_rules! lock_exclusive {
     () => {
         "SELECT pg_advisory_xact_lock(7022364301936348777); "

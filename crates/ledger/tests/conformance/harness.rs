@@ -40,13 +40,6 @@ impl Backend {
         TestDatabase { ledger: ledger::open(&url).await.unwrap(), url, storage }
     }
 
-    /// Opens a ledger on a database that `sql` created.
-    pub(crate) async fn open_after(self, sql: &str) -> TestDatabase {
-        let (url, storage) = self.create().await;
-        storage.execute(&url, sql).await.unwrap();
-        TestDatabase { ledger: ledger::open(&url).await.unwrap(), url, storage }
-    }
-
     /// Creates a database. Returns its URL and where it is stored.
     async fn create(self) -> (String, Storage) {
         match self {

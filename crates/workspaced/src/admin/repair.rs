@@ -19,7 +19,7 @@ use crate::config::{Accept, ConfigError, RepairConfig};
 use crate::objects::open_objects;
 use crate::start_error::StartError;
 
-pub(super) use record::TOOLS;
+pub(super) use record::TOOL;
 
 /// Prints where the workspace of a run that needs repair differs from its ledger, or accepts one side. Without a run, lists
 /// everything that needs an operator. Returns whether nothing is left to do.
