@@ -154,7 +154,7 @@ pub enum NewContent {
 }
 
 /// What precedes the hash that stands for a large content in an input.
-const BY_HASH: &str = "sha256:";
+pub const BY_HASH: &str = "sha256:";
 
 impl PutFile {
     /// Returns the input to store. Staged content is replaced by its hash.
