@@ -12,8 +12,8 @@ use crate::call::record::Failure;
 use crate::call_error::refusals::forbidden;
 use crate::engine::Engine;
 use crate::names::may_list;
-use crate::runs::in_flight_calls::InFlightGuard;
-use crate::runs::open_run::OpenRun;
+use crate::run::in_flight_calls::InFlightGuard;
+use crate::run::open_run::OpenRun;
 use crate::tool::folder::MAX_FILES;
 use crate::tool::{Mutation, ReadTool, ToolRun};
 

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use super::lines::PushLine as _;
 use super::notes::first_lines;
 use super::{Rendered, quote};
-use crate::tools::diff_workspace::MAX_DIFF_BYTES;
 
 /// How many files of an encoding are named.
 const MAX_NAMED: usize = 5;
@@ -43,6 +42,9 @@ struct FileForm<'a> {
     #[serde(default)]
     encoding_guessed: bool,
 }
+
+/// The maximum diff text of one response, in bytes.
+pub(crate) const MAX_DIFF_BYTES: u64 = 1024 * 1024;
 
 /// Renders an answer of `diff_workspace`: the diff, or the statistics where there is no diff's text.
 ///
