@@ -1,6 +1,7 @@
 //! Parses the members of a tool's input.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use model::{Code, Decoded, Encoding, LogicalPath, Refusal};
 use percent_encoding::percent_decode_str;
@@ -193,21 +194,23 @@ pub fn not_encodable(what: &str, path: &LogicalPath, encoding: Encoding) -> Refu
     Refusal::new(Code::UnsupportedBinary, message, hint).at(path)
 }
 
-/// Refuses to change a file whose encoding is only guessed, and may well be another one: what the guess takes for a character may be
-/// a part of one.
+/// Refuses to write characters that the file at `path` does not have in an encoding that is only guessed, and may well be another
+/// one. Bytes that are in the file already, and ASCII, are right in any encoding.
 ///
 /// # Errors
 ///
 /// `INVALID_REQUEST`.
 pub fn check_guess(path: &LogicalPath, before: &[u8], after: &[u8]) -> Result<(), Refusal> {
-    // ASCII is the same in any encoding.
-    if before == after || after.is_ascii() || std::str::from_utf8(before).is_ok() {
+    if std::str::from_utf8(before).is_ok() {
         return Ok(());
     }
-    let Some(encoding) = model::detect_encoding(before).filter(|encoding| model::is_guessed(before, *encoding)) else {
+    let Some(Decoded { text, encoding }) = model::decode(before) else { return Ok(()) };
+    let Some(new_text) = model::decode_as(after, encoding).filter(|_| model::is_guessed(before, encoding)) else {
         return Ok(());
     };
-    if model::is_likely(before, encoding) {
+    let known: BTreeSet<char> = text.chars().filter(|c| !c.is_ascii()).collect();
+    let is_new = |c: char| !c.is_ascii() && !known.contains(&c);
+    if !new_text.chars().any(is_new) || model::is_likely(before, encoding) {
         return Ok(());
     }
     let message = format!("the encoding of `{path}` is uncertain: {} is a guess", encoding.label());
