@@ -14,7 +14,7 @@ use workspace::{ContentLocation, Snapshot, SnapshotFile};
 use crate::admin::offline_run::{OfflineRun, database};
 use crate::admin::output::print_paths;
 use crate::admin::repair;
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 
 /// Records that one query returns at most.
 const PAGE: u32 = 500;
@@ -152,8 +152,7 @@ async fn absence_of(run: &OfflineRun, record: &Record) -> Result<Absence, StartE
         size_bytes: u64,
     }
 
-    let of_any_size = [SETTLE.name, OUTSIDE_CHANGE_TOOL, "move_file"];
-    if repair::TOOLS.iter().chain(&of_any_size).any(|tool| *tool == record.tool) {
+    if [repair::TOOL, SETTLE.name, OUTSIDE_CHANGE_TOOL, "move_file"].contains(&record.tool.as_str()) {
         return Ok(Absence::Unknown);
     }
     if record.tool != PUT.name {
