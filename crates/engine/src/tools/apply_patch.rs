@@ -57,7 +57,7 @@ pub(crate) struct ApplyPatchInput {
     /// The versions that files of the patch must have, by path.
     #[serde(default)]
     expected_sha256: BTreeMap<String, ExpectedVersion>,
-    /// The encoding of every file in the patch, if a guess is wrong.
+    /// The files' encoding, if a guess is wrong.
     #[serde(default)]
     encoding: Option<String>,
 }
