@@ -266,8 +266,7 @@ impl ChangePlan {
             Effect::MoveTo { from } => from,
             Effect::Create | Effect::Replace | Effect::Delete => &change.path,
         };
-        let old_mode = self.changes.changes.iter().find(|other| other.path == *old_path);
-        let old_mode = old_mode.and_then(|other| other.before.as_ref()).map_or(0o644, |state| state.mode);
+        let old_mode = self.at(old_path).and_then(|other| other.before.as_ref()).map_or(0o644, |state| state.mode);
         // A file created at the path of one that is moved away is compared with nothing.
         let before = if change.effect == Effect::Create { None } else { self.before.get(old_path) };
         let old = before.map(|bytes| Side { path: old_path, bytes, mode: old_mode });
@@ -337,7 +336,8 @@ impl ChangePlan {
 
     /// Returns the change at `path`.
     pub fn at(&self, path: &LogicalPath) -> Option<&Change> {
-        self.changes.changes.iter().find(|change| change.path == *path)
+        let changes = &self.changes.changes;
+        changes.binary_search_by(|change| change.path.cmp(path)).ok().map(|at| &changes[at])
     }
 
     /// Returns the facts of each change that the policy judges. `evidence` is that of the call, and `touched` returns whether an earlier call changed the path.
