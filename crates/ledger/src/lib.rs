@@ -46,7 +46,7 @@ pub use copy::{CopiedRun, DatabaseCopy, RestoreTarget};
 pub use entry::change::{Expiry, KeyedAnswer, OperatorChange, RunChange, Upload};
 pub use entry::{
     Appended, ApprovalDecision, Artifact, Entry, EntryObject, EventQuota, HistoryExcess, HistoryQuota, HistoryUse,
-    Preconditions, Records, Reply, RequiredToken, TokenHolder,
+    ObjectHolder, Preconditions, Records, Reply, RequiredToken, TokenHolder,
 };
 pub use error::{FailedPrecondition, Fence, LedgerError};
 pub use node::{Epoch, Node, NodeIdentity, Role, RunOwner, StoredNode, Taken, TakenRole};

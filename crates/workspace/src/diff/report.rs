@@ -243,7 +243,9 @@ impl<'a> Report<'a> {
         let path = &candidate.path;
         let new = match (self.snapshot, self.planned.get(path), &candidate.now) {
             (Some(version_of), ..) => version_of(path)?,
-            (None, Some(planned), _) => planned.after.as_ref().map(|(bytes, mode)| Version::of(bytes, *mode)),
+            (None, Some(planned), _) => {
+                planned.after.as_ref().map(|new| Version::hashed(&new.bytes, new.sha256, new.mode))
+            }
             (None, None, Some(now)) => self.read(path, now)?,
             (None, None, None) => None,
         };
@@ -266,7 +268,7 @@ impl<'a> Report<'a> {
             (Some(old), Some(new)) if old.sha256 == new.sha256 && old.git_mode() == new.git_mode() => return Ok(None),
             (Some(_), Some(_)) => "modified",
         };
-        let FileDiff { text, counts, binary, .. } = diff_versions(path, old.as_ref(), new.as_ref());
+        let FileDiff { text, counts, binary, decoded, .. } = diff_versions(path, old.as_ref(), new.as_ref());
         let size = |side: &Option<Version>| side.as_ref().map_or(0, |version| version.size);
         Ok(Some(Arc::new(FileChange {
             bytes: (size(&old), size(&new)),
@@ -277,6 +279,8 @@ impl<'a> Report<'a> {
                 insertions: counts.insertions,
                 deletions: counts.deletions,
                 binary,
+                encoding: decoded.map(|decoded| decoded.encoding),
+                encoding_guessed: decoded.is_some_and(|decoded| decoded.is_guessed),
                 old_sha256: old.map(|version| version.sha256),
                 new_sha256: new.map(|version| version.sha256),
             },
@@ -373,7 +377,12 @@ impl<'a> Report<'a> {
 
 impl Version {
     fn of(bytes: &[u8], mode: u32) -> Self {
-        Self { sha256: Sha256::of(bytes), size: bytes.len() as u64, bytes: Some(bytes.to_vec()), is_link: false, mode }
+        Self::hashed(bytes, Sha256::of(bytes), mode)
+    }
+
+    /// The version with `bytes`, whose hash is known.
+    fn hashed(bytes: &[u8], sha256: Sha256, mode: u32) -> Self {
+        Self { sha256, size: bytes.len() as u64, bytes: Some(bytes.to_vec()), is_link: false, mode }
     }
 
     /// Whether the file is a secret by its content.
@@ -403,6 +412,7 @@ pub(super) fn diff_versions(path: &LogicalPath, old: Option<&Version>, new: Opti
                 counts: removed.counts + created.counts,
                 binary: removed.binary || created.binary,
                 bytes_written: None,
+                decoded: removed.decoded.or(created.decoded),
             };
         }
         _ if old.into_iter().chain(new).any(|version| version.bytes.is_none()) => {

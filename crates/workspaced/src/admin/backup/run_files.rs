@@ -164,7 +164,8 @@ impl RunCopier<'_> {
         };
         let base = self.copy_part(&run, RunPart::Base, &mut saved.entries, &|_| true);
         let artifacts = self.copy_part(&run, RunPart::Artifacts, &mut saved.entries, &|_| true);
-        tree.and(base).and(artifacts)
+        let waiting = self.copy_part(&run, RunPart::Waiting, &mut saved.entries, &|_| true);
+        tree.and(base).and(artifacts).and(waiting)
     }
 
     /// Returns the run's files at the record `seq`. `None` if the tree is not what the ledger says.
