@@ -169,6 +169,12 @@ impl Engine {
     pub async fn token_ended(&self, hash: &Sha256) {
         let tokens = &self.tokens;
         let mut revocations = tokens.revocations.subscribe();
+        if self.identify_issued(hash).is_some() {
+            while self.identify_issued(hash).is_some() {
+                drop(tokio::time::timeout(TOKEN_TICK, revocations.changed()).await);
+            }
+            return;
+        }
         let is_operator = tokens.operators.find(hash).is_some();
         loop {
             if is_operator {
