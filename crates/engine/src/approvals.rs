@@ -1,9 +1,7 @@
 //! Approvals: lists and decisions of operators.
 
 pub mod decide;
-pub(crate) mod persons;
-pub mod vote_locks;
-pub(crate) mod votes;
+pub mod waiting_calls;
 
 use std::sync::Arc;
 

@@ -6,14 +6,11 @@ pub mod story;
 
 use std::time::Duration;
 
-use ledger::{LedgerError, PageSize, RecordFilter, StoredRecord, StoredRun};
-use model::{
-    Approval, ApprovalState, By, Code, LogicalPath, Outcome, Record, Refusal, Run, RunId, ToolCallId, Verdict,
-};
+use ledger::{PageSize, RecordFilter, StoredRecord};
+use model::{Approval, ApprovalState, By, Code, LogicalPath, Outcome, Record, Refusal, RunId, ToolCallId, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::CallError;
-use crate::call_error::refusals::{run_archived, run_not_found};
 use crate::clock::just_after;
 use crate::engine::Engine;
 use crate::history::content_history;
@@ -252,39 +249,6 @@ impl Engine {
             Some(record) => record.position.saturating_sub(1),
             None => i64::MAX,
         }))
-    }
-
-    /// Checks that the run exists or has existed, and that its audit is not in an archive.
-    ///
-    /// # Errors
-    ///
-    /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run is archived.
-    pub async fn known_run(&self, run: &RunId) -> Result<(), CallError> {
-        let is_known = self.is_known_and_not_archived(run).await? || self.imports.get(run).is_some();
-        if is_known { Ok(()) } else { Err(run_not_found().into()) }
-    }
-
-    /// Checks that the audit of the run that a list is about, if it is about one, is not in an archive. The run need not exist.
-    ///
-    /// # Errors
-    ///
-    /// `RUN_CLOSED` if the run is archived.
-    pub async fn check_not_archived(&self, run: Option<&RunId>) -> Result<(), CallError> {
-        match run {
-            Some(run) => self.is_known_and_not_archived(run).await.map(drop),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns whether the ledger has the run. Fails with `RUN_CLOSED` if the run is archived.
-    async fn is_known_and_not_archived(&self, run: &RunId) -> Result<bool, CallError> {
-        match self.ledger.run(run).await {
-            Ok(Some(StoredRun { run: Run { archive_uri: Some(uri), .. }, .. })) => Err(run_archived(&uri).into()),
-            // A run whose row is damaged still exists and has its audit.
-            Ok(Some(_)) | Err(LedgerError::Internal(_)) => Ok(true),
-            Ok(None) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Returns the record of a call, with its approval.

@@ -1,8 +1,9 @@
 //! The context of a call: caller, tool and common input; and its answer.
 
-pub(crate) mod chain_head;
 pub mod disclosure;
 pub(crate) mod evidence;
+pub mod history_quota;
+pub(crate) mod idempotency;
 pub mod record;
 
 use std::borrow::Cow;
@@ -15,18 +16,14 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::CallError;
+use crate::caller::{Caller, RequestIds};
 use crate::clock::{new_tool_call_id, now};
-use crate::engine::{Caller, RequestIds};
 use crate::metrics::SPANS;
-use crate::tool::argument_forms;
+use crate::tool::input::{MAX_REASON, MAX_STEP_ID};
 use crate::tool::{Parse, ReadTool, Tool};
+use crate::tools::argument_forms;
 
-pub use chain_head::ChainHead;
-
-/// The maximum length of a mutation's reason, in characters.
-pub const MAX_REASON: usize = 2000;
-/// The maximum length of a step ID, in characters.
-pub const MAX_STEP_ID: usize = 128;
+use crate::run::chain_head::ChainHead;
 
 /// The answer to a successful call.
 #[derive(Debug)]

@@ -1,13 +1,14 @@
 //! The engine: the shared state of all calls.
 
-use std::collections::BTreeSet;
+mod ownership;
+
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use content::Objects;
-use ledger::{Appended, ApprovalFilter, Entry, Ledger, LedgerError, RequiredToken, StorageTotals};
-use model::{ApprovalState, Draft, Outcome, Permission, Profiles, Sha256};
+use ledger::{Appended, ApprovalFilter, Entry, Ledger, LedgerError, Records, StorageTotals};
+use model::{ApprovalState, Outcome, Profiles, Sha256};
 use parking_lot::{Mutex, RwLock};
 use shared_pool::{Parties, Permit};
 use tokio_util::sync::CancellationToken;
@@ -20,18 +21,18 @@ use crate::admission::body_memory::RequestMemory;
 use crate::admission::pools::{Pools, permit};
 use crate::admission::rate_limit::RateLimiter;
 use crate::admission::tokens::Tokens;
-use crate::approvals::vote_locks::VoteLocks;
 use crate::call_error::{self, refusals::shutting_down};
 use crate::clock;
 use crate::limits::Limits;
 use crate::metrics::{self, CallMetrics, SPANS};
-use crate::runs::artifact_stamps::ArtifactStamps;
-use crate::runs::import_registry::ImportRegistry;
-use crate::runs::in_flight_calls::InFlightCalls;
-use crate::runs::open_runs::OpenRuns;
-use crate::runs::open_runs::fetches::RunFetches;
-use crate::runs::quota::NodeQuota;
-use crate::transaction::fsync_worker::FsyncWorker;
+use crate::run::artifact_stamps::ArtifactStamps;
+use crate::run::fsync_worker::FsyncWorker;
+use crate::run::import_registry::ImportRegistry;
+use crate::run::in_flight_calls::InFlightCalls;
+use crate::run::open_runs::OpenRuns;
+use crate::run::open_runs::fetches::RunFetches;
+use crate::run::quota::NodeQuota;
+use crate::run::vote_locks::VoteLocks;
 
 /// How long the service is not ready after a commit for which the disk of the database was full.
 const FULL_FOR: Duration = Duration::from_secs(10);
@@ -88,44 +89,6 @@ pub struct Parts {
     pub fsync_worker: FsyncWorker,
     /// Cancelled when the process shuts down: streams end, new work is refused.
     pub shutdown: CancellationToken,
-}
-
-/// The caller of one request.
-#[derive(Clone, Debug)]
-pub struct Caller {
-    /// The name in the audit: `run-token:{tokenId}` or `operator:{name}`.
-    pub actor: String,
-    /// What the caller may do in the run.
-    pub permissions: BTreeSet<Permission>,
-    /// The token of the call, which must still be valid when the call is recorded; `None` if it cannot end.
-    pub token: Option<RequiredToken>,
-    /// The HTTP request of the call; `None` for work of the service itself.
-    pub request: Option<Arc<RequestIds>>,
-}
-
-/// The IDs by which the caller's logs and traces name an HTTP request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestIds {
-    /// The ID that the caller chose or the service made: 1 to 128 visible ASCII characters.
-    pub request_id: String,
-    /// The trace ID of a valid `traceparent`: 32 hexadecimal digits.
-    pub trace_id: Option<String>,
-}
-
-impl Caller {
-    /// Returns the same caller, in this HTTP request.
-    #[must_use]
-    pub fn in_request(self, request: Option<Arc<RequestIds>>) -> Self {
-        Self { request, ..self }
-    }
-}
-
-impl RequestIds {
-    /// Writes the IDs of `request` into a record.
-    pub fn write(request: Option<&Self>, draft: &mut Draft) {
-        draft.request_id = request.map(|request| request.request_id.clone());
-        draft.trace_id = request.and_then(|request| request.trace_id.clone());
-    }
 }
 
 impl Engine {
@@ -205,6 +168,15 @@ impl Engine {
             }
         }
         Ok(appended)
+    }
+
+    /// Counts what appended records have added to the history of their run.
+    fn count_history(&self, records: &Records) {
+        self.node.add_history(records.history.added_bytes);
+        let Some(last) = records.last() else { return };
+        if let Some(run) = self.runs.get(&last.run_id) {
+            run.history.set(records.history.bytes, last.seq);
+        }
     }
 
     /// Runs `work` as a separate task, which continues if the client disconnects: a change must not stay journalled but not

@@ -12,12 +12,13 @@ use serde_json::{Map, Value};
 
 use crate::CallError;
 use crate::call::evidence::{ATTESTED, is_check};
+use crate::call::history_quota::{history_exceeded, unrecorded};
 use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
+use crate::caller::{Caller, RequestIds};
 use crate::clock::{new_tool_call_id, now};
-use crate::engine::{Caller, Engine, RequestIds};
-use crate::runs::history_quota::{history_exceeded, unrecorded};
+use crate::engine::Engine;
 
 pub use input::AppendEventRequest;
 use input::Event;

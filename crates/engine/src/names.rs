@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use model::{Code, LogicalPath, PathRejected, Permission, Refusal, Rules};
+use model::{Code, LogicalPath, Permission, Refusal, Rules};
 use serde_json::{Map, Value};
-use workspace::{FollowedPath, Tree, WorkspaceError};
+use workspace::{Tree, WorkspaceError};
 
 use crate::CallError;
 use crate::call::CallContext;
+use crate::call_error::refusals::canonically_equal;
 use crate::engine::Engine;
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 use crate::tool::Mutation;
 use crate::tool::input::{URI_SCHEME, path_of_uri};
 
@@ -42,9 +43,9 @@ impl Engine {
         let tree = match &call.mount {
             None => None,
             Some(name) => match run.mount(name) {
-                Some(tree) => Some(tree),
+                Ok(tree) => Some(tree),
                 // The call is refused for the mount.
-                None => return Ok(members),
+                Err(_) => return Ok(members),
             },
         };
         let run = Arc::clone(run);
@@ -92,7 +93,7 @@ impl Engine {
         if refusal.code != Code::NotFound || refusal.details.path.is_none() {
             return Ok(refusal);
         }
-        let tree = call.mount.as_ref().and_then(|name| run.mount(name));
+        let tree = call.mount.as_ref().and_then(|name| run.mount(name).ok());
         // The whole tree may be searched.
         let _permit = Box::pin(self.read_permit(true)).await;
         let (run, may_list) = (Arc::clone(run), may_list(call));
@@ -160,11 +161,4 @@ fn follow_value(tree: &Tree, rules: &Rules, value: &mut Value, is_new: bool) -> 
     let slash = if raw.ends_with('/') { "/" } else { "" };
     *raw = format!("{}{slash}", followed.path);
     Ok(())
-}
-
-/// Returns the refusal of a new file at `path`, whose name is canonically equal to that of an existing one.
-pub(crate) fn canonically_equal(path: &LogicalPath, existing: &FollowedPath) -> Refusal {
-    let refusal = Refusal::path(path.as_str(), PathRejected::CanonicallyEqual);
-    let hint = format!("{} The existing path is `{}`.", refusal.hint, existing.path);
-    Refusal { hint, ..refusal }
 }

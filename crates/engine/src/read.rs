@@ -5,15 +5,16 @@ mod outside;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use model::{Code, Refusal, RunState, ToolCallId};
+use model::{RunState, ToolCallId};
 use serde_json::{Map, Value};
 use workspace::{Tree, WorkspaceError};
 
 use crate::call::record::{Failure, read_entry};
-use crate::call::{CallContext, ChainHead, View};
+use crate::call::{CallContext, View};
 use crate::call_error::refusals::{run_not_open, timed_out};
 use crate::engine::Engine;
-use crate::runs::open_run::OpenRun;
+use crate::run::chain_head::ChainHead;
+use crate::run::open_run::OpenRun;
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, ToolRun};
 use crate::{CallError, metrics, reconcile};
@@ -109,7 +110,7 @@ impl Engine {
         let at_record = tool.at_record();
         let mount = match &call.mount {
             None => None,
-            Some(name) => Some(run.mount(name).ok_or_else(|| unknown_mount(name, run))?),
+            Some(name) => Some(run.mount(name)?),
         };
         failpoint::hit("call.try");
         if at_record.is_none()
@@ -164,15 +165,4 @@ impl Drop for SetOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-/// The run has no mount called `name`.
-pub fn unknown_mount(name: &str, run: &OpenRun) -> Refusal {
-    let known: Vec<_> = run.mounts.iter().map(|(mount, _)| mount.name.as_str()).collect();
-    let hint = if known.is_empty() {
-        "This run has no mounts.".to_owned()
-    } else {
-        format!("The mounts are: {}.", known.join(", "))
-    };
-    Refusal::new(Code::NotFound, format!("the mount `{name}` does not exist"), hint)
 }

@@ -6,6 +6,7 @@
 //! target has another version, this run needs repair.
 
 mod journal_check;
+mod one_state;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,11 +20,11 @@ use crate::call_error::refusals::{needs_repair, run_not_found};
 use crate::clock::now;
 use crate::engine::Engine;
 use crate::history::content_integrity::damaged_step;
-use crate::runs::known_versions::KnownVersions;
-use crate::runs::open_run::OpenRun;
-use crate::runs::path_locks::PathGuard;
-use crate::transaction::fsync_worker::{abort_on_failed_fsync, fsync};
-use crate::transaction::staged_files;
+use crate::run::fsync_worker::{abort_on_failed_fsync, fsync};
+use crate::run::known_versions::KnownVersions;
+use crate::run::open_run::OpenRun;
+use crate::run::path_locks::PathGuard;
+use crate::run::staged_files;
 
 /// Locks `paths` once the tree has every recorded change.
 ///

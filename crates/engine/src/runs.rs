@@ -1,33 +1,13 @@
 //! Runs: creation, queries, closing, deletion.
 
-pub mod accounting;
 pub mod archive;
-pub(crate) mod artifact_stamps;
-pub(crate) mod base_objects;
-pub mod changed_paths;
 mod create;
-pub mod decisions;
+mod entry_times;
 pub mod exports;
-pub mod history_quota;
 mod import;
-pub mod import_registry;
-pub mod in_flight_calls;
-pub mod kept_artifacts;
-mod keyed_requests;
-pub mod known_versions;
-pub(crate) mod lifecycle;
 pub mod listing;
-mod one_state;
-mod open;
-pub mod open_run;
-pub mod open_runs;
 pub mod own_view;
-pub mod path_locks;
-pub mod quota;
-pub mod run_history;
 pub mod run_tokens;
-pub mod seen_versions;
-pub mod tree_states;
 pub mod update;
 
 use std::io::Read;
@@ -40,19 +20,19 @@ use workspace::{ImportObserver as _, ImportedRun};
 
 use crate::admission::operators::OperatorIdentity;
 use crate::call_error::refusals::{refusal_of, run_not_found, run_not_open, run_without_files};
+use crate::caller::Caller;
 use crate::clock::now;
-use crate::engine::{Caller, Engine};
-use crate::runs::base_objects::ImportedBase;
+use crate::engine::Engine;
+use crate::opening::base_objects::ImportedBase;
+use crate::opening::unreadable;
+use crate::run::import_registry::CancelOnDrop;
+use crate::run::lifecycle;
+use crate::run::open_run::{OpenRun, has_expired};
+use crate::run::quota::{RunDeletion, RunDisk};
 use crate::runs::import::Origin;
-use crate::runs::import_registry::CancelOnDrop;
-use crate::runs::open::unreadable;
-use crate::runs::open_run::{OpenRun, has_expired};
-use crate::runs::quota::{RunDeletion, RunDisk};
 use crate::{CallError, reconcile};
 
-pub use base_objects::{check_object, is_base_referenced, store_existing_base};
 pub use create::{Answer, CreateRunRequest, CreatedRun};
-pub use open::{FolderHistory, compare_folder, recorded_base};
 
 /// The maximum time that a deletion waits for calls in progress.
 const DELETE_TIMEOUT: Duration = Duration::from_mins(1);

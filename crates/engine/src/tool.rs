@@ -1,6 +1,5 @@
 //! What a tool is: its declaration, and the traits of its parsed input.
 
-pub(crate) mod argument_forms;
 pub mod at_record;
 pub mod change_plan;
 pub(crate) mod cursor;
@@ -20,8 +19,8 @@ use model::{Code, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde_json::{Map, Value};
 use workspace::{FollowedPath, Target, Tree, Workspace, WorkspaceError};
 
-use crate::runs::changed_paths::ChangedPaths;
-use crate::runs::quota::Reservation;
+use crate::run::changed_paths::ChangedPaths;
+use crate::run::quota::Reservation;
 use crate::tool::at_record::{AtRecord, SnapshotView};
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, StoredContent};

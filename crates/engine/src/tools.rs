@@ -1,6 +1,7 @@
 //! Every tool, declared once. Routes, the OpenAPI document and `GET /v1/tools` are generated from it.
 
 mod apply_patch;
+pub(crate) mod argument_forms;
 mod bounds;
 mod catalogue;
 mod delete_file;

@@ -99,7 +99,7 @@ impl Workspace {
                 StepBytes::Inline(_) => None,
             })
             .collect();
-        crate::import::remove_all_in(self.tmp(), &keep)
+        crate::remove::remove_all_in(self.tmp(), &keep)
     }
 }
 

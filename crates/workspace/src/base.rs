@@ -27,14 +27,15 @@ use manifest::{FileIndex, Head, Manifest};
 pub use read::BaseFile;
 
 use crate::git::{Git, GitHome};
-use crate::ignored::Baseline;
-use crate::import::{folder_rules, is_folder_ignored};
+use crate::ignored::{Baseline, RuleSet};
 use crate::stamp::FileStamp;
 
 /// The file beside `repo/` that describes the tree at the start of the run.
 pub(crate) const MANIFEST_NAME: &str = "base.manifest";
 /// The bare repository beside `repo/` that stores its bytes.
 pub(crate) const GIT_NAME: &str = "base.git";
+/// The largest manifest that is read, which is more than any import writes.
+pub(crate) const MAX_MANIFEST_BYTES: u64 = 1 << 30;
 
 /// What a run started from. Small: its file list is loaded on demand and shared by concurrent callers.
 pub struct Base {
@@ -143,12 +144,12 @@ impl Base {
             return Ok(known);
         }
         let loaded = self.load()?;
-        let rules = folder_rules(&loaded.ignores);
+        let rules = RuleSet::new(&loaded.ignores);
         let is_source = |path: &[u8]| {
             let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
             std::str::from_utf8(name).is_ok_and(FileKind::is_build_output)
                 && loaded.manifest.has_files_under(path)
-                && !is_folder_ignored(&rules, path)
+                && !rules.exclude_folder(path)
         };
         let found = loaded.manifest.folders().map(|(path, _)| path).filter(|path| is_source(path));
         let found = found.filter_map(|path| String::from_utf8(path.to_vec()).ok()).collect();

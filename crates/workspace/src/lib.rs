@@ -6,6 +6,7 @@
 
 mod apply;
 mod base;
+mod byte_path;
 mod diff;
 mod dir;
 mod error;
@@ -17,6 +18,7 @@ mod import;
 mod preview;
 mod query;
 mod read;
+mod remove;
 mod snapshot;
 mod stamp;
 #[cfg(test)]
@@ -24,6 +26,7 @@ mod test_support;
 mod transfer;
 mod tree;
 mod walk;
+mod workspaces;
 
 pub use apply::{Applied, ApplyError, Replay, RestoreTarget, Staged, StagedFile, is_fsync_failure};
 pub use base::{Base, BaseFile};
@@ -36,11 +39,7 @@ pub use export::{
 };
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
-pub use import::{
-    BasePart, ChainPoint, FolderState, GitCredential, GitToken, ImportError, ImportLimits, ImportObserver,
-    ImportSource, ImportedRun, MadeRun, RecordedBase, RestoredRun, RunEntry, RunEntryKind, RunFolder, RunPart,
-    RunRestorer, TreeNote, TreeNoteFile, Untracked, Workspaces, sync_notes,
-};
+pub use import::{GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, Untracked};
 pub use preview::Preview;
 pub use query::{
     BoundedEntries, Entry, EntryStat, EntryType, FindPosition, FindQuery, FindReport, FindSort, FollowedPath,
@@ -54,3 +53,7 @@ pub use snapshot::{
 pub use stamp::FileStamp;
 pub use transfer::Transfer;
 pub use tree::{Target, Tree, Workspace};
+pub use workspaces::{
+    BasePart, ChainPoint, FolderState, ImportedRun, MadeRun, RecordedBase, RestoredRun, RunEntry, RunEntryKind,
+    RunFolder, RunPart, RunRestorer, TreeNote, TreeNoteFile, Workspaces, sync_notes,
+};

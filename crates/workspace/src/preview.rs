@@ -9,7 +9,7 @@ use rustix::fs::Mode;
 
 use crate::dir::{create_file, fresh_name, open_dir, remove_dir};
 use crate::guard::{Blocking, GuardError, Root};
-use crate::import::remove_all_in;
+use crate::remove::remove_all_in;
 use crate::{Tree, Workspace};
 
 /// A tree of planned files in a run's `tmp/`. Dropping it removes it.

@@ -21,7 +21,7 @@ use rustix::fs::FileType;
 use crate::error::check_cancelled;
 use crate::guard::{GuardError, Opened};
 use crate::ignored::Scope;
-use crate::query::list::is_machine_made;
+use crate::ignored::is_machine_made;
 use crate::{Tree, WorkspaceError};
 pub(crate) use entries::{WalkPath, each_entry, escape};
 pub(crate) use folder::Candidate;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use archive::ArchiveName;
-use engine::runs::archive::RunArchive;
+use engine::run::lifecycle::RunArchive;
 use engine::{CallError, clock};
 use ledger::Role;
 use model::RunId;

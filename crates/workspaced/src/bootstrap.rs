@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use engine::admission::tokens::{TokenSettings, Tokens, store_first_token};
 use engine::object_claims::LedgerClaims;
-use engine::runs::kept_artifacts::Keep;
+use engine::opening::kept_artifacts::Keep;
 use engine::{Engine, reconcile};
 use ledger::{Ledger, LedgerError, NodeIdentity};
 use rustix::process::{Resource, Rlimit};

@@ -7,7 +7,7 @@ mod gauges;
 use std::error::Error;
 use std::time::Duration;
 
-use engine::runs::kept_artifacts::Keep;
+use engine::opening::kept_artifacts::Keep;
 use engine::{CallError, clock, reconcile};
 use ledger::Role;
 

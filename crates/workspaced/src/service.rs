@@ -16,8 +16,6 @@ use crate::issuer::Issuer;
 use crate::nodes::membership::Membership;
 use crate::webhooks::Webhooks;
 
-pub(crate) use engine::engine::*;
-
 /// The engine, and what only HTTP needs beside it. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Service {

@@ -2,10 +2,6 @@
 //!
 //! Those of the configuration stay until it is read again. The others are stored in the ledger and can be revoked.
 
-pub mod chain;
-pub mod manage;
-pub mod rotate;
-
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -15,6 +11,9 @@ use parking_lot::{Mutex, RwLock};
 use subtle::ConstantTimeEq as _;
 
 use crate::clock::latest;
+
+/// Maximum number of stored tokens that are neither revoked nor expired. All of them are in memory.
+const MAX_OPERATORS: usize = 1000;
 
 /// The operator of the token that the environment or the first start has set.
 pub const OPERATOR: &str = "operator";
@@ -73,7 +72,7 @@ pub(crate) struct Operators {
     fixed: RwLock<Vec<Arc<OperatorIdentity>>>,
     stored: Mutex<HashMap<Sha256, Arc<OperatorIdentity>>>,
     /// Held while the tokens of an operator are changed.
-    changes: tokio::sync::Mutex<()>,
+    pub(crate) changes: tokio::sync::Mutex<()>,
 }
 
 impl OperatorIdentity {
@@ -167,7 +166,7 @@ impl Operators {
     /// # Errors
     ///
     /// Fails if the ledger fails.
-    async fn reload(&self, ledger: &dyn Ledger) -> ledger::Result<()> {
+    pub(crate) async fn reload(&self, ledger: &dyn Ledger) -> ledger::Result<()> {
         let _changing = self.changes.lock().await;
         ledger.settle_operators().await?;
         let stored = by_hash(read_stored(ledger).await?);
@@ -250,6 +249,70 @@ impl Operators {
             "the token was revoked or has expired while the request was in progress; nothing was changed",
             "Ask an operator with the scope `orchestrate` for another token.",
         ))
+    }
+
+    /// Describes the configured operators.
+    pub(crate) fn describe_fixed(&self) -> Vec<Operator> {
+        let describe = |operator: &Arc<OperatorIdentity>| Operator {
+            name: operator.name.clone(),
+            scopes: operator.scopes.clone(),
+            created_at: None,
+            created_by: None,
+            expires_at: None,
+            revoked_at: None,
+        };
+        let mut described: Vec<Operator> = Vec::new();
+        for operator in self.fixed.read().iter().map(describe) {
+            // An operator may have two tokens.
+            if !described.iter().any(|other| other.name.is_same(&operator.name)) {
+                described.push(operator);
+            }
+        }
+        described
+    }
+
+    /// Checks that there may be one more token. Forgets those that have expired, which do not count.
+    ///
+    /// # Errors
+    ///
+    /// `QUOTA_EXCEEDED`.
+    pub(crate) fn check_count(&self) -> Result<(), Refusal> {
+        let count = {
+            let mut stored = self.stored.lock();
+            stored.retain(|_, operator| !operator.has_expired());
+            stored.len()
+        };
+        if count < MAX_OPERATORS {
+            return Ok(());
+        }
+        let message = format!("there are {count} operators; there may be {MAX_OPERATORS}");
+        let refusal = Refusal::new(Code::QuotaExceeded, message, "Revoke operators that are not used any more.");
+        Err(refusal.with_details(|details| {
+            (details.limit, details.actual) = (Some(MAX_OPERATORS as u64), Some(count as u64));
+        }))
+    }
+
+    pub(crate) fn add(&self, token: OperatorToken) {
+        self.stored.lock().insert(token.secret_sha256, Arc::new(OperatorIdentity::stored(token)));
+    }
+
+    pub(crate) fn remove(&self, name: &OperatorName) {
+        self.stored.lock().retain(|_, operator| !operator.name.is_same(name));
+    }
+
+    /// Adds `token`. The token `present`, which it replaces, is valid until `ends_at`; without that, every token of the operator ends.
+    pub(crate) fn replace(&self, present: &Sha256, token: OperatorToken, ends_at: Option<&str>) {
+        let mut stored = self.stored.lock();
+        match ends_at {
+            None => stored.retain(|_, operator| !operator.name.is_same(&token.operator.name)),
+            Some(ends_at) => {
+                if let Some(operator) = stored.get_mut(present) {
+                    let replaced = OperatorIdentity { expires_at: Some(ends_at.to_owned()), ..(**operator).clone() };
+                    *operator = Arc::new(replaced);
+                }
+            }
+        }
+        stored.insert(token.secret_sha256, Arc::new(OperatorIdentity::stored(token)));
     }
 }
 

@@ -1,9 +1,7 @@
 //! Authentication: tokens of operators and of runs.
 
-mod authenticate;
 pub(crate) mod form;
-pub mod issuer;
-mod lookups;
+pub(crate) mod lookups;
 mod peers;
 
 use std::collections::{BTreeSet, HashSet};
@@ -37,7 +35,7 @@ const CACHED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Token hashes that are read from the ledger at a time.
 const PAGE: u32 = 10_000;
 /// How often a stream checks whether its token has expired.
-const TOKEN_TICK: Duration = Duration::from_secs(1);
+pub(crate) const TOKEN_TICK: Duration = Duration::from_secs(1);
 
 /// The owner of a token.
 #[derive(Clone, Debug)]
@@ -80,7 +78,7 @@ pub struct Tokens {
     unknown_runs: Lookups,
     unknown_operators: Lookups,
     /// The verified tokens of an issuer, with the hashes of the keys that have signed them. Others are verified again.
-    of_issuer: Mutex<LruCache<Sha256, (Sha256, Identity)>>,
+    pub(crate) of_issuer: Mutex<LruCache<Sha256, (Sha256, Identity)>>,
     failures: PeerFailures,
     derivation_key: DerivationKey,
     /// Counts revocations. A lookup during a revocation is not cached, and streams check their tokens again.
@@ -209,6 +207,55 @@ impl Tokens {
         token_of(OPERATOR_PREFIX, self.derivation_key.bytes(OPERATOR_TOKEN, request, &token))
     }
 
+    /// Returns the token with this hash if it is cached. It may have expired.
+    pub(crate) fn cached(&self, hash: &Sha256) -> Option<Arc<Token>> {
+        self.cache.lock().get(hash).cloned()
+    }
+
+    /// Whether a run token with this hash may be valid.
+    pub(crate) fn is_known(&self, hash: &Sha256) -> bool {
+        self.known.lock().contains(&hash_prefix(hash))
+    }
+
+    /// Reads tokens from the ledger and caches them. They may have expired.
+    pub(crate) async fn look_up(&self, ledger: &dyn Ledger, hashes: &[Sha256]) -> ledger::Result<Vec<Arc<Token>>> {
+        let revocations = *self.revocations.borrow();
+        let found = ledger.tokens(hashes).await?;
+        let is_valid = |token: &Token| !token.revoked && hashes.iter().any(|hash| same(&token.secret_sha256, hash));
+        let found: Vec<_> = found.into_iter().filter(is_valid).map(Arc::new).collect();
+        for hash in hashes {
+            if !found.iter().any(|token| token.secret_sha256 == *hash) {
+                // It was revoked. Its next use is that of an unknown token.
+                self.known.lock().remove(&hash_prefix(hash));
+            }
+        }
+        for token in &found {
+            let mut cache = self.cache.lock();
+            if *self.revocations.borrow() == revocations {
+                cache.put(token.secret_sha256, Arc::clone(token));
+            }
+            drop(cache);
+            self.note(token);
+        }
+        Ok(found)
+    }
+
+    /// Forgets a token of `run` that was revoked.
+    pub(crate) fn revoked(&self, run: &RunId, token: &TokenId) {
+        let mut cache = self.cache.lock();
+        let known = cache.iter().find(|(_, known)| known.token_id == *token && known.run_id == *run);
+        if let Some(hash) = known.map(|(hash, _)| *hash) {
+            cache.pop(&hash);
+        }
+        // Under the lock, so that a lookup that began before does not cache the token.
+        self.announce_revocation();
+    }
+
+    /// Changes with every revocation.
+    pub(crate) fn revocations(&self) -> watch::Receiver<u64> {
+        self.revocations.subscribe()
+    }
+
     /// Forgets the cached tokens. A lookup that has begun does not cache its token.
     pub(crate) fn forget(&self) {
         let mut cache = self.cache.lock();
@@ -217,7 +264,7 @@ impl Tokens {
     }
 
     /// Returns the tokens that wait to be looked up.
-    fn lookups(&self, kind: Kind) -> &Lookups {
+    pub(crate) fn lookups(&self, kind: Kind) -> &Lookups {
         match kind {
             Kind::Runs => &self.unknown_runs,
             Kind::Operators => &self.unknown_operators,
@@ -323,7 +370,7 @@ impl IssuedToken {
     }
 }
 
-fn has_expired(token: &Token) -> bool {
+pub(crate) fn has_expired(token: &Token) -> bool {
     token.expires_at.as_ref().is_some_and(|expires_at| *expires_at <= latest())
 }
 

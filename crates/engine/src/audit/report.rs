@@ -19,7 +19,7 @@ use workspace::DiffQuery;
 use crate::call_error::refusals::{run_not_found, timed_out};
 use crate::engine::Engine;
 use crate::history::content_history;
-use crate::runs::lifecycle::shown_source;
+use crate::run::lifecycle::shown_source;
 use crate::{CallError, reconcile};
 
 use collect::{Collected, Collector, cut, fit};

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::CallError;
 use crate::call::{Answer, CallContext};
-use crate::engine::Caller;
+use crate::caller::Caller;
 use crate::tool::Tool;
 
 impl Caller {

@@ -5,9 +5,10 @@ use model::{Code, FileKind, LogicalPath, Outcome, Record, RecordFile, Refusal, V
 
 use crate::CallError;
 use crate::call::CallContext;
+use crate::call::history_quota::{history_exceeded, unrecorded};
+use crate::call_error::refusals::attempted_path;
 use crate::call_error::refusals::{already_recorded, approval_not_pending, refusal_of};
 use crate::engine::Engine;
-use crate::runs::history_quota::{history_exceeded, unrecorded};
 use crate::tool::output::ReadOutput;
 
 /// Why a transaction had no effect.
@@ -322,30 +323,6 @@ pub fn verdict_of(code: Code) -> Verdict {
 /// Returns the reasons in the record of a refusal.
 pub fn reasons_of(refusal: &Refusal) -> Vec<String> {
     if refusal.details.reasons.is_empty() { vec![refusal.message.clone()] } else { refusal.details.reasons.clone() }
-}
-
-/// The maximum length of an escaped path in a record, in characters.
-const MAX_ATTEMPTED_PATH: usize = 200;
-
-/// Returns the invalid path that a refused call named, escaped for the record's reasons. Lists of paths have valid paths only.
-pub fn attempted_path(refusal: &Refusal) -> Option<String> {
-    let path = refusal.details.path.as_deref().filter(|_| refusal.code == Code::PathRejected)?;
-    let mut shown = "path: ".to_owned();
-    let mut length = 0;
-    for character in model::redact(path).chars() {
-        // Control characters must not change how the line is displayed.
-        let escaped = match character {
-            '"' | '\'' => character.to_string(),
-            other => other.escape_debug().to_string(),
-        };
-        length += escaped.chars().count();
-        if length > MAX_ATTEMPTED_PATH {
-            shown.push('…');
-            break;
-        }
-        shown.push_str(&escaped);
-    }
-    Some(shown)
 }
 
 /// Returns the files that a call named and did not change, for its record.

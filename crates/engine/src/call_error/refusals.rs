@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ledger::FailedPrecondition;
-use model::{Code, LogicalPath, Permission, Refusal, RunState};
+use model::{Code, LogicalPath, PathRejected, Permission, Refusal, RunState};
+use workspace::FollowedPath;
 
 /// The run does not exist. Only operators see this: a run token is forbidden in another run, whether or not that run exists.
 pub fn run_not_found() -> Refusal {
@@ -128,4 +129,35 @@ pub fn changed_meanwhile(paths: &[LogicalPath]) -> Refusal {
     let message = format!("{} changed during the call", names.join(", "));
     let refusal = Refusal::new(Code::WriteConflict, message, "Read the file again and repeat the call.");
     paths.first().map_or(refusal.clone(), |path| refusal.at(path))
+}
+
+/// Returns the refusal of a new file at `path`, whose name is canonically equal to that of an existing one.
+pub(crate) fn canonically_equal(path: &LogicalPath, existing: &FollowedPath) -> Refusal {
+    let refusal = Refusal::path(path.as_str(), PathRejected::CanonicallyEqual);
+    let hint = format!("{} The existing path is `{}`.", refusal.hint, existing.path);
+    Refusal { hint, ..refusal }
+}
+
+/// The maximum length of an escaped path in a record, in characters.
+const MAX_ATTEMPTED_PATH: usize = 200;
+
+/// Returns the invalid path that a refused call named, escaped for the record's reasons. Lists of paths have valid paths only.
+pub fn attempted_path(refusal: &Refusal) -> Option<String> {
+    let path = refusal.details.path.as_deref().filter(|_| refusal.code == Code::PathRejected)?;
+    let mut shown = "path: ".to_owned();
+    let mut length = 0;
+    for character in model::redact(path).chars() {
+        // Control characters must not change how the line is displayed.
+        let escaped = match character {
+            '"' | '\'' => character.to_string(),
+            other => other.escape_debug().to_string(),
+        };
+        length += escaped.chars().count();
+        if length > MAX_ATTEMPTED_PATH {
+            shown.push('…');
+            break;
+        }
+        shown.push_str(&escaped);
+    }
+    Some(shown)
 }

@@ -15,13 +15,14 @@ use crate::CallError;
 use crate::admission::pools::permit_within;
 use crate::call::disclosure::Disclosure;
 use crate::call::{Answer, CallContext, Failed};
-use crate::engine::{Caller, Engine};
-use crate::runs::open_run::OpenRun;
-use crate::runs::quota::Reservation;
-use crate::tools::files::INLINE_BYTES;
+use crate::caller::Caller;
+use crate::engine::Engine;
+use crate::run::fsync_worker::abort_on_failed_fsync;
+use crate::run::open_run::OpenRun;
+use crate::run::quota::Reservation;
+use crate::tool::change_plan::INLINE_BYTES;
 use crate::tools::files::{self, NewContent, PutFile};
 use crate::transaction::Operation;
-use crate::transaction::fsync_worker::abort_on_failed_fsync;
 
 /// The members of a file transfer besides path, version and content.
 #[derive(Clone, Debug, Default)]

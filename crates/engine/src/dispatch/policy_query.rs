@@ -12,9 +12,10 @@ use crate::CallError;
 use crate::call::CallContext;
 use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::{forbidden, refusal_of};
+use crate::caller::{Caller, RequestIds};
 use crate::clock::{new_tool_call_id, now};
-use crate::engine::{Caller, Engine, RequestIds};
-use crate::runs::open_run::OpenRun;
+use crate::engine::Engine;
+use crate::run::open_run::OpenRun;
 use crate::tools;
 use crate::transaction::{Operation, Parsed};
 

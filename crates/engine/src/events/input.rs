@@ -7,8 +7,8 @@ use model::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::call::MAX_STEP_ID;
 use crate::clock::parse_time;
+use crate::tool::input::MAX_STEP_ID;
 
 /// The longest duration of an event in microseconds: ten years.
 const MAX_DURATION_MICROS: u64 = 315_360_000_000_000;

@@ -7,10 +7,11 @@ use serde_json::json;
 
 use super::{lacks_permission, over_quota};
 use crate::CallError;
+use crate::call::history_quota::history_exceeded;
 use crate::call_error::refusals::refusal_of;
+use crate::caller::{Caller, RequestIds};
 use crate::clock::{new_tool_call_id, now};
-use crate::engine::{Caller, Engine, RequestIds};
-use crate::runs::history_quota::history_exceeded;
+use crate::engine::Engine;
 
 /// The tool in the record of an upload.
 const TOOL: &str = "artifact.upload";

@@ -11,7 +11,7 @@ use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_integrity::verified;
 use crate::history::snapshot::large_content;
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 use crate::tool::earlier_calls::StoredContent;
 
 /// The largest file of the base that is loaded.

@@ -10,7 +10,7 @@ use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::snapshot::diff_of;
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 use crate::tool::Mutation;
 use crate::tool::earlier_calls::{
     EarlierCall, EarlierCalls, EarlierCallsQuery, EarlierFile, StoredContent, changed_paths,

@@ -8,8 +8,8 @@ use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::snapshot::{diff_of, may_set_modes};
-use crate::runs::known_versions::{EXECUTABLE, Mode};
-use crate::runs::open_run::OpenRun;
+use crate::run::known_versions::{EXECUTABLE, Mode};
+use crate::run::open_run::OpenRun;
 
 /// The most records of a path that are searched for its mode, newest first.
 const MAX_RECORDS: usize = 200;

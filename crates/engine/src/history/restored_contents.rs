@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::CallError;
 use crate::engine::Engine;
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 use crate::tool::Mutation;
 use crate::tool::earlier_calls::StoredContent;
 

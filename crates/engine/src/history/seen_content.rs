@@ -8,10 +8,10 @@ use model::{LogicalPath, RunId};
 use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_history;
-use crate::runs::open_run::OpenRun;
-use crate::runs::seen_versions::{Given, given_by};
+use crate::run::open_run::OpenRun;
+use crate::run::seen_versions::SeenVersion;
+use crate::run::seen_versions::{Given, given_by};
 use crate::tool::Mutation;
-use crate::tool::expected_version::SeenVersion;
 
 /// Records that are read at a time.
 const PAGE: u32 = 500;

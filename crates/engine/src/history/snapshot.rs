@@ -15,8 +15,8 @@ use crate::call::CallContext;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::content_integrity::verified;
-use crate::runs::known_versions::KEEP_MODES;
-use crate::runs::open_run::OpenRun;
+use crate::run::known_versions::KEEP_MODES;
+use crate::run::open_run::OpenRun;
 use crate::tool::at_record::{AtRecord, SnapshotView};
 
 /// Records that are read at a time.

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use model::{LogicalPath, RecordFile, Sha256};
 
 use crate::engine::Engine;
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 use crate::tool::output::ReadOutput;
 use crate::{CallError, reconcile};
 

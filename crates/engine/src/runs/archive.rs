@@ -6,27 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ledger::{LedgerError, StoredRun};
-use model::{Run, RunId, RunState, Sha256};
+use model::{Run, RunId, RunState};
 
 use crate::call_error::refusals::{needs_repair, run_not_found};
 use crate::clock::now;
 use crate::engine::Engine;
-use crate::runs::lifecycle;
-use crate::runs::open_run::OpenRun;
+use crate::run::lifecycle::{self, RunArchive};
+use crate::run::open_run::OpenRun;
 use crate::{CallError, reconcile};
-
-/// A stored and verified archive of a run.
-#[derive(Clone, Debug)]
-pub struct RunArchive {
-    /// Its address.
-    pub uri: String,
-    /// The hash of the archive.
-    pub sha256: Sha256,
-    /// `seq` of the last archived record.
-    pub head_seq: u64,
-    /// The hash of that record.
-    pub head_hash: Sha256,
-}
 
 /// A closed run whose files do not change any more.
 pub struct ClosedRun {

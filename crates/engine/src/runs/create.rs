@@ -21,15 +21,17 @@ use self::check::{
     check_mount, check_no_credentials, check_reference, check_remote, check_ttl, no_credential, too_many,
 };
 use super::import::Origin;
-use super::{lifecycle, report_of};
+use super::report_of;
 use crate::CallError;
 use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::{IssueTokenRequest, IssuedToken};
+use crate::caller::Caller;
 use crate::clock::{latest, new_run_id, now};
-use crate::engine::{Caller, Engine};
-use crate::runs::import_registry::ImportGuard;
-use crate::runs::quota::{NewRunSlot, RunDisk};
+use crate::engine::Engine;
+use crate::run::import_registry::ImportGuard;
+use crate::run::lifecycle;
+use crate::run::quota::{NewRunSlot, RunDisk};
 
 const MAX_MOUNTS: usize = 16;
 /// The maximum number of runs that are imported or wait for it when another one is to be imported in the background.

@@ -13,14 +13,15 @@ use shared_pool::Permit;
 use workspace::{Bundle, EntryTimes, PatchFormat, PreparedBundle, PreparedPatch, TreeExport};
 
 use crate::admission::pools::permit_within;
+use crate::call::history_quota::{history_exceeded, unrecorded};
 use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
+use crate::caller::{Caller, RequestIds};
 use crate::clock::{new_tool_call_id, now, now_seconds};
-use crate::engine::{Caller, Engine, RequestIds};
+use crate::engine::Engine;
 use crate::history::content_history;
-use crate::runs::history_quota::{history_exceeded, unrecorded};
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 use crate::{CallError, reconcile};
 
 /// The format of an export.

@@ -14,16 +14,17 @@ use shared_pool::{Parties, Party};
 use tracing::Instrument as _;
 use workspace::{ImportError, ImportObserver as _, ImportSource, ImportedRun};
 
-use super::lifecycle;
 use crate::CallError;
 use crate::admission::operators::OperatorIdentity;
 use crate::admission::pools::{no_permit, operator_party};
 use crate::call_error::refusals::shutting_down;
+use crate::caller::Caller;
 use crate::clock::now;
-use crate::engine::{Caller, Engine};
-use crate::runs::base_objects::ImportedBase;
-use crate::runs::import_registry::ImportGuard;
-use crate::runs::quota::RunDisk;
+use crate::engine::Engine;
+use crate::opening::base_objects::ImportedBase;
+use crate::run::import_registry::ImportGuard;
+use crate::run::lifecycle;
+use crate::run::quota::RunDisk;
 
 /// The pause after the ledger was unavailable.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);

@@ -9,7 +9,7 @@ use crate::admission::operators::OPERATOR;
 use crate::engine::Engine;
 use crate::page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
 use crate::page::{Cursor, List, Page};
-use crate::runs::open_run::has_expired;
+use crate::run::open_run::has_expired;
 
 /// Which runs to list.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]

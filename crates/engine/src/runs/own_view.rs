@@ -9,7 +9,7 @@ use workspace::{Entry, ListQuery, Listing, NotShown};
 
 use crate::call_error::refusals::{run_not_found, timed_out};
 use crate::engine::Engine;
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 use crate::{CallError, reconcile};
 
 /// Maximum number of entries of the listing.

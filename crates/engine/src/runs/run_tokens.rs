@@ -9,8 +9,8 @@ use serde::Deserialize;
 use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_history;
-use crate::history::last_records::last_records;
 use crate::page::{Cursor, ListKey, Page};
+use crate::run::last_records::last_records;
 
 /// Records that are read at a time.
 const PAGE: u32 = 500;

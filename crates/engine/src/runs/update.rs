@@ -8,9 +8,11 @@ use serde::{Deserialize, Deserializer};
 
 use crate::CallError;
 use crate::admission::tokens::future_time;
-use crate::engine::{Caller, Engine};
+use crate::caller::Caller;
+use crate::engine::Engine;
+use crate::run::lifecycle;
 use crate::runs::create::{check_labels, redacted_labels};
-use crate::runs::{lifecycle, still_importing};
+use crate::runs::still_importing;
 
 /// What to replace in a run, at least one member.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::ToSchema)]

@@ -9,8 +9,11 @@ use model::{
 use serde_json::{Map, Value};
 use workspace::{FileStamp, PlannedFile, Target, Workspace};
 
-use crate::tool::expected_version::SeenVersion;
+use crate::run::seen_versions::SeenVersion;
 use crate::tool::outside_change::{Accept, OutsideChange, RecordedOutside};
+
+/// The largest upload that is processed in memory, in bytes. Larger ones are staged in the run's `tmp/`.
+pub const INLINE_BYTES: usize = 1024 * 1024;
 
 /// The first bytes of a file from which its kind is detected.
 const KIND_PREFIX_BYTES: usize = 8 * 1024;

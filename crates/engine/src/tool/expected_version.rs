@@ -4,6 +4,8 @@ use model::{Code, LogicalPath, Refusal, Sha256, canonical_json};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::run::seen_versions::SeenVersion;
+
 /// The word in an input for the version that the caller has seen.
 pub const SEEN: &str = "seen";
 
@@ -18,18 +20,6 @@ pub struct ExpectedVersion(Expected);
 enum Expected {
     Sha256(Sha256),
     Seen(SeenVersion),
-}
-
-/// What a caller was last given of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SeenVersion {
-    /// Nothing.
-    #[default]
-    Never,
-    /// The file is gone: the caller has deleted or moved it.
-    Absent,
-    /// This version.
-    Version(Sha256),
 }
 
 impl TryFrom<String> for ExpectedVersion {

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use model::{Code, LogicalPath, Refusal, Rules, Sha256};
 use workspace::{Target, Workspace, WorkspaceError};
 
-use crate::tool::expected_version::{ExpectedVersion, SeenVersion, expect_version};
+use crate::run::seen_versions::SeenVersion;
+use crate::tool::expected_version::{ExpectedVersion, expect_version};
 
 /// The most files of one folder that a call lists. Policy allows fewer.
 pub const MAX_FILES: usize = 10_000;

@@ -8,6 +8,11 @@ use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+/// The maximum length of a mutation's reason, in characters.
+pub const MAX_REASON: usize = 2000;
+/// The maximum length of a step ID, in characters.
+pub const MAX_STEP_ID: usize = 128;
+
 /// Parses a tool's own members.
 ///
 /// # Errors

@@ -4,7 +4,7 @@ use model::{FileKind, LogicalPath, RecordFile, Refusal, Rules, Sha256};
 use serde::Serialize;
 use workspace::{Transfer, WorkspaceError};
 
-use crate::call::chain_head::ChainHead;
+use crate::run::chain_head::ChainHead;
 
 /// The output of a reading tool, with the parts of its record.
 pub struct ReadOutput {

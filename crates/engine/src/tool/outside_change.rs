@@ -3,7 +3,7 @@
 use model::{FileState, LogicalPath, RecordFile, Step};
 use serde::{Deserialize, Serialize};
 
-use crate::runs::known_versions::KnownFile;
+use crate::run::known_versions::KnownFile;
 
 /// A path at which the tree has another version than the run's story.
 #[derive(Clone, Debug)]

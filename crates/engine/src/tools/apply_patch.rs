@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use workspace::{Target, WorkspaceError};
 
 use super::write_file::{already_exists, members};
-use crate::names::canonically_equal;
+use crate::call_error::refusals::canonically_equal;
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{check_guess, check_new, file_path, not_encodable, parse};

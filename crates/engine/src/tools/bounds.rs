@@ -4,8 +4,9 @@ use model::{MAX_LINE_CHARS, MAX_PATH_BYTES, MAX_TOOL_CALL_ID};
 use serde::Serialize;
 use workspace::{MAX_ENTRIES_BYTES, RANGED_READ_FACTOR};
 
-use super::{diff_workspace, find_files, list_dir, read_file, read_files, revert_calls, search_text};
-use crate::call::{MAX_REASON, MAX_STEP_ID};
+use super::{find_files, list_dir, read_file, read_files, revert_calls, search_text};
+use crate::tool::input::{MAX_REASON, MAX_STEP_ID};
+use crate::tool::text::diff::MAX_DIFF_BYTES;
 
 /// The limits of the tools' inputs and outputs. Numbers above their limit are taken as the limit, except for lengths.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -81,7 +82,7 @@ impl ToolLimits {
         search_text_max_context_lines: search_text::MAX_CONTEXT_LINES,
         search_text_max_seconds: search_text::MAX_TIME.as_secs(),
         ranged_read_factor: RANGED_READ_FACTOR,
-        diff_workspace_max_bytes: diff_workspace::MAX_DIFF_BYTES,
+        diff_workspace_max_bytes: MAX_DIFF_BYTES,
         revert_calls_max_calls: revert_calls::MAX_CALLS,
     };
 }

@@ -4,14 +4,12 @@ use model::{LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{DiffFile, DiffQuery, Workspace, WorkspaceDiff, WorkspaceError};
 
-use crate::runs::changed_paths::ChangedPaths;
+use crate::run::changed_paths::ChangedPaths;
 use crate::tool::at_record::AtRecord;
 use crate::tool::input::{any_path, bounded, max_chars, parse};
 use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput, skip_text_member};
+use crate::tool::text::diff::MAX_DIFF_BYTES;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
-
-/// The maximum diff text of one response, in bytes.
-pub(crate) const MAX_DIFF_BYTES: u64 = 1024 * 1024;
 
 pub(crate) const TOOL: Tool = Tool {
     name: "diff_workspace",

@@ -7,7 +7,7 @@ use model::{LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{BoundedEntries, DiffFile, Workspace, WorkspaceError};
 
-use crate::runs::known_versions::ExpectedFile;
+use crate::run::known_versions::ExpectedFile;
 use crate::tool::input::parse;
 use crate::tool::output::{MAX_RECORDED_PATHS, ReadOutput};
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};

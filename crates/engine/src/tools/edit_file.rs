@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use workspace::Target;
 
 use super::write_file::members;
+use crate::run::seen_versions::SeenVersion;
 use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
-use crate::tool::expected_version::{ExpectedVersion, SeenVersion, expect_version};
+use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_guess, decode_for_edit, file_path, not_encodable, parse};
 use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
 

@@ -14,16 +14,13 @@ use workspace::{StagedFile, Target, Workspace, WorkspaceError};
 
 use super::delete_file::DeleteFile;
 use super::write_file::{already_exists, members as members_of};
-use crate::names::canonically_equal;
-use crate::runs::quota::Reservation;
+use crate::call_error::refusals::canonically_equal;
+use crate::run::quota::Reservation;
 use crate::tool::change_plan::{ChangePlan, Upload};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, new_file_path, parse};
 use crate::tool::output::ReadOutput;
 use crate::tool::{Follow, Mutation, NewText, PlanContext, ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
-
-/// The largest upload that is processed in memory, in bytes. Larger ones are staged in the run's `tmp/`.
-pub const INLINE_BYTES: usize = 1024 * 1024;
 
 /// The permission bits of a new file.
 const NEW_FILE_MODE: u32 = 0o644;

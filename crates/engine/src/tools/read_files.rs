@@ -6,7 +6,7 @@ use model::{Code, Encoding, FileKind, LineEnding, LogicalPath, PageFormat, PageS
 use serde::{Deserialize, Serialize};
 use workspace::{RANGED_READ_FACTOR, WorkspaceError};
 
-use crate::call::record::attempted_path;
+use crate::call_error::refusals::attempted_path;
 use crate::tool::input::{file_path, max_chars, parse, unsupported_binary};
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};

@@ -12,8 +12,8 @@ use crate::call_error::refusals::needs_repair;
 use crate::engine::Engine;
 use crate::metrics::SPANS;
 use crate::reconcile;
-use crate::runs::open_run::OpenRun;
-use crate::runs::tree_states::TreeChange;
+use crate::run::open_run::OpenRun;
+use crate::run::tree_states::TreeChange;
 use crate::transaction::commit::Committed;
 
 impl Committed {

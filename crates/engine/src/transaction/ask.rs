@@ -4,20 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ledger::Entry;
-use model::{
-    Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Code, Outcome, Refusal, Sha256, ToolCallId,
-    Verdict,
-};
-use serde::{Deserialize, Serialize};
+use model::{Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Code, Outcome, Refusal, Sha256, Verdict};
 
 use crate::CallError;
+use crate::approvals::waiting_calls::{BATCH, WaitingBatch, WaitingCall};
 use crate::call::CallContext;
 use crate::call::record::{Failure, refused_entry, requested_files, stored_reply};
 use crate::clock::{new_approval_id, now_plus};
 use crate::engine::Engine;
-use crate::runs::decisions::{Denied, key_of, quoted};
-use crate::runs::open_run::OpenRun;
-use crate::runs::quota::PendingReservation;
+use crate::run::decisions::{Denied, key_of, quoted};
+use crate::run::open_run::OpenRun;
+use crate::run::quota::PendingReservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::expected_version::without_seen;
 use crate::transaction::judge::{Judged, JudgedItem};
@@ -26,31 +23,6 @@ use crate::transaction::judge::{Judged, JudgedItem};
 const APPROVAL_SECONDS: i64 = 24 * 60 * 60;
 /// The maximum length of a reason that is joined from several, in characters.
 const MAX_JOINED_REASON: usize = 2000;
-
-/// The tool in the approval of a batch.
-pub const BATCH: &str = "batch";
-
-/// The stored input of a batch that waits for approval: its changes, in order.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StoredBatch {
-    /// The calls.
-    pub calls: Vec<StoredCall>,
-}
-
-/// A stored call of a batch.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StoredCall {
-    /// The tool.
-    pub tool: String,
-    /// The ID of the call.
-    pub tool_call_id: ToolCallId,
-    /// Why the change is made.
-    pub reason: String,
-    /// The input, without credentials.
-    pub input: String,
-}
 
 impl Engine {
     /// Returns the approval that the change of `actor` waits for already.
@@ -142,13 +114,13 @@ impl Judged {
             return Ok(Some((approval, stored_input(first, &change.plan))));
         }
         let reasons: Vec<_> = changes.iter().filter_map(|(call, _)| call.reason.as_deref()).collect();
-        let calls = changes.iter().map(|(call, change)| StoredCall {
+        let calls = changes.iter().map(|(call, change)| WaitingCall {
             tool: call.tool.name.to_owned(),
             tool_call_id: call.tool_call_id.clone(),
             reason: call.reason.clone().unwrap_or_default(),
             input: stored_input(call, &change.plan),
         });
-        let input = serde_json::to_string(&StoredBatch { calls: calls.collect() });
+        let input = serde_json::to_string(&WaitingBatch { calls: calls.collect() });
         let input = input.map_err(|error| Failure::Recorded(CallError::Internal(Box::new(error))))?;
         Ok(Some((Approval { tool: BATCH.to_owned(), reason: joined(&reasons), ..approval }, input)))
     }

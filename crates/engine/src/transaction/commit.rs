@@ -7,18 +7,18 @@ use ledger::{Appended, ApprovalDecision, LedgerError};
 use model::{LogicalPath, Record, Step, Usage};
 
 use crate::CallError;
+use crate::call::history_quota::history_exceeded;
 use crate::call::record::Failure;
 use crate::call::{Answer, CallContext};
 use crate::call_error::refusals::refusal_of;
 use crate::call_error::refusals::{already_recorded, approval_not_pending};
 use crate::engine::Engine;
-use crate::runs::history_quota::history_exceeded;
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
+use crate::run::staged_files;
 use crate::transaction::entries::committed;
 use crate::transaction::large_contents::StoredContents;
 use crate::transaction::outside;
 use crate::transaction::stage::Staged;
-use crate::transaction::staged_files;
 
 /// Recorded calls whose changes are not in the tree yet.
 pub struct Committed {

@@ -8,7 +8,7 @@ use workspace::WorkspaceError;
 
 use crate::CallError;
 use crate::engine::Engine;
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 use crate::tool::earlier_calls::StoredContent;
 
 /// The most bytes of diff in a refusal.

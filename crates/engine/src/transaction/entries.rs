@@ -4,14 +4,12 @@ use ledger::{Artifact, Entry, Reply};
 use model::{By, Outcome, Sha256, Usage, Verdict};
 use serde_json::{Map, Value};
 
+use crate::call::idempotency::{DONE, mutation_answer};
 use crate::call::record::read_entry;
-use crate::call::{Answer, CallContext, ChainHead, splice};
+use crate::call::{Answer, CallContext, splice};
 use crate::clock::new_artifact_id;
 use crate::tool::change_plan::{ChangePlan, record_files};
 use crate::transaction::judge::{JudgedChange, JudgedItem};
-
-/// The `status` of a stored reply that holds the members of an answer. Any other holds a refusal.
-pub(crate) const DONE: u16 = 200;
 
 /// The answer of a call whose record is not appended yet.
 pub(crate) enum PendingAnswer {
@@ -100,15 +98,4 @@ fn answer_members(
     output.insert("warnings".to_owned(), Value::from(warnings));
     // JSON names and values always serialise.
     serde_json::to_string(&output).unwrap_or_default()
-}
-
-/// Returns the answer with the given `members` as JSON text, and the call's record.
-pub(crate) fn mutation_answer(call: &CallContext, members: &str, seq: u64, hash: Option<Sha256>) -> Answer {
-    let mut output = format!("{{\"seq\":{seq}");
-    if let Some(hash) = hash {
-        output.extend([",\"headHash\":\"", &hash.to_string(), "\""]);
-    }
-    let rest = members.strip_prefix('{').unwrap_or("}");
-    output.extend([if rest.starts_with('}') { "" } else { "," }, rest]);
-    Answer { body: splice(&call.tool_call_id, &output), head: Some(ChainHead { seq, hash }) }
 }

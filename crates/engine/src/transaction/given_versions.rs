@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use model::LogicalPath;
 
 use crate::call::CallContext;
-use crate::runs::seen_versions::gives_content;
+use crate::run::seen_versions::SeenVersion;
+use crate::run::seen_versions::gives_content;
 use crate::tool::Mutation;
-use crate::tool::expected_version::SeenVersion;
 use crate::transaction::plan::PlannedItem;
 
 /// What the calls planned so far give.

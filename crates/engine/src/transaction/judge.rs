@@ -11,8 +11,8 @@ use model::{
 use crate::call::CallContext;
 use crate::call::record::Failure;
 use crate::call_error::refusals::denied;
-use crate::runs::open_run::OpenRun;
-use crate::runs::quota::Reservation;
+use crate::run::open_run::OpenRun;
+use crate::run::quota::Reservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::output::ReadOutput;
 use crate::transaction::outside;

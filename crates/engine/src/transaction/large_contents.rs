@@ -11,10 +11,10 @@ use crate::CallError;
 use crate::call::record::Failure;
 use crate::engine::Engine;
 use crate::history::snapshot::MAX_RESTORABLE_BYTES;
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
+use crate::run::staged_files;
 use crate::transaction::judge::JudgedItem;
 use crate::transaction::stage::Staged;
-use crate::transaction::staged_files;
 
 /// What a commit changes of the objects that its run refers to.
 #[derive(Default)]

@@ -16,7 +16,7 @@ use crate::CallError;
 use crate::call::CallContext;
 use crate::clock::{new_artifact_id, new_tool_call_id, now};
 use crate::engine::Engine;
-use crate::runs::open_run::OpenRun;
+use crate::run::open_run::OpenRun;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::earlier_calls::StoredContent;
 use crate::tool::outside_change::{OutsideChange, RecordedOutside};

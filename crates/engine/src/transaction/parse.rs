@@ -10,8 +10,8 @@ use crate::CallError;
 use crate::call::CallContext;
 use crate::call::record::Failure;
 use crate::engine::Engine;
-use crate::runs::in_flight_calls::InFlightGuard;
-use crate::runs::open_run::OpenRun;
+use crate::run::in_flight_calls::InFlightGuard;
+use crate::run::open_run::OpenRun;
 use crate::tool::folder::MAX_FILES;
 use crate::tool::{Mutation, ReadTool, ToolRun};
 

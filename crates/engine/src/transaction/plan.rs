@@ -13,9 +13,8 @@ use crate::CallError;
 use crate::call::CallContext;
 use crate::call_error::refusals::forbidden;
 use crate::names::{may_list, with_meant};
-use crate::read::unknown_mount;
-use crate::runs::open_run::OpenRun;
-use crate::runs::quota::Reservation;
+use crate::run::open_run::OpenRun;
+use crate::run::quota::Reservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::output::ReadOutput;
 use crate::tool::outside_change::OutsideChange;
@@ -253,7 +252,7 @@ fn read(
         cancel,
     };
     if let Some(name) = &call.mount {
-        let tree = run.mount(name).ok_or_else(|| unknown_mount(name, run))?;
+        let tree = run.mount(name)?;
         return Ok(tool.read(&present(&tree))?);
     }
     Ok(match overlay.view(&run.workspace, &tool.paths())? {

@@ -9,11 +9,11 @@ use crate::CallError;
 use crate::call::CallContext;
 use crate::call::record::Failure;
 use crate::call_error::refusals::changed_meanwhile;
-use crate::runs::accounting::UsageReservation;
-use crate::runs::open_run::OpenRun;
-use crate::runs::quota::Reservation;
+use crate::run::accounting::UsageReservation;
+use crate::run::open_run::OpenRun;
+use crate::run::quota::Reservation;
+use crate::run::staged_files;
 use crate::transaction::judge::{Judged, JudgedItem};
-use crate::transaction::staged_files;
 
 /// Judged calls whose new contents are staged.
 pub struct Staged {
@@ -56,7 +56,7 @@ impl Judged {
             run.workspace.add_ignored_to_base(&run.rules, steps.iter().map(|step| &step.path))?;
             let mut stamps = BTreeMap::new();
             for (_, change) in self.changes() {
-                staged_files::copy_moved(run, &change.plan)?;
+                crate::transaction::staged_files::copy_moved(run, &change.plan)?;
                 for (path, stamp) in change.plan.stamps() {
                     stamps.entry(path.clone()).or_insert(*stamp);
                 }

@@ -1,13 +1,14 @@
 //! Large files that a change moves: their content is in the run's `tmp/`, and the journal refers to it by name.
 
-use model::{Code, Content, Effect, LogicalPath, Refusal, Sha256, Step, StepBytes};
+use model::{Code, Content, Effect, LogicalPath, Refusal, Sha256, StepBytes};
 
 use crate::CallError;
 use crate::call_error::refusals::changed_meanwhile;
-use crate::runs::open_run::OpenRun;
+use crate::run::fsync_worker::abort_on_failed_fsync;
+use crate::run::open_run::OpenRun;
+use crate::run::staged_files;
 use crate::tool::change_plan::ChangePlan;
-use crate::tools::files::INLINE_BYTES;
-use crate::transaction::fsync_worker::abort_on_failed_fsync;
+use crate::tool::change_plan::INLINE_BYTES;
 
 /// Copies the large files that the plan moves to `tmp/`: all, or none.
 ///
@@ -22,7 +23,7 @@ pub fn copy_moved(run: &OpenRun, planned: &ChangePlan) -> Result<(), CallError> 
         let done = done
             .map_err(CallError::from)
             .and_then(|same| if same { Ok(()) } else { Err(changed_meanwhile(std::slice::from_ref(from)).into()) });
-        done.inspect_err(|_| discard(run, &copied))?;
+        done.inspect_err(|_| staged_files::discard(run, &copied))?;
     }
     Ok(())
 }
@@ -57,25 +58,6 @@ pub fn refuse_approval(planned: &ChangePlan, reasons: &[String]) -> Option<Refus
         details.limit = Some(limit);
         details.actual = change.after.as_ref().map(|content| content.size_bytes).filter(|bytes| *bytes > limit);
     }))
-}
-
-/// Returns the names of the files in `tmp/` that `steps` refer to.
-pub fn names(steps: &[Step]) -> Vec<String> {
-    let name = |step: &Step| match &step.after.as_ref()?.bytes {
-        StepBytes::Staged(name) => Some(name.clone()),
-        StepBytes::Inline(_) => None,
-    };
-    steps.iter().filter_map(name).collect()
-}
-
-/// Removes files in `tmp/` that no journal refers to.
-pub fn discard(run: &OpenRun, names: &[String]) {
-    for name in names {
-        if let Err(error) = run.workspace.discard(name) {
-            // The next start empties the folder.
-            tracing::warn!(run.id = %run.run_id, %error, "a staged file could not be removed");
-        }
-    }
 }
 
 /// Returns the source of each large file that moves, its name in `tmp/`, and its hash.

@@ -20,7 +20,7 @@ mod tests {
     use engine::CallError;
     use engine::admission::idempotency::KeyedRequest;
     use engine::admission::tokens::IssueTokenRequest;
-    use engine::engine::Caller;
+    use engine::caller::Caller;
     use engine::runs::{Answer, CreateRunRequest};
     use model::{RunId, RunState};
     use rstest::rstest;

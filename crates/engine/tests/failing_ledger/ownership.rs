@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::ledger::{Epoch, Ledger as _, Node, NodeLog as _, RunOwner};
-use engine::engine::Caller;
+use engine::caller::Caller;
 use engine::{CallError, tools};
 use model::{RunId, RunState};
 use serde_json::{Value, json};

@@ -11,7 +11,7 @@ use engine::Engine;
 use engine::admission::idempotency::DerivationKey;
 use engine::admission::operators::OperatorIdentity;
 use engine::admission::tokens::{ConfiguredTokens, TokenSettings, Tokens};
-use engine::engine::Caller;
+use engine::caller::Caller;
 use engine::limits::Limits;
 use engine::runs::{Answer, CreateRunRequest};
 use engine::{CallError, tools};

@@ -15,7 +15,7 @@ use super::{Replaced, TargetState, copy_hashed, hash, one_of, target_state};
 use crate::Workspace;
 use crate::dir::{create_file, fresh_name, open_dir, open_file, remove_file};
 use crate::guard::{FOLDER_MODE, GuardError, IsRemoved, Root};
-use crate::import::remove_tree;
+use crate::remove::remove_tree;
 use crate::stamp::FileStamp;
 
 /// Steps whose new content is in the run's `tmp/` and not yet in the tree. Dropping it removes what was staged, except

@@ -12,8 +12,9 @@ use std::ops::Range;
 
 use model::LogicalPath;
 
-pub(crate) use format::{digest, read, read_commit, split, write};
+pub(crate) use format::{digest, read, read_commit, write};
 
+use crate::byte_path::split;
 use crate::stamp::FileStamp;
 
 /// A regular file, as a git mode.
@@ -92,7 +93,7 @@ impl Manifest {
     /// Adds files that git ignores, in folders that the base has. They do not make a folder tracked.
     pub(crate) fn add_ignored(&mut self, rows: &[Row]) {
         for row in rows {
-            let (folder, name) = format::split(&row.path);
+            let (folder, name) = split(&row.path);
             let Some(folder) = self.folder(folder) else { continue };
             let files = self.files_in(folder);
             let found = self.files[files.start as usize..files.end as usize]
@@ -169,7 +170,7 @@ impl Manifest {
     }
 
     pub(crate) fn get(&self, path: &[u8]) -> Option<FileIndex> {
-        let (folder, name) = format::split(path);
+        let (folder, name) = split(path);
         self.find(self.files_in(self.folder(folder)?), name)
     }
 

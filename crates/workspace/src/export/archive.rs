@@ -12,9 +12,9 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use tar::{Builder, EntryType};
 
-use crate::Workspaces;
 use crate::dir::{entries, open_dir, open_file};
 use crate::export::{Exactly, header};
+use crate::workspaces::Workspaces;
 
 /// The files and the folders of a run that are archived, in this order. The others are temporary or a cache.
 const FILES: [&CStr; 2] = [c"base.manifest", c"base.late"];

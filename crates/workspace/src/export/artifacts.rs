@@ -12,9 +12,8 @@ use sha2::Digest as _;
 use tar::Builder;
 
 use super::archive::{ARTIFACTS, Archive, has_entries};
-use crate::Workspaces;
 use crate::dir::{create_file, fresh_name, open_dir, open_under, remove_file};
-use crate::import::{RunEntryKind, RunPart};
+use crate::workspaces::{RunEntryKind, RunPart, Workspaces};
 
 /// The artifacts of a run as a tar archive. The same files give the same bytes.
 pub struct ArtifactBundle {

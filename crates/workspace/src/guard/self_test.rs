@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::{Blocking, FOLDER_MODE, GuardError, OPEN_FLAGS, Root};
 use crate::dir::open_dir;
-use crate::import::remove_tree;
+use crate::remove::remove_tree;
 
 /// The folder in which the checks run, removed afterwards.
 const SCRATCH: &str = ".guard-self-test";

@@ -73,7 +73,7 @@ pub(super) fn copy(
     Ok(())
 }
 
-pub(super) fn identity(fd: &OwnedFd) -> io::Result<FolderId> {
+pub(super) fn identity(fd: impl AsFd) -> io::Result<FolderId> {
     let stat = rustix::fs::fstat(fd)?;
     Ok((stat.st_dev, stat.st_ino))
 }

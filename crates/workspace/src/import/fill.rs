@@ -1,58 +1,85 @@
 //! Writing the tree and the base of a run into its folder, from each kind of source.
 
-use std::io::Write as _;
-use std::os::fd::AsFd as _;
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 
-use model::Rules;
+use model::{Rules, Sha256};
 use rustix::fs::Mode;
 
-use super::base_parts::Untracked;
 use super::git::{self, GitSource, Origin};
-use super::staging::{Done, Staging};
+use super::quota::SkippedReport;
+use super::tracked::Untracked;
 use super::writer::ImportWriter;
 use super::{
-    FOLDERS, ImportError, ImportObserver, ImportSource, Workspaces, archive, bare, directory, hard_links, reuse,
-    run_folders, tracked, tree_note,
+    ImportError, ImportObserver, ImportSource, Importer, archive, bare, directory, hard_links, reuse, tracked,
 };
 use crate::base::manifest::{self, Head};
 use crate::base::{GIT_NAME, MANIFEST_NAME};
-use crate::dir::{create_file, open_dir};
+use crate::dir::{create_file, open_dir, remove_file};
 use crate::git::Git;
+use crate::remove::remove_tree;
 
-impl Workspaces {
-    pub(super) fn fill(
+/// The result of an import.
+pub(crate) struct Done {
+    pub(crate) base_commit: String,
+    pub(crate) manifest_sha256: Sha256,
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    pub(crate) skipped: SkippedReport,
+    /// The number of files and folders.
+    pub(crate) entries: usize,
+    /// The repository and the commit by which another run finds this base.
+    pub(crate) reusable: Option<(Sha256, String)>,
+    /// The files that git ignores.
+    pub(crate) untracked: Untracked,
+}
+
+/// Where the tree and the base of a run are written.
+pub(crate) struct Destination<'a> {
+    /// The folder of all runs, whose bases may be reused.
+    pub(crate) runs: &'a OwnedFd,
+    /// The folder of the new run, in which the folder of its tree is empty.
+    pub(crate) folder: &'a OwnedFd,
+    /// The repository of its base, which does not exist yet.
+    pub(crate) git: Git,
+}
+
+impl Destination<'_> {
+    /// Removes what an attempt has written of the tree and the base.
+    fn empty(&self) -> io::Result<()> {
+        // What an attempt left in it could make git believe that it has a commit whose objects are missing.
+        remove_tree(self.folder.as_fd(), GIT_NAME)?;
+        bare::make(self.git.dir())?;
+        remove_tree(self.folder.as_fd(), "repo")?;
+        rustix::fs::mkdirat(self.folder, "repo", Mode::RWXU)?;
+        for name in [MANIFEST_NAME, reuse::NAME] {
+            remove_file(self.folder, name)?;
+        }
+        Ok(())
+    }
+}
+
+impl Importer {
+    /// Writes the tree and the base of a run from `source`.
+    pub(crate) fn fill(
         &self,
-        staging: &Staging<'_>,
+        to: &Destination<'_>,
         source: ImportSource<'_>,
         rules: &Rules,
         watch: &dyn ImportObserver,
     ) -> Result<Done, ImportError> {
-        for folder in FOLDERS {
-            rustix::fs::mkdirat(&staging.dir, folder, Mode::RWXU)?;
-        }
-        run_folders::mark_unfinished(&staging.dir)?;
-        tree_note::reserve(&staging.dir)?;
-        let git_dir = self.path.join(&staging.name).join(GIT_NAME);
-        bare::make(&git_dir)?;
-        let git = Git::new(git_dir, &self.home);
+        bare::make(to.git.dir())?;
         match source {
             ImportSource::GitRemote { url, reference, credential } => {
                 let credential = credential.map(|name| self.credential(&name, &url)).transpose()?;
-                self.fill_from_git(
-                    staging,
-                    &git,
-                    &Origin::Remote { url, credential },
-                    reference.as_deref(),
-                    rules,
-                    watch,
-                )
+                self.fill_from_git(to, &Origin::Remote { url, credential }, reference.as_deref(), rules, watch)
             }
             ImportSource::GitLocal { path, reference } => {
                 let path = git::find(&path, &|real| self.is_allowed(real))?;
-                let origin = Origin::Local { path, reads: self.import_roots.clone() };
-                self.fill_from_git(staging, &git, &origin, reference.as_deref(), rules, watch)
+                let origin = Origin::Local { path, reads: self.roots.clone() };
+                self.fill_from_git(to, &origin, reference.as_deref(), rules, watch)
             }
-            source => self.write(staging, &git, rules, watch, |writer| {
+            source => self.write(to, rules, watch, |writer| {
                 match source {
                     ImportSource::Directory(path) => directory::copy(&path, &self.own.ids, self.limits, writer)?,
                     ImportSource::Archive(archive) => archive::copy(archive, self.limits, writer)?,
@@ -67,32 +94,31 @@ impl Workspaces {
     /// commit does not depend on the rules, which decide on hard links only.
     fn fill_from_git(
         &self,
-        staging: &Staging<'_>,
-        git: &Git,
+        to: &Destination<'_>,
         origin: &Origin<'_>,
         reference: Option<&str>,
         rules: &Rules,
         watch: &dyn ImportObserver,
     ) -> Result<Done, ImportError> {
-        let source = GitSource::new(git, origin, reference, self.limits, watch)?;
+        let source = GitSource::new(&to.git, origin, reference, self.limits, watch)?;
         let id = reuse::origin_id(origin);
-        let bases = self.base_index.of(&self.dir, id)?;
+        let bases = self.bases.of(to.runs, id)?;
         // The repository is asked even if the commit is known: the credential may be revoked, and a ref may have moved.
         if let Some(commit) = if bases.is_empty() { None } else { source.tip()? } {
             for run in bases.into_iter().filter(|(known, _)| *known == commit).map(|(_, run)| run) {
-                match reuse::copy(&self.dir, &run, (id, &commit), &staging.dir, git, watch) {
+                match reuse::copy(to, &run, (id, &commit), watch) {
                     Ok(done) => return Ok(done),
                     Err(reuse::CopyError::Import(error)) => return Err(error),
                     Err(reuse::CopyError::Unusable(error)) => {
                         tracing::info!(run.id = %run, %error, "the base of a run cannot be reused");
-                        self.base_index.remove(&run);
-                        staging.empty(git.dir())?;
+                        self.bases.remove(&run);
+                        to.empty()?;
                     }
                 }
             }
         }
-        let mut done = self.write(staging, git, rules, watch, |writer| source.copy(writer).map(Some))?;
-        reuse::describe(&staging.dir, git, id, &done)?;
+        let mut done = self.write(to, rules, watch, |writer| source.copy(writer).map(Some))?;
+        reuse::describe(to, id, &done)?;
         done.reusable = Some((id, done.base_commit.clone()));
         Ok(done)
     }
@@ -100,13 +126,12 @@ impl Workspaces {
     /// Writes the tree with `copy`, which returns its commit if the source is a git repository, and the base.
     fn write(
         &self,
-        staging: &Staging<'_>,
-        git: &Git,
+        to: &Destination<'_>,
         rules: &Rules,
         watch: &dyn ImportObserver,
         copy: impl FnOnce(&mut ImportWriter<'_>) -> Result<Option<String>, ImportError>,
     ) -> Result<Done, ImportError> {
-        let repo = open_dir(&staging.dir, "repo")?;
+        let repo = open_dir(to.folder, "repo")?;
         let mut writer = ImportWriter::new(repo.try_clone()?, self.limits, watch);
         let commit = copy(&mut writer)?;
         hard_links::remove_revealing(&mut writer, repo.as_fd(), rules)?;
@@ -123,11 +148,11 @@ impl Workspaces {
         } else {
             watch.progress("committing", files, bytes);
             untracked = tracked::take_untracked(&mut rows, &ignores);
-            bare::commit(git, repo.as_fd(), &rows, watch)?
+            bare::commit(&to.git, repo.as_fd(), &rows, watch)?
         };
         let head = Head { commit: base_commit.clone(), ignores };
         let manifest_sha256 = manifest::digest(&rows);
-        create_file(&staging.dir, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
+        create_file(to.folder, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
         Ok(Done {
             base_commit,
             manifest_sha256,

@@ -6,10 +6,10 @@ use std::os::fd::BorrowedFd;
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 
 use super::ImportError;
-use super::tracked::{Excluded, folder_rules, ignore_files};
+use super::tracked::ignore_files;
 use super::writer::{ImportWriter, WriteError};
-use crate::base::manifest::split;
-use crate::ignored::GITIGNORE_NAME;
+use crate::byte_path::split;
+use crate::ignored::{ExcludedFiles, GITIGNORE_NAME, RuleSet};
 
 /// How strictly a name hides its file, in increasing order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,8 +31,8 @@ pub(super) fn remove_revealing(
     while !linked.is_empty() {
         writer.check_cancelled()?;
         let ignores = ignore_files(root, writer.rows())?;
-        let git_rules = folder_rules(&ignores);
-        let mut excluded = Excluded::by(&git_rules);
+        let git_rules = RuleSet::new(&ignores);
+        let mut excluded = ExcludedFiles::by(&git_rules);
         let mut rules_changed = false;
         for names in &mut linked {
             let hidden: Vec<_> = names.keys().map(|name| hidden(rules, name, &mut excluded)).collect();
@@ -53,7 +53,7 @@ pub(super) fn remove_revealing(
     Ok(())
 }
 
-fn hidden(rules: &Rules, name: &[u8], excluded: &mut Excluded<'_>) -> Hidden {
+fn hidden(rules: &Rules, name: &[u8], excluded: &mut ExcludedFiles<'_>) -> Hidden {
     let Ok(path) = LogicalPath::parse(&String::from_utf8_lossy(name)) else { return Hidden::No };
     let kind = rules.kind_of_path(&path);
     if kind == FileKind::SecretLike {

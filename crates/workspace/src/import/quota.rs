@@ -45,12 +45,12 @@ impl EntryQuota {
 
 /// The entries that an import has skipped, bounded in number and in bytes.
 #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
-pub(super) struct SkippedReport {
-    pub(super) entries: Vec<SkippedEntry>,
+pub(crate) struct SkippedReport {
+    pub(crate) entries: Vec<SkippedEntry>,
     #[serde(skip)]
     bytes: usize,
     /// How many more were skipped.
-    pub(super) more: u64,
+    pub(crate) more: u64,
 }
 
 impl SkippedReport {

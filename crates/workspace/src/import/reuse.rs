@@ -17,28 +17,25 @@ use model::{RunId, Sha256};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::base_parts::Untracked;
+use super::fill::{Destination, Done};
 use super::git::{FETCHED, Origin};
 use super::quota::SkippedReport;
-use super::staging::Done;
+use super::tracked::Untracked;
 use super::writer::ENTRY_BYTES;
 use super::{ImportError, ImportObserver};
 use crate::base::manifest::{self, Head, MODE_LINK, Row};
-use crate::base::{GIT_NAME, MANIFEST_NAME};
+use crate::base::{GIT_NAME, MANIFEST_NAME, MAX_MANIFEST_BYTES};
 use crate::dir::{create_file, entries, open_dir, open_file};
-use crate::git::Git;
 use crate::stamp::FileStamp;
 
 pub(super) use index::BaseIndex;
 
 /// The file beside `repo/` that says where a base is from.
-pub(super) const NAME: &str = "base.source";
+pub(crate) const NAME: &str = "base.source";
 /// The version of the rules by which a commit becomes a tree. Bases of other rules are not reused.
 const RULES: u32 = 1;
 /// The maximum size of the file: a report of skipped entries, and the names of a few packs.
 const MAX_BYTES: u64 = 1 << 20;
-/// The largest manifest that is copied, which is more than any import writes.
-pub(super) const MAX_MANIFEST_BYTES: u64 = 1 << 30;
 
 /// Why a base was not copied.
 pub(super) enum CopyError {
@@ -84,14 +81,14 @@ pub(super) fn origin_id(origin: &Origin<'_>) -> Sha256 {
     }
 }
 
-/// Describes the base that was imported into `staging`, so that other runs can reuse it.
-pub(super) fn describe(staging: &OwnedFd, git: &Git, origin: Sha256, done: &Done) -> io::Result<()> {
+/// Describes the base that was imported, so that other runs can reuse it.
+pub(super) fn describe(to: &Destination<'_>, origin: Sha256, done: &Done) -> io::Result<()> {
     let mut packs = Vec::new();
-    for entry in std::fs::read_dir(git.dir().join("objects/pack"))? {
+    for entry in std::fs::read_dir(to.git.dir().join("objects/pack"))? {
         packs.extend(entry?.file_name().into_string().ok().filter(|name| name.starts_with("pack-")));
     }
     write_description(
-        staging,
+        to.folder,
         &Description {
             rules: RULES,
             origin,
@@ -113,17 +110,15 @@ fn read_description(dir: &OwnedFd) -> io::Result<Description> {
     Ok(serde_json::from_slice(&bytes)?)
 }
 
-/// Copies the base of `run` into `staging`, and its tree, if it is that of the commit and undamaged. Files that `run` has
+/// Copies the base of `run`, and its tree, if it is that of the commit and undamaged. Files that `run` has
 /// changed since are read from the base's objects.
 pub(super) fn copy(
-    workspaces: &OwnedFd,
+    to: &Destination<'_>,
     run: &RunId,
     (origin, commit): (Sha256, &str),
-    staging: &OwnedFd,
-    git: &Git,
     watch: &dyn ImportObserver,
 ) -> Result<Done, CopyError> {
-    let from = open_dir(workspaces, run.as_str())?;
+    let from = open_dir(to.runs, run.as_str())?;
     let description = read_description(&from)?;
     if (description.rules, description.origin, description.commit.as_str()) != (RULES, origin, commit) {
         return Err(damaged("it is another base").into());
@@ -148,12 +143,12 @@ pub(super) fn copy(
     watch
         .check_quota((rows.len() + folders.len()) as u64, bytes.saturating_add(entries_of_no_size * ENTRY_BYTES))
         .map_err(|refusal| CopyError::Import(refusal.into()))?;
-    link_objects(&from, staging, &description)?;
-    let (rows, folders) = files::copy(&from, staging, git, &manifest, &folders, watch)?;
+    link_objects(&from, to.folder, &description)?;
+    let (rows, folders) = files::copy(&from, to.folder, &to.git, &manifest, &folders, watch)?;
     let (files, entries) = (rows.len() as u64, rows.len() + folders.len());
     let head = Head { commit: commit.clone(), ignores };
-    create_file(staging, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
-    write_description(staging, &description)?;
+    create_file(to.folder, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
+    write_description(to.folder, &description)?;
     Ok(Done {
         base_commit: commit.clone(),
         manifest_sha256: description.manifest_sha256,

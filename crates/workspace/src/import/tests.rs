@@ -4,7 +4,11 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use model::Code;
+use rustix::fs::Mode;
+
 use super::*;
+use crate::RunFolder;
 use crate::test_support::{TestWorkspaces, git, rules, tree_of};
 
 #[test]

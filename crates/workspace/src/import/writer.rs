@@ -14,7 +14,8 @@ use sha1::Digest as _;
 
 use super::quota::{EntryQuota, SkippedReport, too_large};
 use super::{ImportError, ImportLimits, ImportObserver};
-use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK, Row, split};
+use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK, Row};
+use crate::byte_path::split;
 use crate::dir::{create_file, open_dir, open_file};
 use crate::stamp::FileStamp;
 
@@ -219,12 +220,12 @@ impl<'a> ImportWriter<'a> {
     }
 
     /// Returns every file and link that was written, in order.
-    pub(super) fn all_rows(&self) -> &[Row] {
+    pub(crate) fn all_rows(&self) -> &[Row] {
         &self.rows
     }
 
     /// Returns the bytes of all files that were written.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 

@@ -18,7 +18,7 @@ use crate::walk::WalkPath;
 use crate::{Tree, WorkspaceError};
 pub(crate) use entry::{is_redacted, skip_missing};
 use lister::Lister;
-pub(crate) use lister::{has_contents_after, is_machine_made};
+pub(crate) use lister::has_contents_after;
 
 /// A query. Every number is within its bounds already.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use model::{Access, LogicalPath, PathFacts, Refusal, Rules, composed};
 use rustix::fs::FileType;
 
 use crate::guard::{Blocking, GuardError};
-use crate::query::list::is_machine_made;
+use crate::ignored::is_machine_made;
 use crate::walk::{Admission, Candidate, Visitor, WalkRoot, each_entry, walk};
 use crate::{Tree, WorkspaceError};
 

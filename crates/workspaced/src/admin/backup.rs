@@ -106,7 +106,7 @@ pub async fn backup(config: BackupConfig) -> Result<bool, StartError> {
 
 async fn run(config: &BackupConfig, ledger: &Arc<dyn Ledger>) -> Result<bool, StartError> {
     check_identity(&config.data_dir, ledger.as_ref()).await?;
-    let workspaces = Workspaces::open_existing(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
+    let workspaces = Workspaces::open_to_read(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
     let workspaces = Arc::new(workspaces);
     let mut folder = BackupFolder::open(&config.to)?;
     // Blocking work is done here, on a thread that serves nobody else.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use content::ObjectError;
 use engine::history::content_history;
-use engine::tools::files::INLINE_BYTES;
+use engine::tool::change_plan::INLINE_BYTES;
 use engine::tools::files::PUT;
 use engine::tools::settle_drift::SETTLE;
 use model::{LogicalPath, OUTSIDE_CHANGE_TOOL, Record, Sha256};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use content::{NoClaims, ObjectError, Objects};
 use engine::clock::{new_tool_call_id, now};
-use engine::runs::{check_object, recorded_base};
+use engine::opening::{check_object, recorded_base};
 use ledger::{CopiedTable, Entry, Ledger, LedgerError, ObjectReference, RestoreTarget};
 use model::{ChainReport, Draft, MIGRATE_TOOL, RunId, Sha256};
 use rustix::fs::Mode;
@@ -78,7 +78,7 @@ async fn migrate(
     let is_copied = has_copy(config, &mark).await?;
     let objects = open_objects(&config.object_store, &config.data_dir, 0, Arc::new(NoClaims));
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
-    let workspaces = Workspaces::open_existing(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
+    let workspaces = Workspaces::open_to_read(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
     let migration = Migration { config, source, workspaces: Arc::new(workspaces), objects };
     let mut report = MigrationReport::default();
     let runs = migration.put_runs(&mut report).await?;

@@ -1,9 +1,9 @@
 //! `workspaced operator`: creates, lists and revokes operators in the database.
 
-use engine::admission::operators::chain;
-use engine::admission::operators::manage::CreateOperatorRequest;
-use engine::admission::operators::rotate::{RotateTokenRequest, Rotation};
 use engine::clock;
+use engine::operators::chain;
+use engine::operators::manage::CreateOperatorRequest;
+use engine::operators::rotate::{RotateTokenRequest, Rotation};
 use ledger::{Ledger, LedgerError, OperatorChange};
 use model::{Operator, OperatorName, Scope};
 use rustix::fs::Mode;

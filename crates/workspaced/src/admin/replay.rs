@@ -14,7 +14,7 @@ use std::sync::Arc;
 use content::NoClaims;
 use engine::audit::story::find_break;
 use engine::history::snapshot::RawContents;
-use engine::tools::files::INLINE_BYTES;
+use engine::tool::change_plan::INLINE_BYTES;
 use model::{FirstVersions, LogicalPath, Sha256};
 use transparency::LeafCheck;
 use workspace::{LargeContent, RebuildReport, Snapshot, StoredContents, Workspace, WorkspaceError};

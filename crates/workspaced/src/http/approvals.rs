@@ -7,8 +7,9 @@ use crate::http::auth::{Decider, Reviewer};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
-use engine::approvals::decide::{self, ApprovalResult};
+use engine::approvals::decide;
 use engine::approvals::{ApprovalDecision, ApprovalQuery};
+use engine::deciding::ApprovalResult;
 use engine::page::conditions::{CreatedQuery, OrderQuery};
 use engine::page::{List, Page, Paging};
 

@@ -24,7 +24,8 @@ use crate::http::auth::scopes::{Accepts, Auditors, Deciders, Everyone, MetricsRe
 use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::conventions::request_ids;
 use crate::http::problem::Problem;
-use crate::service::{Caller, RequestIds, Service};
+use crate::service::Service;
+use engine::caller::{Caller, RequestIds};
 
 /// An operator with a scope that `S` accepts.
 #[derive(Debug)]

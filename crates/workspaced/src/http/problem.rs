@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::http::conventions::request_ids;
-use crate::service::RequestIds;
 use engine::CallError;
+use engine::caller::RequestIds;
 
 /// What a refused token is answered with (RFC 6750).
 pub(crate) const CHALLENGE: &str = r#"Bearer realm="workspaced", error="invalid_token""#;

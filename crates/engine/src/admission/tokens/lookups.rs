@@ -4,19 +4,13 @@
 //! invalid tokens arrive meanwhile, and from whatever address: a load balancer has one for all callers.
 
 use std::mem;
-use std::time::Duration;
 
 use model::Sha256;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::CallError;
-use crate::engine::Engine;
-
 /// Tokens of one query.
 const MAX_TOKENS: usize = 512;
-/// The pause after a query for operators, which reads all of them.
-const OPERATOR_PAUSE: Duration = Duration::from_millis(50);
 
 /// What is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +34,7 @@ struct Waiting {
 
 impl Lookups {
     /// Adds a token. Returns what its request waits for, and whether the caller has to start the queries.
-    fn add(&self, hash: Sha256) -> (oneshot::Receiver<bool>, bool) {
+    pub(crate) fn add(&self, hash: Sha256) -> (oneshot::Receiver<bool>, bool) {
         let (done, is_done) = oneshot::channel();
         let mut waiting = self.0.lock();
         waiting.tokens.push((hash, done));
@@ -48,7 +42,7 @@ impl Lookups {
     }
 
     /// Takes the tokens of the next query, those that have waited longest; `None` if none waits any more.
-    fn next(&self) -> Option<Vec<(Sha256, oneshot::Sender<bool>)>> {
+    pub(crate) fn next(&self) -> Option<Vec<(Sha256, oneshot::Sender<bool>)>> {
         let mut waiting = self.0.lock();
         waiting.tokens.retain(|(_, done)| !done.is_closed());
         if waiting.tokens.is_empty() {
@@ -58,50 +52,6 @@ impl Lookups {
         let count = waiting.tokens.len().min(MAX_TOKENS);
         Some(waiting.tokens.drain(..count).collect())
     }
-}
-
-impl Engine {
-    /// Looks up a token that this process does not know, with the others that wait. Those that are valid are known afterwards.
-    ///
-    /// # Errors
-    ///
-    /// If the ledger fails.
-    pub(crate) async fn look_up_unknown(&self, kind: Kind, hash: &Sha256) -> Result<(), CallError> {
-        let (done, is_first) = self.tokens.lookups(kind).add(*hash);
-        if is_first {
-            let engine = self.clone();
-            self.tasks.spawn(async move { engine.run_lookups(kind).await });
-        }
-        match done.await {
-            Ok(true) => Ok(()),
-            Ok(false) | Err(_) => Err(unavailable()),
-        }
-    }
-
-    async fn run_lookups(&self, kind: Kind) {
-        while let Some(tokens) = self.tokens.lookups(kind).next() {
-            let hashes: Vec<_> = tokens.iter().map(|(hash, _)| *hash).collect();
-            let result = match kind {
-                Kind::Runs => self.look_up(&hashes).await.map(drop),
-                Kind::Operators => self.tokens.operators.refresh(self.ledger.as_ref()).await,
-            };
-            if let Err(error) = &result {
-                tracing::warn!(error = error as &dyn std::error::Error, "failed to look up tokens");
-            }
-            for (_, done) in tokens {
-                // A request that has left waits for nothing.
-                let _ = done.send(result.is_ok());
-            }
-            if kind == Kind::Operators {
-                tokio::time::sleep(OPERATOR_PAUSE).await;
-            }
-        }
-    }
-}
-
-fn unavailable() -> CallError {
-    let unavailable = "tokens cannot be looked up".into();
-    ledger::LedgerError::Unavailable(unavailable).into()
 }
 
 #[cfg(test)]

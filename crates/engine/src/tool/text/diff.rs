@@ -7,7 +7,6 @@ use serde::Deserialize;
 use super::lines::PushLine as _;
 use super::notes::first_lines;
 use super::{Rendered, quote};
-use crate::tools::diff_workspace::MAX_DIFF_BYTES;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,6 +25,9 @@ struct Differences<'a> {
     max_bytes: Option<u64>,
     tree_checked: Option<bool>,
 }
+
+/// The maximum diff text of one response, in bytes.
+pub(crate) const MAX_DIFF_BYTES: u64 = 1024 * 1024;
 
 /// Renders an answer of `diff_workspace`: the diff, or the statistics where there is no diff's text.
 ///

@@ -8,6 +8,7 @@ use model::Sha256;
 use sha2::Digest as _;
 
 use super::{File, Folder, FolderIndex, Head, Manifest, Row};
+use crate::byte_path::split;
 use crate::stamp::FileStamp;
 
 /// The first bytes of the file. They change with the format.
@@ -62,14 +63,6 @@ pub(crate) fn digest(rows: &[Row]) -> Sha256 {
         hash.update(format!("\0{:o}\0{}\n", row.mode, Sha256::from_bytes(row.sha256)));
     }
     Sha256::from_bytes(hash.finalize().into())
-}
-
-/// Splits a path into its folder (empty for the root) and its name.
-pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(at) => (&path[..at], &path[at + 1..]),
-        None => (&[], path),
-    }
 }
 
 fn put_stamp(out: &mut Vec<u8>, stamp: &FileStamp) {

@@ -12,7 +12,8 @@ use rustix::io::Errno;
 
 use super::CopyError;
 use crate::base::Blobs;
-use crate::base::manifest::{FileIndex, MODE_EXECUTABLE, MODE_LINK, Manifest, Row, split};
+use crate::base::manifest::{FileIndex, MODE_EXECUTABLE, MODE_LINK, Manifest, Row};
+use crate::byte_path::split;
 use crate::dir::{create_file, open_dir, open_file, open_under, remove_file};
 use crate::git::Git;
 use crate::import::{ImportError, ImportObserver};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use engine::admission::operators::chain;
 use engine::clock::{new_tool_call_id, now};
+use engine::operators::chain;
 use ledger::{Entry, Ledger, OperatorChange, RunChange};
 use model::{Draft, OperatorName, RunState, Sha256, Token};
 use serde::Serialize;

@@ -12,7 +12,7 @@ use crate::http::auth::RunAuditor;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::history::change_feed::{ChangeList, ChangesQuery};
+use engine::change_feed::{ChangeList, ChangesQuery};
 
 /// List a run's changes
 ///

@@ -10,7 +10,7 @@ use axum::response::Response;
 use engine::clock::new_request_id;
 
 use crate::nodes::peers::FromNode;
-use crate::service::RequestIds;
+use engine::caller::RequestIds;
 
 /// The header of the ID, of requests and of responses.
 pub(crate) static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -13,8 +13,9 @@ use crate::http::extract::body::{BodyError, BodyReader, too_slow};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::http::transfer::MinRate;
-use crate::service::{Caller, Service};
+use crate::service::Service;
 use engine::call_error::refusals::forbidden;
+use engine::caller::Caller;
 use engine::events::uploads::{UploadedArtifact, too_large};
 
 /// Minimum rate of an upload, which is in memory until it is complete.

@@ -1,0 +1,102 @@
+//! The calls that wait for an approval, as they are stored with it.
+
+use std::time::Instant;
+
+use model::{Approval, By, EvidenceFact, Permission, Sha256, ToolCallId};
+use serde::{Deserialize, Serialize};
+
+use crate::approvals::decide::Decider;
+use crate::call::{CallContext, View};
+use crate::caller::Caller;
+use crate::clock::now;
+use crate::engine::Engine;
+use crate::{CallError, tools};
+
+/// The tool in the approval of a batch.
+pub const BATCH: &str = "batch";
+
+/// The stored input of a batch that waits for approval: its changes, in order.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingBatch {
+    /// The calls.
+    pub calls: Vec<WaitingCall>,
+}
+
+/// A stored call of a batch.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingCall {
+    /// The tool.
+    pub tool: String,
+    /// The ID of the call.
+    pub tool_call_id: ToolCallId,
+    /// Why the change is made.
+    pub reason: String,
+    /// The input, without credentials.
+    pub input: String,
+}
+
+impl Engine {
+    /// Loads the calls that wait for the approval, with the operator who decides as their actor.
+    pub(crate) async fn stored_calls(
+        &self,
+        approval: &Approval,
+        decider: Option<&Decider>,
+    ) -> Result<Vec<CallContext>, CallError> {
+        let input = self.ledger.approval_input(&approval.approval_id).await?.unwrap_or_default();
+        let stored = if approval.tool == BATCH {
+            let batch: WaitingBatch =
+                serde_json::from_str(&input).map_err(|error| CallError::Internal(Box::new(error)))?;
+            batch.calls
+        } else {
+            let (tool, tool_call_id) = (approval.tool.clone(), approval.tool_call_id.clone());
+            vec![WaitingCall { tool, tool_call_id, reason: approval.reason.clone(), input }]
+        };
+        let mut calls = Vec::with_capacity(stored.len());
+        for call in stored {
+            // Credentials were removed from the stored input, so the hash of the whole input is taken from the record.
+            let first = self.ledger.call(&approval.run_id, &call.tool_call_id).await?;
+            let input_sha256 = first.map_or_else(|| Sha256::of(call.input.as_bytes()), |first| first.input_sha256);
+            calls.push(context_of(approval, call, input_sha256, decider)?);
+        }
+        Ok(calls)
+    }
+}
+
+fn context_of(
+    approval: &Approval,
+    call: WaitingCall,
+    input_sha256: Sha256,
+    decider: Option<&Decider>,
+) -> Result<CallContext, CallError> {
+    let tool =
+        tools::find_recorded(&call.tool).ok_or_else(|| CallError::Internal("a stored call has no tool".into()))?;
+    Ok(CallContext {
+        run_id: approval.run_id.clone(),
+        tool,
+        tool_call_id: call.tool_call_id,
+        // The record of the call itself has this ID.
+        client_supplied_id: false,
+        step_id: None,
+        input_sha256,
+        evidence: CallContext::stored_evidence(&call.input),
+        // A person has approved the change, so that the evidence is only recorded.
+        evidence_fact: EvidenceFact::Missing,
+        made_by: Some(By::of_actor(&approval.actor)),
+        input: call.input,
+        caller: Caller {
+            actor: decider.map_or_else(|| "service".to_owned(), |decider| decider.operator.actor()),
+            permissions: Permission::ALL.into_iter().collect(),
+            token: decider.and_then(|decider| decider.operator.required_token()),
+            request: decider.and_then(|decider| decider.request.clone()),
+        },
+        reason: Some(call.reason),
+        dry_run: false,
+        mount: None,
+        view: View::Json,
+        epoch: None,
+        timestamp: now(),
+        started: Instant::now(),
+    })
+}

@@ -1,0 +1,256 @@
+//! Identifies callers by their tokens; issues and revokes run tokens.
+
+pub mod issuer;
+mod unknown_tokens;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ledger::{Appended, Entry, LedgerError, RequiredToken, TokenHolder};
+use model::{Code, Permission, RUN_TOKEN_ACTOR, Refusal, RunId, Scope, Sha256, Token, TokenId};
+
+use crate::CallError;
+use crate::admission::idempotency::KeyedRequest;
+use crate::admission::operators::OperatorIdentity;
+use crate::admission::tokens::form::TokenForm;
+use crate::admission::tokens::lookups::Kind;
+use crate::admission::tokens::{Identity, IssueTokenRequest, IssuedToken, TOKEN_TICK, has_expired};
+use crate::call_error::refusals::{refusal_of, run_not_found};
+use crate::caller::Caller;
+use crate::clock::latest;
+use crate::engine::Engine;
+use crate::run::lifecycle;
+
+/// What a caller with the scope `audit` may do in a run.
+const AUDIT_PERMISSIONS: [Permission; 5] =
+    [Permission::FileList, Permission::FileRead, Permission::FileSearch, Permission::FileDiff, Permission::AuditRead];
+/// What a caller with the scope `approve` may do in a run. Its routes show diffs only.
+const APPROVE_PERMISSIONS: [Permission; 2] = [Permission::FileRead, Permission::FileDiff];
+
+impl Caller {
+    /// An operator, in any run.
+    pub fn of_operator(operator: &OperatorIdentity) -> Self {
+        let mut permissions = BTreeSet::new();
+        for scope in &operator.scopes {
+            match scope {
+                Scope::Orchestrate => permissions.extend(Permission::ALL),
+                Scope::Approve => permissions.extend(APPROVE_PERMISSIONS),
+                Scope::Audit => permissions.extend(AUDIT_PERMISSIONS),
+                Scope::Metrics => {}
+            }
+        }
+        Self { actor: operator.actor(), permissions, token: operator.required_token(), request: None }
+    }
+
+    /// Returns the agent that holds `token`.
+    pub fn of(token: &Token) -> Self {
+        Self {
+            actor: format!("{RUN_TOKEN_ACTOR}{}", token.token_id),
+            permissions: token.permissions.iter().copied().collect(),
+            token: Some(RequiredToken {
+                holder: TokenHolder::Run(token.token_id.clone()),
+                expires_at: token.expires_at.clone(),
+                now: latest,
+            }),
+            request: None,
+        }
+    }
+}
+
+impl Engine {
+    /// Returns the owner of a token; `None` if it is unknown, expired or revoked.
+    ///
+    /// Known tokens are cached. The ledger is queried for an unknown token only if its checksum is valid, one query at a time for
+    /// all that wait. Only a token that is not valid counts towards the limit of failures of `peer`.
+    ///
+    /// # Errors
+    ///
+    /// `RATE_LIMITED`; if the ledger fails.
+    pub async fn identify(&self, token: &str, hash: &Sha256, peer: IpAddr) -> Result<Option<Identity>, CallError> {
+        let tokens = &self.tokens;
+        if let Some(operator) = tokens.operators.find(hash) {
+            return Ok(Some(Identity::Operator(operator)));
+        }
+        let cached = tokens.cached(hash);
+        let found = match TokenForm::of(token) {
+            _ if cached.is_some() => cached,
+            TokenForm::Checked | TokenForm::Unchecked if tokens.is_known(hash) => self.look_up(hash).await?,
+            TokenForm::Foreign | TokenForm::Unchecked => None,
+            // A single service knows all operators.
+            TokenForm::Operator if self.ledger.node().is_none() => None,
+            // Another node may have issued it a moment ago.
+            TokenForm::Operator => {
+                self.look_up_unknown(Kind::Operators, hash).await?;
+                if let Some(operator) = tokens.operators.find(hash) {
+                    return Ok(Some(Identity::Operator(operator)));
+                }
+                None
+            }
+            TokenForm::Checked => {
+                self.look_up_unknown(Kind::Runs, hash).await?;
+                let cached = tokens.cached(hash);
+                match cached {
+                    None if tokens.is_known(hash) => self.look_up(hash).await?,
+                    cached => cached,
+                }
+            }
+        };
+        let found = found.filter(|token| !has_expired(token));
+        if found.is_none() {
+            tokens.fail(peer)?;
+        }
+        Ok(found.map(Identity::Run))
+    }
+
+    async fn look_up(&self, hash: &Sha256) -> ledger::Result<Option<Arc<Token>>> {
+        Ok(self.tokens.look_up(self.ledger.as_ref(), &[*hash]).await?.pop())
+    }
+
+    /// Issues another token for a run.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`, `RUN_CLOSED` for a deleted run, `INVALID_REQUEST`.
+    pub async fn issue_token(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        request: IssueTokenRequest,
+    ) -> Result<IssuedToken, CallError> {
+        let (engine, run, caller) = (self.clone(), run.clone(), caller.clone());
+        self.detached(async move { engine.create_token(&run, &caller, request, None).await }).await
+    }
+
+    /// As [`issue_token`](Self::issue_token), for a request that may be a keyed one.
+    pub(crate) async fn create_token(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        request: IssueTokenRequest,
+        keyed: Option<&KeyedRequest>,
+    ) -> Result<IssuedToken, CallError> {
+        self.ledger.run(run).await?.ok_or_else(run_not_found)?;
+        let (token, issued) = request.issue(run, |id| self.tokens.secret(keyed, id))?;
+        self.tokens.note(&token);
+        let mut entry = lifecycle::token_issued(&token, caller);
+        entry.keyed_answer = keyed.map(|keyed| (keyed.answer(&issued.with_secret(String::new())), latest()));
+        match self.append(vec![entry]).await {
+            Ok(Appended::Recorded(_)) => {}
+            Ok(Appended::PreconditionFailed(failed)) => return Err(refusal_of(failed).into()),
+            Ok(other) => {
+                return Err(CallError::Internal(format!("the ledger rejected a token as {other:?}").into()));
+            }
+            Err(LedgerError::AlreadyExists) if keyed.is_some() => return Err(key_taken().into()),
+            Err(error) => return Err(error.into()),
+        }
+        tracing::info!(run.id = %run, token.id = %token.token_id, "token issued");
+        Ok(issued)
+    }
+
+    /// Waits until the token with this hash is revoked or has expired.
+    pub async fn token_ended(&self, hash: &Sha256) {
+        let tokens = &self.tokens;
+        let mut revocations = tokens.revocations();
+        if self.identify_issued(hash).is_some() {
+            while self.identify_issued(hash).is_some() {
+                drop(tokio::time::timeout(TOKEN_TICK, revocations.changed()).await);
+            }
+            return;
+        }
+        let is_operator = tokens.operators.find(hash).is_some();
+        loop {
+            if is_operator {
+                match tokens.operators.find(hash) {
+                    None => return,
+                    // Does not expire.
+                    Some(operator) if !operator.may_end() => {
+                        if revocations.changed().await.is_err() {
+                            return std::future::pending().await;
+                        }
+                        continue;
+                    }
+                    Some(_) => {}
+                }
+                drop(tokio::time::timeout(TOKEN_TICK, revocations.changed()).await);
+                continue;
+            }
+            let cached = tokens.cached(hash);
+            let found = if cached.is_some() { Ok(cached) } else { self.look_up(hash).await };
+            match found {
+                Ok(found) if found.as_ref().is_none_or(|token| has_expired(token)) => return,
+                Ok(_) => {}
+                // The token counts as valid while the ledger is unavailable. No call is recorded meanwhile.
+                Err(error) => {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "a token could not be looked up");
+                }
+            }
+            // Expiry is polled, since the system clock may be set.
+            drop(tokio::time::timeout(TOKEN_TICK, revocations.changed()).await);
+        }
+    }
+
+    /// Reads the operators again, and forgets the tokens that are cached: other nodes may have revoked some. Streams check theirs.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails; the cached tokens are forgotten nevertheless.
+    pub async fn refresh_tokens(&self) -> ledger::Result<()> {
+        self.tokens.forget();
+        self.tokens.operators.refresh(self.ledger.as_ref()).await?;
+        self.tokens.announce_revocation();
+        Ok(())
+    }
+
+    /// Revokes a token. After the answer, requests with it are refused, and so are calls that are not recorded yet. Runs to
+    /// completion even if the client disconnects.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`, `NOT_FOUND`.
+    pub async fn revoke_token(&self, run: &RunId, caller: &Caller, token: &TokenId) -> Result<(), CallError> {
+        let (engine, run, token) = (self.clone(), run.clone(), token.clone());
+        let entry = lifecycle::token_revoked(&run, caller, &token);
+        self.detached(async move { engine.record_revocation(&run, &token, entry).await }).await
+    }
+
+    async fn record_revocation(&self, run: &RunId, token: &TokenId, entry: Entry) -> Result<(), CallError> {
+        if let Appended::NoSuchToken = self.append_change(entry).await? {
+            let message = format!("the run has no token `{token}`");
+            return Err(
+                Refusal::new(Code::NotFound, message, "Use the tokenId that was returned with the token.").into()
+            );
+        }
+        self.tokens.revoked(run, token);
+        tracing::info!(run.id = %run, token.id = %token, "token revoked");
+        Ok(())
+    }
+}
+
+/// Another request has stored its answer under the same key meanwhile.
+fn key_taken() -> Refusal {
+    Refusal::new(Code::AlreadyExists, "another request under the same key has created its token", "Repeat the request.")
+}
+
+#[cfg(test)]
+mod tests {
+    use model::OperatorName;
+
+    use super::*;
+
+    fn operator(scopes: &[Scope]) -> OperatorIdentity {
+        let name = OperatorName::parse("ada").unwrap();
+        OperatorIdentity::configured(name, scopes.iter().copied(), Sha256::of(b"x"))
+    }
+
+    #[test]
+    fn scopes_add_up_and_only_one_changes_files() {
+        let changes = [Permission::FileWriteCreate, Permission::FilePatchApply, Permission::FileDelete];
+        let of = |scopes: &[Scope]| Caller::of_operator(&operator(scopes)).permissions;
+        assert_eq!(of(&[Scope::Orchestrate]), BTreeSet::from(Permission::ALL));
+        assert_eq!(of(&[Scope::Metrics]), BTreeSet::new());
+        let both = of(&[Scope::Approve, Scope::Audit]);
+        assert_eq!(both, of(&[Scope::Approve]).union(&of(&[Scope::Audit])).copied().collect());
+        assert!(changes.iter().all(|change| !both.contains(change)));
+    }
+}

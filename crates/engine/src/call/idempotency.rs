@@ -1,0 +1,90 @@
+//! Repetitions of calls under the caller's own ID.
+
+use model::{Permission, Refusal, Sha256};
+use serde_json::{Map, Value};
+
+use crate::CallError;
+use crate::call::{Answer, CallContext, splice};
+use crate::call_error::refusals::forbidden;
+use crate::engine::Engine;
+use crate::run::chain_head::ChainHead;
+
+/// The `status` of a stored reply that holds the members of an answer. Any other holds a refusal.
+pub(crate) const DONE: u16 = 200;
+
+/// The result of a lookup of a call's ID.
+pub enum StoredAnswer {
+    /// No answer: the call is new.
+    None,
+    /// Another call.
+    OtherCall,
+    /// The answer to the same call. A refusal without `seq` is that of the present caller, and is not recorded.
+    Found(Result<Answer, Refusal>),
+}
+
+impl Engine {
+    /// Looks up the answer to an earlier call under the same ID.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub async fn stored_answer(&self, call: &CallContext) -> Result<StoredAnswer, CallError> {
+        if !call.client_supplied_id {
+            return Ok(StoredAnswer::None);
+        }
+        let Some(stored) = self.ledger.call(&call.run_id, &call.tool_call_id).await? else {
+            return Ok(StoredAnswer::None);
+        };
+        if stored.tool != call.tool.name || stored.input_sha256 != call.input_sha256 {
+            return Ok(StoredAnswer::OtherCall);
+        }
+        // A call that failed with an internal error has no reply and is executed again.
+        let Some(reply) = stored.reply else { return Ok(StoredAnswer::None) };
+        let internal = |error: serde_json::Error| CallError::Internal(Box::new(error));
+        if reply.status == DONE {
+            let members: Map<String, Value> = serde_json::from_str(&reply.body).map_err(internal)?;
+            if let Some(needed) = missing_permission(call, &members) {
+                return Ok(StoredAnswer::Found(Err(forbidden(&[needed]))));
+            }
+            let answer = mutation_answer(call, &reply.body, stored.seq, Some(stored.hash));
+            return Ok(StoredAnswer::Found(Ok(answer)));
+        }
+        let refusal: Refusal = serde_json::from_str(&reply.body).map_err(internal)?;
+        Ok(StoredAnswer::Found(Err(refusal.recorded(stored.seq, Some(stored.hash)))))
+    }
+
+    /// Returns the stored refusals of `calls`, which are repetitions that were refused before the stored answers were looked up; `None`
+    /// if a call has no stored refusal.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub(crate) async fn stored_refusals(&self, calls: &[CallContext]) -> Result<Option<Vec<CallError>>, CallError> {
+        let mut refusals = Vec::with_capacity(calls.len());
+        for call in calls {
+            match self.stored_answer(call).await? {
+                StoredAnswer::Found(Err(refusal)) if refusal.details.seq.is_some() => refusals.push(refusal.into()),
+                StoredAnswer::None | StoredAnswer::OtherCall | StoredAnswer::Found(_) => return Ok(None),
+            }
+        }
+        Ok(Some(refusals))
+    }
+}
+
+/// Returns the permission that the effect of the first call required, if the present caller lacks it.
+fn missing_permission(call: &CallContext, members: &Map<String, Value>) -> Option<Permission> {
+    let created = members.get("created").and_then(Value::as_bool)?;
+    let needed = if created { Permission::FileWriteCreate } else { Permission::FileWriteReplace };
+    (call.tool.permissions.contains(&needed) && !call.caller.permissions.contains(&needed)).then_some(needed)
+}
+
+/// Returns the answer with the given `members` as JSON text, and the call's record.
+pub(crate) fn mutation_answer(call: &CallContext, members: &str, seq: u64, hash: Option<Sha256>) -> Answer {
+    let mut output = format!("{{\"seq\":{seq}");
+    if let Some(hash) = hash {
+        output.extend([",\"headHash\":\"", &hash.to_string(), "\""]);
+    }
+    let rest = members.strip_prefix('{').unwrap_or("}");
+    output.extend([if rest.starts_with('}') { "" } else { "," }, rest]);
+    Answer { body: splice(&call.tool_call_id, &output), head: Some(ChainHead { seq, hash }) }
+}

@@ -1,0 +1,152 @@
+//! Decisions of people about pending approvals.
+
+pub(crate) mod persons;
+pub(crate) mod votes;
+
+use model::{Approval, ApprovalId, ApprovalState, Code, Refusal, Sha256};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::CallError;
+use crate::approvals::decide::{Decider, decided, decision_of};
+use crate::call::CallContext;
+use crate::call_error::refusals::approval_not_pending;
+use crate::clock::latest;
+use crate::engine::Engine;
+use crate::run::chain_head::ChainHead;
+use crate::transaction::{Operation, Parsed};
+
+/// The approval that a call has decided.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalResult {
+    #[serde(flatten)]
+    approval: Approval,
+    /// The number of the decision's record in the run's audit; for a batch, of its last record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seq: Option<u64>,
+    /// The hash of that record: the head of the run's chain when it was written. A caller that stores it can verify the chain
+    /// later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head_hash: Option<Sha256>,
+}
+
+impl ApprovalResult {
+    fn new(approval: Approval, head: Option<ChainHead>) -> Self {
+        Self { approval, seq: head.map(|head| head.seq), head_hash: head.and_then(|head| head.hash) }
+    }
+}
+
+impl Engine {
+    /// Approves the call that waits for `id`, and executes it if it still makes the approved change. Runs to completion even if the
+    /// client disconnects.
+    ///
+    /// If the run's policy requires several operators, the approval stays pending until the last of them approves.
+    ///
+    /// The call is planned and judged again with the present files. If that results in another change or a refusal, the approval
+    /// fails and nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided; `FORBIDDEN` if policy requires another operator; `UNAVAILABLE`, which
+    /// leaves it pending.
+    pub async fn approve(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
+        let (engine, id) = (self.clone(), id.clone());
+        self.detached(async move { engine.record_approval(&id, &decider).await }).await
+    }
+
+    async fn record_approval(&self, id: &ApprovalId, decider: &Decider) -> Result<ApprovalResult, CallError> {
+        failpoint::hit("decision.begin");
+        let mut approval = self.pending_approval(id).await?;
+        let mut voting = None;
+        if approval.approvers > 1 {
+            voting = Some(self.votes.lock(id).await);
+            approval = self.pending_approval(id).await?;
+        }
+        let vote = self.check_vote(&mut approval, decider).await?;
+        if !vote.is_last() {
+            let head = self.record_vote(&approval, decider, vote).await?;
+            return Ok(ApprovalResult::new(self.approval(id).await?, head));
+        }
+        let head = Box::pin(self.execute_approval(&approval, decider)).await?;
+        drop(voting);
+        Ok(ApprovalResult::new(self.approval(id).await?, head))
+    }
+
+    /// Denies the call that waits for `id`. Runs to completion even if the client disconnects.
+    ///
+    /// # Errors
+    ///
+    /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided.
+    pub async fn deny(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
+        let (engine, id) = (self.clone(), id.clone());
+        self.detached(async move { engine.record_denial(&id, &decider).await }).await
+    }
+
+    async fn record_denial(&self, id: &ApprovalId, decider: &Decider) -> Result<ApprovalResult, CallError> {
+        failpoint::hit("decision.begin");
+        let approval = self.pending_approval(id).await?;
+        let refusal = Refusal::new(Code::PolicyDenied, "a person has denied the call", "Ask the operator why.")
+            .with_details(|details| {
+                details.reasons = vec![format!("approval:{id}:denied")];
+                details.reasons.extend(decider.reason());
+            });
+        let head = self.record_decision(&approval, Some(decider), ApprovalState::Denied, &refusal, None).await?;
+        Ok(ApprovalResult::new(self.approval(id).await?, head))
+    }
+
+    async fn pending_approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
+        let approval = self.approval(id).await?;
+        if approval.state != ApprovalState::Pending {
+            return Err(approval_not_pending().into());
+        }
+        if approval.expires_at <= latest() {
+            // Only within a decision, which runs to completion.
+            self.expire(&approval).await?;
+            return Err(approval_not_pending().into());
+        }
+        Ok(approval)
+    }
+
+    /// Executes approved calls. Returns the newest record of the decision.
+    async fn execute_approval(&self, approval: &Approval, decider: &Decider) -> Result<Option<ChainHead>, CallError> {
+        let run = self.open(&approval.run_id).await?;
+        let mut calls = self.stored_calls(approval, Some(decider)).await?;
+        for call in &mut calls {
+            call.epoch = run.epoch;
+        }
+        let mut parsed = Vec::with_capacity(calls.len());
+        for call in &calls {
+            let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
+                return Err(CallError::Internal("a stored input is not an object".into()));
+            };
+            let members = self.follow_names(call, &run, CallContext::without_common(members)).await?;
+            parsed.push((call.clone(), Operation::parse(call, members)));
+        }
+        let decision = decision_of(approval, Some(decider), ApprovalState::Approved);
+        let executed = self.execute_approved(&run, Parsed::new(&run, parsed), approval.files.clone(), decision).await;
+        match executed.map_err(crate::call::record::Failure::into_error) {
+            Ok(answers) => {
+                self.refresh_state(&run).await?;
+                let head = answers.iter().filter_map(|answer| answer.head).next_back();
+                let seq = head.map(|head| head.seq);
+                run.decisions.decided(&decided(approval, Some(decider), ApprovalState::Approved, seq, None));
+                Ok(head)
+            }
+            // The operator may not decide any more: the approval stays pending.
+            Err(error) if error.is(Code::Unauthenticated) => Err(error),
+            Err(CallError::Refused(refusal)) if !refusal.code.is_retryable() => {
+                self.record_decision(approval, Some(decider), ApprovalState::Failed, &refusal, run.epoch).await
+            }
+            // A retryable refusal leaves the approval pending.
+            Err(error @ CallError::Refused(_)) => {
+                let paths: Vec<_> = approval.files.iter().map(|file| file.path.clone()).collect();
+                match calls.first() {
+                    Some(call) => Err(self.record_error(call, &paths, error).await),
+                    None => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Replaces the tokens of operators.
+
+use std::sync::Arc;
+
+use ledger::{LedgerError, OperatorChange};
+use model::{Code, Operator, OperatorName, OperatorToken, Refusal, Sha256};
+use serde::Deserialize;
+
+use crate::CallError;
+use crate::admission::idempotency::KeyedRequest;
+use crate::admission::operators::OperatorIdentity;
+use crate::admission::tokens::form::{OPERATOR_PREFIX, new_token};
+use crate::admission::tokens::future_time;
+use crate::clock::{latest, now, now_plus};
+use crate::engine::Engine;
+use crate::operators::manage::{CreatedOperator, no_such_operator};
+
+/// How long a replaced token stays valid, if the request does not say, and at most.
+const DEFAULT_OVERLAP_SECONDS: u64 = 3600;
+const MAX_OVERLAP_SECONDS: u64 = 7 * 24 * 3600;
+
+/// A request for another token of an operator.
+#[derive(Clone, Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RotateTokenRequest {
+    /// Seconds for which the present token stays valid, at most 604,800 (7 days). Default: 3600. With 0 it is refused at once, and
+    /// so is every earlier token of the operator.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 604_800, example = 3600)]
+    pub overlap_seconds: Option<u64>,
+    /// Expiry time of the new token, RFC 3339. Default: that of the present one, which must not have expired.
+    #[serde(default)]
+    #[schema(example = "2030-01-01T00:00:00Z")]
+    pub expires_at: Option<String>,
+}
+
+/// A new token in the making, with the end of the present one.
+#[derive(Debug)]
+pub struct Rotation {
+    /// The new token, without its secret.
+    pub token: OperatorToken,
+    /// The new token, with its secret.
+    pub created: CreatedOperator,
+    /// When the present token ends, RFC 3339 UTC.
+    pub ends_at: String,
+    /// Whether the present token is valid until then. Otherwise every token of the operator ends.
+    pub overlaps: bool,
+}
+
+impl RotateTokenRequest {
+    /// Generates a token that replaces that of `present`.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` for an overlap that is too long, an invalid time or a time in the past; also without a time if the present
+    /// token has expired.
+    pub fn issue(self, present: Operator, created_by: &str) -> Result<Rotation, Refusal> {
+        self.issue_with(present, created_by, |_| new_token(OPERATOR_PREFIX))
+    }
+
+    /// As [`issue`](Self::issue), with the secret that `secret` generates for the operator.
+    fn issue_with(
+        self,
+        present: Operator,
+        created_by: &str,
+        secret: impl FnOnce(&Operator) -> String,
+    ) -> Result<Rotation, Refusal> {
+        let overlap = self.overlap_seconds.unwrap_or(DEFAULT_OVERLAP_SECONDS);
+        if overlap > MAX_OVERLAP_SECONDS {
+            let message = format!("`overlapSeconds` is more than {MAX_OVERLAP_SECONDS}");
+            return Err(Refusal::invalid(message, "Rotate again later, or create another operator."));
+        }
+        let expires_at = match (self.expires_at.as_deref().map(future_time).transpose()?, &present.expires_at) {
+            (None, Some(expired)) if *expired <= latest() => {
+                let message = format!("the operator's token has expired at {expired}, and so would the new one");
+                return Err(Refusal::invalid(message, "Give `expiresAt`, a time in the future."));
+            }
+            (given, present) => given.or_else(|| present.clone()),
+        };
+        let ends_at = if overlap == 0 {
+            now()
+        } else {
+            // A token that expires earlier than the overlap ends still does.
+            let until = now_plus(i64::try_from(overlap).unwrap_or(i64::MAX));
+            present.expires_at.clone().filter(|expires_at| *expires_at < until).unwrap_or(until)
+        };
+        let created_by = Some(created_by.to_owned());
+        let operator = Operator { created_at: Some(now()), created_by, expires_at, revoked_at: None, ..present };
+        let secret = secret(&operator);
+        let token = OperatorToken { operator: operator.clone(), secret_sha256: Sha256::of(secret.as_bytes()) };
+        Ok(Rotation { token, created: CreatedOperator { operator, token: secret }, ends_at, overlaps: overlap > 0 })
+    }
+}
+
+impl Engine {
+    /// Gives an operator another token. The present one is valid for a while beside it.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`, also for an operator of the configuration; `NOT_FOUND`; `QUOTA_EXCEEDED`.
+    pub async fn rotate_operator_token(
+        &self,
+        raw: &str,
+        request: RotateTokenRequest,
+        rotator: Arc<OperatorIdentity>,
+    ) -> Result<CreatedOperator, CallError> {
+        let (engine, raw) = (self.clone(), raw.to_owned());
+        self.detached(async move { engine.replace_operator_token(&raw, request, &rotator, None).await }).await
+    }
+
+    /// As [`rotate_operator_token`](Self::rotate_operator_token), for a request that may be a keyed one.
+    pub(crate) async fn replace_operator_token(
+        &self,
+        raw: &str,
+        request: RotateTokenRequest,
+        rotator: &OperatorIdentity,
+        keyed: Option<&KeyedRequest>,
+    ) -> Result<CreatedOperator, CallError> {
+        let name = OperatorName::parse(raw).map_err(|_| no_such_operator())?;
+        let operators = &self.tokens.operators;
+        if operators.is_fixed(&name) {
+            let message = format!("the operator `{name}` is set by the configuration of the service");
+            let hint = "Give it a second token there, and send the service SIGHUP or restart it.";
+            return Err(Refusal::invalid(message, hint).into());
+        }
+        let _changing = operators.changes.lock().await;
+        operators.check_count()?;
+        operators.check(rotator)?;
+        let present = self.ledger.operator(&name).await?.filter(|present| present.operator.revoked_at.is_none());
+        let present = present.ok_or_else(no_such_operator)?;
+        let rotation = request.issue_with(present.operator, rotator.name.as_str(), |operator| match keyed {
+            Some(keyed) => self.tokens.operator_secret(keyed, operator),
+            None => new_token(OPERATOR_PREFIX),
+        })?;
+        let Rotation { token, created, ends_at, overlaps } = rotation;
+        let change = OperatorChange::ReplaceToken {
+            token: token.clone(),
+            ends_at: ends_at.clone(),
+            is_valid_until: overlaps,
+            answer: created.keyed_answer(keyed),
+        };
+        match self.change_operator(rotator, change).await {
+            Ok(true) => {}
+            Ok(false) => return Err(no_such_operator().into()),
+            Err(LedgerError::AlreadyExists) => return Err(key_taken().into()),
+            Err(error) => return Err(self.failed_change(error)),
+        }
+        operators.replace(&present.secret_sha256, token, overlaps.then_some(ends_at.as_str()));
+        self.tokens.announce_revocation();
+        tracing::info!(operator.name = %name, operator.rotated_by = %rotator.name, ends_at, "operator's token replaced");
+        Ok(created)
+    }
+}
+
+/// The refusal of a keyed request whose answer was stored meanwhile, by an attempt whose outcome was uncertain.
+fn key_taken() -> Refusal {
+    let message = "a request under this idempotency key has been completed meanwhile";
+    Refusal::new(Code::AlreadyExists, message, "Repeat it, for its answer.")
+}

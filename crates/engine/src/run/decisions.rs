@@ -1,0 +1,277 @@
+//! What people have decided about the calls of a run that waited: told to their callers once, and kept for the same change.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ledger::{ApprovalFilter, Ledger};
+use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, RUN_TOKEN_ACTOR, RunId, Sha256};
+use parking_lot::Mutex;
+
+use crate::CallError;
+use crate::clock::latest;
+use crate::run::last_records::{LastRecord, last_records};
+
+/// The pages of the newest approvals of a run that are read when it is opened. They have diffs, so that a page may have few.
+const MAX_PAGES: usize = 16;
+/// The denied changes that are kept of a run.
+const MAX_DENIED: usize = 1000;
+/// The newest records that are searched for the last call of a token.
+const MAX_SEARCHED: usize = 1000;
+const PAGE: u32 = 100;
+/// The decisions that one answer tells.
+const MAX_NOTICES: usize = 20;
+
+/// The decisions about calls of an open run.
+#[derive(Debug, Default)]
+pub struct Decisions {
+    /// Number of decisions that a caller has not been told. Almost always 0, so that a call takes no lock.
+    untold: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Lines for each caller.
+    notices: HashMap<String, Vec<String>>,
+    /// The changes that wait, by their keys and callers: another token may have other evidence, and another issuer.
+    waiting: HashMap<(Sha256, String), ApprovalId>,
+    /// The changes that were denied, whoever asked.
+    denied: HashMap<Sha256, Denied>,
+    /// The keys of `denied`, oldest first.
+    denied_order: VecDeque<Sha256>,
+}
+
+/// A change that a person has denied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied {
+    /// The approval.
+    pub approval: ApprovalId,
+    /// The person's note.
+    pub note: Option<String>,
+}
+
+/// Returns what the same change has in common, whichever call makes it: the files with their versions, and their modes, which only
+/// the diff has.
+fn change_key(files: &[ApprovalFile], diff: Option<&str>) -> Sha256 {
+    let mut text = String::new();
+    for ApprovalFile { path, operation, old_sha256, new_sha256 } in files {
+        let hash = |hash: &Option<Sha256>| hash.map(|hash| hash.to_string()).unwrap_or_default();
+        let _ = writeln!(text, "{operation} {} {} {:?}", hash(old_sha256), hash(new_sha256), path.as_str());
+    }
+    let lines = diff.unwrap_or_default().lines();
+    for mode in lines.filter(|line| line.starts_with("new mode ") || line.starts_with("new file mode ")) {
+        let _ = writeln!(text, "{mode}");
+    }
+    Sha256::of(text.as_bytes())
+}
+
+/// Returns the key of what an approval is for.
+pub fn key_of(approval: &Approval) -> Sha256 {
+    change_key(&approval.files, approval.diff.as_deref())
+}
+
+impl Decisions {
+    /// Reads what was decided about calls of `run`. A decision after the last call of its token was not told yet.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub async fn load(ledger: &dyn Ledger, run: &RunId) -> Result<Self, CallError> {
+        let filter = ApprovalFilter { run: Some(run.clone()), newest_first: true, ..ApprovalFilter::default() };
+        let (mut found, mut after) = (Vec::new(), None);
+        for _ in 0..MAX_PAGES {
+            let page = ledger.approvals(&filter, after, PAGE.into()).await?;
+            let last = page.last().map(|(position, _)| *position);
+            let (more, resume) = (page.more, page.resume.or(last));
+            // The diffs may be large, and only their modes matter.
+            found
+                .extend(page.into_iter().map(|(_, approval)| (key_of(&approval), Approval { diff: None, ..approval })));
+            match resume {
+                Some(next) if more => after = Some(next),
+                _ => break,
+            }
+        }
+        let decisions = Self::default();
+        let last_calls = last_calls(ledger, run, &found).await?;
+        for (key, approval) in found.into_iter().rev() {
+            let last_call = last_calls.get(&approval.actor).map_or(0, |record| record.seq);
+            let is_told = approval.decided_seq.is_none_or(|seq| seq < last_call);
+            decisions.add(key, &approval, is_told);
+        }
+        Ok(decisions)
+    }
+
+    /// Adds a change of `actor` that waits for an approval.
+    pub fn asked(&self, change: Sha256, actor: &str, approval: ApprovalId) {
+        self.state.lock().waiting.insert((change, actor.to_owned()), approval);
+    }
+
+    /// Adds a decision, which the caller is told with its next answer.
+    pub fn decided(&self, approval: &Approval) {
+        self.add(key_of(approval), approval, false);
+    }
+
+    /// Adds a decision that its caller learns in another way.
+    pub fn correct(&self, approval: &Approval) {
+        self.add(key_of(approval), approval, true);
+    }
+
+    fn add(&self, key: Sha256, approval: &Approval, is_told: bool) {
+        let mut state = self.state.lock();
+        let waiting = (key, approval.actor.clone());
+        if approval.state == ApprovalState::Pending {
+            if approval.expires_at > latest() {
+                state.waiting.insert(waiting, approval.approval_id.clone());
+            }
+            return;
+        }
+        if state.waiting.get(&waiting) == Some(&approval.approval_id) {
+            state.waiting.remove(&waiting);
+        }
+        if approval.state == ApprovalState::Denied {
+            let denied = Denied { approval: approval.approval_id.clone(), note: approval.note.clone() };
+            if state.denied.insert(key, denied).is_none() {
+                state.denied_order.push_back(key);
+            }
+            if state.denied_order.len() > MAX_DENIED
+                && let Some(oldest) = state.denied_order.pop_front()
+            {
+                state.denied.remove(&oldest);
+            }
+        }
+        // Operators see decisions in their lists.
+        if !is_told && approval.actor.starts_with(RUN_TOKEN_ACTOR) {
+            state.notices.entry(approval.actor.clone()).or_default().push(notice(approval));
+            self.untold.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Returns the approval that the change of `actor` waits for.
+    pub fn waiting(&self, change: Sha256, actor: &str) -> Option<ApprovalId> {
+        self.state.lock().waiting.get(&(change, actor.to_owned())).cloned()
+    }
+
+    /// Returns the denial of a change.
+    pub fn denied(&self, change: Sha256) -> Option<Denied> {
+        self.state.lock().denied.get(&change).cloned()
+    }
+
+    /// Returns `actor` if it may have to be told of decisions.
+    pub fn listener(&self, actor: &str) -> Option<String> {
+        (self.untold.load(Ordering::Acquire) > 0).then(|| actor.to_owned())
+    }
+
+    /// Adds the decisions that `listener` was not told yet to the answer to it, given as JSON text.
+    pub fn tell(&self, listener: Option<&str>, answer: Result<&mut String, &mut CallError>) {
+        match (listener, answer) {
+            (Some(listener), Ok(body)) => add_member(body, &self.take(listener)),
+            (listener, Err(error)) => self.tell_refused(listener, error),
+            (None, Ok(_)) => {}
+        }
+    }
+
+    /// As [`tell`](Self::tell), with a refusal. Other errors are no answers: their calls are repeated.
+    pub fn tell_refused(&self, listener: Option<&str>, error: &mut CallError) {
+        if let (Some(listener), CallError::Refused(refusal)) = (listener, error) {
+            refusal.details.notices = self.take(listener);
+        }
+    }
+
+    fn take(&self, listener: &str) -> Vec<String> {
+        let mut notices = self.state.lock().notices.remove(listener).unwrap_or_default();
+        self.untold.fetch_sub(notices.len(), Ordering::AcqRel);
+        let older = notices.len().saturating_sub(MAX_NOTICES);
+        if older > 0 {
+            notices.drain(..older);
+            notices.insert(0, format!("{older} earlier decisions are not shown"));
+        }
+        notices
+    }
+}
+
+/// Adds the member `notices` to the JSON text of an object.
+fn add_member(body: &mut String, notices: &[String]) {
+    if notices.is_empty() || body.pop() != Some('}') {
+        return;
+    }
+    // Strings always serialise.
+    let notices = serde_json::to_string(notices).unwrap_or_default();
+    body.extend([",\"notices\":", &notices, "}"]);
+}
+
+/// Returns the last record of each token that made a call of `approvals`, where it can matter: after a decision.
+async fn last_calls(
+    ledger: &dyn Ledger,
+    run: &RunId,
+    approvals: &[(Sha256, Approval)],
+) -> Result<HashMap<String, LastRecord>, CallError> {
+    let decided = approvals.iter().filter_map(|(_, approval)| Some((approval, approval.decided_seq?)));
+    let mut oldest: HashMap<String, u64> = HashMap::new();
+    for (approval, seq) in decided {
+        oldest.entry(approval.actor.clone()).and_modify(|oldest| *oldest = seq.min(*oldest)).or_insert(seq);
+    }
+    last_records(ledger, run, oldest, MAX_SEARCHED).await
+}
+
+/// Returns the line about a decision.
+fn notice(approval: &Approval) -> String {
+    let (first, others) = match approval.files.as_slice() {
+        [] => (approval.tool.clone(), 0),
+        [first, others @ ..] => (first.path.to_string(), others.len()),
+    };
+    let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+    let what = format!("{first}{more} ({})", approval.tool);
+    let note = approval.note.as_deref().map(|note| format!(" — {}", quoted(note))).unwrap_or_default();
+    let line = match approval.state {
+        ApprovalState::Pending => format!("waiting: {what}"),
+        ApprovalState::Approved => format!("approved: {what}, applied{note}"),
+        ApprovalState::Denied => format!("denied: {what}{note}"),
+        ApprovalState::Expired => format!("expired: {what}, nobody has decided"),
+        ApprovalState::Failed => {
+            let code = approval.resolution.as_deref().and_then(|text| text.strip_prefix("failed: "));
+            format!(
+                "failed: {what}, approved and not applied{}",
+                code.map(|code| format!(": {code}")).unwrap_or_default()
+            )
+        }
+    };
+    // One line, whatever a name or a note has.
+    line.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
+}
+
+/// Returns a person's note in quotes.
+pub fn quoted(note: &str) -> String {
+    format!("\"{}\"", note.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_files_with_other_modes_are_another_change() {
+        let file = |operation: &str, new: &[u8]| ApprovalFile {
+            path: "a".parse_path(),
+            operation: operation.to_owned(),
+            old_sha256: None,
+            new_sha256: Some(Sha256::of(new)),
+        };
+        let key = |operation: &str, new: &[u8], diff: &str| change_key(&[file(operation, new)], Some(diff));
+        let (plain, executable) = ("new file mode 100644\n+x\n", "new file mode 100755\n+x\n");
+        assert_eq!(key("create", b"x", plain), key("create", b"x", "new file mode 100644\n+y\n"));
+        assert_ne!(key("create", b"x", plain), key("create", b"x", executable));
+        assert_ne!(key("create", b"x", plain), key("create", b"y", plain));
+        assert_ne!(key("create", b"x", plain), key("replace", b"x", plain));
+    }
+
+    trait ParsePath {
+        fn parse_path(&self) -> model::LogicalPath;
+    }
+
+    impl ParsePath for str {
+        fn parse_path(&self) -> model::LogicalPath {
+            model::LogicalPath::parse(self).unwrap()
+        }
+    }
+}
