@@ -1,15 +1,20 @@
 //! The accept loop: limits and times out connections, and drains them at shutdown.
 
 mod connections;
+mod frames;
 mod handshakes;
+mod http2;
 mod request_body;
 pub(crate) mod timeout_stream;
 pub(crate) mod tls;
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
@@ -21,7 +26,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown, Watcher};
 use model::{Code, Refusal};
 use socket2::SockRef;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncRead, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::either::Either;
@@ -33,10 +38,12 @@ use crate::http::auth::bearer::PeerAddr;
 use crate::http::conventions::request_ids;
 use crate::http::problem::Problem;
 use crate::http::serve::connections::Connections;
+use crate::http::serve::frames::PREFACE;
 use crate::http::serve::handshakes::Handshakes;
+use crate::http::serve::http2::HeadLimits;
 use crate::http::serve::request_body::BodyTracker;
 use crate::http::serve::timeout_stream::{NotifyOnDropBody, Phase, TimeoutStream, Timeouts};
-use crate::http::serve::tls::{Certificate, TlsStream};
+use crate::http::serve::tls::{Certificate, TlsStream, is_http2};
 use crate::telemetry;
 
 /// How long accepting pauses after an error, such as running out of file descriptors.
@@ -56,6 +63,10 @@ const MAX_HEADERS: usize = 64;
 /// Headers and bytes that a node adds to a request that it forwards.
 const HOP_HEADERS: usize = 8;
 const HOP_BYTES: usize = 4 * 1024;
+/// What one node accepts, the one that it forwards it to accepts as well.
+const HEAD_LIMITS: HeadLimits = HeadLimits { bytes: MAX_BUFFER_BYTES + HOP_BYTES, headers: MAX_HEADERS + HOP_HEADERS };
+/// Bytes of a new connection that are read at once.
+const FIRST_BYTES: usize = 4 * 1024;
 
 /// A connection, plain or encrypted. The encrypted one is on the heap, so that plain ones stay small.
 type Stream = Either<TcpStream, Box<TlsStream>>;
@@ -69,6 +80,7 @@ struct Server {
     refusals: Arc<Semaphore>,
     /// How connections are encrypted.
     tls: Option<Handshakes>,
+    shutdown: CancellationToken,
 }
 
 /// Listens on `address`.
@@ -97,15 +109,16 @@ pub(crate) async fn serve(
     let mut http = http1::Builder::new();
     // `TimeoutStream` enforces the timeouts. This one is longer, and only makes hyper poll the stream after a response.
     http.timer(TokioTimer::new()).header_read_timeout(timeouts.longest_read());
-    // What one node accepts, the one that it forwards it to accepts as well.
-    http.max_buf_size(MAX_BUFFER_BYTES + HOP_BYTES).max_headers(MAX_HEADERS + HOP_HEADERS);
+    http.max_buf_size(HEAD_LIMITS.bytes).max_headers(HEAD_LIMITS.headers);
     // Half of the connections: the other half stays for those that have completed their handshake.
     let max_handshakes = limits.max_connections.div_ceil(2);
     let tls = certificate
         .map(|certificate| Handshakes::new(certificate, max_handshakes, limits.header_timeout, shutdown.clone()));
     let connections = Connections::new(limits.max_connections);
     let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
-    let server = Arc::new(Server { http, router, timeouts, connections, refusals, tls });
+    let shutdown_of_connections = shutdown.clone();
+    let server =
+        Arc::new(Server { http, router, timeouts, connections, refusals, tls, shutdown: shutdown_of_connections });
     let graceful = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
@@ -149,26 +162,63 @@ impl Server {
         if let Err(error) = SockRef::from(&stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES) {
             tracing::debug!(%error, "failed to set TCP_NOTSENT_LOWAT");
         }
-        if self.tls.is_none() {
-            // Boxed, because the task would have it several times.
-            let connection = Box::pin(watcher.watch(self.connection(Either::Left(stream), peer)));
-            tokio::spawn(async move { open.unless_ended(complete(connection)).await });
-            return;
-        }
         let server = Arc::clone(self);
         tokio::spawn(async move {
-            let Some(tls) = &server.tls else { return };
-            let Some(Some(stream)) = open.unless_ended(tls.complete(stream)).await else { return };
-            let connection = Box::pin(watcher.watch(server.connection(Either::Right(stream), peer)));
-            drop(server);
-            open.unless_ended(complete(connection)).await;
+            open.unless_ended(async {
+                // Boxed, because the task would have it several times.
+                let Some(stream) = Box::pin(server.begin(stream, &peer)).await else { return };
+                match stream {
+                    Begun::Http1(stream) => {
+                        let connection = Box::pin(watcher.watch(server.connection(stream, peer)));
+                        drop(server);
+                        complete(connection).await;
+                    }
+                    Begun::Http2(stream) => {
+                        let (router, shutdown) = (server.router.clone(), server.shutdown.clone());
+                        let connection =
+                            Box::pin(http2::serve(stream, router, peer, server.timeouts, HEAD_LIMITS, shutdown));
+                        drop(server);
+                        connection.await;
+                        // The shutdown waits for it, as for the others.
+                        drop(watcher);
+                    }
+                }
+            })
+            .await;
         });
     }
 
+    /// Encrypts a connection if connections are, and finds out which protocol its client speaks: over TLS as agreed in the
+    /// handshake, else by its first bytes. `None` if there is nothing to answer.
+    async fn begin(&self, stream: TcpStream, peer: &PeerAddr) -> Option<Begun> {
+        let with_timeouts = |stream| TimeoutStream::new(stream, peer.phase.clone(), self.timeouts);
+        if let Some(tls) = &self.tls {
+            let stream = tls.complete(stream).await?;
+            let is_http2 = is_http2(&stream);
+            return Some(Begun::of(with_timeouts(Either::Right(stream)), is_http2));
+        }
+        let mut stream = with_timeouts(Either::Left(stream));
+        let is_http2 = tokio::select! {
+            is_http2 = begins_with_preface(&mut stream) => is_http2,
+            () = self.shutdown.cancelled() => return None,
+        };
+        match is_http2 {
+            Ok(is_http2) => Some(Begun::of(stream, is_http2)),
+            Err(error) => {
+                tracing::debug!(%error, "connection failed");
+                None
+            }
+        }
+    }
+
     /// Returns the connection over `stream`, which answers requests when it is polled.
-    fn connection(&self, stream: Stream, peer: PeerAddr) -> impl GracefulConnection<Error = hyper::Error> + use<> {
+    fn connection(
+        &self,
+        stream: TimeoutStream<Stream>,
+        peer: PeerAddr,
+    ) -> impl GracefulConnection<Error = hyper::Error> + use<> {
         let phase = peer.phase.clone();
-        let stream = TokioIo::new(TimeoutStream::new(stream, phase.clone(), self.timeouts));
+        let stream = TokioIo::new(stream);
         let router = self.router.clone();
         let bodies = BodyTracker::new();
         let service = service_fn(move |mut request: Request<Incoming>| {
@@ -203,6 +253,42 @@ impl Server {
             }
         });
     }
+}
+
+/// A connection whose protocol is known.
+enum Begun {
+    Http1(TimeoutStream<Stream>),
+    Http2(TimeoutStream<Stream>),
+}
+
+impl Begun {
+    fn of(stream: TimeoutStream<Stream>, is_http2: bool) -> Self {
+        if is_http2 { Self::Http2(stream) } else { Self::Http1(stream) }
+    }
+}
+
+/// Whether the client speaks HTTP/2 without having agreed on it. What was read for that is read again afterwards, so that a request
+/// of HTTP/1 costs no further call of the kernel.
+async fn begins_with_preface(stream: &mut TimeoutStream<Stream>) -> io::Result<bool> {
+    let mut received = Vec::new();
+    let is_http2 = poll_fn(|cx| {
+        loop {
+            let mut bytes = [0; FIRST_BYTES];
+            let mut buf = ReadBuf::new(&mut bytes);
+            ready!(Pin::new(&mut *stream).poll_read(cx, &mut buf))?;
+            received.extend_from_slice(buf.filled());
+            let is_at_end = buf.filled().is_empty();
+            if received.starts_with(PREFACE) {
+                return Poll::Ready(Ok::<_, io::Error>(true));
+            }
+            if is_at_end || !PREFACE.starts_with(&received) {
+                return Poll::Ready(Ok(false));
+            }
+        }
+    })
+    .await?;
+    stream.put_back(received);
+    Ok(is_http2)
 }
 
 /// Answers the requests of a connection until it ends.

@@ -8,6 +8,7 @@ mod dashboard;
 mod errors;
 pub(crate) mod fair_shares;
 mod fairness;
+mod http2;
 pub(crate) mod load_limits;
 mod malformed_parameters;
 mod mcp;

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use crate::config::http_limits::HttpLimits;
+use crate::http::serve::frames::{Frames, Received};
 use crate::http::transfer::{MinRate, RateMeter};
 
 /// Nothing was received yet.
@@ -40,6 +41,8 @@ struct SharedPhase {
     since: AtomicU64,
     /// The party of the last valid token; 0 before any.
     user: AtomicU64,
+    /// Requests in progress over HTTP/2. Over HTTP/1 there is at most one, of which `phase` tells.
+    streams: AtomicU32,
 }
 
 impl Phase {
@@ -48,6 +51,7 @@ impl Phase {
             phase: AtomicU8::new(phase),
             since: AtomicU64::new(process_millis()),
             user: AtomicU64::new(0),
+            streams: AtomicU32::new(0),
         }))
     }
 
@@ -70,6 +74,39 @@ impl Phase {
         self.set(if unread { UNREAD } else { IDLE });
     }
 
+    /// Notes that the head of a request over HTTP/2 is complete.
+    pub(crate) fn begin_stream(&self) {
+        self.0.streams.fetch_add(1, Ordering::Relaxed);
+        self.set(BUSY);
+    }
+
+    /// Notes that a request over HTTP/2 is answered.
+    pub(crate) fn end_stream(&self) {
+        // The last request that ends began before, so that its end is the last to be noted.
+        if self.0.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.set(IDLE);
+        }
+    }
+
+    /// Whether a connection of HTTP/2 answers a request.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.0.streams.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns how long a connection of HTTP/2 may still wait for a request; `None` while it answers one.
+    pub(crate) fn time_left(&self, timeouts: &Timeouts) -> Option<Duration> {
+        if self.is_answering() {
+            return None;
+        }
+        let timeout = if matches!(self.get(), NEW | HEAD) { timeouts.head } else { timeouts.idle };
+        Some(timeout.saturating_sub(self.waited()))
+    }
+
+    /// Returns how long the connection waits, or answers its request.
+    pub(crate) fn waited(&self) -> Duration {
+        Duration::from_millis(process_millis().saturating_sub(self.since()))
+    }
+
     /// Notes that a request has shown a valid token.
     pub(crate) fn identify(&self, party: Party) {
         self.0.user.store(party.id().max(1), Ordering::Relaxed);
@@ -87,7 +124,7 @@ impl Phase {
 
     /// Whether the connection waits for its next request.
     pub(crate) fn is_idle(&self) -> bool {
-        self.get() == IDLE
+        self.get() == IDLE && !self.is_answering()
     }
 
     fn set(&self, phase: u8) {
@@ -115,8 +152,8 @@ fn process_millis() -> u64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
     head: Duration,
-    idle: Duration,
-    write: MinRate,
+    pub(crate) idle: Duration,
+    pub(crate) write: MinRate,
 }
 
 impl Timeouts {
@@ -166,6 +203,10 @@ pub(crate) struct TimeoutStream<S> {
     read: Timer,
     /// The phase that `read` runs for.
     read_for: u8,
+    /// Input that was received to recognise the protocol.
+    unread: Vec<u8>,
+    /// The frames of a connection of HTTP/2. Whether it has requests is then not told by its bytes.
+    frames: Option<Box<Frames>>,
     write: Timer,
     write_rate: RateMeter,
     /// Whether the sending side is closed.
@@ -179,10 +220,41 @@ impl<S> TimeoutStream<S> {
     pub(crate) fn new(stream: S, phase: Phase, timeouts: Timeouts) -> Self {
         let (read, write, linger) = (Timer::default(), Timer::default(), Timer::default());
         let write_rate = RateMeter::new(timeouts.write);
-        Self { stream, phase, timeouts, read, read_for: NEW, write, write_rate, is_shut_down: false, linger }
+        Self {
+            stream,
+            phase,
+            timeouts,
+            read,
+            read_for: NEW,
+            unread: Vec::new(),
+            frames: None,
+            write,
+            write_rate,
+            is_shut_down: false,
+            linger,
+        }
+    }
+
+    /// Lets `input`, which was received, be read again.
+    pub(crate) fn put_back(&mut self, input: Vec<u8>) {
+        self.unread = input;
+    }
+
+    /// Reads frames of HTTP/2 from now on, beginning with its preface. The phase no longer follows from what is received.
+    pub(crate) fn expect_frames(&mut self) {
+        self.frames = Some(Box::new(Frames::new()));
+        self.read.stop();
     }
 
     fn check_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(frames) = &self.frames {
+            if !frames.is_incomplete() {
+                self.read.stop();
+                return Poll::Pending;
+            }
+            let is_late = self.read.poll_expired(self.timeouts.head, cx);
+            return if is_late { Poll::Ready(Err(io::ErrorKind::TimedOut.into())) } else { Poll::Pending };
+        }
         let phase = self.phase.get();
         if phase != self.read_for {
             self.read_for = phase;
@@ -220,8 +292,26 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        if Pin::new(&mut this.stream).poll_read(cx, buf)?.is_pending() {
+        if !this.unread.is_empty() {
+            let length = this.unread.len().min(buf.remaining());
+            buf.put_slice(&this.unread[..length]);
+            this.unread.drain(..length);
+            if this.unread.is_empty() {
+                this.unread = Vec::new();
+            }
+        } else if Pin::new(&mut this.stream).poll_read(cx, buf)?.is_pending() {
             return this.check_read(cx);
+        }
+        if let Some(frames) = &mut this.frames {
+            match frames.receive(&buf.filled()[before..]) {
+                Received::Part => {}
+                Received::Complete => drop(this.read.stop()),
+                Received::Flood => {
+                    tracing::debug!("connection closed: too many control frames");
+                    return Poll::Ready(Err(io::Error::other("too many control frames")));
+                }
+            }
+            return Poll::Ready(Ok(()));
         }
         // The head's timeout starts with its first byte; later bytes do not restart it.
         if buf.filled().len() > before && matches!(this.phase.get(), NEW | IDLE) {

@@ -32,12 +32,18 @@ use crate::telemetry;
 /// An encrypted connection.
 pub(crate) type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
 
+/// Whether the client has chosen HTTP/2.
+pub(crate) fn is_http2(stream: &TlsStream) -> bool {
+    stream.get_ref().1.alpn_protocol() == Some(HTTP2)
+}
+
 /// How often the files are compared with those in use.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// The most bytes of each file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// The protocol that the service speaks, as clients and servers agree on it in the handshake.
-const ALPN: &[u8] = b"http/1.1";
+/// The protocols that the service speaks, as clients and servers agree on one in the handshake: the first that both have.
+const HTTP2: &[u8] = b"h2";
+const HTTP1: &[u8] = b"http/1.1";
 
 /// The certificate with which the service identifies itself.
 #[derive(Debug)]
@@ -152,7 +158,7 @@ fn server_config(
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private_key))
         .map_err(|error| cert(format!("cannot be used with --tls-key {}: {error}", files.key.display())))?;
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
     Ok((Arc::new(config), expires_at))
 }
 

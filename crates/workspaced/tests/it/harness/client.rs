@@ -23,17 +23,24 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(base: &str, token: Option<&str>) -> Self {
+        let http = Self::http().build().unwrap();
+        Self { base: base.to_owned(), token: token.map(str::to_owned), files_contain_local_paths: false, http }
+    }
+
+    fn http() -> reqwest::ClientBuilder {
         // Fails if another test has installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
+        reqwest::Client::builder()
             .no_proxy()
             // Reading the certificates of the machine takes longer than most tests.
             .tls_certs_only([])
             .timeout(Duration::from_mins(1))
             .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .unwrap();
-        Self { base: base.to_owned(), token: token.map(str::to_owned), files_contain_local_paths: false, http }
+    }
+
+    /// Returns a client with the same token that speaks HTTP/2 without asking, over one connection.
+    pub(crate) fn over_http2(&self) -> Self {
+        Self { http: Self::http().http2_prior_knowledge().build().unwrap(), ..self.clone() }
     }
 
     /// Returns a client with another token and the same connections.

@@ -398,8 +398,7 @@ async fn oversized_request_heads_are_refused(#[values(Backend::Sqlite)] backend:
         ),
         ("a long header", format!("GET /healthz HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(200_000)), "431"),
         ("a long address", format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "y".repeat(200_000)), "4"),
-        // HTTP/2 is not supported, so its flood attacks do not apply.
-        ("another protocol", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), ""),
+        ("another protocol", "PRI * HTTP/3.0\r\n\r\nSM\r\n\r\n".to_owned(), ""),
     ] {
         let mut stream = connect(&server);
         // The server may close the connection before it has read everything.
