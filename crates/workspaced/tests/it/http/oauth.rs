@@ -109,7 +109,10 @@ async fn a_token_that_names_a_run_is_for_that_run_and_has_the_permissions_of_its
     writer.post(&path, write).await.ok();
     // By the protocol too, where the token says which run is meant.
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
-    let request = agent.request(reqwest::Method::POST, "/mcp").header("accept", "application/json, text/event-stream");
+    let request = agent
+        .request(reqwest::Method::POST, "/mcp")
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", "2025-06-18");
     let tools = agent.send(request.json(&list)).await.ok();
     let names: Vec<_> = tools["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
     assert!(names.contains(&json!("read_file")) && !names.contains(&json!("write_file")), "{names:?}");
@@ -217,7 +220,6 @@ async fn a_token_that_is_not_valid_here_and_now_is_refused_as_every_other(#[valu
         ("padding", format!("{good}=")),
         ("a fourth part", format!("{good}.{signature}")),
         ("9 KB", format!("{header}.{}.{signature}", "A".repeat(9000))),
-        ("100 KB", format!("{header}.{}.{signature}", "A".repeat(100_000))),
     ] {
         refused(&server, &token, why).await;
     }
@@ -350,7 +352,7 @@ async fn one_person_is_one_whatever_the_token(#[values(Backend::Sqlite, Backend:
     let id = ask(&run, &run.agent, "two\n").await;
     assert_eq!(approve(&operator("ada"), &id).await.ok()["state"], "pending");
     let again = with(&server, &issuer.token(json!({"scope": "approve", "jti": "another"})));
-    approve(&again, &id).await.refused("FORBIDDEN");
+    assert_eq!(approve(&again, &id).await.ok()["approvedBy"].as_array().map(Vec::len), Some(1));
     assert_eq!(approve(&operator("bo"), &id).await.ok()["state"], "approved");
 }
 

@@ -335,6 +335,7 @@ async fn what_is_usual_and_a_client_that_leaves_are_not_in_the_log_by_default(
     ] {
         let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         let request = run.agent.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream");
+        let request = request.header("mcp-protocol-version", "2025-06-18");
         run.agent.send(request.json(&message)).await;
     }
     let of_mcp: Vec<_> = lines().into_iter().filter(|line| line["span"]["http.route"] == "/mcp").collect();
