@@ -62,7 +62,9 @@ impl Signer {
         let options = ["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-outform", "DER"];
         let made = Command::new("openssl").args(options).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        Self::Rsa(id.to_owned(), Arc::new(RsaKeyPair::from_pkcs8(&made.stdout).unwrap()))
+        // Versions of OpenSSL differ in the form.
+        let pair = RsaKeyPair::from_pkcs8(&made.stdout).or_else(|_| RsaKeyPair::from_der(&made.stdout)).unwrap();
+        Self::Rsa(id.to_owned(), Arc::new(pair))
     }
 
     fn id(&self) -> &str {
