@@ -18,9 +18,9 @@ use engine::clock::now_seconds;
 use model::{Code, Refusal, Sha256};
 use parking_lot::RwLock;
 
-use crate::bootstrap::error::StartError;
 use crate::config::IssuerConfig;
 use crate::http_client;
+use crate::start_error::StartError;
 
 use self::access_token::AccessToken;
 pub(crate) use self::access_token::MAX_TOKEN_BYTES;
