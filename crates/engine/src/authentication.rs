@@ -1,5 +1,6 @@
 //! Identifies callers by their tokens; issues and revokes run tokens.
 
+pub mod issuer;
 mod unknown_tokens;
 
 use std::collections::BTreeSet;
@@ -151,6 +152,12 @@ impl Engine {
     pub async fn token_ended(&self, hash: &Sha256) {
         let tokens = &self.tokens;
         let mut revocations = tokens.revocations();
+        if self.identify_issued(hash).is_some() {
+            while self.identify_issued(hash).is_some() {
+                drop(tokio::time::timeout(TOKEN_TICK, revocations.changed()).await);
+            }
+            return;
+        }
         let is_operator = tokens.operators.find(hash).is_some();
         loop {
             if is_operator {

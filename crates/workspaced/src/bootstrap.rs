@@ -26,6 +26,7 @@ use crate::config::{Config, ConfigError, TlsFiles};
 use crate::data_dir::{Continuity, DataDirLock, DiskProbe, leftovers, token_key};
 use crate::http::MetricsRoute;
 use crate::http::serve::tls::Certificate;
+use crate::issuer::Issuer;
 use crate::nodes::membership::{LEASE, Membership, until_address_is_free};
 use crate::objects::open_objects;
 use crate::sandbox::Confinement;
@@ -73,6 +74,9 @@ pub async fn serve(
     service.tasks.spawn(maintenance::keep_tokens_current(service.clone()));
     service.tasks.spawn(maintenance::collect::run(service.clone()));
     service.state.webhooks.start(&service.tasks, &service.shutdown);
+    if let Some(issuer) = &service.state.access.issuer {
+        service.tasks.spawn(Arc::clone(issuer).keep_current(service.engine.clone()));
+    }
     if let Some(archives) = &config.archives {
         let store = ArchiveStore::open(&archives.to).map_err(|error| ConfigError(format!("--archive-to: {error}")))?;
         let archiver = Archiver::new(service.clone(), store, archives.after, &config.data_dir);
@@ -217,6 +221,8 @@ async fn open_service(
             protect_metrics: config.protect_metrics,
             cors_origins: config.cors_origins.clone(),
             is_loopback: config.listen.ip().is_loopback(),
+            is_tls: config.tls.is_some(),
+            issuer: config.issuer.clone().map(Issuer::new).transpose()?.map(Arc::new),
         },
         disk,
         webhooks,

@@ -15,6 +15,7 @@ mod database_url;
 mod error;
 mod git_credentials;
 pub(crate) mod http_limits;
+mod issuer;
 mod keys;
 mod limits;
 mod nodes;
@@ -49,6 +50,7 @@ pub use self::settings::{LogFormat, SandboxMode};
 pub(crate) use self::checkpoints::CheckpointConfig;
 pub(crate) use self::database_url::DatabaseUrl;
 use self::http_limits::HttpLimits;
+pub(crate) use self::issuer::IssuerConfig;
 pub(crate) use self::nodes::{ClusterSecret, NodeConfig};
 use self::operators::reload::Loaded;
 use self::settings::Settings;
@@ -79,6 +81,8 @@ pub struct Config {
     pub(crate) webhooks: Vec<WebhookConfig>,
     /// Origins of web pages whose scripts may call the service.
     pub(crate) cors_origins: Vec<HeaderValue>,
+    /// The issuer whose access tokens are accepted; `None` if there is none.
+    pub(crate) issuer: Option<IssuerConfig>,
     pub(crate) profiles: Profiles,
     pub(crate) tokens: ConfiguredTokens,
     /// What is read again while the service runs.
@@ -139,6 +143,7 @@ impl Config {
                 .map(|raw| transport::address("metrics-listen", raw))
                 .transpose()?,
             tls: TlsFiles::check(&settings)?,
+            issuer: IssuerConfig::check(&settings)?,
             otlp: OtlpConfig::check(&settings, env)?,
             sandbox: settings.sandbox.unwrap_or(SandboxMode::Auto),
             external_paths: ExternalPaths::of(&database_url, env),

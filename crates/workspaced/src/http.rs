@@ -12,6 +12,7 @@ mod health;
 mod limits;
 pub(crate) mod mcp;
 mod middleware;
+mod oauth;
 mod openapi;
 mod operators;
 mod problem;
@@ -106,6 +107,8 @@ fn routes_without_metrics() -> OpenApiRouter<Service> {
         .routes(routes!(files::drift::get_drift, files::drift::settle_drift))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
+        .routes(routes!(oauth::get_resource_metadata))
+        .routes(routes!(oauth::get_mcp_resource_metadata))
         .routes(routes!(problem::pages::list_problems))
         .routes(routes!(problem::pages::get_problem))
         .routes(routes!(get_openapi))

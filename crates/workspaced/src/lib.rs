@@ -13,6 +13,7 @@ pub mod config;
 mod data_dir;
 mod http;
 mod http_client;
+mod issuer;
 mod maintenance;
 mod nodes;
 mod objects;

@@ -15,6 +15,7 @@ use crate::cancellations::Cancellations;
 use crate::checkpoints::Checkpoints;
 use crate::config::http_limits::HttpLimits;
 use crate::data_dir::DiskProbe;
+use crate::issuer::Issuer;
 use crate::nodes::membership::Membership;
 use crate::nodes::{holds, maintains};
 use crate::webhooks::Webhooks;
@@ -29,7 +30,7 @@ pub(crate) struct Service {
 }
 
 /// What is open to whom beside what tokens permit.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Access {
     /// Whether the metrics require a token.
     pub(crate) protect_metrics: bool,
@@ -37,6 +38,10 @@ pub(crate) struct Access {
     pub(crate) cors_origins: Vec<HeaderValue>,
     /// Whether the service listens on loopback, where only a page that was rebound to it comes under another name.
     pub(crate) is_loopback: bool,
+    /// Whether the service has a certificate.
+    pub(crate) is_tls: bool,
+    /// The issuer whose access tokens are accepted; `None` if there is none.
+    pub(crate) issuer: Option<Arc<Issuer>>,
 }
 
 /// What only HTTP needs.

@@ -22,6 +22,8 @@ pub const AUDIT: &str = "audit";
 /// Names that the audit uses for other callers.
 const RESERVED: [&str; 8] =
     [OPERATOR, AUDIT, "orchestrate", "repair", "service", "restore", "migrate-store", "command-line"];
+/// What the names of callers begin with whose tokens an issuer has signed. No other operator and no token ID begins so.
+pub(crate) const OF_ISSUER: &str = "oauth-";
 /// Operators that are read from the ledger at a time.
 const PAGE: u32 = 1000;
 
@@ -36,8 +38,18 @@ pub struct OperatorIdentity {
     pub secret_sha256: Sha256,
     /// When the token expires.
     expires_at: Option<String>,
-    /// Whether the ledger has the operator, so that it can be revoked.
-    is_stored: bool,
+    source: Source,
+}
+
+/// Who keeps an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The configuration.
+    Configured,
+    /// The ledger, so that it can be revoked.
+    Stored,
+    /// An issuer, which has signed its token. The service knows it by that token alone.
+    Issuer,
 }
 
 /// Why operators cannot be loaded.
@@ -67,7 +79,7 @@ impl OperatorIdentity {
     /// An operator of the configuration.
     pub fn configured(name: OperatorName, scopes: impl IntoIterator<Item = Scope>, secret_sha256: Sha256) -> Self {
         let scopes = scopes.into_iter().collect();
-        Self { name, scopes, secret_sha256, expires_at: None, is_stored: false }
+        Self { name, scopes, secret_sha256, expires_at: None, source: Source::Configured }
     }
 
     /// An operator that the environment sets.
@@ -83,7 +95,17 @@ impl OperatorIdentity {
     fn stored(token: OperatorToken) -> Self {
         let OperatorToken { operator, secret_sha256 } = token;
         let (name, scopes, expires_at) = (operator.name, operator.scopes, operator.expires_at);
-        Self { name, scopes, secret_sha256, expires_at, is_stored: true }
+        Self { name, scopes, secret_sha256, expires_at, source: Source::Stored }
+    }
+
+    /// An operator whose token an issuer has signed.
+    pub(crate) fn of_issuer(
+        name: OperatorName,
+        scopes: BTreeSet<Scope>,
+        secret_sha256: Sha256,
+        expires_at: String,
+    ) -> Self {
+        Self { name, scopes, secret_sha256, expires_at: Some(expires_at), source: Source::Issuer }
     }
 
     /// Whether the operator has one of `scopes`.
@@ -93,7 +115,7 @@ impl OperatorIdentity {
 
     /// Whether the name is that of a shared token, which does not name a person.
     pub fn is_shared(&self) -> bool {
-        !self.is_stored && self.name.as_str() == OPERATOR
+        self.source == Source::Configured && self.name.as_str() == OPERATOR
     }
 
     /// The name in the audit.
@@ -105,7 +127,7 @@ impl OperatorIdentity {
 
     /// What must hold when something is recorded for the operator; `None` if its token cannot end.
     pub fn required_token(&self) -> Option<RequiredToken> {
-        self.is_stored.then(|| RequiredToken {
+        self.may_end().then(|| RequiredToken {
             holder: TokenHolder::Operator(self.secret_sha256),
             expires_at: self.expires_at.clone(),
             now: latest,
@@ -114,7 +136,7 @@ impl OperatorIdentity {
 
     /// Whether the token can be revoked by a call or expire.
     pub(crate) fn may_end(&self) -> bool {
-        self.is_stored
+        self.source != Source::Configured
     }
 
     fn has_expired(&self) -> bool {
@@ -215,7 +237,11 @@ impl Operators {
     ///
     /// `UNAUTHENTICATED` if its token was revoked or has expired.
     pub(crate) fn check(&self, operator: &OperatorIdentity) -> Result<(), Refusal> {
-        if self.find(&operator.secret_sha256).is_some() {
+        let is_valid = match operator.source {
+            Source::Issuer => !operator.has_expired(),
+            Source::Configured | Source::Stored => self.find(&operator.secret_sha256).is_some(),
+        };
+        if is_valid {
             return Ok(());
         }
         Err(Refusal::new(
@@ -321,7 +347,8 @@ pub fn parse_name(raw: &str) -> Result<OperatorName, Refusal> {
         return Err(Refusal::invalid("the operator name contains a credential", hint));
     }
     let name = OperatorName::parse(raw).map_err(|error| Refusal::invalid(error.to_string(), hint))?;
-    if RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name.as_str())) {
+    let is_of_issuer = name.as_str().get(..OF_ISSUER.len()).is_some_and(|start| start.eq_ignore_ascii_case(OF_ISSUER));
+    if is_of_issuer || RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name.as_str())) {
         return Err(Refusal::invalid(format!("the operator name `{name}` is reserved"), hint));
     }
     Ok(name)
@@ -347,7 +374,7 @@ mod tests {
 
     #[test]
     fn names_that_the_audit_uses_are_reserved() {
-        for bad in ["operator", "Audit", "service", "repair", "ORCHESTRATE", "", "a b"] {
+        for bad in ["operator", "Audit", "service", "repair", "ORCHESTRATE", "OAuth-ada", "", "a b"] {
             assert_eq!(parse_name(bad).unwrap_err().code, Code::InvalidRequest, "{bad:?}");
         }
         assert_eq!(parse_name("ada").unwrap().as_str(), "ada");

@@ -30,7 +30,7 @@ pub use self::peers::network_of;
 
 /// The ledger setting with the hash of the operator token that the first start generates.
 const OPERATOR_SETTING: &str = "operator_token_sha256";
-/// Maximum number of cached run tokens.
+/// Maximum number of cached tokens of each kind.
 const CACHED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Token hashes that are read from the ledger at a time.
 const PAGE: u32 = 10_000;
@@ -77,6 +77,8 @@ pub struct Tokens {
     /// Run tokens that are not in `known`, and operators that are not known.
     unknown_runs: Lookups,
     unknown_operators: Lookups,
+    /// The verified tokens of an issuer, with the hashes of the keys that have signed them. Others are verified again.
+    pub(crate) of_issuer: Mutex<LruCache<Sha256, (Sha256, Identity)>>,
     failures: PeerFailures,
     derivation_key: DerivationKey,
     /// Counts revocations. A lookup during a revocation is not cached, and streams check their tokens again.
@@ -144,6 +146,7 @@ impl Tokens {
             known: Mutex::new(known_hashes(ledger).await?),
             unknown_runs: Lookups::default(),
             unknown_operators: Lookups::default(),
+            of_issuer: Mutex::new(LruCache::new(CACHED)),
             failures: PeerFailures::new(settings.failures_per_minute),
             derivation_key: settings.derivation_key,
             revocations: watch::Sender::new(0),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Approval, ApprovalVote, OperatorName, RUN_TOKEN_ACTOR, Record, Run, RunId};
 
 use crate::CallError;
-use crate::admission::operators::OPERATOR;
+use crate::admission::operators::{OF_ISSUER, OPERATOR};
 use crate::clock::now_plus;
 use crate::engine::Engine;
 use crate::history::content_history;
@@ -98,6 +98,10 @@ impl Engine {
             return Ok(Some(name_of(name)));
         }
         let Some(token) = approval.actor.strip_prefix(RUN_TOKEN_ACTOR) else { return Ok(None) };
+        if token.starts_with(OF_ISSUER) {
+            // Signed for the same person by whatever name: as an operator or for a run.
+            return Ok(Some(token.to_owned()));
+        }
         let issuer = self.issuer(&approval.run_id, token).await?;
         // The first token of a run is made with it.
         Ok(issuer.or_else(|| run.created_by.as_ref().map(ToString::to_string)))

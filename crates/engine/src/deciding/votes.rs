@@ -68,7 +68,12 @@ impl Engine {
     async fn keep_votes_that_count(&self, approval: &mut Approval) -> Result<(), CallError> {
         let mut kept = Vec::with_capacity(approval.votes.len());
         for vote in std::mem::take(&mut approval.votes) {
-            if self.tokens.operators.is_fixed(&vote.operator) || self.ledger.operator(&vote.operator).await?.is_some() {
+            // The issuer of a token is the only one who knows whether its operator is still one.
+            let is_of_issuer = vote.operator.as_str().starts_with(crate::admission::operators::OF_ISSUER);
+            if is_of_issuer
+                || self.tokens.operators.is_fixed(&vote.operator)
+                || self.ledger.operator(&vote.operator).await?.is_some()
+            {
                 kept.push(vote);
             }
         }

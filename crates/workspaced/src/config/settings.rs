@@ -165,6 +165,16 @@ pub(crate) struct Settings {
     #[arg(long = "cors-origin", value_name = "ORIGIN")]
     #[serde(alias = "cors-origin")]
     pub(crate) cors_origins: Option<Vec<String>>,
+    /// Issuer of OAuth access tokens that are accepted besides the service's own tokens, such as `https://login.example.org`
+    /// [default: none]
+    #[arg(long, env = "WORKSPACED_OAUTH_ISSUER", value_name = "URL")]
+    pub(crate) oauth_issuer: Option<String>,
+    /// What the issuer's tokens for this service name as their audience: the URL of this service, or another name [default: none]
+    #[arg(long, env = "WORKSPACED_OAUTH_AUDIENCE", value_name = "URL or NAME")]
+    pub(crate) oauth_audience: Option<String>,
+    /// Claim of the issuer's tokens that names the run which they are for; without the claim they are an operator's [default: none]
+    #[arg(long, env = "WORKSPACED_OAUTH_RUN_CLAIM", value_name = "NAME")]
+    pub(crate) oauth_run_claim: Option<String>,
     /// TOML file of policy profiles, in addition to the built-in ones [default: none]
     #[arg(long, env = "WORKSPACED_PROFILES", value_name = "FILE")]
     pub(crate) profiles: Option<PathBuf>,
@@ -376,7 +386,7 @@ impl Settings {
         }
         or! {
             listen metrics_listen tls_cert tls_key data_dir database_url database_url_file
-            node_url node_id cluster_secret_file import_roots git_allow_hosts cors_origins profiles protect_metrics operator
+            node_url node_id cluster_secret_file import_roots git_allow_hosts cors_origins oauth_issuer oauth_audience oauth_run_claim profiles protect_metrics operator
             git_credential webhook
             log_format log otlp_endpoint otlp_sample_ratio sandbox max_connections
             header_timeout_seconds body_timeout_seconds min_bytes_per_second idle_timeout_seconds

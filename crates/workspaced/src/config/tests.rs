@@ -8,6 +8,7 @@ use model::{RunId, Sha256};
 use super::*;
 
 mod document;
+mod issuer;
 mod webhooks;
 
 /// A token as the service generates them.

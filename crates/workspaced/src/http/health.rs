@@ -7,7 +7,8 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
 use engine::CallError;
 use engine::metrics::set_permits;
 use serde::Serialize;
@@ -118,11 +119,19 @@ pub(crate) async fn metrics(State(service): State<Service>, _reader: MetricsRead
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], telemetry::render_metrics()).into_response()
 }
 
+/// The page around Swagger UI: what the service is, and where to begin.
+const DOCS_PAGE: &str = include_str!("docs.html");
+
 /// Returns the routes that show the API document as pages, which load nothing from elsewhere.
 pub(crate) fn docs() -> Router<Service> {
-    let pages = SwaggerUi::new("/docs").config(Config::from("/openapi.json").validator_url("none"));
+    // A list of topics to open. The layout without the bar: it asks for addresses of other documents, which the policy keeps away.
+    let config = Config::from("/openapi.json").validator_url("none").use_base_layout();
+    let config = config.doc_expansion("none").default_models_expand_depth(-1).deep_linking(true);
+    let page = || async { ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], DOCS_PAGE) };
+    let pages = Router::from(SwaggerUi::new("/docs/ui").config(config));
+    let pages = pages.route("/docs", get(|| async { Redirect::to("/docs/") })).route("/docs/", get(page));
     let set = |name: HeaderName, value| SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value));
-    Router::from(pages).layer(
+    pages.layer(
         ServiceBuilder::new()
             .layer(set(header::CONTENT_SECURITY_POLICY, PAGES_POLICY))
             .layer(set(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))

@@ -24,6 +24,7 @@ use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::conventions::request_ids::{self, NamedByCaller};
 use crate::http::mcp;
 use crate::http::middleware::forward::Forwarded;
+use crate::http::oauth::{self, Asked};
 use crate::http::problem::{PROBLEM_JSON, Problem, pages};
 use crate::http::token_body::{VerifiedToken, end_with_token};
 use crate::http::tools::{self, text_view};
@@ -124,6 +125,8 @@ async fn answer_within_limits(service: Service, mut request: Request, next: Next
         _ if prefers_text => text_view::refusal(response),
         _ => response,
     };
+    // Where a client without a token is told to get one.
+    let asked = service.state.access.issuer.is_some().then(|| Asked::of(request.uri(), request.headers()));
     let token = VerifiedToken::default();
     request.extensions_mut().insert(token.clone());
     // Nothing is observed without a rate limit.
@@ -146,6 +149,9 @@ async fn answer_within_limits(service: Service, mut request: Request, next: Next
     }
     if route == FILES {
         response.extensions_mut().insert(Verbatim);
+    }
+    if let Some(asked) = asked.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
+        oauth::add_metadata(&mut response, &service.state.access, route, &asked);
     }
     telemetry::request_answered(route, &method, response.status().as_u16(), started.elapsed());
     response

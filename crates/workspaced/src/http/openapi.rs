@@ -126,7 +126,7 @@ fn add_head(document: &mut Value) {
     document["components"]["securitySchemes"] = json!({"bearer": {
         "type": "http",
         "scheme": "bearer",
-        "description": "An operator token or a run token; each operation says which in `x-scopes` and `x-run-token`. Never in \
+        "description": "An operator token or a run token, or an access token of the issuer that is configured; each operation says which in `x-scopes` and `x-run-token`. Never in \
                         a query string.",
     }});
 }

@@ -13,6 +13,7 @@ pub(crate) mod load_limits;
 mod malformed_parameters;
 mod mcp;
 mod memory_limits;
+mod oauth;
 mod openapi;
 mod operators;
 mod packages;

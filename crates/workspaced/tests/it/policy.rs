@@ -14,5 +14,5 @@ mod redaction;
 mod rules;
 mod secret_leaks;
 mod secret_settings;
-mod several_approvers;
+pub(crate) mod several_approvers;
 mod weakened_tests;

@@ -1183,6 +1183,14 @@ export interface RequestLimits {
   tokenConcurrency: number;
 }
 
+export interface ResourceMetadata {
+  authorization_servers: Array<string>;
+  bearer_methods_supported: Array<string>;
+  resource: string;
+  resource_name: string;
+  scopes_supported: Array<string>;
+}
+
 export interface RestoredFile {
   deletions: number;
   insertions: number;

@@ -24,6 +24,7 @@ export function SignIn({ hasEnded, onSignedIn }: { hasEnded: boolean; onSignedIn
   return (
     <main class="sign-in">
       <h1>workspaced</h1>
+      <p>This service keeps the files that coding agents work on, and a record of what each of them reads and changes. Sign in to follow runs, to decide about changes that wait for a person, and to check the record.</p>
       {hasEnded && <p role="alert" class="state failed">The service no longer accepts your token: it was revoked or has expired. Sign in again to return to this page.</p>}
       <form onSubmit={(event) => void submit(event)}>
         <label class="field">
@@ -33,7 +34,12 @@ export function SignIn({ hasEnded, onSignedIn }: { hasEnded: boolean; onSignedIn
         <button type="submit" class="primary" disabled={isBusy}>{isBusy ? "Signing in…" : "Sign in"}</button>
       </form>
       {error && <Failed error={error} what="Signing in" />}
-      <p class="quiet">The token stays in this tab until it is closed or you sign out. The first start of the service prints one; <code>workspaced operator add NAME --scope approve</code> makes another.</p>
+      <section>
+        <h2>Where a token comes from</h2>
+        <p>The first start of the service prints one. Whoever runs it makes others on its machine:</p>
+        <p><code>workspaced operator add NAME --scope approve</code></p>
+      </section>
+      <p class="quiet">The token stays in this tab until it is closed or you sign out. Programs use <a href="/docs/">the API</a>.</p>
     </main>
   );
 }

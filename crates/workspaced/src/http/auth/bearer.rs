@@ -15,9 +15,10 @@ use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::problem::Problem;
 use crate::http::serve::timeout_stream::Phase;
 use crate::http::token_body::VerifiedToken;
+use crate::issuer;
 use crate::service::Service;
 
-/// Maximum length of a token.
+/// Maximum length of a token of the service.
 const MAX_TOKEN_BYTES: usize = 512;
 
 /// The peer address of the connection: the caller's, or that of a proxy in front of the service.
@@ -46,12 +47,22 @@ impl Bearer {
         // Requests of tests that call the router directly have no peer.
         let connection = parts.extensions.get::<PeerAddr>();
         let peer = connection.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.address);
-        let Some(token) = bearer_token(&parts.headers) else {
+        let issuer = service.state.access.issuer.as_ref();
+        let max_bytes = issuer.map_or(MAX_TOKEN_BYTES, |_| issuer::MAX_TOKEN_BYTES);
+        let Some(token) = bearer_token(&parts.headers, max_bytes) else {
             service.tokens.fail(peer)?;
             return Err(Problem::unauthenticated());
         };
         let hash = Sha256::of(token.as_bytes());
-        let identity = service.identify(token, &hash, peer).await?.ok_or_else(Problem::unauthenticated)?;
+        let issued = match issuer {
+            Some(issuer) => issuer.identify(&service.engine, token, &hash).await?,
+            None => None,
+        };
+        let identity = match issued {
+            Some(identity) => identity,
+            // Counts every token that is not valid, also one of an issuer.
+            None => service.identify(token, &hash, peer).await?.ok_or_else(Problem::unauthenticated)?,
+        };
         let parties = match &identity {
             Identity::Operator(operator) => Parties::one(operator_party(operator)),
             Identity::Run(token) => token_parties(token),
@@ -76,14 +87,14 @@ impl Bearer {
     }
 }
 
-/// Returns the bearer token of a request with exactly one `Authorization` header.
-fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+/// Returns the bearer token, of at most `max_bytes`, of a request with exactly one `Authorization` header.
+fn bearer_token(headers: &HeaderMap, max_bytes: usize) -> Option<&str> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(only), None) = (all.next(), all.next()) else { return None };
     let (scheme, token) = only.to_str().ok()?.split_once(' ')?;
     let token = token.trim_matches(' ');
     let fits = scheme.eq_ignore_ascii_case("bearer")
-        && (1..=MAX_TOKEN_BYTES).contains(&token.len())
+        && (1..=max_bytes).contains(&token.len())
         && token.bytes().all(|byte| byte.is_ascii_graphic());
     fits.then_some(token)
 }

@@ -35,7 +35,14 @@ pub(super) fn add(operation: &mut Value) {
 /// Returns who may call an operation; `None` if it needs no token.
 fn callers(operation_id: &str) -> Option<Callers> {
     let (scopes, run_token) = match operation_id {
-        "getHealth" | "getReadiness" | "getOpenApiDocument" | "getDocs" | "listProblems" | "getProblem" => return None,
+        "getHealth"
+        | "getReadiness"
+        | "getOpenApiDocument"
+        | "getDocs"
+        | "getResourceMetadata"
+        | "getMcpResourceMetadata"
+        | "listProblems"
+        | "getProblem" => return None,
         "createRun"
         | "updateRun"
         | "closeRun"

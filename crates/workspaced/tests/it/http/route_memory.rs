@@ -310,6 +310,9 @@ async fn other_calls(server: &Server, run: &Run) -> Vec<MeasuredRequest> {
         "get /readyz",
     ];
     all.extend(plain.map(|route| of_run(run, route, &none, 96)));
+    // Without an issuer there is none to be found.
+    let missing = ["get /.well-known/oauth-protected-resource", "get /.well-known/oauth-protected-resource/mcp"];
+    all.extend(missing.map(|route| MeasuredRequest { status: 404, ..of_run(run, route, &none, 16) }));
     let arguments = json!({"name": "read_file", "arguments": {"path": "large.txt"}});
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": arguments});
     let request = run.agent.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream");

@@ -1,13 +1,15 @@
 //! The process: settings, output, exit, logs and exclusive use of its data.
 
+use std::io::Write as _;
 use std::process::{Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use reqwest::Method;
 use rstest::rstest;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Client, Server, Setup, workspaced};
+use crate::harness::{Backend, Client, Server, Setup, incompressible, workspaced};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -301,6 +303,65 @@ async fn logs_go_to_standard_error_in_the_configured_format(#[values("text", "js
     for secret in [server.operator_token.as_str(), run.agent.token.as_deref().unwrap(), "content-of-a-file"] {
         assert!(!log.contains(secret), "{log}");
     }
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_is_usual_and_a_client_that_leaves_are_not_in_the_log_by_default(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
+    let filter = "info,workspaced=debug,engine=debug";
+    let setup = Setup::new(backend).arg("--log-format", "json").arg("--log", filter);
+    let server = Server::start_with(setup).await;
+    let lines = || -> Vec<Value> { server.log().lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
+    let says = |line: &Value, text: &str| line["message"].as_str().is_some_and(|message| message.contains(text));
+    let is_shown = |line: &Value| !["DEBUG", "TRACE"].contains(&line["level"].as_str().unwrap());
+
+    // The files of an empty run are there at once, those of another one may take long.
+    let empty = server.run(json!({})).await;
+    let folder = server.template(&[("a.txt", "a\n")]);
+    std::fs::write(folder.join("large.bin"), incompressible(24 << 20)).unwrap();
+    let source = json!({"type": "directory", "path": folder});
+    let run = server.run(json!({"source": source})).await;
+    let imports: Vec<_> = lines().into_iter().filter(|line| says(line, "import in progress")).collect();
+    assert!(imports.iter().any(|line| line["run.id"] == empty.id.as_str()), "the debug level has it");
+    let shown: Vec<_> = imports.iter().filter(|line| is_shown(line)).map(|line| line["run.id"].clone()).collect();
+    assert!(!shown.is_empty() && shown.iter().all(|id| *id == run.id.as_str()), "{shown:?}");
+
+    for (method, params) in
+        [("tools/list", json!({})), ("tools/call", json!({"name": "read_file", "arguments": {"path": "a.txt"}}))]
+    {
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let request = run.agent.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream");
+        let request = request.header("mcp-protocol-version", "2025-06-18");
+        run.agent.send(request.json(&message)).await;
+    }
+    let of_mcp: Vec<_> = lines().into_iter().filter(|line| line["span"]["http.route"] == "/mcp").collect();
+    assert!(!of_mcp.is_empty() && !of_mcp.iter().any(is_shown), "{of_mcp:#?}");
+
+    // A client that leaves during a download, and one that leaves during an upload.
+    let path = format!("/v1/runs/{}/archive", run.id);
+    let mut download = run.operator.request(Method::GET, &path).send().await.unwrap();
+    assert!(download.chunk().await.unwrap().is_some());
+    drop(download);
+    let mut upload = std::net::TcpStream::connect(server.base.trim_start_matches("http://")).unwrap();
+    let token = run.agent.token.as_deref().unwrap();
+    let head = format!(
+        "PUT /v1/runs/{}/files/b.bin HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {token}\r\nContent-Length: 100000\r\n\r\n",
+        run.id
+    );
+    upload.write_all(head.as_bytes()).unwrap();
+    upload.write_all(&[b'x'; 5000]).unwrap();
+    drop(upload);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !lines().iter().any(|line| says(line, "the client left during an export")) {
+        assert!(Instant::now() < deadline, "{}", server.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    let failures: Vec<_> =
+        lines().into_iter().filter(|line| line["level"] == "ERROR" || says(line, "internal")).collect();
+    assert!(failures.is_empty(), "{failures:#?}");
 }
 
 #[rstest]

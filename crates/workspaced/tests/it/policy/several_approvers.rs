@@ -8,7 +8,7 @@ use crate::harness::{Answer, Backend, Client, Run, Server, assert_chain, members
 pub(super) const OLD: &str = "old\n";
 
 /// A run with a lockfile, created by `creator`, with this rule of approval.
-pub(super) async fn run(server: &Server, creator: &Client, rule: Value) -> Run {
+pub(crate) async fn run(server: &Server, creator: &Client, rule: Value) -> Run {
     let folder = server.template(&[("Cargo.lock", OLD)]);
     let body = json!({"source": {"type": "directory", "path": folder}, "policy": {"approval": rule}});
     let created = creator.post("/v1/runs", body).await.is(201);

@@ -1213,6 +1213,14 @@ class RequestLimits(TypedDict):
     tokenConcurrency: int
 
 
+class ResourceMetadata(TypedDict):
+    authorization_servers: list[str]
+    bearer_methods_supported: list[str]
+    resource: str
+    resource_name: str
+    scopes_supported: list[str]
+
+
 class RestoredFile(TypedDict):
     deletions: int
     insertions: int
