@@ -29,9 +29,11 @@ use crate::http::serve::timeout_stream::{Phase, TimeoutStream, Timeouts};
 
 /// Maximum concurrent requests of a connection.
 const MAX_STREAMS: u32 = 128;
-/// Bytes of request bodies that a client may send before somebody reads them, of a connection. Small, because they are in memory
-/// that no caller was granted; large enough for 5 MB/s over 50 ms.
-const WINDOW_BYTES: u32 = 256 * 1024;
+/// Bytes of a request body that a client may send before somebody reads them. Small, because no caller was granted memory for them;
+/// large enough for 2.5 MB/s over 50 ms.
+const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
+/// The same, of all requests of a connection.
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// Maximum number of requests that the client has withdrawn before they were looked at, and of those that were refused as malformed.
 const MAX_RESETS: usize = 32;
 /// Maximum bytes of a response that the connection has in memory.
@@ -62,8 +64,8 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let mut http = http2::Builder::new(executor.clone());
     http.timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
-        .initial_stream_window_size(WINDOW_BYTES)
-        .initial_connection_window_size(WINDOW_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_send_buf_size(MAX_SEND_BUFFER_BYTES)
         .max_header_list_size(u32::try_from(limits.bytes).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(MAX_RESETS)

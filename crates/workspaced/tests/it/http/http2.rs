@@ -124,10 +124,7 @@ async fn start(setup: Setup) -> (Server, Run) {
 }
 
 fn with_short_timeouts(backend: Backend) -> Setup {
-    Setup::new(backend)
-        .arg("--header-timeout-seconds", 1)
-        .arg("--body-timeout-seconds", 1)
-        .arg("--idle-timeout-seconds", 2)
+    Setup::new(backend).arg("--client-timeout-seconds", 1)
 }
 
 #[rstest]
@@ -366,13 +363,15 @@ async fn a_shutdown_completes_requests_of_http2_and_waits_for_no_idle_connection
 #[tokio::test]
 async fn idle_connections_of_http2_are_small(#[values(Backend::Sqlite)] backend: Backend) {
     const CONNECTIONS: u32 = 1500;
-    let (server, run) = start(Setup::new(backend).arg("--header-timeout-seconds", 300)).await;
+    let (server, run) = start(Setup::new(backend).arg("--client-timeout-seconds", 900)).await;
     run.ok("read_file", json!({"path": "a.txt"})).await;
     let (held, growth) = server
         .peak_growth(async {
             let mut held: Vec<_> = (0..CONNECTIONS).map(|_| Raw::open(&server, &[])).collect();
             let held = blocking(move || {
-                held.iter_mut().for_each(|raw| drop(raw.until(SETTINGS)));
+                for raw in &mut held {
+                    raw.until(SETTINGS);
+                }
                 held
             })
             .await;
@@ -389,4 +388,34 @@ async fn idle_connections_of_http2_are_small(#[values(Backend::Sqlite)] backend:
         open.is_some_and(|open| open < 10.0)
     })
     .await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_idle_connection_of_http2_gives_way_and_one_that_answers_does_not(
+    #[values(Backend::Sqlite)] backend: Backend,
+) {
+    let (server, run) = start(Setup::new(backend).arg("--max-connections", 8)).await;
+    let token = run.agent.token.clone().unwrap();
+    let changes = get(&format!("/v1/runs/{}/changes", run.id), &token);
+    let mut busy = Raw::open(&server, &[]);
+    busy.send(HEADERS, END_STREAM | END_HEADERS, 1, &changes).unwrap();
+    let mut idle = Vec::new();
+    for _ in 0..12 {
+        let mut raw = Raw::open(&server, &[]);
+        raw.send(HEADERS, END_STREAM | END_HEADERS, 1, &get("/v1/limits", &token)).unwrap();
+        let raw = blocking(move || {
+            raw.until(DATA);
+            raw
+        });
+        idle.push(raw.await);
+    }
+    let mut busy = blocking(move || {
+        busy.until(HEADERS);
+        idle.remove(0).until_closed();
+        busy.send(PING, 0, 0, &[7; 8]).unwrap();
+        busy
+    })
+    .await;
+    assert_eq!(blocking(move || busy.until(PING)).await, [7; 8]);
 }
