@@ -74,8 +74,8 @@ impl Engine {
         let cached = tokens.cached(hash);
         let found = match TokenForm::of(token) {
             _ if cached.is_some() => cached,
-            TokenForm::Checked | TokenForm::Unchecked if tokens.is_known(hash) => self.look_up(hash).await?,
-            TokenForm::Foreign | TokenForm::Unchecked => None,
+            TokenForm::Run if tokens.is_known(hash) => self.look_up(hash).await?,
+            TokenForm::Foreign => None,
             // A single service knows all operators.
             TokenForm::Operator if self.ledger.node().is_none() => None,
             // Another node may have issued it a moment ago.
@@ -86,7 +86,7 @@ impl Engine {
                 }
                 None
             }
-            TokenForm::Checked => {
+            TokenForm::Run => {
                 self.look_up_unknown(Kind::Runs, hash).await?;
                 let cached = tokens.cached(hash);
                 match cached {

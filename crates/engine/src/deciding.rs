@@ -3,17 +3,22 @@
 pub(crate) mod persons;
 pub(crate) mod votes;
 
+use std::sync::Arc;
+
 use model::{Approval, ApprovalId, ApprovalState, Code, Refusal, Sha256};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::CallError;
 use crate::approvals::decide::{Decider, decided, decision_of};
-use crate::call::CallContext;
+use crate::call::record::Failure;
+use crate::call::{Answer, CallContext};
 use crate::call_error::refusals::approval_not_pending;
 use crate::clock::latest;
 use crate::engine::Engine;
 use crate::run::chain_head::ChainHead;
+use crate::run::open_run::OpenRun;
+use crate::run::staged_files::{self, may_be_journalled};
 use crate::transaction::{Operation, Parsed};
 
 /// The approval that a call has decided.
@@ -115,23 +120,23 @@ impl Engine {
         for call in &mut calls {
             call.epoch = run.epoch;
         }
-        let mut parsed = Vec::with_capacity(calls.len());
-        for call in &calls {
-            let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
-                return Err(CallError::Internal("a stored input is not an object".into()));
-            };
-            let members = self.follow_names(call, &run, CallContext::without_common(members)).await?;
-            parsed.push((call.clone(), Operation::parse(call, members)));
+        let executed = self.execute_calls(&run, approval, &calls, decider).await;
+        if executed.as_ref().is_err_and(|error| error.is_retryable() || error.is(Code::Unauthenticated)) {
+            self.count_waiting(&run, &approval.approval_id).await?;
         }
-        let decision = decision_of(approval, Some(decider), ApprovalState::Approved);
-        let executed = self.execute_approved(&run, Parsed::new(&run, parsed), approval.files.clone(), decision).await;
-        match executed.map_err(crate::call::record::Failure::into_error) {
+        match executed {
             Ok(answers) => {
                 self.refresh_state(&run).await?;
                 let head = answers.iter().filter_map(|answer| answer.head).next_back();
                 let seq = head.map(|head| head.seq);
+                self.end_waiting(approval).await;
                 run.decisions.decided(&decided(approval, Some(decider), ApprovalState::Approved, seq, None));
                 Ok(head)
+            }
+            // It has expired meanwhile.
+            Err(error) if error.is(Code::AlreadyExists) && approval.expires_at <= latest() => {
+                self.expire(approval).await?;
+                Err(error)
             }
             // The operator may not decide any more: the approval stays pending.
             Err(error) if error.is(Code::Unauthenticated) => Err(error),
@@ -148,5 +153,38 @@ impl Engine {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Executes the calls that wait for an approval, with the large content of an upload.
+    async fn execute_calls(
+        &self,
+        run: &Arc<OpenRun>,
+        approval: &Approval,
+        calls: &[CallContext],
+        decider: &Decider,
+    ) -> Result<Vec<Answer>, CallError> {
+        let (mut parsed, mut staged) = (Vec::with_capacity(calls.len()), None);
+        for call in calls {
+            let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
+                return Err(CallError::Internal("a stored input is not an object".into()));
+            };
+            let members = self.follow_names(call, run, CallContext::without_common(members)).await?;
+            let mut operation = Operation::parse(call, members);
+            if let Ok(Operation::Mutation(tool)) = &mut operation
+                && tool.waiting_content().is_some()
+            {
+                staged = self.stage_waiting(run, approval, tool.as_mut()).await?;
+            }
+            parsed.push((call.clone(), operation));
+        }
+        let decision = decision_of(approval, Some(decider), ApprovalState::Approved);
+        let executed = self.execute_approved(run, Parsed::new(run, parsed), approval, decision).await;
+        let executed = executed.map_err(Failure::into_error);
+        if let (Err(error), Some(name)) = (&executed, staged)
+            && !may_be_journalled(error, run)
+        {
+            staged_files::discard(run, &[name]);
+        }
+        executed
     }
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::Duration;
 
 use ledger::{Epoch, LedgerError, SettledRun, StoredRun};
-use model::{Code, Refusal, Rules, RunId, RunState, Source, Step};
+use model::{ApprovalId, Code, Refusal, Rules, RunId, RunState, Source, Step};
 use tokio_util::sync::CancellationToken;
 use workspace::{ChainPoint, Tree};
 
@@ -37,6 +37,7 @@ use crate::run::quota::{PendingApprovals, RunDisk};
 use crate::run::run_history::RunHistory;
 use crate::run::seen_versions::SeenVersions;
 use crate::run::tree_states::TreeStates;
+use crate::run::waiting_space::WaitingSpace;
 use crate::{CallError, metrics};
 
 impl Engine {
@@ -116,10 +117,11 @@ impl Engine {
         let pending = journal.into_iter().flat_map(|open| open.steps).collect::<Vec<_>>();
         let known = KnownVersions::load(self.ledger.as_ref(), run).await?;
         let decisions = Box::pin(Decisions::load(self.ledger.as_ref(), run)).await?;
+        let waiting = self.load_waiting(run).await?;
         let engine = self.clone();
         self.blocking(move || {
             failpoint::hit("open.loading");
-            let open_run = load(&engine, stored, epoch, &pending, (known, decisions), point)?;
+            let open_run = load(&engine, stored, epoch, &pending, (known, decisions, waiting), point)?;
             Ok(Arc::new(open_run))
         })
         .await
@@ -144,11 +146,12 @@ fn load(
     stored: StoredRun,
     epoch: Option<Epoch>,
     pending: &[Step],
-    (known, decisions): (KnownVersions, Decisions),
+    (known, decisions, waiting): (KnownVersions, Decisions, Vec<(ApprovalId, u64)>),
     point: ChainPoint,
 ) -> Result<OpenRun, CallError> {
     let StoredRun { run, usage, mount_paths, needs_repair } = stored;
     let disk = RunDisk::new(&engine.node, &run.policy.quota, run.disk.tree());
+    let waiting = WaitingSpace::of(&disk, waiting);
     let history = RunHistory::new(&run);
     let pending_approvals = PendingApprovals::new(&run.policy.quota, run.counts.pending_approvals);
     // Most runs have one of a few policies.
@@ -196,6 +199,7 @@ fn load(
         disk,
         history,
         pending_approvals,
+        waiting,
         changed: ChangedPaths::default(),
         known,
         decisions,

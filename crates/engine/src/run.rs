@@ -21,3 +21,4 @@ pub mod seen_versions;
 pub mod staged_files;
 pub mod tree_states;
 pub mod vote_locks;
+pub mod waiting_space;

@@ -15,9 +15,9 @@ pub mod text;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 
-use model::{Code, LogicalPath, Permission, Refusal, Rules, Sha256};
+use model::{Code, LogicalPath, Permission, Refusal, Rules, ScannedContent, Sha256};
 use serde_json::{Map, Value};
-use workspace::{FollowedPath, Target, Tree, Workspace, WorkspaceError};
+use workspace::{FollowedPath, StagedFile, Target, Tree, Workspace, WorkspaceError};
 
 use crate::run::changed_paths::ChangedPaths;
 use crate::run::quota::Reservation;
@@ -264,6 +264,14 @@ pub trait Mutation: Send {
     fn check_staged_content(&self, _targets: &[Target]) -> Option<Refusal> {
         None
     }
+
+    /// Returns the hash of the content that the call has waited with for approval, if that was too large to be stored with its input.
+    fn waiting_content(&self) -> Option<Sha256> {
+        None
+    }
+
+    /// Takes that content, and the disk space that is reserved for it.
+    fn take_waiting_content(&mut self, _staged: StagedFile, _scanned: ScannedContent, _reservation: Reservation) {}
 
     /// Returns the disk space that is reserved already for new content outside of memory.
     fn take_reservation(&mut self) -> Option<Reservation> {

@@ -14,19 +14,21 @@ pub mod conflict;
 mod entries;
 mod given_versions;
 mod judge;
-mod large_contents;
+pub(crate) mod large_contents;
 pub mod outside;
 mod overlay;
 mod parse;
 mod plan;
+mod review_diff;
 mod stage;
 pub mod staged_files;
+mod waiting_contents;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::ApprovalDecision;
-use model::{ApprovalFile, By, Code, Decision, Refusal, RunState, Usage, Verdict};
+use model::{Approval, ApprovalFile, By, Code, Decision, Refusal, RunState, Usage, Verdict};
 
 use crate::CallError;
 use crate::call::idempotency::StoredAnswer;
@@ -186,12 +188,12 @@ impl Engine {
         }
     }
 
-    /// Commits and applies staged calls; `decision` is that of the approval that they waited for.
+    /// Commits and applies staged calls; `approved` is the decision of the approval that they waited for, with the time when that expires.
     async fn commit_and_apply(
         &self,
         run: &Arc<OpenRun>,
         staged: Staged,
-        decision: Option<ApprovalDecision>,
+        approved: Option<(ApprovalDecision, String)>,
     ) -> Result<Vec<Answer>, Failure> {
         // Boxed, so that the future of any other call is smaller.
         let (staged, stored) = match &self.objects {
@@ -199,7 +201,7 @@ impl Engine {
             None => (staged, StoredContents::default()),
         };
         let mut change = run.tree_states.begin();
-        let committed: Committed = staged.commit(self, run, decision, stored).await?;
+        let committed: Committed = staged.commit(self, run, approved, stored).await?;
         if let Some(record) = committed.records.last() {
             change.commit(record.seq);
         }
@@ -288,12 +290,15 @@ impl Engine {
         &self,
         run: &Arc<OpenRun>,
         transaction: Parsed,
-        files: Vec<ApprovalFile>,
+        approval: &Approval,
         decision: ApprovalDecision,
     ) -> Result<Vec<Answer>, Failure> {
         let loaded = transaction.load(self, run).await.map_err(|(_, failure)| failure)?;
-        match self.prepare(run, loaded, Goal::StageApproved(files)).await? {
-            (_guard, Prepared::Staged(staged)) => self.commit_and_apply(run, *staged, Some(decision)).await,
+        match self.prepare(run, loaded, Goal::StageApproved(approval.files.clone())).await? {
+            (_guard, Prepared::Staged(staged)) => {
+                let approved = Some((decision, approval.expires_at.clone()));
+                self.commit_and_apply(run, *staged, approved).await
+            }
             (_guard, Prepared::Judged(judged)) => Err(judged.into_denial()),
         }
     }

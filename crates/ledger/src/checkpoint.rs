@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use async_trait::async_trait;
 use model::{CheckpointLeaf, RunId, Sha256};
 
-use crate::backend::{Backend, PageColumns, Param, RowReader, damaged, to_count};
+use crate::backend::Backend;
 use crate::rows::packed::{self, record_columns};
+use crate::statement::{PageColumns, Param, RowReader, damaged, to_count};
 use crate::store::Store;
 use crate::table::{Rows, tables};
 use crate::{Page, PageSize, Result, StoredRecord, rows};

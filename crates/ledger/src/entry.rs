@@ -1,5 +1,6 @@
 //! The entries that callers append, one per call, and the results.
 
+pub(crate) mod change;
 pub(crate) mod packed;
 pub(crate) mod prepared;
 
@@ -7,11 +8,13 @@ use std::ops::Deref;
 
 use model::{
     Approval, ApprovalId, ApprovalState, ApprovalVote, ArtifactId, BudgetOverrides, By, DiskChange, Draft, LogicalPath,
-    OperatorName, Quota, Record, RunState, Sha256, Step, TokenId, Usage,
+    OperatorName, Quota, Record, Sha256, Step, TokenId, Usage,
 };
 
-use crate::backend::to_count;
-use crate::{Epoch, KeyedAnswer, OperatorChange, RunChange, Upload};
+use crate::error::FailedPrecondition;
+use crate::node::Epoch;
+use crate::statement::to_count;
+use change::{KeyedAnswer, OperatorChange, RunChange, Upload};
 
 /// One call to append: its record, and everything that becomes durable with it.
 #[derive(Clone, Debug)]
@@ -57,8 +60,7 @@ pub struct Entry {
     /// The objects in the object store that the run refers to from then on, until it is deleted: names of contents, and what the names
     /// of a base's parts begin with.
     pub objects: Vec<EntryObject>,
-    /// The paths whose content before the call was an object that does not [outlast its path](EntryObject::path). They have it no
-    /// longer.
+    /// The paths whose content before the call was an object that they [held](ObjectHolder::Path). They have it no longer.
     pub left_paths: Vec<LogicalPath>,
     /// The answer to the keyed request that the entry records, with the current time: RFC 3339 UTC with microseconds.
     pub keyed_answer: Option<(KeyedAnswer, String)>,
@@ -108,8 +110,31 @@ pub struct EntryObject {
     pub reservation: i64,
     /// What it counts in the history of the run: its size, or nothing for a base.
     pub size_bytes: u64,
-    /// The only path that needs it, if the reference ends with the last of such paths; `None` if it lasts as long as the run.
-    pub path: Option<LogicalPath>,
+    /// What needs it.
+    pub holder: ObjectHolder,
+}
+
+/// What needs an object of a run. Its reference ends with the last of its holders, unless one of them is the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectHolder {
+    /// The run, until it is deleted.
+    Run,
+    /// A path, until it has another content.
+    Path(LogicalPath),
+    /// A call that waits for this approval, until it is decided.
+    Approval(ApprovalId),
+}
+
+impl ObjectHolder {
+    /// Returns the name under which a holder other than the run is stored.
+    pub(crate) fn stored_name(&self) -> Option<Sha256> {
+        match self {
+            Self::Run => None,
+            Self::Path(path) => Some(Sha256::of(path.as_str().as_bytes())),
+            // No path has a NUL.
+            Self::Approval(id) => Some(Sha256::of(format!("\0{id}").as_bytes())),
+        }
+    }
 }
 
 /// The bounds of a run's history, of its policy.
@@ -201,15 +226,6 @@ pub struct EventQuota {
     pub limit: u64,
     /// What the run would have.
     pub actual: u64,
-}
-
-/// The precondition that did not hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailedPrecondition {
-    /// The run is in a state that accepts no mutations.
-    Run(RunState),
-    /// The caller's token is revoked or expired.
-    Token,
 }
 
 /// The decision on an approval.

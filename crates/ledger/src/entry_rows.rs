@@ -7,20 +7,32 @@ use std::ops::RangeInclusive;
 
 use model::{ApprovalState, LogicalPath, Outcome, RecordFile, Sha256, Step, StepBytes, Verdict};
 
-use crate::backend::{Check, Param, Statement};
-use crate::chain::RunHead;
 use crate::entry::packed::Packed;
 use crate::entry::prepared::{PreparedEntry, inline_contents};
 use crate::filter::ZONE_POSITIONS;
+use crate::insert::insert_keyed_answer;
 use crate::rows::packed::{bytes_params, content_params, text_params};
-use crate::store::sql;
+use crate::run_head::RunHead;
+use crate::statement::{Check, Param, Statement};
 use crate::table::{Rows, tables};
-use crate::{Artifact, Entry, EntryObject, Result, Upload, rows};
+use crate::{Artifact, Entry, EntryObject, ObjectHolder, Result, Upload, rows};
 
 /// Adds the zone `$1`, the positions `$2` to `$3`, to the zone map.
 const SEAL_ZONE: &str = "INSERT INTO audit_zone (zone, min_timestamp, max_timestamp) \
     SELECT $1, min(timestamp), max(timestamp) FROM audit_record WHERE position >= $2 AND position <= $3 \
     HAVING count(*) > 0 ON CONFLICT (zone) DO NOTHING";
+
+/// Makes a run refer to an object. A reference that lasts as long as the run stays one.
+const REFER_TO_OBJECT: &str = "INSERT INTO object_reference (run_no, object, size_bytes, is_while_present) \
+    SELECT run_no, $2, $3, $4 FROM run WHERE run_id = $1 ON CONFLICT (object, run_no) DO UPDATE \
+    SET is_while_present = object_reference.is_while_present AND excluded.is_while_present";
+/// Locks the row of the object `$1` until the commit, so that no claim passes a reference.
+const USE_OBJECT: &str = "UPDATE stored_object SET reservation = reservation \
+    WHERE object = $1 AND reservation = $2 AND claim IS NULL";
+const ADD_OBJECT_PATH: &str = "INSERT INTO object_path (run_no, path_sha256, object) \
+    SELECT run_no, $2, $3 FROM run WHERE run_id = $1 ON CONFLICT (run_no, path_sha256) DO UPDATE SET object = excluded.object";
+const LEAVE_OBJECT_PATH: &str = "DELETE FROM object_path \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND path_sha256 = $2";
 
 tables! {
     RECORD: Insert audit_record (
@@ -187,7 +199,7 @@ impl<'a> EntryRows<'a> {
         }
         self.push_objects(entry);
         if let Some((answer, now)) = &entry.keyed_answer {
-            self.changes.extend(answer.statements(now));
+            self.changes.extend(insert_keyed_answer(answer, now));
         }
         self.push_approval(entry, [run_no, seq])?;
         Ok(self.lasting_bytes() - before)
@@ -202,19 +214,25 @@ impl<'a> EntryRows<'a> {
 
     fn push_objects(&mut self, entry: &Entry) {
         let run = || Param::from(entry.draft.run_id.as_str());
-        let hash = |path: &LogicalPath| Param::from(&Sha256::of(path.as_str().as_bytes()));
-        let leave = |path| Statement::new(sql::LEAVE_OBJECT_PATH, [run(), hash(path)]);
-        self.changes.extend(entry.left_paths.iter().map(leave));
-        for EntryObject { name, reservation, size_bytes, path } in &entry.objects {
+        let leave = |holder: ObjectHolder| {
+            let name = holder.stored_name()?;
+            Some(Statement::new(LEAVE_OBJECT_PATH, [run(), Param::from(&name)]))
+        };
+        self.changes.extend(entry.left_paths.iter().cloned().map(ObjectHolder::Path).filter_map(leave));
+        let decided = entry.approval_decision.iter().filter(|decision| decision.state != ApprovalState::Pending);
+        let decided = decided.map(|decision| ObjectHolder::Approval(decision.approval_id.clone()));
+        self.changes.extend(decided.filter_map(leave));
+        for EntryObject { name, reservation, size_bytes, holder } in &entry.objects {
             let object = || Param::from(name.as_str());
             // First, so that no claim can be made between the check and the reference.
             let check = Some(Check::IsReserved(name.clone()));
-            let is_reserved = Statement::new(sql::USE_OBJECT, [object(), (*reservation).into()]);
-            let is_while_present = path.is_some().into();
-            let refer = Statement::new(sql::REFER_TO_OBJECT, [run(), object(), (*size_bytes).into(), is_while_present]);
+            let is_reserved = Statement::new(USE_OBJECT, [object(), (*reservation).into()]);
+            let held = holder.stored_name();
+            let is_while_held = held.is_some().into();
+            let refer = Statement::new(REFER_TO_OBJECT, [run(), object(), (*size_bytes).into(), is_while_held]);
             self.changes.extend([Statement { check, ..is_reserved }, refer]);
-            let path = path.as_ref().map(|path| Statement::new(sql::ADD_OBJECT_PATH, [run(), hash(path), object()]));
-            self.changes.extend(path);
+            let hold = held.map(|held| Statement::new(ADD_OBJECT_PATH, [run(), Param::from(&held), object()]));
+            self.changes.extend(hold);
         }
     }
 

@@ -1,8 +1,7 @@
 //! The errors of the ledger.
 
-use model::RunId;
-
-use crate::FailedPrecondition;
+use model::{RunId, RunState};
+use rusqlite::{ErrorCode, ffi};
 
 /// The error of a method, which has stored nothing unless the variant says otherwise.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +43,15 @@ pub enum LedgerError {
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// The precondition that did not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailedPrecondition {
+    /// The run is in a state that accepts no mutations.
+    Run(RunState),
+    /// The caller's token is revoked or expired.
+    Token,
+}
+
 /// The disk of the database is full: what is left of an error that several callers share.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -64,7 +72,10 @@ impl LedgerError {
         };
         cause.downcast_ref::<DatabaseFull>().is_some()
             || cause.downcast_ref::<sqlx::Error>().is_some_and(is_server_full)
-            || crate::sqlite::is_full(self)
+            || cause.downcast_ref::<rusqlite::Error>().is_some_and(is_sqlite_full)
+            || cause
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|error| error.kind() == std::io::ErrorKind::StorageFull)
     }
 
     /// Returns a copy for another caller that waited for the same commit.
@@ -86,6 +97,12 @@ impl LedgerError {
             Self::Internal(cause) => Self::Internal(cause.to_string().into()),
         }
     }
+}
+
+/// Returns whether the file system of an SQLite database is full.
+fn is_sqlite_full(error: &rusqlite::Error) -> bool {
+    let rusqlite::Error::SqliteFailure(failure, _) = error else { return false };
+    failure.code == ErrorCode::DiskFull || failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE
 }
 
 /// Why this process must not write to the database.

@@ -8,8 +8,9 @@
 use std::fmt::Write as _;
 
 use crate::RecordFilter;
-use crate::backend::{Param, PathKey};
+use crate::backend::PathKey;
 use crate::rows::packed::record_columns;
+use crate::statement::Param;
 
 /// Positions per zone of the zone map, the table `audit_zone`, which contains the first and last time of each zone.
 pub(crate) const ZONE_POSITIONS: i64 = 4096;

@@ -4,27 +4,31 @@
 //! on both.
 
 mod backend;
+mod by_address;
 mod chain;
 mod checkpoint;
 mod commit_queue;
+mod copy;
 mod entry;
 mod entry_rows;
 mod error;
 mod filter;
-mod keyed_answer;
+mod insert;
 mod migrate;
+mod node;
 mod operator_change;
 mod page;
 mod postgres;
 mod rows;
 mod run_change;
+mod run_head;
 mod sqlite;
+mod statement;
 mod store;
 mod stored;
 mod table;
+mod transfer;
 mod verify;
-
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use model::{
@@ -33,27 +37,30 @@ use model::{
 };
 use shared_pool::SharedPool;
 
+pub use by_address::{
+    check_postgres_url, copy_database, database_address, end_transfer, object_references, open, open_to_read,
+    open_with, restore_database, restore_target, transfer_database,
+};
 pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
+pub use copy::{CopiedRun, DatabaseCopy, RestoreTarget};
+pub use entry::change::{Expiry, KeyedAnswer, OperatorChange, RunChange, Upload};
 pub use entry::{
-    Appended, ApprovalDecision, Artifact, Entry, EntryObject, EventQuota, FailedPrecondition, HistoryExcess,
-    HistoryQuota, HistoryUse, Preconditions, Records, Reply, RequiredToken, TokenHolder,
+    Appended, ApprovalDecision, Artifact, Entry, EntryObject, EventQuota, HistoryExcess, HistoryQuota, HistoryUse,
+    ObjectHolder, Preconditions, Records, Reply, RequiredToken, TokenHolder,
 };
-pub use error::{Fence, LedgerError};
-pub use keyed_answer::{KeyedAnswer, KeyedAnswers};
-pub use operator_change::OperatorChange;
+pub use error::{FailedPrecondition, Fence, LedgerError};
+pub use node::{Epoch, Node, NodeIdentity, Role, RunOwner, StoredNode, Taken, TakenRole};
 pub use page::{Page, PageSize};
-pub use run_change::{Expiry, RunChange, Upload};
-pub use store::copy::{
-    CopiedRun, DatabaseCopy, RestoreTarget, copy_database, database_address, restore_database, restore_target,
-};
-pub use store::nodes::{Epoch, Node, NodeIdentity, NodeLog, Role, RunOwner, StoredNode, Taken, TakenRole};
+pub use postgres::AddressReader;
+pub use store::keyed_answers::KeyedAnswers;
+pub use store::nodes::NodeLog;
 pub use store::objects::{CLAIM_VALIDITY, ObjectLog};
-pub use store::transfer::{CopiedTable, ObjectReference, TRANSFER, end_transfer, object_references, transfer_database};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
     ApprovalFilter, ClosedRun, ConnectionCounts, JournalEntry, JournalledRun, RecordData, RecordFilter, RunFilter,
     SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
 };
+pub use transfer::{CopiedTable, ObjectReference, TRANSFER};
 
 /// The setting that names the service instance that may write to the database: see [`Ledger::take_over`].
 pub const INSTANCE: &str = "instance";
@@ -250,61 +257,6 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLo
     async fn ping(&self) -> Result<()>;
     /// Commits everything that was submitted, then closes the database.
     async fn close(&self);
-}
-
-/// Opens the ledger at `url` (`sqlite://PATH` or `postgres://…`) and migrates its schema.
-///
-/// # Errors
-///
-/// If the database cannot be opened, is newer than this program, has other migrations, or (SQLite) is in use by another
-/// process.
-pub async fn open(url: &str) -> Result<Arc<dyn Ledger>> {
-    open_with(url, None).await
-}
-
-/// Checks that `url` is an address of PostgreSQL, without connecting to it.
-///
-/// # Errors
-///
-/// Which part of it is not valid, without its password.
-pub fn check_postgres_url(url: &str) -> std::result::Result<(), String> {
-    postgres::check_url(url)
-}
-
-/// Reads the address of the database again. Blocks.
-pub type AddressReader = Arc<dyn Fn() -> std::io::Result<String> + Send + Sync>;
-
-/// As [`open`]. If PostgreSQL refuses the password of a new connection, the address is read again by `reader`. Only the role and
-/// its password may change, not the database.
-///
-/// # Errors
-///
-/// As [`open`].
-pub async fn open_with(url: &str, reader: Option<AddressReader>) -> Result<Arc<dyn Ledger>> {
-    if let Some(path) = url.strip_prefix("sqlite://") {
-        let path = std::path::PathBuf::from(path);
-        let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open(&path)).await;
-        let sqlite = opened.map_err(|error| LedgerError::Internal(Box::new(error)))??;
-        return Ok(Arc::new(store::Store(sqlite)));
-    }
-    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        return Ok(Arc::new(store::Store(postgres::Postgres::open(url, reader).await?)));
-    }
-    Err(LedgerError::Internal("the database URL must start with sqlite://, postgres:// or postgresql://".into()))
-}
-
-/// Opens the ledger at `url` for reading, while a service may use it. Methods that write fail.
-///
-/// # Errors
-///
-/// If the database cannot be opened, or has another schema than this program.
-pub async fn open_to_read(url: &str) -> Result<Arc<dyn Ledger>> {
-    let Some(path) = url.strip_prefix("sqlite://") else {
-        return Ok(Arc::new(store::Store(postgres::Postgres::open_to_read(url).await?)));
-    };
-    let path = std::path::PathBuf::from(path);
-    let opened = tokio::task::spawn_blocking(move || sqlite::Sqlite::open_to_read(&path)).await;
-    Ok(Arc::new(store::Store(opened.map_err(|error| LedgerError::Internal(Box::new(error)))??)))
 }
 
 /// Verifies the chain of `run`, or of every run, and passes each report to `on_report`. Returns whether all are intact.

@@ -1,6 +1,6 @@
 //! The migrations of the schema, and which of them a database lacks.
 
-use crate::backend::RowReader;
+use crate::statement::RowReader;
 use crate::{LedgerError, Result};
 
 /// A migration of the schema.
@@ -46,31 +46,6 @@ macro_rules! migrations {
 
 migrations! {
     1 "0001_ledger";
-    2 "0002_content";
-    3 "0003_checkpoint";
-    4 "0004_fewer_trees";
-    5 "0005_refused_in_a_run";
-    6 "0006_paths_in_parts";
-    7 "0007_in_order";
-    8 "0008_guards";
-    9 "0009_disk";
-    10 "0010_idempotency";
-    11 "0011_operators";
-    12 "0012_events";
-    13 "0013_labels";
-    14 "0014_webhooks";
-    15 "0015_archive";
-    16 "0016_packed";
-    17 "0017_record_position";
-    18 "0018_second_dictionary";
-    19 "0019_node";
-    20 "0020_object_reference";
-    21 "0021_unopened";
-    22 "0022_long_paths";
-    23 "0023_due_deliveries";
-    24 "0024_history";
-    25 "0025_lease";
-    26 "0026_persons";
 }
 
 impl AppliedMigration {
@@ -95,13 +70,19 @@ impl Migration {
 pub(crate) fn missing<'a>(known: &'a [Migration], applied: &[AppliedMigration]) -> Result<&'a [Migration]> {
     for (index, found) in applied.iter().enumerate() {
         let Some(migration) = known.get(index) else {
-            return Err(reject(found, "it is unknown to this program: the database belongs to a newer version"));
+            return Err(reject(
+                found,
+                "it is unknown to this program: the database belongs to another version, whose program opens it",
+            ));
         };
         if (migration.version, migration.name) != (found.version, &found.name) {
             return Err(reject(found, "this program has a different migration with this number"));
         }
         if migration.checksum() != found.checksum {
-            return Err(reject(found, "its text has changed since it was applied"));
+            return Err(reject(
+                found,
+                "its text has changed since: no release of this program made the database, so begin with an empty one",
+            ));
         }
     }
     Ok(&known[applied.len()..])

@@ -28,18 +28,20 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use self::address::Address;
+pub use self::address::AddressReader;
 use self::convert::{failed, is_conflict};
 use self::fence::{BEGIN, EnterMode, Fence};
 pub(crate) use self::open::check_url;
 use self::settled_position::SettledPosition;
 use self::writer::{Job, Writer};
-use crate::backend::{Backend, PageColumns, Param, PathKey, RowReader, Statement, to_count, to_int};
+use crate::backend::node_sql::{self, NodeSql};
+use crate::backend::object_sql::{self, ObjectSql};
+use crate::backend::{Backend, PathKey};
 use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
-use crate::store::nodes::sql::{self, NodeSql};
-use crate::store::objects::sql::{self as object_sql, ObjectSql};
+use crate::statement::{PageColumns, Param, RowReader, Statement, to_count, to_int};
 use crate::table::Rows;
-use crate::{AddressReader, Appended, ConnectionCounts, LedgerError, Node, Page, PageSize, Result, SettledRun};
+use crate::{Appended, ConnectionCounts, LedgerError, Node, Page, PageSize, Result, SettledRun};
 
 /// Whether the role may delete from the append-only tables.
 const CAN_DELETE_ARCHIVED: &str = "SELECT bool_and(has_table_privilege(name, 'DELETE')) \
@@ -183,7 +185,7 @@ fn page_queries() -> SharedPool {
 }
 
 impl Backend for Postgres {
-    const NODE_SQL: NodeSql = sql::POSTGRES;
+    const NODE_SQL: NodeSql = node_sql::POSTGRES;
     const PATH_KEY: PathKey = PathKey::Prefix;
     const OBJECT_SQL: ObjectSql = object_sql::POSTGRES;
     const PRUNE_BATCH: usize = 4096;

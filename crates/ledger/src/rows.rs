@@ -10,10 +10,11 @@ use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{RowReader, damaged, to_count};
+use crate::statement::{RowReader, damaged, to_count};
 use crate::{
     ApprovalDecision, JournalEntry, LedgerError, Node, RecordData, Reply, Result, StoredCall, StoredRecord, StoredRun,
 };
+use packed::record_columns;
 
 /// The members of a run that never change and that no query searches, stored as JSON.
 #[derive(Serialize, Deserialize)]
@@ -158,7 +159,25 @@ pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
     Ok((row.int(0)?, StoredRun { run, usage, mount_paths, needs_repair: row.bool(7)? }))
 }
 
-/// Reads what a record wrote besides itself.
+/// Selects what a record wrote besides itself: contents, its diff, an upload and its reply. The columns are a number for which of these,
+/// the ID or the reply, the hash, the bytes or the compressed reply, the status, the size, and the diff that content needs.
+pub(crate) const RECORD_DATA: &str = concat!(
+    "WITH r AS (SELECT position FROM audit_record ",
+    "WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2) ",
+    "SELECT kind, name, sha256, bytes, status, raw_bytes, diff, diff_bytes FROM (",
+    "SELECT CAST(0 AS BIGINT) AS kind, CAST(NULL AS TEXT) AS name, sha256, c.bytes, CAST(0 AS BIGINT) AS status, raw_bytes, ",
+    "(SELECT a.diff FROM artifact a WHERE c.needs_diff AND a.position = c.content_no >> 20) AS diff, ",
+    "(SELECT a.diff_bytes FROM artifact a WHERE c.needs_diff AND a.position = c.content_no >> 20) AS diff_bytes ",
+    "FROM content c WHERE ",
+    written_at!("(SELECT position FROM r)"),
+    " UNION ALL SELECT 1, artifact_id, NULL, diff, 0, diff_bytes, NULL, NULL FROM artifact ",
+    "WHERE position = (SELECT position FROM r) ",
+    "UNION ALL SELECT 2, NULL, sha256, bytes, 0, raw_bytes, NULL, NULL FROM upload WHERE position = (SELECT position FROM r) ",
+    "UNION ALL SELECT 3, body, NULL, packed, status, body_bytes, NULL, NULL FROM call_reply ",
+    "WHERE position = (SELECT position FROM r)) AS data"
+);
+
+/// Reads a row of [`RECORD_DATA`].
 pub(crate) fn record_data(row: &dyn RowReader) -> Result<RecordData> {
     let digest = || sha256(&row.bytes(2)?);
     let bytes = |what| packed::content(row, [3, 5, 6, 7])?.ok_or_else(|| damaged(what));
@@ -216,7 +235,11 @@ pub(crate) fn enum_value<T: DeserializeOwned>(name: &str, what: &str) -> Result<
     T::deserialize(deserializer).map_err(|_| damaged(what))
 }
 
-/// Reads a token from `run_id, token_id, secret_sha256, permissions, expires_at, revoked`.
+/// Selects tokens. Ends with the list of hashes in parentheses.
+pub(crate) const TOKENS: &str = "SELECT run_id, token_id, secret_sha256, permissions, token.expires_at, revoked FROM token \
+    JOIN run ON run.run_no = token.run_no WHERE secret_sha256 IN";
+
+/// Reads a row of [`TOKENS`].
 pub(crate) fn token(row: &dyn RowReader) -> Result<Token> {
     Ok(Token {
         run_id: run_id(row, 0)?,
@@ -228,7 +251,21 @@ pub(crate) fn token(row: &dyn RowReader) -> Result<Token> {
     })
 }
 
-/// Reads `operator_no, name, secret_sha256, scopes, created_at, created_by, expires_at, revoked_at`.
+/// Selects what [`operator`] reads.
+macro_rules! select_operator {
+    ($rest:literal) => {
+        concat!(
+            "SELECT operator_no, name, secret_sha256, scopes, created_at, created_by, expires_at, revoked_at ",
+            "FROM operator_token ",
+            $rest
+        )
+    };
+}
+pub(crate) const OPERATORS: &str = select_operator!("WHERE operator_no > $1 ORDER BY operator_no LIMIT $2");
+/// The newest of the name.
+pub(crate) const OPERATOR: &str = select_operator!("WHERE lower(name) = lower($1) ORDER BY operator_no DESC LIMIT 1");
+
+/// Reads an operator and its number.
 pub(crate) fn operator(row: &dyn RowReader) -> Result<(i64, OperatorToken)> {
     let operator = Operator {
         name: operator_name(&row.text(1)?)?,
@@ -241,7 +278,11 @@ pub(crate) fn operator(row: &dyn RowReader) -> Result<(i64, OperatorToken)> {
     Ok((row.int(0)?, OperatorToken { operator, secret_sha256: sha256(&row.bytes(2)?)? }))
 }
 
-/// Reads `name, created_by`.
+/// The names of the tokens that were made since `$1`, and who made each.
+pub(crate) const OPERATOR_ORIGINS: &str =
+    "SELECT name, created_by FROM operator_token WHERE created_at > $1 ORDER BY operator_no";
+
+/// Reads a row of [`OPERATOR_ORIGINS`].
 pub(crate) fn operator_origin(row: &dyn RowReader) -> Result<(OperatorName, String)> {
     Ok((operator_name(&row.text(0)?)?, row.text(1)?))
 }
@@ -249,6 +290,12 @@ pub(crate) fn operator_origin(row: &dyn RowReader) -> Result<(OperatorName, Stri
 fn operator_name(text: &str) -> Result<OperatorName> {
     OperatorName::parse(text).map_err(|_| damaged("operator name"))
 }
+
+pub(crate) const EXPIRED_APPROVALS: &str = concat!(
+    "SELECT approval_no, body, state, decision, ",
+    select_voters!(),
+    ", expires_at FROM approval WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2"
+);
 
 /// Reads an approval and its number.
 pub(crate) fn approval(row: &dyn RowReader) -> Result<(i64, Approval)> {
@@ -294,8 +341,31 @@ pub(crate) fn approval_decision(decision: &ApprovalDecision, seq: i64, code: Opt
     })
 }
 
-/// Reads a call: `seq`, tool, input hash, the status of its reply, and then three columns each of its reply, its newest record, and
+/// Selects a call: `seq`, tool, input hash, the status of its reply, and then three columns each of its reply, its newest record, and
 /// the record at `seq`.
+pub(crate) const CALL: &str = concat!(
+    "WITH earliest AS (SELECT a.seq, a.tool, a.input_sha256, a.mutates, a.run_no, a.tool_call_id, a.position \
+      FROM audit_record a \
+      WHERE a.tool_call_id = $1 AND a.run_no = (SELECT run_no FROM run WHERE run_id = $2) ORDER BY a.seq LIMIT 1), \
+    replied AS (\
+      SELECT a.seq, a.position FROM earliest JOIN audit_record a ON a.tool_call_id = earliest.tool_call_id \
+      AND a.run_no = earliest.run_no AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 \
+      JOIN call_reply c ON c.position = a.position WHERE earliest.mutates ORDER BY a.seq LIMIT 1), \
+    found AS (\
+      SELECT coalesce(replied.seq, earliest.seq) AS seq, earliest.tool, earliest.input_sha256, replied.position AS replied, \
+        coalesce(replied.position, earliest.position) AS position, \
+        (SELECT a.position FROM audit_record a WHERE a.tool_call_id = earliest.tool_call_id AND a.run_no = earliest.run_no \
+          AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 ORDER BY a.seq DESC LIMIT 1) AS newest \
+      FROM earliest LEFT JOIN replied ON 1 = 1) \
+    SELECT found.seq, found.tool, found.input_sha256, c.status, c.body, c.body_bytes, c.packed, ",
+    record_columns!("n."),
+    ", ",
+    record_columns!("r."),
+    " FROM found LEFT JOIN call_reply c ON c.position = found.replied \
+    JOIN audit_record n ON n.position = found.newest JOIN audit_record r ON r.position = found.position"
+);
+
+/// Reads a row of [`CALL`].
 pub(crate) fn call(row: &dyn RowReader) -> Result<StoredCall> {
     let reply = match row.maybe_int(3)? {
         None => None,

@@ -24,17 +24,17 @@ use shared_pool::{Parties, SharedPool};
 use tokio::sync::watch;
 
 use self::ballast::BallastFile;
-pub(crate) use self::convert::is_full;
 use self::convert::unavailable;
 use self::read_pool::ReadPool;
 use self::wal_checkpointer::WalCheckpointer;
 use self::writer::{Job, Writer};
-use crate::backend::{Backend, PageColumns, Param, PathKey, RowReader, Statement};
+use crate::backend::node_sql::{self, NodeSql};
+use crate::backend::object_sql::{self, ObjectSql};
+use crate::backend::{Backend, PathKey};
 use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
-use crate::store::nodes::sql::{self, NodeSql};
-use crate::store::objects::sql::{self as object_sql, ObjectSql};
+use crate::statement::{PageColumns, Param, RowReader, Statement};
 use crate::table::Rows;
 use crate::{Appended, ConnectionCounts, Node, Page, PageSize, Result, SettledRun};
 
@@ -63,7 +63,7 @@ impl Sqlite {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let lock_file = open::lock(path)?;
         let opened = match open::migrated(path) {
-            Err(error) if is_full(&error) && ballast::remove(path) => open::migrated(path),
+            Err(error) if error.is_disk_full() && ballast::remove(path) => open::migrated(path),
             opened => opened,
         };
         let (queue, jobs) = CommitQueue::new();
@@ -107,7 +107,7 @@ fn page_queries() -> SharedPool {
 }
 
 impl Backend for Sqlite {
-    const NODE_SQL: NodeSql = sql::SQLITE;
+    const NODE_SQL: NodeSql = node_sql::SQLITE;
     const PATH_KEY: PathKey = PathKey::Path;
     const OBJECT_SQL: ObjectSql = object_sql::SQLITE;
     // Small, because other jobs wait for this transaction, but no caller waits for its result.

@@ -1,13 +1,11 @@
 //! The implementation of the ledger on both databases. Only appends are implemented by the backends.
 
-pub(crate) mod copy;
-pub(crate) mod insert;
+pub(crate) mod keyed_answers;
 mod list;
 pub(crate) mod nodes;
 pub(crate) mod objects;
 mod record_search;
-pub(crate) mod sql;
-pub(crate) mod transfer;
+mod sql;
 pub(crate) mod webhooks;
 
 use async_trait::async_trait;
@@ -18,14 +16,15 @@ use model::{
 use shared_pool::SharedPool;
 use tokio::sync::watch;
 
-use self::insert::{insert_head, insert_run, insert_token};
 use self::list::List;
-use self::nodes::sql::LOCK_OWNED;
-use crate::backend::{Backend, Check, PageColumns, Param, RowReader, Statement, damaged, to_count, to_int};
+use crate::backend::Backend;
+use crate::backend::node_sql::LOCK_OWNED;
 use crate::entry::prepared::prepare;
 use crate::entry_rows::messages::fan_out_if_unmarked;
+use crate::insert::{insert_head, insert_run, insert_token};
 use crate::operator_change::create_service_chain;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, select_run};
+use crate::statement::{Check, PageColumns, Param, RowReader, Statement, damaged, to_count, to_int};
 use crate::table::{Rows, tables};
 use crate::{
     Appended, ApprovalFilter, ClosedRun, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
@@ -205,7 +204,7 @@ impl<B: Backend> Ledger for Store<B> {
         let count = secrets_sha256.len().next_power_of_two();
         let placeholders = (1..=count).map(|number| format!("${number}")).collect::<Vec<_>>().join(", ");
         let hashes = secrets_sha256.iter().chain(std::iter::repeat(last)).take(count);
-        self.0.fetch(format!("{} ({placeholders})", sql::TOKENS), hashes.map(Param::from).collect(), rows::token).await
+        self.0.fetch(format!("{} ({placeholders})", rows::TOKENS), hashes.map(Param::from).collect(), rows::token).await
     }
 
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>> {
@@ -227,16 +226,16 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>> {
         let params = vec![Param::Int(after), Param::Int(limit.into())];
-        self.0.fetch(sql::OPERATORS, params, rows::operator).await
+        self.0.fetch(rows::OPERATORS, params, rows::operator).await
     }
 
     async fn operator(&self, name: &OperatorName) -> Result<Option<OperatorToken>> {
-        let found = self.one(sql::OPERATOR, vec![name.as_str().into()], rows::operator).await?;
+        let found = self.one(rows::OPERATOR, vec![name.as_str().into()], rows::operator).await?;
         Ok(found.map(|(_, operator)| operator))
     }
 
     async fn operator_origins(&self, since: &str) -> Result<Vec<(OperatorName, String)>> {
-        self.0.fetch(sql::OPERATOR_ORIGINS, vec![since.into()], rows::operator_origin).await
+        self.0.fetch(rows::OPERATOR_ORIGINS, vec![since.into()], rows::operator_origin).await
     }
 
     async fn settle_operators(&self) -> Result<()> {
@@ -249,7 +248,7 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>> {
-        self.one(sql::CALL, vec![id.as_str().into(), run.as_str().into()], rows::call).await
+        self.one(rows::CALL, vec![id.as_str().into(), run.as_str().into()], rows::call).await
     }
 
     async fn records(&self, filter: &RecordFilter, after: Option<i64>, size: PageSize) -> Result<Page<StoredRecord>> {
@@ -399,7 +398,7 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn record_data(&self, run: &RunId, seq: u64) -> Result<Vec<RecordData>> {
-        self.0.fetch(sql::RECORD_DATA, vec![run.as_str().into(), seq.into()], rows::record_data).await
+        self.0.fetch(rows::RECORD_DATA, vec![run.as_str().into(), seq.into()], rows::record_data).await
     }
 
     async fn is_object_referenced(&self, object: &str) -> Result<bool> {
@@ -456,7 +455,7 @@ impl<B: Backend> Ledger for Store<B> {
         let params = vec![now.into(), Param::Int(size.query_limit())];
         let read = |row: &dyn RowReader| Ok(rows::approval(row).map(|(_, approval)| approval));
         let page =
-            self.0.fetch_page(sql::EXPIRED_APPROVALS, params, read, size, PageColumns::EXPIRED_APPROVALS).await?;
+            self.0.fetch_page(rows::EXPIRED_APPROVALS, params, read, size, PageColumns::EXPIRED_APPROVALS).await?;
         // An unreadable approval must not prevent others from expiring.
         Ok(Page { more: page.more, resume: None, items: page.into_iter().flatten().collect() })
     }

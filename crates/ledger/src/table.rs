@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use crate::backend::{Param, Statement};
+use crate::statement::{Param, Statement};
 
 /// A column and the type of its values.
 #[derive(Clone, Copy, Debug)]

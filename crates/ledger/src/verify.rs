@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use model::{ChainCheck, ChainReport, Record, RunId, Sha256};
 
-use crate::backend::{Backend, PageColumns, Param, RowReader, to_count, to_int};
+use crate::backend::Backend;
 use crate::entry_rows::{decision_text, indexed_paths, outcome_text};
 use crate::rows::packed::{self, UNREADABLE_RECORD, record_columns};
+use crate::statement::{PageColumns, Param, RowReader, to_count, to_int};
 use crate::{EachRecord, LedgerError, PageSize, Result, rows};
 
 /// Records per query.
@@ -238,7 +239,7 @@ fn compare(
         ("decision", row.decision == decision_text(record.decision)),
         ("outcome", row.outcome == outcome_text(record.outcome)),
         ("mutates", row.mutates == record.mutates),
-        ("paths", is_indexed(record, &indexed)),
+        ("paths", indexed == indexed_paths(&record.paths_read, &record.paths_written, &record.files)),
     ];
     if let Some((column, _)) = columns.into_iter().find(|(_, same)| !same) {
         return Err(format!("the indexed {column} differs from the hashed record"));
@@ -249,10 +250,4 @@ fn compare(
         return Err("the stored diff is not the one that the record refers to".to_owned());
     }
     Ok(())
-}
-
-/// Returns whether `indexed` are the record's paths. Older versions did not index the requested paths of failed calls.
-fn is_indexed(record: &Record, indexed: &[String]) -> bool {
-    let Record { paths_read, paths_written, files, .. } = record;
-    [files.as_slice(), &[]].into_iter().any(|files| indexed == indexed_paths(paths_read, paths_written, files))
 }

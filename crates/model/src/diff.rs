@@ -11,7 +11,8 @@ use std::ops::Range;
 
 use foldhash::fast::RandomState;
 
-use crate::{Counts, decode};
+use crate::text::view;
+use crate::{Counts, Encoding, decode_as, is_guessed};
 use changes::{Change, changes};
 use region::Region;
 pub use side::Side;
@@ -20,16 +21,27 @@ pub use write::quoted_name;
 /// The diff of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDiff {
-    /// `diff --git …` with its hunks; `git apply` accepts it. Bytes, since lines are shown unchanged. Empty if the sides
-    /// are equal.
+    /// `diff --git …` with its hunks. Bytes, since a text whose encoding cannot be determined is shown unchanged. Empty if the
+    /// sides are equal.
     pub text: Vec<u8>,
     /// Lines added and removed; zero for binary files.
     pub counts: Counts,
     /// Whether either side is binary, so that its bytes are not shown.
     pub binary: bool,
     /// Bytes of the new side's lines that the old side lacks, each counted as often as it occurs. `None` for a binary side
-    /// and for UTF-16, where the diff does not compare these bytes. Equals [`bytes_written`](crate::bytes_written).
+    /// and for decoded text, where the diff does not compare these bytes. Equals [`bytes_written`](crate::bytes_written).
     pub bytes_written: Option<u64>,
+    /// The encoding that the text was decoded from. `None` if the diff shows the bytes of the files.
+    pub decoded: Option<DecodedFrom>,
+}
+
+/// The encoding of a text that a diff shows in UTF-8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodedFrom {
+    /// The encoding of the new side, or of the old one if only that is not UTF-8.
+    pub encoding: Encoding,
+    /// Whether it is guessed from the bytes.
+    pub is_guessed: bool,
 }
 
 /// Bytes at the start of a file in which a NUL makes it binary, as in Git.
@@ -37,17 +49,18 @@ const BINARY_PROBE: usize = 8000;
 
 /// Writes the diff from `old` to `new` with three lines of context; `None` for a side that does not exist.
 ///
-/// Different paths on the two sides are a rename. UTF-16 is shown and counted as UTF-8 text. The same sides result in the
-/// same text on every machine. The work is bounded: a pair too large or too different for the shortest diff gets a longer
-/// one that is also correct.
+/// Different paths on the two sides are a rename. Text in UTF-16 or an older encoding is shown and counted as UTF-8 text, as
+/// [`decode`](crate::decode) reads it. The same sides result in the same text on every machine. The work is bounded: a pair
+/// too large or too different for the shortest diff gets a longer one that is also correct.
 pub fn diff_file(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
     let (old_bytes, new_bytes) = (bytes_of(old), bytes_of(new));
     let mut text = Vec::new();
     if old_bytes == new_bytes {
         write::header(&mut text, old, new, 100);
-        return FileDiff { text, counts: Counts::default(), binary: is_binary(old_bytes), bytes_written: Some(0) };
+        let binary = is_binary(old_bytes);
+        return FileDiff { text, counts: Counts::default(), binary, bytes_written: Some(0), decoded: None };
     }
-    let Some((old_text, new_text)) = texts(old_bytes, new_bytes) else {
+    let Some(Texts { old: old_text, new: new_text, decoded }) = texts(old_bytes, new_bytes) else {
         return diff_binary(old, new, write::blob_id);
     };
     let region = Region::new(&old_text, &new_text);
@@ -55,12 +68,11 @@ pub fn diff_file(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
     write::header(&mut text, old, new, similarity(&region, &changes, old_text.len().max(new_text.len())));
     write::names(&mut text, old, new);
     write::hunks(&mut text, &region, &changes);
-    let is_raw = matches!((&old_text, &new_text), (Cow::Borrowed(_), Cow::Borrowed(_)));
     // Lines outside the changes are equal on both sides and cancel out.
     let old_lines = changes.iter().flat_map(|change| &region.old[change.old.clone()]).copied();
     let new_lines = changes.iter().flat_map(|change| &region.new[change.new.clone()]).copied();
-    let bytes_written = is_raw.then(|| inserted_bytes(old_lines, new_lines));
-    FileDiff { text, counts: counts_of(&changes), binary: false, bytes_written }
+    let bytes_written = decoded.is_none().then(|| inserted_bytes(old_lines, new_lines));
+    FileDiff { text, counts: counts_of(&changes), binary: false, bytes_written, decoded }
 }
 
 /// As [`diff_file`], for sides that differ and whose bytes are too many to be read. Those of `old` and `new` are not looked at.
@@ -75,13 +87,13 @@ fn diff_binary(old: Option<Side<'_>>, new: Option<Side<'_>>, id: impl Fn(&[u8]) 
         write::index(&mut text, old, new, id);
     }
     write::binary_line(&mut text, old, new);
-    FileDiff { text, counts: Counts::default(), binary: true, bytes_written: None }
+    FileDiff { text, counts: Counts::default(), binary: true, bytes_written: None, decoded: None }
 }
 
 /// Counts the lines that the diff from `old` to `new` adds and removes, without writing it; zero for binary files.
 pub fn count_changes(old: &[u8], new: &[u8]) -> Counts {
     match texts(old, new) {
-        Some((old, new)) if old != new => counts_of(&changes(&Region::new(&old, &new))),
+        Some(Texts { old, new, .. }) if old != new => counts_of(&changes(&Region::new(&old, &new))),
         Some(_) | None => Counts::default(),
     }
 }
@@ -94,18 +106,52 @@ pub(crate) fn changed_lines(old: &str, new: &str) -> Vec<(Range<usize>, Range<us
     changes(&region).into_iter().map(|change| (shifted(change.old), shifted(change.new))).collect()
 }
 
-/// A text as a diff shows it.
-type Text<'a> = Cow<'a, [u8]>;
+/// The texts that a diff compares.
+struct Texts<'a> {
+    old: Cow<'a, [u8]>,
+    new: Cow<'a, [u8]>,
+    decoded: Option<DecodedFrom>,
+}
 
 /// The texts that a diff compares; `None` if it does not show lines.
-fn texts<'a>(old: &'a [u8], new: &'a [u8]) -> Option<(Text<'a>, Text<'a>)> {
-    if !is_binary(old) && !is_binary(new) {
-        return Some((Cow::Borrowed(old), Cow::Borrowed(new)));
+fn texts<'a>(old: &'a [u8], new: &'a [u8]) -> Option<Texts<'a>> {
+    let raw = || Texts { old: Cow::Borrowed(old), new: Cow::Borrowed(new), decoded: None };
+    // A person who approves an edit has to see it, whatever the encoding.
+    match (is_binary(old) || is_binary(new), is_utf8(old) && is_utf8(new)) {
+        // UTF-16 contains NULs but is text.
+        (true, _) => decoded_texts(old, new),
+        (false, true) => Some(raw()),
+        (false, false) => Some(decoded_texts(old, new).unwrap_or_else(raw)),
     }
-    // UTF-16 contains NULs but is text: a person who approves an edit has to see it.
-    let text = |bytes| decode(bytes).map(|decoded| Cow::Owned(decoded.text.into_bytes()));
-    let (old, new) = (text(old)?, text(new)?);
-    (old != new).then_some((old, new))
+}
+
+/// The decoded texts; `None` if a side is no text, or the sides differ in their encoding only.
+fn decoded_texts<'a>(old: &'a [u8], new: &'a [u8]) -> Option<Texts<'a>> {
+    let ((mut old_text, old_encoding), (mut new_text, new_encoding)) = (view(old)?, view(new)?);
+    let mut encoding = if is_utf8(new) { old_encoding } else { new_encoding };
+    // A change must not show other lines only because the guess is another one now.
+    if old_encoding != new_encoding && old_encoding.is_older() && new_encoding.is_older() {
+        let (old_guessed, new_guessed) = (is_guessed(old, old_encoding), is_guessed(new, new_encoding));
+        let both_in = |encoding| Some((decode_as(old, encoding)?, decode_as(new, encoding)?, encoding));
+        let (first, second) =
+            if new_guessed && !old_guessed { (old_encoding, new_encoding) } else { (new_encoding, old_encoding) };
+        if (old_guessed || new_guessed)
+            && let Some((old, new, common)) = both_in(first).or_else(|| both_in(second))
+        {
+            (old_text, new_text, encoding) = (Cow::Owned(old), Cow::Owned(new), common);
+        }
+    }
+    let is_guessed = is_guessed(if is_utf8(new) { old } else { new }, encoding);
+    let into_bytes = |text: Cow<'a, str>| match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    };
+    let decoded = Some(DecodedFrom { encoding, is_guessed });
+    (old_text != new_text).then(|| Texts { old: into_bytes(old_text), new: into_bytes(new_text), decoded })
+}
+
+fn is_utf8(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok()
 }
 
 fn bytes_of(side: Option<Side<'_>>) -> &[u8] {

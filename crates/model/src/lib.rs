@@ -28,7 +28,7 @@ mod text;
 
 pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, StepBytes, StepContent};
 pub use credential::{credential_in, excerpt, new_credential, redact};
-pub use diff::{FileDiff, Side, count_changes, diff_file, diff_unread, quoted_name};
+pub use diff::{DecodedFrom, FileDiff, Side, count_changes, diff_file, diff_unread, quoted_name};
 pub use edit::{EditFault, EditResult, NearMatch, RangeFault, edit, replace_range};
 pub use git_lfs::git_lfs_pointer;
 pub use hash::{HashInvalid, Sha256, canonical_json};

@@ -339,7 +339,7 @@ named_enum! {
     /// current content nor its position; such an answer has `contentWithheld: true`. An artifact and the
     /// data of an event require `file:read` in addition to `audit:read`, and the run's patch requires `file:read` in addition to `file:diff`. A caller that may edit
     /// or search can still confirm a guess about a file's content, because the edit applies or the text is found. Each such
-    /// guess is a recorded call.
+    /// guess is a recorded call. A folder is moved or deleted only with `file:list` in addition, because answers name its files.
     #[expect(missing_docs, reason = "the contract describes each permission")]
     pub enum Permission {
         FileList = "file:list",

@@ -9,6 +9,7 @@ mod redacted;
 mod unseen;
 
 pub use content_scan::{ContentScan, ScannedContent};
+pub(crate) use encoding::view;
 pub use encoding::{
     Decoded, Encoding, declared_encoding, decode, decode_as, detect_encoding, encode, is_guessed, is_likely,
 };

@@ -3,7 +3,8 @@
 //! A statement is a checkpoint with three extension lines, so that a verifier that knows only the old key accepts it as a
 //! checkpoint. The old key names its successor; the new key signs that it continues this tree and no other.
 
-use crate::note::{self, NoteError, SignerKey, VerifierKey};
+use crate::note::{self, SignerKey, VerifierKey};
+use crate::note_error::NoteError;
 use model::Sha256;
 
 use crate::Checkpoint;

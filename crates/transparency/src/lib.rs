@@ -45,6 +45,7 @@ mod leaf_check;
 mod log_file;
 mod merkle;
 mod note;
+mod note_error;
 mod proof;
 mod proof_document;
 
@@ -55,6 +56,7 @@ pub use log_file::{CheckpointReader, LogEntry, LogTail};
 pub use merkle::{Frontier, Node, hash_checkpoint_leaf, hash_children, hash_leaf};
 /// The types of records and identifiers in this crate's interface.
 pub use model;
-pub use note::{NoteError, SignerKey, VerifierKey};
+pub use note::{SignerKey, VerifierKey};
+pub use note_error::NoteError;
 pub use proof::{ProofPlan, verify_consistency, verify_inclusion};
 pub use proof_document::{ConsistencyProof, InclusionProof, ProofError};

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use model::{Access, LogicalPath, Refusal, Rules, Sha256};
+use model::{Access, Encoding, LogicalPath, Refusal, Rules, Sha256};
 use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +85,13 @@ pub struct DiffFile {
     pub deletions: u64,
     /// Whether it is binary.
     pub binary: bool,
+    /// The encoding from which the text was decoded, if it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<Encoding>,
+    /// True if the encoding is guessed from the bytes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub encoding_guessed: bool,
     /// Hash in the base.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_sha256: Option<Sha256>,

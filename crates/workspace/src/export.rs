@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use model::{LogicalPath, Rules};
+use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 use tar::{Builder, EntryType as HeaderType, Header};
@@ -50,7 +50,10 @@ impl Workspace {
             if let (EntryKind::Folder, Some(scope)) = (&entry.kind, scope) {
                 entries.append(&mut lister.entries(&entry.path, &scope)?);
             }
-            listed.push(entry);
+            // The folder itself is left out like its files, which are read nevertheless: policy may permit one of them.
+            if !matches!(entry.kind, EntryKind::Folder) || is_shown_folder(rules, &entry.path) {
+                listed.push(entry);
+            }
         }
         Ok(TreeExport { workspace: Arc::clone(self), entries: listed, pin })
     }
@@ -188,6 +191,11 @@ impl Lister<'_> {
             _ => Ok(None),
         }
     }
+}
+
+fn is_shown_folder(rules: &Rules, path: &LogicalPath) -> bool {
+    let facts = PathFacts { path, real_path: None, kind: FileKind::Directory, ignored: false, hard_linked: false };
+    model::judge_path(rules, Access::Read, &facts).is_ok()
 }
 
 /// Returns the entry of a link, unless it leads out of the tree.

@@ -1,6 +1,5 @@
 //! Startup and shutdown of the service: opens everything in order, and finishes everything in order.
 
-pub(crate) mod error;
 mod reload;
 
 use std::convert::Infallible;
@@ -22,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use workspace::{ConfineGit, Workspaces};
 
 use crate::archives::{ArchiveStore, Archiver, NO_GRANT};
-use crate::bootstrap::error::StartError;
 use crate::config::http_limits::HttpLimits;
 use crate::config::{Config, ConfigError, TlsFiles};
 use crate::data_dir::{Continuity, DataDirLock, DiskProbe, leftovers, token_key};
@@ -32,6 +30,7 @@ use crate::nodes::membership::{LEASE, Membership, until_address_is_free};
 use crate::objects::open_objects;
 use crate::sandbox::Confinement;
 use crate::service::{Access, Service};
+use crate::start_error::StartError;
 use crate::webhooks::Webhooks;
 use crate::{http, maintenance, signer, telemetry};
 
@@ -71,9 +70,9 @@ pub async fn serve(
     let metrics_route = if metrics.is_some() { MetricsRoute::Separate } else { MetricsRoute::Included };
     let router = http::router(service.clone(), metrics_route);
     service.tasks.spawn(maintenance::run(service.clone()));
-    service.tasks.spawn(service.clone().keep_tokens_current());
+    service.tasks.spawn(maintenance::keep_tokens_current(service.clone()));
     service.tasks.spawn(maintenance::collect::run(service.clone()));
-    Webhooks::start(&service);
+    service.state.webhooks.start(&service.tasks, &service.shutdown);
     if let Some(archives) = &config.archives {
         let store = ArchiveStore::open(&archives.to).map_err(|error| ConfigError(format!("--archive-to: {error}")))?;
         let archiver = Archiver::new(service.clone(), store, archives.after, &config.data_dir);
@@ -185,7 +184,7 @@ async fn open_service(
     }
     let (continuity, membership) = take_over_or_join(config, lock, &ledger).await?;
     // Before anything that a webhook is notified of.
-    let webhooks = Webhooks::open(&config.webhooks, ledger.as_ref()).await?;
+    let webhooks = Webhooks::open(&config.webhooks, Arc::clone(&ledger), membership.clone()).await?;
     let derivation_key = match &config.node {
         Some(node) => token_key::of_nodes(&node.secret),
         None => token_key::load_or_create(&config.data_dir)?,

@@ -9,14 +9,11 @@ mod tree;
 use std::sync::Arc;
 
 use ledger::Ledger;
-use model::{Code, Refusal, RunId, Sha256};
+use model::{Code, Refusal, Sha256};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use transparency::{InclusionProof, KeyChangeError, KeyHistory, VerifierKey};
-
-use crate::CallError;
-use crate::service::Service;
+use transparency::{KeyChangeError, KeyHistory, VerifierKey};
 
 pub(crate) use coverage::{AuditVerification, leaves_of, push_leaf};
 pub(crate) use tree::load_frontier;
@@ -159,27 +156,4 @@ fn contradiction() -> Refusal {
         "no checkpoint is available: the database contradicts what was signed",
         "Ask the operator to run `workspaced verify`, which reports what is wrong.",
     )
-}
-
-impl Service {
-    /// Returns the checkpoints.
-    pub(crate) fn checkpoints(&self) -> &Checkpoints {
-        &self.state.checkpoints
-    }
-
-    /// Proves that record `seq` of `run` is in the history that the newest checkpoint was signed over.
-    ///
-    /// # Errors
-    ///
-    /// `INVALID_REQUEST`, `RUN_NOT_FOUND`, `NOT_FOUND`, `UNAVAILABLE`.
-    pub(crate) async fn prove_inclusion(&self, run: &RunId, seq: Option<u64>) -> Result<InclusionProof, CallError> {
-        // Also while the records of an archived run are being deleted.
-        self.check_not_archived(Some(run)).await?;
-        let proof = self.checkpoints().prove_inclusion(run, seq).await;
-        if proof.as_ref().is_err_and(|error| error.is(Code::NotFound)) {
-            // An unknown run has its own code.
-            self.known_run(run).await?;
-        }
-        proof
-    }
 }

@@ -14,6 +14,7 @@ mod mcp;
 pub(crate) mod output;
 mod revert;
 mod runs;
+mod token_file;
 mod tokens;
 mod transfer;
 mod webhooks;

@@ -10,11 +10,11 @@ use std::time::Duration;
 use engine::opening::kept_artifacts::Keep;
 use engine::{CallError, clock, reconcile};
 use ledger::Role;
+use tokio::time::MissedTickBehavior;
 
 use self::gauges::CheckpointLag;
 use crate::service::Service;
 use crate::telemetry;
-use crate::webhooks;
 
 /// Interval of the loop.
 const TICK: Duration = Duration::from_secs(1);
@@ -30,6 +30,9 @@ const ANSWER_TICKS: u32 = 3600;
 const FIRST_ANSWER_TICK: u32 = 60;
 /// The tick of the first removal of folders whose runs other nodes own or have deleted; the next ones are [`ANSWER_TICKS`] apart.
 const FIRST_FOLDER_TICK: u32 = 20;
+/// How often operators and tokens are read again. One that was revoked on another node may be used here for as long, to read what is
+/// not recorded; the commit of a record checks it.
+const TOKEN_REFRESH: Duration = Duration::from_millis(500);
 /// How long deliveries that have ended are kept, in seconds.
 const KEPT_SECONDS: i64 = 7 * 24 * 3600;
 /// Expired approvals per query.
@@ -40,7 +43,7 @@ pub(crate) async fn run(service: Service) {
     let mut ticks = 0u32;
     let mut checkpoint_lag = CheckpointLag::default();
     let mut interval = tokio::time::interval(TICK);
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
             _ = interval.tick() => {}
@@ -60,7 +63,7 @@ pub(crate) async fn run(service: Service) {
         }
         if ticks.is_multiple_of(EXPIRY_TICKS)
             && service.holds(Role::Webhooks)
-            && let Err(error) = webhooks::bounds::enforce(&service).await
+            && let Err(error) = service.state.webhooks.enforce_bounds().await
         {
             tracing::warn!(error = &error as &dyn Error, "failed to bound the messages that wait for webhooks");
         }
@@ -85,6 +88,25 @@ pub(crate) async fn run(service: Service) {
             tracing::warn!(error = &error as &dyn Error, "failed to delete old deliveries of webhooks");
         }
         ticks = ticks.wrapping_add(1);
+    }
+}
+
+/// Forgets, until the service shuts down, tokens and operators that were read a moment ago, so that one that was revoked on
+/// another node is refused here too. Ends at once in a service that is the only one.
+pub(crate) async fn keep_tokens_current(service: Service) {
+    if service.state.node.is_none() {
+        return;
+    }
+    let mut interval = tokio::time::interval(TOKEN_REFRESH);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = service.shutdown.cancelled() => return,
+        }
+        if let Err(error) = service.refresh_tokens().await {
+            tracing::debug!(error = &error as &dyn Error, "the operators could not be read again");
+        }
     }
 }
 

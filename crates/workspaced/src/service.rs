@@ -4,15 +4,19 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::http::HeaderValue;
-use engine::Engine;
+use engine::{CallError, Engine};
+use ledger::Role;
+use model::{Code, RunId};
 use shared_pool::SharedPool;
+use transparency::InclusionProof;
 
 use crate::answer_memory::AnswerMemory;
+use crate::cancellations::Cancellations;
 use crate::checkpoints::Checkpoints;
 use crate::config::http_limits::HttpLimits;
 use crate::data_dir::DiskProbe;
-use crate::http::mcp::cancellations::Cancellations;
 use crate::nodes::membership::Membership;
+use crate::nodes::{holds, maintains};
 use crate::webhooks::Webhooks;
 
 /// The engine, and what only HTTP needs beside it. Cheap to clone.
@@ -96,5 +100,40 @@ impl Service {
             node,
         };
         Self { engine, state: Arc::new(state) }
+    }
+
+    /// Returns the checkpoints.
+    pub(crate) fn checkpoints(&self) -> &Checkpoints {
+        &self.state.checkpoints
+    }
+
+    /// Proves that record `seq` of `run` is in the history that the newest checkpoint was signed over.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST`, `RUN_NOT_FOUND`, `NOT_FOUND`, `UNAVAILABLE`.
+    pub(crate) async fn prove_inclusion(&self, run: &RunId, seq: Option<u64>) -> Result<InclusionProof, CallError> {
+        // Also while the records of an archived run are being deleted.
+        self.check_not_archived(Some(run)).await?;
+        let proof = self.checkpoints().prove_inclusion(run, seq).await;
+        if proof.as_ref().is_err_and(|error| error.is(Code::NotFound)) {
+            // An unknown run has its own code.
+            self.known_run(run).await?;
+        }
+        proof
+    }
+
+    /// Whether this process does the work of a role that concerns no single run.
+    pub(crate) fn holds(&self, role: Role) -> bool {
+        holds(self.state.node.as_deref(), role)
+    }
+
+    /// Whether this process does the work of a role for a run.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub(crate) async fn maintains(&self, role: Role, run: &RunId) -> ledger::Result<bool> {
+        maintains(self.state.node.as_deref(), self.ledger.as_ref(), role, run).await
     }
 }

@@ -29,11 +29,11 @@ use transparency::{
 use self::file::CheckpointFile;
 use self::key::KeyInForce;
 use self::key_changes::{ExpectedStatements, FilePosition};
-use crate::bootstrap::error::StartError;
 use crate::checkpoints::{CheckpointState, Checkpoints, PAGE, PublicKeys, SignedCheckpoint, load_frontier};
 use crate::config::{CheckpointConfig, ConfigError};
 use crate::data_dir::InstanceNoteFile;
 use crate::nodes::membership::Membership;
+use crate::start_error::StartError;
 
 pub(crate) use self::rotate::{Rotation, rotate};
 

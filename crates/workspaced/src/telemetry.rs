@@ -1,6 +1,7 @@
 //! Logs and metrics. Neither ever contains a token, a body, or a physical path.
 
 pub(crate) mod process;
+pub(crate) mod trace_parent;
 pub(crate) mod traces;
 
 use std::io;

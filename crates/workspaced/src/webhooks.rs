@@ -5,7 +5,7 @@
 //! sent at least once.
 
 mod attempt;
-pub(crate) mod bounds;
+mod bounds;
 mod retry;
 mod worker;
 
@@ -14,18 +14,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ledger::Ledger;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use crate::bootstrap::error::StartError;
 use crate::config::WebhookConfig;
 use crate::http_client;
-use crate::service::Service;
+use crate::nodes::membership::Membership;
+use crate::start_error::StartError;
 
 /// The configured webhooks.
-pub(crate) struct Webhooks(Vec<Arc<Webhook>>);
+pub(crate) struct Webhooks {
+    all: Vec<Arc<Webhook>>,
+    ledger: Arc<dyn Ledger>,
+}
 
 /// A configured webhook.
 pub(crate) struct Webhook {
     config: WebhookConfig,
+    ledger: Arc<dyn Ledger>,
+    /// This process as a node, one of which sends the messages of all.
+    node: Option<Arc<Membership>>,
     http: reqwest::Client,
     /// Whether the receiver has answered 410.
     is_gone: AtomicBool,
@@ -39,28 +47,34 @@ impl Webhooks {
     /// # Errors
     ///
     /// If the ledger or the TLS library fails.
-    pub(crate) async fn open(configs: &[WebhookConfig], ledger: &dyn Ledger) -> Result<Self, StartError> {
+    pub(crate) async fn open(
+        configs: &[WebhookConfig],
+        ledger: Arc<dyn Ledger>,
+        node: Option<Arc<Membership>>,
+    ) -> Result<Self, StartError> {
         let known: Vec<_> = configs.iter().map(|config| (config.name.clone(), config.events.clone())).collect();
         ledger.set_webhooks(&known).await?;
         let webhook = |config: &WebhookConfig| {
             let http = http_client::client_of(&config.url, attempt::TIMEOUT)
                 .map_err(|error| StartError::failed("webhooks", &error.without_url()))?;
             let (is_gone, wake) = (AtomicBool::new(false), Notify::new());
-            Ok(Arc::new(Webhook { config: config.clone(), http, is_gone, wake }))
+            let (config, ledger, node) = (config.clone(), Arc::clone(&ledger), node.clone());
+            Ok(Arc::new(Webhook { config, ledger, node, http, is_gone, wake }))
         };
-        configs.iter().map(webhook).collect::<Result<_, _>>().map(Self)
+        let all = configs.iter().map(webhook).collect::<Result<_, StartError>>()?;
+        Ok(Self { all, ledger })
     }
 
     /// Starts sending. The tasks end when the service shuts down.
-    pub(crate) fn start(service: &Service) {
-        for webhook in &service.state.webhooks.0 {
-            service.tasks.spawn(Arc::clone(webhook).run(service.clone()));
+    pub(crate) fn start(&self, tasks: &TaskTracker, shutdown: &CancellationToken) {
+        for webhook in &self.all {
+            tasks.spawn(Arc::clone(webhook).run(shutdown.clone()));
         }
     }
 
     /// Returns the webhooks, in the order of the configuration.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Webhook> {
-        self.0.iter().map(Arc::as_ref)
+        self.all.iter().map(Arc::as_ref)
     }
 
     /// Returns a webhook by its name.

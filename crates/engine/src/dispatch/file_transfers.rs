@@ -20,6 +20,7 @@ use crate::engine::Engine;
 use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::Reservation;
+use crate::run::staged_files::may_be_journalled;
 use crate::tool::change_plan::INLINE_BYTES;
 use crate::tools::files::{self, NewContent, PutFile};
 use crate::transaction::Operation;
@@ -188,18 +189,8 @@ impl Engine {
         let operation = Operation::Mutation(Box::new(put));
         let stored = self.execute_one(call, Arc::clone(&open_run), Ok(operation)).instrument(span);
         let answer = disclosure.apply(stored.await);
-        let may_be_journalled = match &answer {
-            // The file was moved into the tree, or the call was a repetition that did not use it.
-            Ok(_) | Err(CallError::Moved(_)) => false,
-            // The journal may name the file. It is removed after reconciliation, or by the next start.
-            Err(CallError::Internal(_)) => true,
-            Err(CallError::Refused(refusal)) => match refusal.code {
-                model::Code::RunNeedsRepair => true,
-                // Removed if possible, since the disk may be full. In a reconciled run the journal does not need the file.
-                model::Code::Unavailable => open_run.accounting.is_dirty(),
-                _ => false,
-            },
-        };
+        // If it succeeded, the file was moved into the tree, or the call was a repetition that did not use it.
+        let may_be_journalled = answer.as_ref().err().is_some_and(|error| may_be_journalled(error, &open_run));
         if let Some(name) = staged.filter(|_| !may_be_journalled) {
             self.blocking(move || Ok(open_run.workspace.discard(&name)?)).await?;
         }

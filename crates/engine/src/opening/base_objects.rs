@@ -7,7 +7,7 @@ use std::io::{Cursor, Read as _};
 use std::sync::Arc;
 
 use content::{BaseId, ObjectError, ObjectName, Objects, ReservedObject, StoredObject};
-use ledger::{EntryObject, Ledger};
+use ledger::{EntryObject, Ledger, ObjectHolder};
 use model::{Run, RunId, Sha256};
 use serde::{Deserialize, Serialize};
 use workspace::{BasePart, ImportedRun, RecordedBase};
@@ -69,7 +69,7 @@ impl Engine {
             tracing::info!(run.id = %run, base = %base, "base put into the object store");
         }
         // Its files count as those of the tree.
-        let object = EntryObject { name: reference, reservation, size_bytes: 0, path: None };
+        let object = EntryObject { name: reference, reservation, size_bytes: 0, holder: ObjectHolder::Run };
         Ok(ImportedBase { recorded, objects: vec![object] })
     }
 }

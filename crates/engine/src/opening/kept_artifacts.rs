@@ -6,7 +6,7 @@ use std::io::Read;
 use std::sync::Arc;
 
 use content::{Objects, ReservedObject};
-use ledger::{EntryObject, LedgerError, RecordFilter};
+use ledger::{EntryObject, LedgerError, ObjectHolder, RecordFilter};
 use model::{RunId, RunState, Sha256};
 use serde_json::Value;
 use workspace::ArtifactBundle;
@@ -87,7 +87,7 @@ impl Engine {
         let ReservedObject { reference, reservation } =
             objects.put_content(sha256, size_bytes, Box::new(content)).await?;
         let mut entry = lifecycle::artifacts_kept(run, sha256, size_bytes);
-        entry.objects.push(EntryObject { name: reference, reservation, size_bytes, path: None });
+        entry.objects.push(EntryObject { name: reference, reservation, size_bytes, holder: ObjectHolder::Run });
         match self.append(vec![entry]).await {
             // The node that has the run does not have these artifacts: the folder here stays for them.
             Err(error @ LedgerError::RunMoved(_)) => {

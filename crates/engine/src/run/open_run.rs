@@ -21,6 +21,7 @@ use crate::run::quota::{PendingApprovals, RunDisk};
 use crate::run::run_history::RunHistory;
 use crate::run::seen_versions::SeenVersions;
 use crate::run::tree_states::TreeStates;
+use crate::run::waiting_space::WaitingSpace;
 
 /// A run that this process has opened. Its calls share one value.
 pub struct OpenRun {
@@ -60,6 +61,8 @@ pub struct OpenRun {
     pub history: RunHistory,
     /// The calls that wait for approval.
     pub pending_approvals: PendingApprovals,
+    /// The large contents of those calls.
+    pub waiting: WaitingSpace,
     /// What people have decided about calls that waited.
     pub decisions: Decisions,
     /// The calls in progress under IDs that clients chose.

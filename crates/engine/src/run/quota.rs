@@ -229,6 +229,16 @@ impl RunDisk {
         Reservation { disk: Arc::clone(self), size: Disk::default() }
     }
 
+    /// Returns a reservation of space that is taken already, whatever the quota.
+    pub(crate) fn reservation_of(self: &Arc<Self>, size: Disk) -> Reservation {
+        let mut counts = self.counts.lock();
+        self.node.adjust(size.bytes, 0);
+        self.node.reserved_bytes.fetch_add(size.bytes, Ordering::AcqRel);
+        counts.reserved.bytes += size.bytes;
+        counts.reserved.files += size.files;
+        Reservation { disk: Arc::clone(self), size }
+    }
+
     /// Sets what the run holds, as the ledger has it.
     pub fn set_held(&self, held: Disk) {
         let mut counts = self.counts.lock();

@@ -170,7 +170,7 @@ impl Engine {
             (ExportFormat::Bundle(_), Some(bundle)) => ExportContent::Bundle(self.with_message(run, bundle).await?),
             (ExportFormat::Mail(_), Some(bundle)) => {
                 let bundle = self.with_message(run, bundle).await?;
-                let message = without_patch_marks(&bundle.message);
+                let message = as_mail_text(&bundle.message);
                 ExportContent::Patch(PatchFormat::Mail(Bundle { message, ..bundle }))
             }
             (ExportFormat::Patch, _) => ExportContent::Patch(PatchFormat::Diff),
@@ -227,9 +227,17 @@ fn message_from(run: &RunId, reasons: &[String], omitted: usize) -> String {
     message
 }
 
-/// Returns a message in which `git am` finds no beginning of a patch.
-fn without_patch_marks(message: &str) -> String {
-    let is_mark = |line: &str| ["---", "diff -", "Index: ", "-- "].iter().any(|mark| line.starts_with(mark));
+/// Returns a message in which `git am`, and other readers of mail, find no beginning of a patch, of another mail or of a header.
+fn as_mail_text(message: &str) -> String {
+    const MARKS: [&str; 10] =
+        ["---", "diff -", "index: ", "-- ", "from ", ">from", "from:", "subject:", "date:", "[patch"];
+    let is_mark = |line: &str| {
+        let head: String = line.chars().take(8).map(|c| c.to_ascii_lowercase()).collect();
+        MARKS.iter().any(|mark| head.starts_with(mark))
+    };
+    // Some readers take a carriage return for the end of a line.
+    let message: String =
+        message.chars().map(|c| if c.is_control() && !"\n\t".contains(c) { ' ' } else { c }).collect();
     let lines =
         message.split_inclusive('\n').map(|line| if is_mark(line) { format!(" {line}") } else { line.to_owned() });
     lines.collect()

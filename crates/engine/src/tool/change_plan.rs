@@ -221,7 +221,7 @@ impl ChangePlan {
     fn compute_diffs(&mut self) {
         for index in 0..self.changes.changes.len() {
             if let Some(diff) = self.diff_of(&self.changes.changes[index]) {
-                let uncompared = self.uncompared_counts(&self.changes.changes[index]);
+                let uncompared = self.uncompared_counts(&self.changes.changes[index], diff.binary);
                 let change = &mut self.changes.changes[index];
                 change.counts = uncompared.unwrap_or(diff.counts);
                 // Replacements only: the diff of a file created at the path of a moved one has all its lines, even those that the
@@ -234,12 +234,13 @@ impl ChangePlan {
         }
     }
 
-    /// Returns the counts of a change with a text that is too large to be compared line by line: all old lines are
-    /// deletions, all new lines insertions. `None` for every other change.
-    fn uncompared_counts(&self, change: &Change) -> Option<Counts> {
+    /// Returns the counts of a change with a text that is not compared line by line, because it is too large or the other side is binary:
+    /// all old lines are deletions, all new lines insertions. A binary side has none. `None` for every other change.
+    fn uncompared_counts(&self, change: &Change, is_binary: bool) -> Option<Counts> {
         let path = &change.path;
         let is_move = matches!(change.effect, Effect::MoveFrom { .. } | Effect::MoveTo { .. });
-        if is_move || !(self.unread_lines.contains_key(path) || self.staged_lines.contains_key(path)) {
+        let is_large = self.unread_lines.contains_key(path) || self.staged_lines.contains_key(path);
+        if is_move || !(is_large || is_binary) {
             return None;
         }
         let lines_of = |bytes: &[u8]| {
@@ -255,8 +256,7 @@ impl ChangePlan {
             (None, Some(StepBytes::Inline(bytes))) => lines_of(bytes),
             (None, Some(StepBytes::Staged(_))) => None,
         };
-        // A binary file has no lines: a change from or to one has no counts.
-        Some(Counts { insertions: new?, deletions: old? })
+        Some(Counts { insertions: new.unwrap_or(0), deletions: old.unwrap_or(0) })
     }
 
     /// Returns the diff of one change. A move has one diff, at its new path.
@@ -266,8 +266,7 @@ impl ChangePlan {
             Effect::MoveTo { from } => from,
             Effect::Create | Effect::Replace | Effect::Delete => &change.path,
         };
-        let old_mode = self.changes.changes.iter().find(|other| other.path == *old_path);
-        let old_mode = old_mode.and_then(|other| other.before.as_ref()).map_or(0o644, |state| state.mode);
+        let old_mode = self.at(old_path).and_then(|other| other.before.as_ref()).map_or(0o644, |state| state.mode);
         // A file created at the path of one that is moved away is compared with nothing.
         let before = if change.effect == Effect::Create { None } else { self.before.get(old_path) };
         let old = before.map(|bytes| Side { path: old_path, bytes, mode: old_mode });
@@ -337,7 +336,8 @@ impl ChangePlan {
 
     /// Returns the change at `path`.
     pub fn at(&self, path: &LogicalPath) -> Option<&Change> {
-        self.changes.changes.iter().find(|change| change.path == *path)
+        let changes = &self.changes.changes;
+        changes.binary_search_by(|change| change.path.cmp(path)).ok().map(|at| &changes[at])
     }
 
     /// Returns the facts of each change that the policy judges. `evidence` is that of the call, and `touched` returns whether an earlier call changed the path.

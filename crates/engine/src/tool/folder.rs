@@ -1,6 +1,6 @@
 //! The files of a folder that one call moves or deletes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Code, LogicalPath, Refusal, Rules, Sha256};
 use workspace::{Target, Workspace, WorkspaceError};
@@ -84,9 +84,10 @@ impl Folder {
     ///
     /// `NOT_FOUND`, `WRITE_CONFLICT`.
     pub fn check_versions(&self, targets: &[Target]) -> Result<(), Refusal> {
+        let by_path: BTreeMap<_, _> = targets.iter().map(|target| (&target.path, target)).collect();
         for (index, path) in self.files.iter().enumerate() {
-            let target = targets.iter().find(|target| target.path == *path);
-            let before = target.and_then(|target| target.before.as_ref()).ok_or_else(|| Refusal::not_found(path))?;
+            let before =
+                by_path.get(path).and_then(|target| target.before.as_ref()).ok_or_else(|| Refusal::not_found(path))?;
             // A file that the caller has never seen is expected as it is.
             let expected = self.seen.get(index).filter(|expected| expected.seen() != Some(SeenVersion::Never));
             if let Some(expected) = expected {

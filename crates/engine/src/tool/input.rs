@@ -187,7 +187,7 @@ pub fn decode_as(path: &LogicalPath, bytes: &[u8], encoding: Encoding) -> Result
 pub fn not_encodable(what: &str, path: &LogicalPath, encoding: Encoding) -> Refusal {
     let message = format!("{what} has characters that {}, the encoding of `{path}`, lacks", encoding.label());
     let hint = if encoding.is_older() {
-        "Use only characters of that encoding. If the file has another one, name it in `encoding` of read_file and edit_file."
+        "Use only characters of that encoding. If the file has another one, name it in `encoding`."
     } else {
         "Use only characters of that encoding."
     };
@@ -214,8 +214,7 @@ pub fn check_guess(path: &LogicalPath, before: &[u8], after: &[u8]) -> Result<()
         return Ok(());
     }
     let message = format!("the encoding of `{path}` is uncertain: {} is a guess", encoding.label());
-    let hint =
-        "Name the file's encoding in `encoding` of edit_file or write_file; read_file shows the text in that encoding.";
+    let hint = "Name the file's encoding in `encoding`; read_file shows the text in the encoding that it is given.";
     Err(Refusal::invalid(message, hint).at(path))
 }
 

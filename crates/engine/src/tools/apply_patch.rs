@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use model::{
-    Code, Conflict, Effect, FilePatch, FileState, HunkLine, HunkOffset, LogicalPath, Patch, PatchBudget, PatchFault,
-    PatchOperation, Permission, Refusal, Sha256, judge_call_bytes,
+    Code, Conflict, Effect, Encoding, FilePatch, FileState, HunkLine, HunkOffset, LogicalPath, Patch, PatchBudget,
+    PatchFault, PatchOperation, PatchResult, Permission, Refusal, Sha256, judge_call_bytes,
 };
 use serde::{Deserialize, Serialize};
 use workspace::{Target, WorkspaceError};
@@ -14,7 +14,7 @@ use super::write_file::{already_exists, members};
 use crate::call_error::refusals::canonically_equal;
 use crate::tool::change_plan::{ChangePlan, DesiredFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{check_guess, check_new, file_path, not_encodable, parse};
+use crate::tool::input::{self, check_guess, check_new, decode_as, file_path, not_encodable, parse};
 use crate::tool::text::notes::counted;
 use crate::tool::{Follow, Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
 
@@ -57,6 +57,9 @@ pub(crate) struct ApplyPatchInput {
     /// The versions that files of the patch must have, by path.
     #[serde(default)]
     expected_sha256: BTreeMap<String, ExpectedVersion>,
+    /// The files' encoding, if a guess is wrong.
+    #[serde(default)]
+    encoding: Option<String>,
 }
 
 /// The output of `apply_patch`.
@@ -113,6 +116,7 @@ struct ApplyPatch {
     followed: BTreeMap<LogicalPath, LogicalPath>,
     base_commit: Option<String>,
     expected: BTreeMap<LogicalPath, ExpectedVersion>,
+    encoding: Option<Encoding>,
     /// Every path in the patch.
     paths: Vec<LogicalPath>,
     /// The paths that the patch changes: without the sources of copies.
@@ -129,6 +133,7 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
             if names_several_files(&input.patch) { refusal.with_note(NOTHING_APPLIED) } else { refusal }
         })?;
         patch.files.iter().filter(|section| makes_file(section)).try_for_each(|section| check_new(&section.path))?;
+        let encoding = input::encoding(input.encoding.as_deref())?;
         let touched: BTreeSet<_> =
             patch.files.iter().flat_map(|section| [section.from.clone(), section.path.clone()]).collect();
         let mut expected = BTreeMap::new();
@@ -152,6 +157,7 @@ impl TryFrom<ApplyPatchInput> for ApplyPatch {
             followed: BTreeMap::new(),
             base_commit: input.expected_base_commit,
             expected,
+            encoding,
             paths,
             changed,
             removed,
@@ -262,9 +268,8 @@ impl Mutation for ApplyPatch {
         for section in &patch.files {
             let read = if section.operation == PatchOperation::Create { None } else { before(&section.from) };
             let (old, mode) = read.map_or((&[][..], NEW_FILE_MODE), |(state, bytes)| (bytes, state.mode));
-            match section.apply_within(old, &mut budget) {
+            match self.apply(section, old, &mut budget)? {
                 Ok(patched) => {
-                    check_guess(&section.from, old, &patched.bytes)?;
                     let mode =
                         section.mode.map_or(mode, |bits| if bits & 0o111 == 0 { mode & !0o111 } else { mode | 0o111 });
                     held_bytes += patched.bytes.len() as u64;
@@ -281,7 +286,8 @@ impl Mutation for ApplyPatch {
                 },
                 // This takes precedence over conflicts in any file.
                 Err(PatchFault::NotEncodable) => {
-                    let encoding = model::detect_encoding(old).unwrap_or(model::Encoding::Utf8);
+                    let detected = || model::detect_encoding(old).unwrap_or(Encoding::Utf8);
+                    let encoding = self.encoding.unwrap_or_else(detected);
                     return Err(not_encodable("the patch", &section.from, encoding));
                 }
             }
@@ -303,6 +309,34 @@ impl ApplyPatch {
     fn patch(&self) -> Result<&Patch, Refusal> {
         let parse = || Patch::parse(&self.text).map(|patch| self.with_followed(patch));
         self.parsed.get_or_init(parse).as_ref().map_err(Clone::clone)
+    }
+
+    /// Applies a section to the bytes `old`, in the encoding that the call names or that the bytes seem to have.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_REQUEST` if the file does not have the named encoding, or if it is a guess that is too uncertain to write.
+    fn apply(
+        &self,
+        section: &FilePatch,
+        old: &[u8],
+        budget: &mut PatchBudget,
+    ) -> Result<Result<PatchResult, PatchFault>, Refusal> {
+        // A file that is deleted, moved or copied as it is need not be text.
+        let Some(encoding) = self.encoding.filter(|_| !section.hunks.is_empty()) else {
+            let patched = section.apply_within(old, budget);
+            if let Ok(patched) = &patched {
+                check_guess(&section.from, old, &patched.bytes)?;
+            }
+            return Ok(patched);
+        };
+        // Hunks are compared with the characters.
+        let text = decode_as(&section.from, old, encoding)?;
+        Ok(section.apply_within(text.as_bytes(), budget).and_then(|patched| {
+            let text = String::from_utf8(patched.bytes).map_err(|_| PatchFault::NotEncodable)?;
+            let bytes = model::encode(&text, encoding).ok_or(PatchFault::NotEncodable)?;
+            Ok(PatchResult { bytes, ..patched })
+        }))
     }
 
     /// The patch with the paths that exist.

@@ -164,6 +164,10 @@ impl ReadTool for Diff {
             (None, Some(known)) => workspace.diff_paths(rules, query, known, cancel)?,
             (None, None) => self.compare(context, workspace)?,
         };
+        if !self.shows_content {
+            // An encoding is determined from the content.
+            diff.files.iter_mut().for_each(|file| (file.encoding, file.encoding_guessed) = (None, false));
+        }
         // `truncated` may also mean that files are omitted.
         let is_text_cut = diff.truncated && !query.stat_only && Sha256::of(diff.diff.as_bytes()) != diff.diff_sha256;
         let mut truncated_reason = is_text_cut.then_some("maxBytes");

@@ -149,14 +149,21 @@ pub enum NewContent {
     Staged(StagedFile, ScannedContent),
     /// Not received yet, with the size that the client declares.
     Announced(Option<u64>),
+    /// Waiting for approval, by its hash.
+    Waiting(Sha256),
 }
+
+/// What precedes the hash that stands for a large content in an input.
+pub const BY_HASH: &str = "sha256:";
 
 impl PutFile {
     /// Returns the input to store. Staged content is replaced by its hash.
     pub fn to_input(&self) -> PutInput {
         let content_base64 = match &self.content {
             NewContent::Inline(bytes) => BASE64_STANDARD.encode(bytes),
-            NewContent::Staged(file, _) => format!("sha256:{}", file.sha256),
+            NewContent::Staged(StagedFile { sha256, .. }, _) | NewContent::Waiting(sha256) => {
+                format!("{BY_HASH}{sha256}")
+            }
             NewContent::Announced(_) => String::new(),
         };
         PutInput { path: self.path.to_string(), content_base64, expected_sha256: self.expected }
@@ -167,10 +174,13 @@ impl TryFrom<PutInput> for PutFile {
     type Error = Refusal;
 
     fn try_from(input: PutInput) -> Result<Self, Refusal> {
-        let content = BASE64_STANDARD.decode(&input.content_base64).map_err(|_| {
-            Refusal::invalid("the content is too large to be stored for an approval", "Send the file again.")
-        })?;
-        let content = NewContent::Inline(content);
+        let by_hash = input.content_base64.strip_prefix(BY_HASH).and_then(|hash| Sha256::parse(hash).ok());
+        let content = match by_hash {
+            Some(sha256) => NewContent::Waiting(sha256),
+            None => NewContent::Inline(BASE64_STANDARD.decode(&input.content_base64).map_err(|_| {
+                Refusal::invalid("the stored content of the upload cannot be read", "Send the file again.")
+            })?),
+        };
         Ok(Self {
             path: put_path(&input.path, input.expected_sha256)?,
             expected: input.expected_sha256,
@@ -210,7 +220,7 @@ impl Mutation for PutFile {
     fn new_texts(&self) -> Vec<NewText> {
         match &self.content {
             NewContent::Inline(bytes) => vec![NewText::to(&self.path, bytes.clone())],
-            NewContent::Staged(..) | NewContent::Announced(_) => Vec::new(),
+            NewContent::Staged(..) | NewContent::Announced(_) | NewContent::Waiting(_) => Vec::new(),
         }
     }
 
@@ -224,6 +234,18 @@ impl Mutation for PutFile {
                 .map_or_else(ScannedContent::default, |(_, bytes)| ScannedContent::of(bytes)),
         };
         judge_scanned_content(&self.path, &old, scanned)
+    }
+
+    fn waiting_content(&self) -> Option<Sha256> {
+        match self.content {
+            NewContent::Waiting(sha256) => Some(sha256),
+            NewContent::Inline(_) | NewContent::Staged(..) | NewContent::Announced(_) => None,
+        }
+    }
+
+    fn take_waiting_content(&mut self, staged: StagedFile, scanned: ScannedContent, reservation: Reservation) {
+        self.content = NewContent::Staged(staged, scanned);
+        self.reservation = Some(reservation);
     }
 
     fn take_reservation(&mut self) -> Option<Reservation> {
@@ -260,6 +282,13 @@ impl Mutation for PutFile {
                 let (bytes, size_bytes) = (StepBytes::Staged(String::new()), size_bytes.unwrap_or(0));
                 let content = Content { bytes, size_bytes, sha256: Sha256::ZERO, mode };
                 (content, context.rules.kind_of_path(&self.path), None)
+            }
+            NewContent::Waiting(sha256) => {
+                let message = format!(
+                    "the content of `{}` that waited for approval, {sha256}, is not stored any more",
+                    self.path
+                );
+                return Err(Refusal::new(Code::NotFound, message, "Send the file again.").at(&self.path));
             }
         };
         let limit = context.rules.policy().max_transfer_bytes;

@@ -1,6 +1,6 @@
 //! `move_file`: moves a file, or a folder with its files, to another path.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Change, Code, Effect, LogicalPath, Permission, Refusal, Rules, Sha256};
 use serde::{Deserialize, Serialize};
@@ -185,7 +185,9 @@ impl Mutation for MoveFile {
     }
 
     fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
-        let before = |path: &LogicalPath| targets.iter().find(|target| target.path == *path)?.before.as_ref();
+        // A folder may have many files.
+        let by_path: BTreeMap<_, _> = targets.iter().map(|target| (&target.path, target)).collect();
+        let before = |path: &LogicalPath| by_path.get(path)?.before.as_ref();
         for (from, to) in &self.moves {
             if before(from).is_none() {
                 return Err(Refusal::not_found(from));

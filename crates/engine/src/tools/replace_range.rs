@@ -1,13 +1,13 @@
 //! `replace_range`: replaces whole lines of a file by their numbers.
 
-use model::{Effect, LogicalPath, Permission, RangeFault, Refusal, Sha256};
+use model::{Effect, Encoding, LogicalPath, Permission, RangeFault, Refusal, Sha256};
 use serde::Deserialize;
 use workspace::Target;
 
 use super::edit_file::{EditFileOutput, describe};
 use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
-use crate::tool::input::{bounded, check_guess, decode_for_edit, file_path, not_encodable, parse};
+use crate::tool::input::{self, bounded, check_guess, decode_for_edit, file_path, not_encodable, parse};
 use crate::tool::{Mutation, NewText, PlanContext, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
@@ -47,6 +47,9 @@ pub(crate) struct ReplaceRangeInput {
     content: String,
     /// The version of the file whose lines are numbered.
     expected_sha256: ExpectedVersion,
+    /// The file's encoding, if a guess is wrong.
+    #[serde(default)]
+    encoding: Option<String>,
 }
 
 struct ReplaceRange {
@@ -55,6 +58,7 @@ struct ReplaceRange {
     end: u64,
     content: String,
     expected: ExpectedVersion,
+    encoding: Option<Encoding>,
 }
 
 impl TryFrom<ReplaceRangeInput> for ReplaceRange {
@@ -67,7 +71,14 @@ impl TryFrom<ReplaceRangeInput> for ReplaceRange {
             let message = "`content` is empty, and no line is replaced";
             return Err(Refusal::invalid(message, "Give the lines to insert, or an `endLine` from `startLine` on."));
         }
-        Ok(Self { path: file_path(&input.path)?, start, end, content: input.content, expected: input.expected_sha256 })
+        Ok(Self {
+            path: file_path(&input.path)?,
+            start,
+            end,
+            content: input.content,
+            expected: input.expected_sha256,
+            encoding: input::encoding(input.encoding.as_deref())?,
+        })
     }
 }
 
@@ -94,7 +105,7 @@ impl Mutation for ReplaceRange {
         };
         let (old_sha256, mode) = (state.sha256, state.mode);
         expect_version(&self.path, Some(old_sha256), Some(self.expected))?;
-        let decoded = decode_for_edit(&self.path, bytes, None)?;
+        let decoded = decode_for_edit(&self.path, bytes, self.encoding)?;
         let encoding = decoded.encoding;
         let max_bytes = encoding.max_text_bytes(context.rules.policy().max_file_bytes);
         let text = model::replace_range(&decoded.text, self.start, self.end, &self.content, max_bytes);
@@ -104,7 +115,9 @@ impl Mutation for ReplaceRange {
         })?;
         let new_bytes = model::encode(&text, encoding);
         let new_bytes = new_bytes.ok_or_else(|| not_encodable("`content`", &self.path, encoding))?;
-        check_guess(&self.path, bytes, &new_bytes)?;
+        if self.encoding.is_none() {
+            check_guess(&self.path, bytes, &new_bytes)?;
+        }
         let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((new_bytes, mode)) };
         let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
         describe(&mut plan, &self.path, old_sha256, 1);

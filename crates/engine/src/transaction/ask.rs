@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ledger::Entry;
-use model::{Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Code, Outcome, Refusal, Sha256, Verdict};
+use ledger::{Entry, EntryObject};
+use model::{
+    Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Code, Disk, Outcome, Refusal, Sha256, Verdict,
+};
 
 use crate::CallError;
 use crate::approvals::waiting_calls::{BATCH, WaitingBatch, WaitingCall};
@@ -18,6 +20,8 @@ use crate::run::quota::PendingReservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::expected_version::without_seen;
 use crate::transaction::judge::{Judged, JudgedItem};
+use crate::transaction::large_contents;
+use crate::transaction::waiting_contents::NewWaiting;
 
 /// The time after which an approval expires, in seconds.
 const APPROVAL_SECONDS: i64 = 24 * 60 * 60;
@@ -52,8 +56,14 @@ impl Judged {
     /// # Errors
     ///
     /// `QUOTA_EXCEEDED` if too many calls of the run wait; the errors of the ledger.
-    pub async fn ask(self, engine: &Engine, run: &Arc<OpenRun>, is_dry_run: bool) -> Result<Vec<CallError>, Failure> {
-        let fail = |error: CallError| match self.items.len() {
+    pub async fn ask(
+        mut self,
+        engine: &Engine,
+        run: &Arc<OpenRun>,
+        is_dry_run: bool,
+    ) -> Result<Vec<CallError>, Failure> {
+        let count = self.items.len();
+        let fail = |error: CallError| match count {
             1 => Failure::Call(0, error),
             _ => Failure::All(error),
         };
@@ -77,23 +87,15 @@ impl Judged {
         };
         let asked = approval.as_ref().map(|(approval, _)| approval.approval_id.clone());
         refusal.details.approval_id = asked.clone().or_else(|| waiting.filter(|_| !is_dry_run));
-        let mut rows = Vec::with_capacity(self.items.len());
-        for (call, item) in self.calls.iter().zip(&self.items) {
-            rows.push(match item {
-                JudgedItem::Change(change) => {
-                    let mut entry = pending_entry(call, &change.plan, &refusal);
-                    entry.approval = approval.take();
-                    (refusal.clone(), entry)
-                }
-                JudgedItem::Read(_) => {
-                    let left_out = read_left_out();
-                    let entry = refused_entry(call, &[], &left_out);
-                    (left_out, entry)
-                }
-            });
+        let kept =
+            self.keep_content(engine, run, approval.as_mut().map(|(approval, _)| approval)).await.map_err(fail)?;
+        let (waiting, object) = kept.unzip();
+        let (refusals, entries) = self.rows(&refusal, approval, object.flatten());
+        let appended = engine.append_for(&self.calls, entries).await;
+        if let Some(waiting) = waiting {
+            waiting.end(engine, run, appended.as_ref().err()).await;
         }
-        let (refusals, entries): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
-        let records = engine.append_for(&self.calls, entries).await.map_err(Failure::of_recording)?;
+        let records = appended.map_err(Failure::of_recording)?;
         if let (Some(reserved), Some((change, actor)), Some(asked)) = (reserved, change, asked) {
             reserved.keep();
             run.set_awaiting_approval();
@@ -101,6 +103,48 @@ impl Judged {
         }
         let recorded = refusals.into_iter().zip(records);
         Ok(recorded.map(|(refusal, record)| refusal.recorded(record.seq, record.hash).into()).collect())
+    }
+
+    /// Returns the refusal and the entry of each call. The first change has the approval, and the object that it needs.
+    fn rows(
+        &self,
+        refusal: &Refusal,
+        mut approval: Option<(Approval, String)>,
+        mut object: Option<EntryObject>,
+    ) -> (Vec<Refusal>, Vec<Entry>) {
+        let rows = self.calls.iter().zip(&self.items).map(|(call, item)| match item {
+            JudgedItem::Change(change) => {
+                let mut entry = pending_entry(call, &change.plan, refusal);
+                entry.approval = approval.take();
+                entry.objects.extend(object.take());
+                (refusal.clone(), entry)
+            }
+            JudgedItem::Read(_) => {
+                let left_out = read_left_out();
+                let entry = refused_entry(call, &[], &left_out);
+                (left_out, entry)
+            }
+        });
+        rows.unzip()
+    }
+
+    /// Keeps the large content with which the call will wait for `approval`, which gets the diff that a person sees. The bytes come first:
+    /// no record refers to a content that is not on the disk.
+    async fn keep_content(
+        &mut self,
+        engine: &Engine,
+        run: &Arc<OpenRun>,
+        approval: Option<&mut Approval>,
+    ) -> Result<Option<(NewWaiting, Option<EntryObject>)>, CallError> {
+        let Some((approval, content)) = approval.zip(large_contents::uploaded(&self.items)) else { return Ok(None) };
+        if let Some(diff) = engine.diff_for_review(run, &content).await? {
+            approval.diff = Some(diff);
+        }
+        let object = engine.keep_waiting(run, &self.calls, &approval.approval_id, content).await?;
+        let mut space = std::mem::replace(&mut self.disk, run.disk.reservation());
+        // What the change would add to the tree is not reserved while it waits.
+        space.resize(Disk { bytes: content.size_bytes, files: 0 })?;
+        Ok(Some((NewWaiting { approval: approval.approval_id.clone(), space }, object)))
     }
 
     /// Returns the approval of all changes, with their stored input.

@@ -12,6 +12,7 @@ use crate::call::record::Failure;
 use crate::call::{Answer, CallContext};
 use crate::call_error::refusals::refusal_of;
 use crate::call_error::refusals::{already_recorded, approval_not_pending};
+use crate::clock::latest;
 use crate::engine::Engine;
 use crate::run::open_run::OpenRun;
 use crate::run::staged_files;
@@ -31,8 +32,8 @@ pub struct Committed {
 }
 
 impl Staged {
-    /// Commits everything in one transaction of the ledger; `decision` is that of the approval that the calls waited for, `stored`
-    /// are the large contents that were put into the object store.
+    /// Commits everything in one transaction of the ledger; `approved` is the decision of the approval that the calls waited for, with
+    /// the time when that expires, `stored` are the large contents that were put into the object store.
     ///
     /// # Errors
     ///
@@ -41,7 +42,7 @@ impl Staged {
         self,
         engine: &Engine,
         run: &Arc<OpenRun>,
-        decision: Option<ApprovalDecision>,
+        approved: Option<(ApprovalDecision, String)>,
         stored: StoredContents,
     ) -> Result<Committed, Failure> {
         let Self { calls, mut items, files, large_files, usage, disk, disk_change } = self;
@@ -55,6 +56,7 @@ impl Staged {
             staged_files::discard(run, &large_files);
             Failure::All(error)
         })?;
+        let (decision, expires_at) = approved.unzip();
         let rows = calls.iter().zip(items).map(|(call, item)| committed(call, item));
         let (mut entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
         for entry in entries.iter_mut().filter(|entry| entry.usage != Usage::default()) {
@@ -74,6 +76,11 @@ impl Staged {
         let modes: BTreeMap<LogicalPath, u32> =
             entries.iter().flat_map(|entry| &entry.steps).filter_map(mode_of).collect();
         failpoint::hit("transaction.staged");
+        // Opening the run and waiting for its locks take time, and callers see an approval as expired from then on.
+        if expires_at.is_some_and(|expires_at| expires_at <= latest()) {
+            staged_files::discard(run, &large_files);
+            return Err(Failure::Recorded(approval_not_pending().into()));
+        }
         let records = match engine.append(entries).await {
             Ok(Appended::Recorded(records)) => Vec::from(records),
             Ok(Appended::Reused(index)) => {

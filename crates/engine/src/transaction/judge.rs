@@ -18,7 +18,6 @@ use crate::tool::output::ReadOutput;
 use crate::transaction::outside;
 use crate::transaction::overlay::PlanOverlay;
 use crate::transaction::plan::{Planned, PlannedItem};
-use crate::transaction::staged_files;
 
 /// Planned calls, with the decision about all of them.
 pub struct Judged {
@@ -110,7 +109,6 @@ impl Planned {
             return Err(Failure::Call(index, error));
         }
         judged.judge_together(run, &before);
-        judged.refuse_staged_uploads();
         judged.reserve();
         Ok(judged)
     }
@@ -172,20 +170,6 @@ impl Judged {
             (self.decision, self.denied) = (judge(index + 1), Some(index));
         } else {
             self.decision = decision;
-        }
-    }
-
-    /// Denies a change that would wait for approval if its content is too large to be stored for that.
-    fn refuse_staged_uploads(&mut self) {
-        if self.decision.verdict != Verdict::RequireApproval {
-            return;
-        }
-        let reasons = &self.decision.reasons;
-        let refused = self.changes().find_map(|(index, change)| {
-            staged_files::refuse_approval(&change.plan, reasons).map(|refusal| (index, refusal))
-        });
-        if let Some((index, refusal)) = refused {
-            self.deny(index, refusal);
         }
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use content::{Objects, ReservedObject};
-use ledger::EntryObject;
-use model::{Change, LogicalPath, Sha256, StepBytes};
+use ledger::{EntryObject, ObjectHolder};
+use model::{Change, Effect, LogicalPath, Sha256, StepBytes};
 use workspace::Workspaces;
 
 use crate::CallError;
@@ -26,11 +26,12 @@ pub struct StoredContents {
 }
 
 /// A large content, by its name in `tmp/`.
-struct LargeContent<'a> {
-    path: &'a LogicalPath,
-    name: &'a str,
+#[derive(Clone, Copy)]
+pub(crate) struct LargeContent<'a> {
+    pub(crate) change: &'a Change,
+    pub(crate) name: &'a str,
     sha256: Sha256,
-    size_bytes: u64,
+    pub(crate) size_bytes: u64,
 }
 
 impl Staged {
@@ -52,7 +53,10 @@ impl Staged {
             if done.is_err() {
                 break;
             }
-            done = put(engine, objects, run, content).await.map(|object| stored.objects.push(object));
+            let is_restorable = content.size_bytes <= MAX_RESTORABLE_BYTES;
+            let holder =
+                if is_restorable { ObjectHolder::Run } else { ObjectHolder::Path(content.change.path.clone()) };
+            done = put(engine, objects, run, &content, holder).await.map(|object| stored.objects.push(object));
         }
         if let Err(error) = done {
             staged_files::discard(run, &self.large_files);
@@ -63,18 +67,23 @@ impl Staged {
     }
 }
 
-async fn put(
+/// Puts a large content into the object store.
+///
+/// # Errors
+///
+/// `UNAVAILABLE` if the store is; the errors of the disk.
+pub(crate) async fn put(
     engine: &Engine,
     objects: &Objects,
     run: &Arc<OpenRun>,
-    LargeContent { path, name, sha256, size_bytes }: LargeContent<'_>,
+    &LargeContent { name, sha256, size_bytes, .. }: &LargeContent<'_>,
+    holder: ObjectHolder,
 ) -> Result<EntryObject, CallError> {
     let (workspaces, id) = (Arc::clone(&engine.workspaces), run.run_id.clone());
     let staged = Workspaces::path_of_staged(name);
     let content = engine.blocking(move || Ok(workspaces.open_file(&id, &staged)?)).await?;
     let ReservedObject { reference, reservation } = objects.put_content(sha256, size_bytes, Box::new(content)).await?;
-    let path = (size_bytes > MAX_RESTORABLE_BYTES).then(|| path.clone());
-    Ok(EntryObject { name: reference, reservation, size_bytes, path })
+    Ok(EntryObject { name: reference, reservation, size_bytes, holder })
 }
 
 fn changes(items: &[JudgedItem]) -> impl Iterator<Item = &Change> {
@@ -85,12 +94,17 @@ fn changes(items: &[JudgedItem]) -> impl Iterator<Item = &Change> {
     changes.flatten()
 }
 
+/// Returns the content that a change brings from outside of the tree: only an upload does, and no batch has one.
+pub(crate) fn uploaded(items: &[JudgedItem]) -> Option<LargeContent<'_>> {
+    large_contents(items).find(|content| !matches!(content.change.effect, Effect::MoveTo { .. }))
+}
+
 fn large_contents(items: &[JudgedItem]) -> impl Iterator<Item = LargeContent<'_>> {
     changes(items).filter_map(|change| {
         let content = change.after.as_ref()?;
         match &content.bytes {
             StepBytes::Staged(name) => {
-                Some(LargeContent { path: &change.path, name, sha256: content.sha256, size_bytes: content.size_bytes })
+                Some(LargeContent { change, name, sha256: content.sha256, size_bytes: content.size_bytes })
             }
             StepBytes::Inline(_) => None,
         }

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{Code, LogicalPath, Refusal, Sha256, judge_file_count};
+use model::{Code, LogicalPath, Permission, Refusal, Sha256, judge_file_count};
 use serde_json::{Map, Value};
 
 use crate::CallError;
 use crate::call::CallContext;
 use crate::call::record::Failure;
+use crate::call_error::refusals::forbidden;
 use crate::engine::Engine;
+use crate::names::may_list;
 use crate::run::in_flight_calls::InFlightGuard;
 use crate::run::open_run::OpenRun;
 use crate::tool::folder::MAX_FILES;
@@ -97,9 +99,9 @@ impl Parsed {
         for (index, operation) in self.operations.into_iter().enumerate() {
             let loaded = match operation {
                 Ok(Operation::Mutation(tool)) => {
-                    let actor = &self.calls[index].caller.actor;
+                    let call = &self.calls[index];
                     match engine.follow_own_names(run, tool).await {
-                        Ok(tool) => load_mutation(engine, run, actor, tool, self.calls.len() > 1).await,
+                        Ok(tool) => load_mutation(engine, run, call, tool, self.calls.len() > 1).await,
                         Err(error) => Err(error),
                     }
                 }
@@ -121,11 +123,12 @@ impl Parsed {
 async fn load_mutation(
     engine: &Engine,
     run: &Arc<OpenRun>,
-    actor: &str,
+    call: &CallContext,
     mut tool: Box<dyn Mutation>,
     is_batch: bool,
 ) -> Result<Operation, CallError> {
-    load_folder(engine, run, tool.as_mut(), is_batch).await?;
+    let actor = &call.caller.actor;
+    load_folder(engine, run, call, tool.as_mut(), is_batch).await?;
     engine.load_seen_content(run, actor, tool.as_mut()).await?;
     engine.load_restored(run, tool.as_mut()).await?;
     engine.load_earlier_calls(run, actor, tool).await.map(Operation::Mutation)
@@ -135,6 +138,7 @@ async fn load_mutation(
 async fn load_folder(
     engine: &Engine,
     run: &Arc<OpenRun>,
+    call: &CallContext,
     tool: &mut dyn Mutation,
     is_batch: bool,
 ) -> Result<(), CallError> {
@@ -142,6 +146,10 @@ async fn load_folder(
     let (open_run, path) = (Arc::clone(run), folder.clone());
     let files = engine.blocking(move || Ok(open_run.workspace.files_under(&path, MAX_FILES)?)).await?;
     let Some(files) = files else { return Ok(()) };
+    // The answer, also of a dry run, and refusals name the files of the folder.
+    if !may_list(call) {
+        return Err(forbidden(&[Permission::FileList]).into());
+    }
     if is_batch {
         // Earlier calls of the batch may change which files it has.
         let message = format!("`{folder}` is a folder, which no call of a batch can move or delete");

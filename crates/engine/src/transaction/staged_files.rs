@@ -8,7 +8,6 @@ use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::open_run::OpenRun;
 use crate::run::staged_files;
 use crate::tool::change_plan::ChangePlan;
-use crate::tool::change_plan::INLINE_BYTES;
 
 /// Copies the large files that the plan moves to `tmp/`: all, or none.
 ///
@@ -38,26 +37,6 @@ pub fn refuse_in_batch(planned: &ChangePlan) -> Result<(), Refusal> {
         let message = format!("`{from}` is too large to be moved in a batch");
         Err(Refusal::new(Code::FileTooLarge, message, "Move it in a separate call.").at(from))
     })
-}
-
-/// Returns the refusal of a plan that would wait for approval, if its content is too large to be stored for that.
-pub fn refuse_approval(planned: &ChangePlan, reasons: &[String]) -> Option<Refusal> {
-    let comes_in = |change: &&model::Change| {
-        let staged = change.after.as_ref().filter(|content| matches!(content.bytes, StepBytes::Staged(_)));
-        staged.is_some() && !matches!(change.effect, Effect::MoveTo { .. })
-    };
-    let change = planned.changes.changes.iter().find(comes_in)?;
-    let limit = INLINE_BYTES as u64;
-    let message = format!(
-        "the change of `{}` needs a person's approval, for which content of more than {limit} bytes cannot be stored",
-        change.path
-    );
-    let hint = "Send at most that many bytes, or ask the operator for a policy that allows the change.";
-    Some(Refusal::new(Code::FileTooLarge, message, hint).at(&change.path).with_details(|details| {
-        details.reasons = reasons.to_vec();
-        details.limit = Some(limit);
-        details.actual = change.after.as_ref().map(|content| content.size_bytes).filter(|bytes| *bytes > limit);
-    }))
 }
 
 /// Returns the source of each large file that moves, its name in `tmp/`, and its hash.

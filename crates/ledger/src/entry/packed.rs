@@ -1,8 +1,7 @@
 //! Compression of stored texts and bytes by zstd. Only this module knows the format.
 //!
 //! A compressed value is one byte that names its dictionary, followed by a zstd frame. Its size before compression is in a column
-//! beside it, which is NULL for a value that is stored as it is: every value of earlier versions, and those that compression does
-//! not make smaller. A value is compressed only up to the maximum size of its column, so that a frame of a larger one is rejected
+//! beside it, which is NULL for a value that is stored as it is because compression does not make it smaller. A value is compressed only up to the maximum size of its column, so that a frame of a larger one is rejected
 //! before memory is allocated for it.
 
 use std::cell::RefCell;
@@ -20,15 +19,13 @@ const MIN_BYTES: usize = 64;
 /// The compression level: the default of zstd.
 const LEVEL: i32 = 3;
 
-/// Typical records and replies. It never changes, because stored values need it: a better one is another file with another byte.
-const RECORDS_1: &[u8] = include_bytes!("dictionary_1.txt");
-/// The same text after the entropy tables of typical records, so that a frame needs none of its own: `ZDICT_finalizeDictionary` made
-/// it of `RECORDS_1`, 767 records of reads, searches and changes, and the ID 2. It saves 10 %.
-const RECORDS_2: &[u8] = include_bytes!("dictionary_2.zdict");
+/// Typical records and replies after the entropy tables of such records, so that a frame needs none of its own: `ZDICT_finalizeDictionary`
+/// made it of 767 records of reads, searches and changes. It never changes, because stored values need it: a better one is another file
+/// with another byte.
+const RECORDS: &[u8] = include_bytes!("dictionary.zdict");
 
-static DECODER_1: LazyLock<DecoderDictionary<'static>> = LazyLock::new(|| DecoderDictionary::copy(RECORDS_1));
-static ENCODER_2: LazyLock<EncoderDictionary<'static>> = LazyLock::new(|| EncoderDictionary::copy(RECORDS_2, LEVEL));
-static DECODER_2: LazyLock<DecoderDictionary<'static>> = LazyLock::new(|| DecoderDictionary::copy(RECORDS_2));
+static ENCODER: LazyLock<EncoderDictionary<'static>> = LazyLock::new(|| EncoderDictionary::copy(RECORDS, LEVEL));
+static DECODER: LazyLock<DecoderDictionary<'static>> = LazyLock::new(|| DecoderDictionary::copy(RECORDS));
 
 /// What loads as more than bytes, if a dictionary begins with it.
 const DICTIONARY_START: [u8; 4] = zstd_safe::zstd_sys::ZSTD_MAGIC_DICTIONARY.to_le_bytes();
@@ -36,15 +33,15 @@ const DICTIONARY_START: [u8; 4] = zstd_safe::zstd_sys::ZSTD_MAGIC_DICTIONARY.to_
 const MAX_KEPT_ENCODER_BYTES: usize = 64 << 10;
 
 thread_local! {
-    static ENCODER: RefCell<CCtx<'static>> = RefCell::new(CCtx::create());
-    static DECODER: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
+    static KEPT_ENCODER: RefCell<CCtx<'static>> = RefCell::new(CCtx::create());
+    static KEPT_DECODER: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
 }
 
 /// The bytes that a compressed value refers to.
 #[derive(Clone, Copy, Debug)]
 enum Dictionary<'a> {
     None,
-    /// [`RECORDS_2`].
+    /// [`RECORDS`].
     Records,
     /// The diff of the same record.
     Diff(&'a [u8]),
@@ -111,7 +108,7 @@ impl Dictionary<'_> {
 fn compress(frame: &mut Vec<u8>, value: &[u8], dictionary: Dictionary<'_>) -> SafeResult {
     match dictionary {
         Dictionary::Records => with_kept_encoder(|encoder| {
-            encoder.ref_cdict(ENCODER_2.as_cdict())?;
+            encoder.ref_cdict(ENCODER.as_cdict())?;
             encoder.compress2(frame, value)
         }),
         Dictionary::None if value.len() <= MAX_KEPT_ENCODER_BYTES => with_kept_encoder(|encoder| {
@@ -141,7 +138,7 @@ fn compress(frame: &mut Vec<u8>, value: &[u8], dictionary: Dictionary<'_>) -> Sa
 
 /// Compresses with the encoder of the thread, which has no parameters and no dictionary.
 fn with_kept_encoder(compress: impl FnOnce(&mut CCtx<'static>) -> SafeResult) -> SafeResult {
-    ENCODER.with_borrow_mut(|encoder| {
+    KEPT_ENCODER.with_borrow_mut(|encoder| {
         encoder.reset(ResetDirective::SessionAndParameters)?;
         compress(encoder)
     })
@@ -151,9 +148,7 @@ fn with_kept_encoder(compress: impl FnOnce(&mut CCtx<'static>) -> SafeResult) ->
 /// one over `max`, or if it refers to a diff that is not given.
 pub(crate) fn decompress(packed: &[u8], size: i64, max: usize, diff: Option<&[u8]>) -> Option<Vec<u8>> {
     const PLAIN: u8 = Dictionary::None.format();
-    /// [`RECORDS_1`], of records and replies of earlier versions.
-    const EARLIER_RECORDS: u8 = 2;
-    const RECORDS: u8 = Dictionary::Records.format();
+    const OF_RECORDS: u8 = Dictionary::Records.format();
     const DIFF: u8 = Dictionary::Diff(&[]).format();
     let (format, frame) = packed.split_first()?;
     let size = usize::try_from(size).ok().filter(|size| *size <= max)?;
@@ -162,12 +157,11 @@ pub(crate) fn decompress(packed: &[u8], size: i64, max: usize, diff: Option<&[u8
     }
     let mut value = Vec::with_capacity(size);
     let mut with = |dictionary: &DecoderDictionary<'static>| {
-        DECODER.with_borrow_mut(|decoder| decoder.decompress_using_ddict(&mut value, frame, dictionary.as_ddict()))
+        KEPT_DECODER.with_borrow_mut(|decoder| decoder.decompress_using_ddict(&mut value, frame, dictionary.as_ddict()))
     };
     let done = match *format {
-        PLAIN => DECODER.with_borrow_mut(|decoder| decoder.decompress(&mut value, frame)),
-        EARLIER_RECORDS => with(&DECODER_1),
-        RECORDS => with(&DECODER_2),
+        PLAIN => KEPT_DECODER.with_borrow_mut(|decoder| decoder.decompress(&mut value, frame)),
+        OF_RECORDS => with(&DECODER),
         DIFF => {
             let mut decoder = DCtx::create();
             decoder.ref_prefix(diff?).ok()?;

@@ -4,7 +4,7 @@
 use model::{ApprovalState, Record, RunState, Usage, WebhookMessage};
 
 use crate::Entry;
-use crate::backend::{Param, Statement};
+use crate::statement::{Param, Statement};
 
 /// Stores a pending delivery for each webhook that is subscribed to the event of a message.
 macro_rules! fan_out {

@@ -1,5 +1,6 @@
 //! The address of the server with the role and its password, which may change while the service runs.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
@@ -11,12 +12,15 @@ use tokio::sync::Mutex;
 use super::convert::failed;
 use super::open;
 use super::pooled_connection::PooledConnection;
-use crate::{AddressReader, LedgerError, Result};
+use crate::{LedgerError, Result};
 
 /// The server refuses the role or its password.
 const REFUSED: [&str; 2] = ["28000", "28P01"];
 /// The least time between two times at which the address is read.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Reads the address of the database again. Blocks.
+pub type AddressReader = Arc<dyn Fn() -> std::io::Result<String> + Send + Sync>;
 
 /// How to connect.
 pub(crate) struct Address {

@@ -11,9 +11,10 @@ use model::{ApprovalId, ApprovalState, RunId, Sha256, TokenId, ToolCallId};
 use super::convert::failed;
 use super::fence::{Fence, FencedTx};
 use super::positions;
-use crate::backend::{RowReader as _, damaged};
-use crate::chain::{AppendState, EarlierCall, RunHead, select_head};
+use crate::chain::{AppendState, EarlierCall};
 use crate::entry::prepared::PreparedEntry;
+use crate::run_head::{RunHead, select_head};
+use crate::statement::{RowReader as _, damaged};
 use crate::{Entry, LedgerError, Node, Result, RunChange, TokenHolder, rows};
 
 /// The heads of the runs `$1`, with those of the tokens `$4` that are revoked. One row for each existing call with the run `$2`

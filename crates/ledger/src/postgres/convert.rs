@@ -4,7 +4,7 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Error, PgConnection, Postgres, Row as _};
 
-use crate::backend::{Param, RowReader, impl_row_reader};
+use crate::statement::{Param, RowReader, impl_row_reader};
 use crate::table::{Rows, ValueType};
 use crate::{LedgerError, Result};
 

@@ -11,8 +11,8 @@ use tokio::process::Command;
 
 use super::convert::failed;
 use super::open;
-use crate::backend::RowReader;
-use crate::store::copy::{self, DatabaseCopy, RestoreTarget};
+use crate::copy::{self, DatabaseCopy, RestoreTarget};
+use crate::statement::RowReader;
 use crate::{LedgerError, Result};
 
 /// Begins the transaction of the copy, which waits while `pg_dump` runs.

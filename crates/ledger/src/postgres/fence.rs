@@ -11,9 +11,9 @@ use sqlx::{PgConnection, Row as _};
 
 use super::convert::failed;
 use super::pooled_connection::PooledConnection;
-use crate::chain::RunHead;
 use crate::error::Fence as Reason;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
+use crate::run_head::RunHead;
 use crate::{LedgerError, Node, Result, SettledRun};
 
 /// Maximum number of runs whose heads are cached.
@@ -45,7 +45,7 @@ macro_rules! lock_shared {
         "SELECT pg_advisory_xact_lock_shared(7022364301936348777); "
     };
 }
-/// Acquires the lock of writers exclusively, as earlier versions of this program did for each commit.
+/// Acquires the lock of writers exclusively.
 macro_rules! lock_exclusive {
     () => {
         "SELECT pg_advisory_xact_lock(7022364301936348777); "

@@ -142,8 +142,7 @@ pub(crate) async fn must_advance(connection: &mut PgConnection) -> Result<bool> 
     sqlx::query(AssertSqlSafe(sql)).fetch_one(connection).await.and_then(|row| row.try_get(0)).map_err(failed)
 }
 
-/// Advances the sequence to the last position in the tables: an older version of this program may have appended records after the
-/// migration, or the tables may have been restored without the sequence. No other transaction may append meanwhile.
+/// Advances the sequence to the last position in the tables, which may have been restored without the sequence. No other transaction may append meanwhile.
 pub(crate) async fn advance(connection: &mut PgConnection) -> Result<()> {
     let sql = format!(
         "SELECT setval('record_position', newest.position) FROM ({LAST_POSITION}) AS newest (position), record_position \

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{self, Receiver};
 use super::convert::failed;
 use super::{copy, open, positions};
 use crate::sqlite::transfer::{Source, SourceTables};
-use crate::store::transfer::{ColumnType, CopiedTable, ObjectReference, TRANSFER, TransferPart, TransferTable};
+use crate::transfer::{ColumnType, CopiedTable, ObjectReference, TRANSFER, TransferPart, TransferTable};
 use crate::{LedgerError, RestoreTarget, Result};
 
 /// A transaction that waits while another database is read, and copies large tables.

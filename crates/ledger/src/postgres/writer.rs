@@ -15,11 +15,11 @@ use super::convert::{bind, failed, is_conflict, write_rows};
 use super::fence::{EnterMode, Fence, FencedTx};
 use super::settled_position::SettledPosition;
 use super::{execute_checked, open, positions};
-use crate::backend::Statement;
 use crate::chain;
 use crate::commit_queue::count_commit;
 use crate::entry::prepared::{PreparedEntry, value_bytes};
 use crate::entry_rows::{EntryRows, head_rows};
+use crate::statement::Statement;
 use crate::{Appended, Entry, LedgerError, Result};
 
 /// Maximum number of jobs in a group.

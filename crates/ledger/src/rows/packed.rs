@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use crate::Result;
-use crate::backend::{Param, RowReader, damaged};
 use crate::entry::packed::{MAX_RECORD_BYTES, MAX_VALUE_BYTES, Packed, decompress};
+use crate::statement::{Param, RowReader, damaged};
 
 /// The text of a record that cannot be decompressed: valid JSON in a list, but not a record.
 pub(crate) const UNREADABLE_RECORD: &str = "null";

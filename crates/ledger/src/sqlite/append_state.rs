@@ -6,9 +6,10 @@ use model::{ApprovalId, RunId, Sha256, TokenId};
 use rusqlite::{Connection, OptionalExtension as _, ToSql, params};
 
 use super::convert::{execute, failed, fetch, write_rows};
-use crate::chain::{self, AppendState, EarlierCall, LAST_POSITION, RunHead, select_head};
+use crate::chain::{self, AppendState, EarlierCall, LAST_POSITION};
 use crate::entry::prepared::PreparedEntry;
 use crate::entry_rows::{EntryRows, head_rows};
+use crate::run_head::{RunHead, select_head};
 use crate::{Appended, Entry, LedgerError, Node, Result, TokenHolder};
 
 const FIRST_CALL: &str =

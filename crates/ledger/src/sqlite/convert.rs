@@ -3,7 +3,7 @@
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, ErrorCode, Row, ToSql, ffi};
 
-use crate::backend::{Param, RowReader, impl_row_reader, to_count};
+use crate::statement::{Param, RowReader, impl_row_reader, to_count};
 use crate::table::Rows;
 use crate::{LedgerError, Page, PageSize, Result};
 
@@ -124,19 +124,6 @@ pub(crate) fn failed(error: rusqlite::Error) -> LedgerError {
 fn is_duplicate(error: &rusqlite::Error) -> bool {
     let codes = [ffi::SQLITE_CONSTRAINT_UNIQUE, ffi::SQLITE_CONSTRAINT_PRIMARYKEY, ffi::SQLITE_CONSTRAINT_ROWID];
     matches!(error, rusqlite::Error::SqliteFailure(failure, _) if codes.contains(&failure.extended_code))
-}
-
-/// Returns whether the disk is full.
-pub(crate) fn is_full(error: &LedgerError) -> bool {
-    let LedgerError::Unavailable(cause) = error else { return false };
-    match cause.downcast_ref::<rusqlite::Error>() {
-        Some(rusqlite::Error::SqliteFailure(failure, _)) => {
-            failure.code == ErrorCode::DiskFull || failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE
-        }
-        _ => {
-            cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::StorageFull)
-        }
-    }
 }
 
 /// Returns whether a sync failed, after which the kernel may have discarded pages that it could not write.

@@ -9,8 +9,8 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::convert::{failed, fetch, unavailable};
 use super::open::with_suffix;
+use crate::copy::{self, DatabaseCopy};
 use crate::migrate::{self, AppliedMigration};
-use crate::store::copy::{self, DatabaseCopy};
 use crate::{LedgerError, Result};
 
 /// Timeout for the short locks of the service, such as that of a new write-ahead log.

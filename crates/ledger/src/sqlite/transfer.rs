@@ -10,7 +10,7 @@ use tokio::sync::mpsc::Sender;
 
 use super::convert::{failed, fetch};
 use super::{copy, open};
-use crate::store::transfer::{ColumnType, TransferPart, TransferTable};
+use crate::transfer::{ColumnType, TransferPart, TransferTable};
 use crate::{LedgerError, Result};
 
 /// The tables, without SQLite's own and the list of applied migrations, which belongs to each database.

@@ -11,11 +11,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::append_state::HeadCache;
 use super::ballast::{BallastFile, DISK_FULL};
-use super::convert::{execute, failed, is_full};
+use super::convert::{execute, failed};
 use super::wal_checkpointer::{WalCheckpointer, abort_on_failed_sync};
-use crate::backend::Statement;
 use crate::commit_queue::count_commit;
 use crate::entry::prepared::PreparedEntry;
+use crate::statement::Statement;
 use crate::{Appended, LedgerError, Node, Result};
 
 /// Maximum number of jobs in a group.
@@ -160,7 +160,7 @@ impl Writer {
                 self.publish_position();
                 group.into_iter().zip(results).for_each(|(job, result)| job.complete(result));
             }
-            Err(Fault::Database(error)) if is_full(&error) && self.ballast.release() => {
+            Err(Fault::Database(error)) if error.is_disk_full() && self.ballast.release() => {
                 // The space of the ballast file is reserved for the records of reads.
                 let reads = reject_mutations(group, &error);
                 self.write(reads);

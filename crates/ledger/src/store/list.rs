@@ -1,7 +1,8 @@
 //! Lists whose items have positions: pages, unreadable items, and conditions that no index has.
 
 use super::Store;
-use crate::backend::{Backend, PageColumns, Param, RowReader};
+use crate::backend::Backend;
+use crate::statement::{PageColumns, Param, RowReader};
 use crate::{Page, PageSize, Result};
 
 /// An item of a list with its position, or the error if it is unreadable.

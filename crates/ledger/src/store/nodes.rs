@@ -10,18 +10,18 @@
 
 #[cfg(test)]
 mod protocol_model;
-pub(crate) mod sql;
 
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use model::RunId;
 
-use self::sql::{CURRENT_EPOCHS, GIVE_BACK, GIVE_BACK_ROLE, INCARNATION, OPEN_FILES};
 use super::Store;
-use crate::backend::{Backend, Param, RowReader, Statement, to_count, to_int};
+use crate::backend::Backend;
+use crate::backend::node_sql::{self, CURRENT_EPOCHS, GIVE_BACK, GIVE_BACK_ROLE, INCARNATION, OPEN_FILES};
+use crate::node::{Epoch, Node, NodeIdentity, Role, RunOwner, StoredNode, Taken, TakenRole};
+use crate::statement::{Param, RowReader, Statement, to_count, to_int};
 use crate::{Fence, INSTANCE, LedgerError, Result, rows};
 
 /// Maximum number of attempts to take something whose owner changes meanwhile.
@@ -30,87 +30,6 @@ const MAX_ATTEMPTS: usize = 5;
 /// How long a node is listed after its heartbeat has expired, in milliseconds. Its row stays: a process that has been paused for longer
 /// must find that a newer one has its name, by the number of processes that have had it.
 const LISTED_MS: i64 = 24 * 60 * 60 * 1000;
-
-/// How many times the owner of a run has changed. It never decreases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub(crate) u64);
-
-/// The name of a node, and where other nodes reach it. Neither contains a secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeIdentity {
-    /// Its name, which a restart keeps.
-    pub node_id: String,
-    /// Its address for other nodes.
-    pub url: String,
-}
-
-/// A process that has joined as a node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Node {
-    /// The name of the node.
-    pub node_id: String,
-    /// Which of the processes that have joined under this name it is, counted from 1.
-    pub incarnation: u64,
-}
-
-/// A node that has joined, as the database knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredNode {
-    /// Its newest process.
-    pub node: Node,
-    /// Its address for other nodes.
-    pub url: String,
-    /// When that process has joined, in milliseconds since 1970.
-    pub started_at_ms: i64,
-    /// In how many milliseconds its heartbeat expires. A node whose heartbeat has expired is not alive, as far as is known.
-    pub expires_in_ms: i64,
-    /// How many runs it owns.
-    pub owned_runs: u64,
-}
-
-/// The owner of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunOwner {
-    /// The process that owns the run.
-    pub node: Node,
-    /// The epoch under which it does.
-    pub epoch: Epoch,
-    /// Its address for other nodes; `None` if the node has joined again since, so that the process has ended.
-    pub url: Option<String>,
-    /// In how many milliseconds its heartbeat expires. From then on, and if it has ended, another node may take the run.
-    pub expires_in_ms: i64,
-}
-
-/// The result of taking a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// This process owns the run.
-    Owned(Epoch),
-    /// Another node owns it and is alive.
-    OwnedBy(RunOwner),
-}
-
-/// Work that one node does for all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// Closing runs and ending approvals that have expired.
-    Expiry,
-    /// Archiving closed runs, and deleting what is kept no longer.
-    Retention,
-    /// Sending messages to webhooks.
-    Webhooks,
-    /// Signing checkpoints.
-    Signing,
-}
-
-/// The result of taking a role.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TakenRole {
-    /// This process has the role.
-    Held(Epoch),
-    /// Another node has it and is alive.
-    HeldBy(Node),
-}
 
 /// The part of the ledger that knows nodes and owners. Every method is one transaction unless its documentation says otherwise.
 ///
@@ -197,50 +116,6 @@ pub trait NodeLog: Send + Sync {
     async fn give_back_role(&self, role: Role, epoch: Epoch) -> Result<()>;
 }
 
-impl Epoch {
-    /// The epoch of a new run, which belongs to the node that creates it.
-    pub const FIRST: Self = Self(1);
-
-    /// Returns its number: 0 for a run that no node has owned.
-    pub fn number(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Display for Epoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Display for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.node_id, self.incarnation)
-    }
-}
-
-impl Role {
-    /// Every role.
-    pub const ALL: [Self; 4] = [Self::Expiry, Self::Retention, Self::Webhooks, Self::Signing];
-
-    /// Returns its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Expiry => "expiry",
-            Self::Retention => "retention",
-            Self::Webhooks => "webhooks",
-            Self::Signing => "signing",
-        }
-    }
-}
-
-impl RunOwner {
-    /// Whether the owner is alive, so that the run cannot be taken.
-    pub fn is_alive(&self) -> bool {
-        self.url.is_some() && self.expires_in_ms > 0
-    }
-}
-
 /// What a run or a role belongs to.
 struct Ownership {
     /// The present owner, or the last one.
@@ -319,7 +194,7 @@ impl<B: Backend> NodeLog for Store<B> {
             return Err(LedgerError::Internal("this process has joined already".into()));
         }
         let params = [INSTANCE.into(), instance.into(), known.into()];
-        if self.0.transact_alone(vec![Statement::new(sql::SET_INSTANCE, params)]).await? == 0 {
+        if self.0.transact_alone(vec![Statement::new(node_sql::SET_INSTANCE, params)]).await? == 0 {
             return Ok(None);
         }
         // If a single process takes over before the node is registered, that fails.

@@ -5,17 +5,29 @@
 //! row is old and no run refers to the object, and which waits for the commits that have locked the row. Nobody reserves or refers
 //! to a claimed object. So no process deletes what another one has put or is about to refer to, whatever their clocks say.
 
-pub(crate) mod sql;
-
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use self::sql::{END_CLAIM, LOCK, RESERVATION};
 use super::Store;
-use super::sql::{END_OBJECT_REFERENCE, ENDED_REFERENCES, GIVE_BACK_OBJECT, LOCK_HEAD};
-use crate::backend::{Backend, Check, RowReader, Statement};
+use super::sql::LOCK_HEAD;
+use crate::backend::Backend;
+use crate::backend::object_sql::{END_CLAIM, LOCK, RESERVATION};
+use crate::statement::{Check, RowReader, Statement};
 use crate::{LedgerError, Result, rows};
+
+/// The references that end because no path of their run has the object.
+const ENDED_REFERENCES: &str = "SELECT run_id, object FROM object_reference o JOIN run ON run.run_no = o.run_no \
+    WHERE is_while_present AND NOT EXISTS (SELECT 1 FROM object_path p WHERE p.object = o.object AND p.run_no = o.run_no) \
+    ORDER BY object, o.run_no LIMIT 100";
+/// Subtracts the object `$2` from the history of the run `$1`, if its reference has ended.
+const GIVE_BACK_OBJECT: &str = "UPDATE run_head SET history_bytes = history_bytes - coalesce((\
+      SELECT size_bytes FROM object_reference o WHERE o.run_no = run_head.run_no AND object = $2 AND is_while_present AND NOT EXISTS (\
+        SELECT 1 FROM object_path p WHERE p.object = o.object AND p.run_no = o.run_no)), 0) \
+    WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+const END_OBJECT_REFERENCE: &str = "DELETE FROM object_reference WHERE object = $2 AND is_while_present \
+    AND run_no = (SELECT run_no FROM run WHERE run_id = $1) AND NOT EXISTS (\
+      SELECT 1 FROM object_path p WHERE p.object = object_reference.object AND p.run_no = object_reference.run_no)";
 
 /// The reservations and claims of objects.
 #[async_trait]

@@ -7,9 +7,10 @@ use serde::Deserialize;
 
 use super::Store;
 use super::list::{MAX_CHUNKS, SCANNED_ROWS};
-use crate::backend::{Backend, PageColumns, RowReader};
+use crate::backend::Backend;
 use crate::entry_rows::indexed_paths;
 use crate::filter::{self, AccessPath, MAX_SORTED, PATH_PART_BITS, PositionRange, Query, ZONE_POSITIONS};
+use crate::statement::{PageColumns, RowReader};
 use crate::stored::has_labels;
 use crate::{Page, PageSize, RecordFilter, Result, StoredRecord, rows};
 

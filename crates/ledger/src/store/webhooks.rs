@@ -5,8 +5,9 @@ use model::{Record, RunId, WebhookDelivery, WebhookEvent, WebhookMessage};
 
 use super::Store;
 use super::list::List;
-use crate::backend::{Backend, Check, PageColumns, Param, RowReader, Statement, to_count};
+use crate::backend::Backend;
 use crate::entry_rows::messages::fan_out;
+use crate::statement::{Check, PageColumns, Param, RowReader, Statement, to_count};
 use crate::table::{Rows, tables};
 use crate::{Ledger as _, LedgerError, Page, PageSize, RecordFilter, Result, rows};
 

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ledger::{Appended, Entry, EntryObject, Ledger, LedgerError, Reply, RunChange, StoredRun};
+use ledger::{Appended, Entry, EntryObject, Ledger, LedgerError, ObjectHolder, Reply, RunChange, StoredRun};
 use model::{
     Budget, Draft, ImportReport, LogicalPath, Mount, PeopleCounts, Permission, Policy, Record, Run, RunCounts, RunId,
     RunState, Sha256, Source, Token, TokenId, ToolCallId, Usage, Verdict,
@@ -37,13 +37,6 @@ impl Backend {
     /// Opens an empty ledger.
     pub(crate) async fn open(self) -> TestDatabase {
         let (url, storage) = self.create().await;
-        TestDatabase { ledger: ledger::open(&url).await.unwrap(), url, storage }
-    }
-
-    /// Opens a ledger on a database that `sql` created.
-    pub(crate) async fn open_after(self, sql: &str) -> TestDatabase {
-        let (url, storage) = self.create().await;
-        storage.execute(&url, sql).await.unwrap();
         TestDatabase { ledger: ledger::open(&url).await.unwrap(), url, storage }
     }
 
@@ -361,7 +354,7 @@ impl TestDatabase {
     /// Reserves an object that lasts as long as its run.
     pub(crate) async fn reserved(&self, object: &str, size_bytes: u64) -> EntryObject {
         let reservation = self.ledger.reserve_object(object).await.unwrap().unwrap();
-        EntryObject { name: object.to_owned(), reservation, size_bytes, path: None }
+        EntryObject { name: object.to_owned(), reservation, size_bytes, holder: ObjectHolder::Run }
     }
 
     /// Appends an entry that must be recorded.

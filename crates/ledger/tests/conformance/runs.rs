@@ -247,28 +247,6 @@ async fn runs_are_searched(#[values(Backend::Sqlite, Backend::Postgres)] backend
 
 #[rstest]
 #[tokio::test]
-async fn labels_of_an_earlier_version_are_kept(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let mut db = backend.open().await;
-    let run = db.run("r1").await;
-    // As the earlier version stored them: in the body. The mount's description has a NUL. Then the migration itself, since others follow it.
-    for sql in [
-        "ALTER TABLE run DROP COLUMN labels",
-        r#"UPDATE run SET body = replace(body, '"mounts":', '"labels":{"ticket":"\u00fc \"1\""},"mounts":')"#,
-        match backend {
-            Backend::Sqlite => include_str!("../../../../migrations/sqlite/0013_labels.sql"),
-            Backend::Postgres => include_str!("../../../../migrations/postgres/0013_labels.sql"),
-        },
-    ] {
-        db.execute(sql).await.unwrap();
-    }
-    db.reopen().await;
-    let found = db.ledger.run(&run).await.unwrap().unwrap().run;
-    assert_eq!(found.labels, [("ticket".to_owned(), "ü \"1\"".to_owned())].into());
-    assert_eq!(found.mounts, new_run("r1").run.mounts);
-}
-
-#[rstest]
-#[tokio::test]
 async fn an_open_run_expires_at_its_expiry_time(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let db = backend.open().await;
     for id in ["r1", "r2"] {

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::bytes_written;
 use crate::test_support::{Git, path};
+use crate::{Encoding, bytes_written};
 
 /// The diff of one path's bytes, mode 644.
 fn diff(old: Option<&[u8]>, new: Option<&[u8]>) -> FileDiff {
@@ -76,6 +76,53 @@ fn text_in_utf16_is_shown_and_counted_by_its_characters() {
     // The same characters in another encoding: no line differs.
     let turned = diff(Some(&old), Some(b"a\r\nb\r\n"));
     assert!(turned.binary && text_of(&turned).ends_with("Binary files a/x and b/x differ\n"), "{}", text_of(&turned));
+}
+
+#[test]
+fn text_in_an_older_encoding_is_shown_by_its_characters() {
+    let gbk = |text: &str| crate::encode(text, Encoding::Gbk).unwrap();
+    let long = "// 中文注释 初始化\n// 打开串口\n";
+    let (old, new) = (gbk(&format!("{long}int a;\n")), gbk(&format!("{long}int 甲;\n")));
+    let changed = diff(Some(&old), Some(&new));
+    assert!(text_of(&changed).ends_with(" // 打开串口\n-int a;\n+int 甲;\n"), "{}", text_of(&changed));
+    let decoded = Some(DecodedFrom { encoding: Encoding::Gbk, is_guessed: true });
+    assert_eq!((changed.decoded, changed.bytes_written), (decoded, None));
+    assert_eq!(count_changes(&old, &new), changed.counts);
+    let patch = crate::Patch::parse_bytes(&changed.text).unwrap();
+    assert_eq!(patch.files[0].apply(&old).unwrap().bytes, new);
+    // To UTF-8 with other characters, and with the same ones.
+    let converted = diff(Some(&old), Some(format!("{long}int 甲;\n").as_bytes()));
+    assert_eq!(converted.counts, Counts { insertions: 1, deletions: 1 }, "{}", text_of(&converted));
+    assert_eq!(converted.decoded, decoded);
+    let same = diff(Some(&old), Some(format!("{long}int a;\n").as_bytes()));
+    assert_eq!((same.decoded, same.counts), (None, Counts { insertions: 2, deletions: 2 }));
+    // From ASCII.
+    let first = diff(Some(b"int a;\n"), Some(&gbk(&format!("{long}int a;\n"))));
+    assert!(text_of(&first).contains("+// 打开串口\n"), "{}", text_of(&first));
+    // No text: the bytes as they are.
+    let raw = diff(Some(b"a\x01\xff\n"), Some(b"b\x01\xff\n"));
+    assert!(raw.text.ends_with(b"-a\x01\xff\n+b\x01\xff\n") && raw.decoded.is_none(), "{:?}", raw.text);
+}
+
+#[test]
+fn another_guess_changes_no_other_line() {
+    // By itself, the short comment is taken for Korean; with a longer one, for Chinese.
+    let gbk = |text: &str| crate::encode(text, Encoding::Gbk).unwrap();
+    let old = gbk("#include <stdio.h>\n// 打开串口\nvoid f(){}\n");
+    let new = [&old[..], &gbk("// 中文注释 初始化 关闭串口 这是一个测试\n")].concat();
+    let encoding = |bytes: &[u8]| crate::detect_encoding(bytes).unwrap();
+    assert_eq!((encoding(&old), encoding(&new)), (Encoding::EucKr, Encoding::Gbk));
+    for (old, new, counts) in
+        [(&old, &new, Counts { insertions: 1, deletions: 0 }), (&new, &old, Counts { insertions: 0, deletions: 1 })]
+    {
+        let changed = diff(Some(old), Some(new));
+        assert_eq!(changed.counts, counts, "{}", text_of(&changed));
+    }
+    // A file that says that it has another encoding from now on.
+    let old = gbk("# coding: gbk\n# 日本\n");
+    let new = crate::encode("# coding: euc-jp\n# 日本\n", Encoding::EucJp).unwrap();
+    let changed = diff(Some(&old), Some(&new));
+    assert!(text_of(&changed).ends_with("-# coding: gbk\n+# coding: euc-jp\n # 日本\n"), "{}", text_of(&changed));
 }
 
 #[test]

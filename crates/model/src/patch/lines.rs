@@ -124,3 +124,47 @@ impl<'a> Lines<'a> {
         first.is_some_and(|line| line.trim_ascii_start().starts_with(b"*** Begin Patch"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_empty_lines_is_counted_once() {
+        let text = ["x\n", &"\n".repeat(1000), "y\n\n\nz\n\n"].concat();
+        let mut lines = Lines::new(text.as_bytes());
+        assert_eq!((lines.count_empty(), lines.next()), (0, Some(&b"x"[..])));
+        for left in (1..=1000).rev() {
+            assert_eq!(lines.count_empty(), left);
+            // Counted from the first of them only.
+            assert_eq!(lines.empty.get(), (1, 1001), "{left}");
+            assert!(lines.is_blank_up_to(|line| line == b"y") && !lines.only_blank_from(left));
+            lines.next();
+        }
+        assert_eq!((lines.count_empty(), lines.next()), (0, Some(&b"y"[..])));
+        assert!(lines.count_empty() == 2 && lines.is_blank_up_to(|line| line == b"z"));
+        lines.skip_blank();
+        assert_eq!((lines.count_empty(), lines.next()), (0, Some(&b"z"[..])));
+        assert!(lines.count_empty() == 1 && lines.only_blank_from(0));
+        assert!(!lines.is_blank_up_to(|_| true), "nothing follows");
+        // After a return, they are counted again.
+        lines.rewind(3);
+        assert_eq!(lines.count_empty(), 999);
+    }
+
+    #[test]
+    fn runs_of_blank_lines_are_read_in_linear_time() {
+        // Quadratic, each of these would take minutes.
+        let blank = "\n".repeat(300_000);
+        for text in [
+            format!("*** Begin Patch\n*** Update File: a\n@@\n x\n{blank}-y\n+z\n*** End Patch\n"),
+            format!("--- a/a\n+++ b/a\n@@ -1,9 +1,9 @@\n x\n{blank}-y\n+z\n"),
+            format!("--- a/a\n+++ b/a\n@@\n x\n{blank}-y\n+z\n{blank}"),
+            format!("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-y\n+z\n{blank}@@ -3 +3 @@\n-y\n+z\n"),
+            format!("{blank}--- a/a\n+++ b/a\n@@ -1 +1 @@\n-y\n+z\n{blank}x\n"),
+        ] {
+            // Whether it is a patch does not matter here.
+            let _parsed = crate::Patch::parse(&text);
+        }
+    }
+}

@@ -101,8 +101,11 @@ pub fn decode(bytes: &[u8]) -> Option<Decoded> {
     view(bytes).map(|(text, encoding)| Decoded { text: text.into_owned(), encoding })
 }
 
-/// Decodes a whole text that has this encoding; `None` if it has not.
+/// Decodes a whole text that has this encoding; `None` if it has not. An empty text has every encoding.
 pub fn decode_as(bytes: &[u8], encoding: Encoding) -> Option<String> {
+    if bytes.is_empty() {
+        return Some(String::new());
+    }
     let text = match encoding {
         Encoding::Utf8 => std::str::from_utf8(bytes).ok()?.to_owned(),
         Encoding::Utf8Bom | Encoding::Utf16Le | Encoding::Utf16Be => {

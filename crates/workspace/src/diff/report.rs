@@ -266,7 +266,7 @@ impl<'a> Report<'a> {
             (Some(old), Some(new)) if old.sha256 == new.sha256 && old.git_mode() == new.git_mode() => return Ok(None),
             (Some(_), Some(_)) => "modified",
         };
-        let FileDiff { text, counts, binary, .. } = diff_versions(path, old.as_ref(), new.as_ref());
+        let FileDiff { text, counts, binary, decoded, .. } = diff_versions(path, old.as_ref(), new.as_ref());
         let size = |side: &Option<Version>| side.as_ref().map_or(0, |version| version.size);
         Ok(Some(Arc::new(FileChange {
             bytes: (size(&old), size(&new)),
@@ -277,6 +277,8 @@ impl<'a> Report<'a> {
                 insertions: counts.insertions,
                 deletions: counts.deletions,
                 binary,
+                encoding: decoded.map(|decoded| decoded.encoding),
+                encoding_guessed: decoded.is_some_and(|decoded| decoded.is_guessed),
                 old_sha256: old.map(|version| version.sha256),
                 new_sha256: new.map(|version| version.sha256),
             },
@@ -403,6 +405,7 @@ pub(super) fn diff_versions(path: &LogicalPath, old: Option<&Version>, new: Opti
                 counts: removed.counts + created.counts,
                 binary: removed.binary || created.binary,
                 bytes_written: None,
+                decoded: removed.decoded.or(created.decoded),
             };
         }
         _ if old.into_iter().chain(new).any(|version| version.bytes.is_none()) => {

@@ -71,6 +71,7 @@ fn what_is_hidden_is_not_exported() {
     workspace.begin_export(&rules, &AtomicBool::new(false)).unwrap().write(&rules, &times(), &mut bytes).unwrap();
     let files: Vec<_> = names(&bytes).into_iter().filter(|name| !name.ends_with('/')).collect();
     assert_eq!(files, [".gitignore", "kept/a", "node_modules/m/index.js"]);
+    assert!(!names(&bytes).iter().any(|name| name.starts_with("denied")), "{:?}", names(&bytes));
 }
 
 #[test]

@@ -1,8 +1,22 @@
 //! The patterns of ignore rules, matched as git matches them: byte by byte, in bounded time.
 
-/// Steps after which a pattern counts as matching: only a pattern made to be slow needs so many, and hiding a file discloses
-/// nothing.
-const MAX_STEPS: usize = 1_000_000;
+/// What may still be spent on comparing one path with the patterns of a file.
+pub(super) struct Steps(usize);
+
+impl Default for Steps {
+    fn default() -> Self {
+        // A few milliseconds. Only patterns made to be slow need as many.
+        Self(1_000_000)
+    }
+}
+
+impl Steps {
+    /// Takes one step; `None` if none is left.
+    fn take(&mut self) -> Option<()> {
+        self.0 = self.0.checked_sub(1)?;
+        Some(())
+    }
+}
 
 /// One rule of a `.gitignore`.
 pub(super) struct Rule {
@@ -53,9 +67,12 @@ impl Rule {
         Some(Self { is_negated, only_folders, has_folder, pattern })
     }
 
-    /// Whether the rule matches `path`, whose last name is `name`.
-    pub(super) fn matches(&self, path: &[u8], name: &[u8], is_folder: bool) -> bool {
-        (is_folder || !self.only_folders) && self.pattern.matches(if self.has_folder { path } else { name })
+    /// Whether the rule matches `path`, whose last name is `name`; `None` if the steps do not suffice.
+    pub(super) fn matches(&self, path: &[u8], name: &[u8], is_folder: bool, steps: &mut Steps) -> Option<bool> {
+        if self.only_folders && !is_folder {
+            return Some(false);
+        }
+        self.pattern.matches(if self.has_folder { path } else { name }, steps)
     }
 }
 
@@ -92,11 +109,11 @@ impl Pattern {
         }
     }
 
-    fn matches(&self, text: &[u8]) -> bool {
+    fn matches(&self, text: &[u8], steps: &mut Steps) -> Option<bool> {
         match self {
-            Self::Literal(literal) => text == literal.as_slice(),
-            Self::Suffix(suffix) => text.ends_with(suffix),
-            Self::Glob(tokens) => matches(tokens, text),
+            Self::Literal(literal) => Some(text == literal.as_slice()),
+            Self::Suffix(suffix) => Some(text.ends_with(suffix)),
+            Self::Glob(tokens) => matches(tokens, text, steps),
         }
     }
 }
@@ -231,15 +248,16 @@ impl Token {
     }
 }
 
-/// Whether the glob matches the whole text. Of each kind of repetition only the last has to be tried with more bytes, because
-/// earlier ones have matched the least that is possible.
-fn matches(tokens: &[Token], text: &[u8]) -> bool {
+/// Whether the glob matches the whole text; `None` if the steps do not suffice. Of each kind of repetition only the last has to be
+/// tried with more bytes, because earlier ones have matched the least that is possible.
+fn matches(tokens: &[Token], text: &[u8], steps: &mut Steps) -> Option<bool> {
     let (mut next, mut at) = (0, 0);
     let mut star = None;
     let mut run = None;
-    for _ in 0..MAX_STEPS {
+    loop {
+        steps.take()?;
         match tokens.get(next) {
-            None if at == text.len() => return true,
+            None if at == text.len() => return Some(true),
             Some(Token::Star) => {
                 next += 1;
                 star = Some((next, at));
@@ -261,15 +279,14 @@ fn matches(tokens: &[Token], text: &[u8]) -> bool {
             (next, at) = (after, from + 1);
             continue;
         }
-        let Some((after, from, to_folder)) = run else { return false };
+        let Some((after, from, to_folder)) = run else { return Some(false) };
         let more = if to_folder {
             memchr::memchr(b'/', &text[from..]).map(|end| end + 1)
         } else {
             (from < text.len()).then_some(1)
         };
-        let Some(more) = more else { return false };
+        let Some(more) = more else { return Some(false) };
         (star, run) = (None, Some((after, from + more, to_folder)));
         (next, at) = (after, from + more);
     }
-    true
 }

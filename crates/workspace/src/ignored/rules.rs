@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use model::Sha256;
 
 use super::Level;
-use super::pattern::{Pattern, Rule};
+use super::pattern::{Pattern, Rule, Steps};
 
 /// Larger rule files are not compiled: a hostile file must not cost memory and time.
 const MAX_BYTES: usize = 256 * 1024;
@@ -36,12 +36,13 @@ impl RuleFile {
         self.sha256 == other.sha256
     }
 
-    /// Matches `path`, relative to the rules' folder: excluded, re-included, or `None` if no rule matches.
+    /// Matches `path`, relative to the rules' folder: excluded, re-included, or `None` if no rule matches. Rules that are made to be
+    /// slow exclude it: hiding a file discloses nothing.
     pub(crate) fn matches(&self, path: &[u8], is_folder: bool) -> Option<bool> {
         let compiled = self.compiled.get_or_init(|| compile(&self.text));
         // Rules that are not compiled might have excluded anything.
         let Some(compiled) = compiled else { return Some(true) };
-        compiled.last_match(path, is_folder).map(|rule| !rule.is_negated)
+        compiled.excludes(path, is_folder)
     }
 }
 
@@ -80,12 +81,21 @@ struct Rules {
 }
 
 impl Rules {
-    fn last_match(&self, path: &[u8], is_folder: bool) -> Option<&Rule> {
+    fn excludes(&self, path: &[u8], is_folder: bool) -> Option<bool> {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-        let matches = |at: &&usize| self.all[**at].matches(path, name, is_folder);
-        let named = self.by_name.get(name).and_then(|rules| rules.iter().rev().find(matches));
-        let later = self.others.iter().rev().take_while(|at| named.is_none_or(|named| *at > named));
-        later.copied().find(|at| matches(&at)).or(named.copied()).map(|at| &self.all[at])
+        // One bound for all rules of the file, of which there may be many.
+        let mut steps = Steps::default();
+        let mut matches = |at: usize| self.all[at].matches(path, name, is_folder, &mut steps);
+        let mut named = self.by_name.get(name).into_iter().flatten().rev().copied();
+        let named = named.find(|at| matches(*at) == Some(true));
+        for at in self.others.iter().rev().copied().take_while(|at| named.is_none_or(|named| *at > named)) {
+            match matches(at) {
+                Some(false) => {}
+                Some(true) => return Some(!self.all[at].is_negated),
+                None => return Some(true),
+            }
+        }
+        named.map(|at| !self.all[at].is_negated)
     }
 }
 

@@ -161,6 +161,20 @@ fn a_pattern_that_is_made_to_be_slow_ends() {
 }
 
 #[test]
+fn many_slow_patterns_end_as_one_does_and_show_nothing() {
+    let slow = format!("{}b", "**/*a*".repeat(8));
+    for rule in [slow.clone(), format!("!{slow}")] {
+        let rules = format!("{rule}\n").repeat(250_000 / rule.len());
+        let fixture = TestTree::with(&[(".gitignore", &format!("private\n{rules}"))]);
+        let tree = fixture.tree_on(TestBase::tracking(&[]));
+        let long = vec!["a".repeat(60); 50].join("/");
+        // One after the other, the patterns would take minutes.
+        assert!(ignored(&tree, &long), "{rule}");
+        assert!(ignored(&tree, "private"));
+    }
+}
+
+#[test]
 fn what_is_tracked_is_never_ignored() {
     let fixture =
         TestTree::with(&[(".gitignore", "*.log\nbuild/\n"), ("a.log", ""), ("build/kept", ""), ("build/made", "")]);

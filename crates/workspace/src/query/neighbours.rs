@@ -53,11 +53,31 @@ impl Tree {
     ) -> Result<Option<LogicalPath>, WorkspaceError> {
         let lower = |name: &str| composed(name).to_lowercase();
         let near = self.resolve_names(rules, path, |name, other| lower(name) == lower(other))?;
-        if let Some(FollowedPath { path, exists: true }) = near {
-            return Ok(Some(path));
+        let meant = match near {
+            Some(FollowedPath { path, exists: true }) => Some(path),
+            // At an earlier record the path itself may be missing.
+            _ => self.find_same_name(rules, path, cancel)?.filter(|meant| meant != path),
+        };
+        match meant {
+            Some(meant) if self.is_path_shown(rules, &meant)? => Ok(Some(meant)),
+            _ => Ok(None),
         }
-        // At an earlier record the path itself may be missing.
-        Ok(self.find_same_name(rules, path, cancel)?.filter(|meant| meant != path))
+    }
+
+    /// Whether policy lets a caller read what is at `path`, also where a link leads.
+    fn is_path_shown(&self, rules: &Rules, path: &LogicalPath) -> Result<bool, WorkspaceError> {
+        let opened = match self.root.open(path, Blocking::Allowed) {
+            Ok(opened) => opened,
+            Err(error) => return error.unless_disk().map(|()| false).map_err(Into::into),
+        };
+        let real = opened.real.as_ref().unwrap_or(path);
+        let is_folder = opened.file_type() == FileType::Directory;
+        let kind = if is_folder { rules.kind_of_dir(real) } else { rules.kind_of_path(real) };
+        match self.judge(rules, Access::Read, path, Some(&opened), kind, Blocking::Allowed) {
+            Ok(()) => Ok(true),
+            Err(WorkspaceError::Refused(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn exists(&self, path: &LogicalPath) -> Result<bool, WorkspaceError> {

@@ -168,7 +168,7 @@ impl RunRestorer {
     }
 
     /// Writes the files of `snapshot`, which is that of `newest`, the newest record of the run. Artifacts that were not
-    /// added are copied from the folder that this one replaces, if there is one.
+    /// added, and contents of calls that wait for approval, are copied from the folder that this one replaces, if there is one.
     ///
     /// # Errors
     ///
@@ -197,8 +197,8 @@ impl RunRestorer {
             self.workspaces.note_owner(&self.dir, epoch)?;
         }
         tree_note::create(&self.dir, newest)?;
-        let artifacts = self.workspaces.copy_artifacts(run, &self.dir)?;
-        fsync_tree::sync(&self.dir, entries + artifacts)?;
+        let kept = self.workspaces.copy_kept(run, &self.dir)?;
+        fsync_tree::sync(&self.dir, entries + kept)?;
         failpoint::hit("restore.made");
         Ok(MadeRun { folder: self, restored })
     }

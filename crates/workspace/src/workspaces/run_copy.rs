@@ -10,6 +10,7 @@ use model::{RunId, Sha256};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::waiting::WAITING;
 use super::{FOLDERS, Workspaces};
 use crate::apply::copy_hashed;
 use crate::base::{GIT_NAME, IGNORED_NAME, MANIFEST_NAME};
@@ -23,7 +24,7 @@ const TREE: &str = "repo";
 /// The folder of the files that programs beside the service keep with a run.
 pub(super) const ARTIFACTS: &str = "artifacts";
 /// The folder of a run's staged files.
-const STAGED: &str = "tmp";
+pub(super) const STAGED: &str = "tmp";
 /// The permission bits of new folders outside of a tree.
 const PRIVATE: Mode = Mode::RWXU;
 
@@ -62,6 +63,19 @@ pub enum RunPart {
     Base,
     /// The files that programs beside the service keep with the run.
     Artifacts,
+    /// Large contents of calls that wait for approval.
+    Waiting,
+}
+
+impl RunPart {
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Tree => TREE,
+            Self::Base => GIT_NAME,
+            Self::Artifacts => ARTIFACTS,
+            Self::Waiting => WAITING,
+        }
+    }
 }
 
 impl Workspaces {
@@ -83,8 +97,8 @@ impl Workspaces {
         let dir = open_dir(&self.dir, run.as_str())?;
         match part {
             RunPart::Tree => visit(&dir, TREE, take),
-            RunPart::Artifacts => match visit(&dir, ARTIFACTS, take) {
-                // Whoever keeps files there may also remove the folder.
+            RunPart::Artifacts | RunPart::Waiting => match visit(&dir, part.folder(), take) {
+                // Whoever keeps files there may also remove the folder, and the other is made with the first file.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 visited => visited,
             },
@@ -152,10 +166,15 @@ impl Workspaces {
         write_entry_in(&open_dir(&self.dir, run.as_str())?, entry, content)
     }
 
-    /// Copies the artifacts in the folder of `run`, if there is one, into the folder `to`. Returns the number of entries.
-    pub(super) fn copy_artifacts(&self, run: &RunId, to: &OwnedFd) -> io::Result<usize> {
+    /// Copies what the ledger does not have from the folder of `run`, if there is one, into the folder `to`: artifacts, and contents of
+    /// calls that wait for approval. Returns the number of entries.
+    pub(super) fn copy_kept(&self, run: &RunId, to: &OwnedFd) -> io::Result<usize> {
+        Ok(self.copy_part(run, RunPart::Artifacts, to)? + self.copy_part(run, RunPart::Waiting, to)?)
+    }
+
+    fn copy_part(&self, run: &RunId, part: RunPart, to: &OwnedFd) -> io::Result<usize> {
         let mut copied = 0;
-        let visited = self.visit_entries(run, RunPart::Artifacts, &mut |entry| {
+        let visited = self.visit_entries(run, part, &mut |entry| {
             copied += 1;
             let mut content: Box<dyn Read> = match entry.kind {
                 RunEntryKind::File { .. } => match self.open_file(run, &entry.path) {

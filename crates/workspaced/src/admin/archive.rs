@@ -17,9 +17,9 @@ use transparency::VerifierKey;
 
 use crate::admin::output::print;
 use crate::archives::ArchiveStore;
-use crate::bootstrap::error::StartError;
 use crate::config::{ArchiveAction, ArchiveCommandConfig, ConfigError};
 use crate::objects::StoreError;
+use crate::start_error::StartError;
 
 /// Maximum paths of absent contents and uploads that are printed for an archive. `absent.txt.zst` has all.
 const MAX_ABSENT: usize = 100;

@@ -36,9 +36,9 @@ use self::run_files::{RunCopier, RunCopy};
 use crate::admin::offline_run::{check_database, database};
 use crate::admin::output::{print, progress};
 use crate::admin::replay::is_inside;
-use crate::bootstrap::error::StartError;
 use crate::config::{BackupConfig, ConfigError};
 use crate::data_dir::{IDENTITY, check_identity, token_key};
+use crate::start_error::StartError;
 
 /// How often the copies are made until none of the missing contents was replaced meanwhile.
 const MAX_ATTEMPTS: u32 = 3;

@@ -5,16 +5,17 @@ use std::collections::BTreeMap;
 use content::ObjectError;
 use engine::history::content_history;
 use engine::tool::change_plan::INLINE_BYTES;
-use engine::tools::files::PUT;
+use engine::tools::files::{BY_HASH, PUT};
 use engine::tools::settle_drift::SETTLE;
-use model::{LogicalPath, OUTSIDE_CHANGE_TOOL, Record, Sha256};
+use ledger::Reply;
+use model::{LogicalPath, OUTSIDE_CHANGE_TOOL, Record, Refusal, Sha256};
 use serde::Deserialize;
 use workspace::{ContentLocation, Snapshot, SnapshotFile};
 
 use crate::admin::offline_run::{OfflineRun, database};
 use crate::admin::output::print_paths;
 use crate::admin::repair;
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 
 /// Records that one query returns at most.
 const PAGE: u32 = 500;
@@ -152,20 +153,41 @@ async fn absence_of(run: &OfflineRun, record: &Record) -> Result<Absence, StartE
         size_bytes: u64,
     }
 
-    let of_any_size = [SETTLE.name, OUTSIDE_CHANGE_TOOL, "move_file"];
-    if repair::TOOLS.iter().chain(&of_any_size).any(|tool| *tool == record.tool) {
+    if [repair::TOOL, SETTLE.name, OUTSIDE_CHANGE_TOOL, "move_file"].contains(&record.tool.as_str()) {
         return Ok(Absence::Unknown);
     }
     if record.tool != PUT.name {
         return Ok(Absence::Missing);
     }
     let call = run.ledger.call(run.id(), &record.tool_call_id).await.map_err(database)?;
-    // An upload that waited for approval has another record for its response. Its content was stored while it waited.
-    let Some(call) = call.filter(|call| call.seq == record.seq) else { return Ok(Absence::Missing) };
+    let Some(call) = call else { return Ok(Absence::Missing) };
+    if call.seq != record.seq {
+        // It waited for approval, and has another record for its response.
+        let was_too_large = match call.reply {
+            Some(reply) => has_waited_by_hash(run, &reply).await?,
+            None => false,
+        };
+        return Ok(if was_too_large { Absence::TooLarge } else { Absence::Missing });
+    }
     let uploaded = call.reply.and_then(|reply| serde_json::from_str::<Uploaded>(&reply.body).ok());
     Ok(match uploaded {
         Some(uploaded) if uploaded.size_bytes > INLINE_BYTES as u64 => Absence::TooLarge,
         Some(_) => Absence::Missing,
         None => Absence::Unknown,
     })
+}
+
+/// Whether the content with which an upload waited for approval was too large to be stored with the approval that `reply` names.
+async fn has_waited_by_hash(run: &OfflineRun, reply: &Reply) -> Result<bool, StartError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Waited {
+        content_base64: String,
+    }
+
+    let refusal = serde_json::from_str::<Refusal>(&reply.body).ok();
+    let Some(approval) = refusal.and_then(|refusal| refusal.details.approval_id.clone()) else { return Ok(false) };
+    let input = run.ledger.approval_input(&approval).await.map_err(database)?;
+    let waited = input.and_then(|input| serde_json::from_str::<Waited>(&input).ok());
+    Ok(waited.is_some_and(|waited| waited.content_base64.starts_with(BY_HASH)))
 }

@@ -7,10 +7,10 @@ use rustix::fs::Mode;
 
 use crate::admin::offline_run::{check_database, database};
 use crate::admin::output::print;
-use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, KeyConfig};
 use crate::data_dir::{Continuity, DataDirLock};
 use crate::signer::{self, Rotation};
+use crate::start_error::StartError;
 
 /// Replaces the key that signs checkpoints. Prints the new public key on standard output.
 ///

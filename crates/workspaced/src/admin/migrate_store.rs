@@ -25,10 +25,10 @@ use self::report::{MigrationReport, print_report};
 use self::run_files::{RunFiles, RunProblem, put};
 use crate::admin::offline_run::{check_database, database, has_files};
 use crate::admin::output::progress;
-use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, MigrateStoreConfig};
 use crate::data_dir::{Continuity, DataDirLock};
 use crate::objects::open_objects;
+use crate::start_error::StartError;
 
 /// The actor in the records of a migration: an operator with access to the data, without a token.
 const ACTOR: &str = "operator:migrate-store";

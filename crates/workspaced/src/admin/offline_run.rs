@@ -13,9 +13,9 @@ use rustix::fs::{Access, Mode};
 use workspace::{Base, ChainPoint, Snapshot, Workspace, WorkspaceError, Workspaces};
 
 use crate::admin::output::print;
-use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, DatabaseUrl};
 use crate::data_dir::{Continuity, DataDirLock};
+use crate::start_error::StartError;
 
 /// The base and the workspace of a run. Each can be missing or damaged.
 pub(super) type RunFolder = (io::Result<Arc<Base>>, io::Result<Arc<Workspace>>);

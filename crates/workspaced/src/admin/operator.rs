@@ -10,9 +10,9 @@ use rustix::fs::Mode;
 
 use crate::admin::offline_run::{check_database, database};
 use crate::admin::output::print;
-use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, OperatorAction, OperatorConfig};
 use crate::data_dir::{Continuity, DataDirLock};
+use crate::start_error::StartError;
 
 /// The creator of operators that this command creates.
 const CREATED_BY: &str = "command line";

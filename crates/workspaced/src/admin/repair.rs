@@ -15,11 +15,11 @@ use engine::object_claims::LedgerClaims;
 
 use crate::admin::offline_run::{OfflineRun, other_history};
 use crate::admin::output::{print, print_drift};
-use crate::bootstrap::error::StartError;
 use crate::config::{Accept, ConfigError, RepairConfig};
 use crate::objects::open_objects;
+use crate::start_error::StartError;
 
-pub(super) use record::TOOLS;
+pub(super) use record::TOOL;
 
 /// Prints where the workspace of a run that needs repair differs from its ledger, or accepts one side. Without a run, lists
 /// everything that needs an operator. Returns whether nothing is left to do.

@@ -22,10 +22,10 @@ use workspace::{LargeContent, RebuildReport, Snapshot, StoredContents, Workspace
 use crate::admin::content_integrity;
 use crate::admin::offline_run::{OfflineRun, database};
 use crate::admin::output::{print, print_chain, print_drift, print_paths};
-use crate::bootstrap::error::StartError;
 use crate::checkpoints::{leaves_of, push_leaf};
 use crate::config::{ConfigError, ReplayConfig};
 use crate::objects::open_objects;
+use crate::start_error::StartError;
 
 /// Verifies the run's chain, rebuilds its files in a folder, and compares the workspace with the ledger. Returns whether
 /// all of it succeeded and is equal.

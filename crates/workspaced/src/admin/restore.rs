@@ -32,8 +32,8 @@ use self::tokens::RestoredTokens;
 use crate::admin::backup::{CHECKPOINT_KEY, Content, MANIFEST, Manifest, backups, hash, object};
 use crate::admin::offline_run::{database, open_workspaces};
 use crate::admin::output::{print, print_paths, progress};
-use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, RestoreConfig};
+use crate::start_error::StartError;
 
 /// What to do about a damaged object. A backup compares only the sizes of those that exist.
 const HEAL: &str = ": remove this file if it exists; the next backup writes it again, if its run still has the file";

@@ -14,10 +14,10 @@ use workspace::Workspaces;
 use crate::admin::log_check::{LogCheck, LogReport};
 use crate::admin::offline_run::{check_database, database};
 use crate::admin::output::{print, print_chain};
-use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, VerifyConfig};
 use crate::data_dir::Instance;
 use crate::signer::{file, key, key_changes};
+use crate::start_error::StartError;
 
 /// Runs that one query lists.
 const PAGE: u32 = 100;

@@ -49,7 +49,7 @@ impl Checkpoints {
     /// # Errors
     ///
     /// `INVALID_REQUEST`, `NOT_FOUND`, `UNAVAILABLE`.
-    pub(super) async fn prove_inclusion(&self, run: &RunId, seq: Option<u64>) -> Result<InclusionProof, CallError> {
+    pub(crate) async fn prove_inclusion(&self, run: &RunId, seq: Option<u64>) -> Result<InclusionProof, CallError> {
         let seq = seq.ok_or_else(|| missing("seq"))?;
         let hint = "The run's audit has each record's `seq`.";
         if seq == 0 {

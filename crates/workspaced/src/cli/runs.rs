@@ -1,5 +1,6 @@
 //! `run`: create, list, show, close and delete runs.
 
+use std::mem;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,6 +11,7 @@ use crate::cli::connection::{Connection, Env, connect};
 use crate::cli::error::CliError;
 use crate::cli::listing::{ListArgs, shorten, with_run};
 use crate::cli::output::Output;
+use crate::cli::token_file::TokenFileArgs;
 use crate::cli::transfer::{progress, read_input, upload};
 
 /// How often the progress of an import is asked for.
@@ -26,7 +28,7 @@ pub struct RunArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum RunAction {
-    /// Create a run, and print its token, which is shown only here.
+    /// Create a run, and print its token, which is shown only here, or write it to a file.
     Create(Box<CreateArgs>),
     /// List runs, the newest first.
     List {
@@ -89,6 +91,8 @@ struct CreateArgs {
     /// Seconds until the run closes [default: never]
     #[arg(long, value_name = "SECONDS")]
     ttl_seconds: Option<u64>,
+    #[command(flatten)]
+    token_file: TokenFileArgs,
 }
 
 /// Runs `run`.
@@ -112,8 +116,12 @@ pub(super) async fn run(args: RunArgs, env: &Env<'_>) -> Result<(), CliError> {
 
 async fn create(client: &Client, output: Output, mut args: CreateArgs) -> Result<(), CliError> {
     let archive = args.archive.take().map(|name| upload(&name)).transpose()?;
+    let token_file = mem::take(&mut args.token_file).create()?;
     let new = new_run(args, archive.is_some())?;
     let mut created = create_with_progress(client, &new).await?;
+    if let Some(file) = token_file {
+        file.write(&mem::take(&mut created.token.token))?;
+    }
     let mut uploaded = Ok(());
     if let Some((body, bar)) = archive {
         match client.upload_archive(&created.run.run_id, body).await {

@@ -1,5 +1,7 @@
 //! `token`: tokens of a run.
 
+use std::mem;
+
 use futures_util::TryStreamExt as _;
 use serde_json::Value;
 use workspaced_client::{Client, IssuedToken, NewToken, Permission, RunId, RunToken, TokenId};
@@ -9,6 +11,7 @@ use crate::cli::connection::{Connection, Env, connect};
 use crate::cli::error::CliError;
 use crate::cli::listing::resolve_run;
 use crate::cli::output::Output;
+use crate::cli::token_file::TokenFileArgs;
 
 /// Arguments of `token`.
 #[derive(Debug, clap::Args)]
@@ -27,13 +30,15 @@ enum TokenAction {
         #[arg(value_name = "RUN", value_parser = parse_run)]
         run: RunId,
     },
-    /// Create a token of a run, and print it; it is shown only here.
+    /// Create a token of a run, and print it, which is done only here, or write it to a file.
     Create {
         /// Run.
         #[arg(value_name = "RUN", value_parser = parse_run)]
         run: RunId,
         #[command(flatten)]
         new: NewTokenArgs,
+        #[command(flatten)]
+        token_file: TokenFileArgs,
     },
     /// Create a token with the permissions of another one, which is revoked then.
     Rotate {
@@ -74,10 +79,15 @@ pub(super) async fn run(args: TokenArgs, env: &Env<'_>) -> Result<(), CliError> 
     let output = Output::new(&args.connection, env);
     match args.action {
         TokenAction::List { run } => list(&client, output, &resolve_run(&client, run).await?).await,
-        TokenAction::Create { run, new } => {
+        TokenAction::Create { run, new, token_file } => {
+            let token_file = token_file.create()?;
             let permissions = Some(new.permissions).filter(|named| !named.is_empty());
             let new = NewToken { permissions, expires_at: new.expires_at };
-            created(output, &client.issue_token(&resolve_run(&client, run).await?, &new).await?)
+            let mut issued = client.issue_token(&resolve_run(&client, run).await?, &new).await?;
+            if let Some(file) = token_file {
+                file.write(&mem::take(&mut issued.token))?;
+            }
+            created(output, &issued)
         }
         TokenAction::Rotate { run, token, expires_at } => {
             let run = resolve_run(&client, run).await?;
@@ -112,7 +122,9 @@ fn created(output: Output, issued: &IssuedToken) -> Result<(), CliError> {
         ("expires", issued.expires_at.clone().unwrap_or_default()),
         ("token", issued.token.clone()),
     ])?;
-    output.note("the token is shown only here");
+    if !issued.token.is_empty() {
+        output.note("the token is shown only here");
+    }
     Ok(())
 }
 

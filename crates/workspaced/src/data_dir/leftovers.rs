@@ -9,7 +9,7 @@ use ledger::{Ledger, StoredRun};
 use model::{Run, RunState};
 use workspace::{RunFolder, Workspaces};
 
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 use crate::telemetry;
 
 /// Runs per query.

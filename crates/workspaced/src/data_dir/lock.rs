@@ -14,9 +14,9 @@ use engine::clock::new_secret;
 use ledger::Ledger;
 use rustix::fs::FlockOperation;
 
-use crate::bootstrap::error::StartError;
 use crate::config::ConfigError;
 use crate::data_dir::instance::{Continuity, Instance, InstanceNote};
+use crate::start_error::StartError;
 
 /// The database setting that names its data folder.
 pub(super) const SETTING: &str = "data-folder";

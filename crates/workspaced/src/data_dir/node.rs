@@ -11,7 +11,7 @@ use ledger::{Ledger, Node, NodeIdentity};
 use super::durable_file::write_durably;
 use super::instance::{Continuity, Instance, InstanceNote};
 use super::lock::{DataDirLock, SETTING, io_error, refuse_unfinished};
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 
 /// The file in the data folder with the name of the node.
 const NODE_ID: &str = "node-id";

@@ -3,7 +3,6 @@
 //! Requests are stateless: the token of each request says which run it is about, and nothing is kept between two requests
 //! but what is under way.
 
-pub(crate) mod cancellations;
 pub(crate) mod errors;
 mod instructions;
 mod message;

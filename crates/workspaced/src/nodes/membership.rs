@@ -10,9 +10,9 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, NodeConfig};
 use crate::nodes::peers::Peers;
+use crate::start_error::StartError;
 
 /// How long a heartbeat is valid. Only then can another node take the runs of a node that has ended without leaving.
 pub(crate) const LEASE: Duration = Duration::from_secs(10);

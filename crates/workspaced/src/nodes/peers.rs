@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 use reqwest::Client;
 use reqwest::redirect::Policy;
 
-use crate::bootstrap::error::StartError;
 use crate::config::NodeConfig;
 use crate::http_client::install_tls;
 use crate::nodes::proofs::{Peer, Proofs};
 use crate::nodes::proven_connection::{CONNECT_TIMEOUT, ProveConnections};
+use crate::start_error::StartError;
 
 /// Asks a node to show that it is one. A request with it is answered by nothing else.
 pub(crate) static CHALLENGE: HeaderName = HeaderName::from_static("workspaced-hop-challenge");

@@ -14,12 +14,12 @@ use model::Sha256;
 use tokio::sync::watch;
 use transparency::SignerKey;
 
-use crate::bootstrap::error::StartError;
 use crate::checkpoints::CheckpointState;
 use crate::config::{CheckpointConfig, ConfigError};
 use crate::data_dir::InstanceNoteFile;
 use crate::signer::key::{self, KeyInForce};
 use crate::signer::{Signer, append, key_changes};
+use crate::start_error::StartError;
 
 /// The outcome of a rotation.
 #[derive(Debug)]

@@ -30,8 +30,8 @@ use tracing_subscriber::filter::dynamic_filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::{ConfigError, OtlpConfig};
-use crate::http::conventions::request_ids::trace_parent;
 use crate::http_client;
+use crate::telemetry::trace_parent::trace_parent;
 
 /// The name of the span of a request, as the log has it.
 pub(crate) const REQUEST: &str = "request";

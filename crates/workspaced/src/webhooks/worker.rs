@@ -8,11 +8,12 @@ use std::time::Duration;
 use engine::clock;
 use ledger::{DeliveryAttempt, DueDelivery, Ledger, Role};
 use model::DeliveryState;
+use tokio_util::sync::CancellationToken;
 
 use super::Webhook;
 use super::attempt::{Outcome, send};
 use super::retry::delay_seconds;
-use crate::service::Service;
+use crate::nodes::holds;
 use crate::telemetry;
 
 /// Deliveries that are read at a time. They are sent one after the other, before a more urgent one is noticed.
@@ -30,11 +31,11 @@ struct Unrecorded {
 
 impl Webhook {
     /// Sends messages until the service shuts down. A request that is then in progress is repeated after the next start.
-    pub(crate) async fn run(self: Arc<Self>, service: Service) {
+    pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut unrecorded = None;
         loop {
             let pause = tokio::select! {
-                round = self.round(&service, &mut unrecorded) => match round {
+                round = self.round(&mut unrecorded) => match round {
                     Ok(true) => Duration::ZERO,
                     Ok(false) => IDLE,
                     Err(error) => {
@@ -43,22 +44,22 @@ impl Webhook {
                         LEDGER_RETRY
                     }
                 },
-                () = service.shutdown.cancelled() => return,
+                () = shutdown.cancelled() => return,
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.wake.notified() => {}
-                () = service.shutdown.cancelled() => return,
+                () = shutdown.cancelled() => return,
             }
         }
     }
 
     /// Sends some of what is due. Returns whether there may be more. A result in `unrecorded` is stored before anything is sent:
     /// its message would be sent again.
-    async fn round(&self, service: &Service, unrecorded: &mut Option<Unrecorded>) -> ledger::Result<bool> {
-        let ledger = service.ledger.as_ref();
+    async fn round(&self, unrecorded: &mut Option<Unrecorded>) -> ledger::Result<bool> {
+        let ledger = self.ledger.as_ref();
         record(ledger, unrecorded).await?;
-        if self.is_gone() || !service.holds(Role::Webhooks) {
+        if self.is_gone() || !holds(self.node.as_deref(), Role::Webhooks) {
             return Ok(false);
         }
         // What is due is sent also if no more deliveries can be made.

@@ -4,6 +4,7 @@ mod approvals;
 mod disclosure;
 mod evidence;
 mod file_kinds;
+mod large_approvals;
 mod lookalike_names;
 mod notices;
 mod persons;

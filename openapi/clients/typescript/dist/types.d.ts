@@ -23,6 +23,7 @@ export interface AppendedEvents {
 }
 export interface ApplyPatchInput {
     dryRun?: boolean;
+    encoding?: string | null;
     evidence?: ApplyPatchInputEvidence;
     expectedBaseCommit?: string | null;
     expectedSha256?: {
@@ -348,6 +349,8 @@ export type DeliveryState = "pending" | "delivered" | "failed";
 export interface DiffFile {
     binary: boolean;
     deletions: number;
+    encoding?: Encoding | null;
+    encodingGuessed?: boolean;
     insertions: number;
     newSha256?: Sha256 | null;
     oldSha256?: Sha256 | null;
@@ -961,6 +964,7 @@ export interface RecordFile {
 export interface ReplaceRangeInput {
     content: string;
     dryRun?: boolean;
+    encoding?: string | null;
     endLine: number;
     evidence?: ReplaceRangeInputEvidence;
     expectedSha256: ExpectedVersion;

@@ -1,7 +1,6 @@
 //! The format of tokens. A token with an invalid checksum is refused without a ledger query.
 //!
-//! A token is `wsr_` or `wso_`, 43 characters of base 62 (256 random bits) and 6 for the CRC-32 of the text before
-//! them. Earlier versions generated `wsr_` and 64 hexadecimal characters, without a checksum.
+//! A token is `wsr_` or `wso_`, 43 characters of base 62 (256 random bits) and 6 for the CRC-32 of the text before them.
 
 /// The prefix of run tokens.
 pub(crate) const RUN_PREFIX: &str = "wsr";
@@ -11,17 +10,13 @@ pub(crate) const OPERATOR_PREFIX: &str = "wso";
 const SECRET_CHARS: usize = 43;
 /// Base-62 characters of a CRC-32.
 const CHECK_CHARS: usize = 6;
-/// Hexadecimal characters of a token of an earlier version.
-const UNCHECKED_CHARS: usize = 64;
 const BASE_62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// The format of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenForm {
     /// A run token with a valid checksum.
-    Checked,
-    /// A run token of an earlier version, without a checksum.
-    Unchecked,
+    Run,
     /// An operator token that the service has generated, with a valid checksum.
     Operator,
     /// Neither of them. Operator tokens of the configuration may have any format.
@@ -32,14 +27,10 @@ impl TokenForm {
     /// Returns the format of `token`.
     pub(crate) fn of(token: &str) -> Self {
         let (checked, rest) = match token.split_once('_') {
-            Some((RUN_PREFIX, rest)) => (Self::Checked, rest),
+            Some((RUN_PREFIX, rest)) => (Self::Run, rest),
             Some((OPERATOR_PREFIX, rest)) => (Self::Operator, rest),
             _ => return Self::Foreign,
         };
-        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        if checked == Self::Checked && rest.len() == UNCHECKED_CHARS && rest.bytes().all(is_hex) {
-            return Self::Unchecked;
-        }
         if rest.len() != SECRET_CHARS + CHECK_CHARS || !rest.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Self::Foreign;
         }
@@ -90,7 +81,7 @@ mod tests {
             next = next.wrapping_add(37);
             next
         });
-        assert_eq!((token.len(), TokenForm::of(&token)), (4 + 43 + 6, TokenForm::Checked), "{token}");
+        assert_eq!((token.len(), TokenForm::of(&token)), (4 + 43 + 6, TokenForm::Run), "{token}");
         for at in 4..token.len() {
             let mut other = token.clone().into_bytes();
             other[at] = if other[at] == b'a' { b'b' } else { b'a' };
@@ -106,11 +97,10 @@ mod tests {
             &token[..token.len() - 1],
             &format!("{token}0"),
             &token.to_uppercase(),
+            &format!("wsr_{}", "0f".repeat(32)),
         ] {
             assert_eq!(TokenForm::of(foreign), TokenForm::Foreign, "{foreign}");
         }
-        assert_eq!(TokenForm::of(&format!("wsr_{}", "0f".repeat(32))), TokenForm::Unchecked);
-        assert_eq!(TokenForm::of(&format!("wsr_{}", "0F".repeat(32))), TokenForm::Foreign);
         assert_eq!(TokenForm::of(&token.replace("wsr_", "wso_")), TokenForm::Foreign);
     }
 

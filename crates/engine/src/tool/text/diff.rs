@@ -1,12 +1,17 @@
 //! The diff of `diff_workspace`.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
+use model::Encoding;
 use serde::Deserialize;
 
 use super::lines::PushLine as _;
 use super::notes::first_lines;
 use super::{Rendered, quote};
+
+/// How many files of an encoding are named.
+const MAX_NAMED: usize = 5;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -24,6 +29,18 @@ struct Differences<'a> {
     #[serde(default)]
     max_bytes: Option<u64>,
     tree_checked: Option<bool>,
+    #[serde(borrow, default)]
+    files: Vec<FileForm<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FileForm<'a> {
+    #[serde(borrow)]
+    path: Cow<'a, str>,
+    encoding: Option<Encoding>,
+    #[serde(default)]
+    encoding_guessed: bool,
 }
 
 /// The maximum diff text of one response, in bytes.
@@ -49,6 +66,9 @@ pub(crate) fn diff_workspace(answer: &str) -> serde_json::Result<Rendered> {
         out.push_str("[only files that calls have changed were compared]\n");
     }
     let mut end = String::new();
+    if let Some(last) = last_file(&diff.diff) {
+        push_encodings(&mut end, diff.files.get(..=last).unwrap_or(&diff.files));
+    }
     if diff.truncated {
         let next = diff.next_path.map(|path| format!("continue with path={}", quote::quoted(&path)));
         let narrow = (diff.files_changed > 1).then(|| "narrow path".to_owned());
@@ -64,6 +84,23 @@ pub(crate) fn diff_workspace(answer: &str) -> serde_json::Result<Rendered> {
         end.push_line(format_args!("[the diff is cut; {ways}]"));
     }
     Ok(Rendered { body: out, end })
+}
+
+/// Appends a line for each encoding from which files were decoded.
+fn push_encodings(end: &mut String, files: &[FileForm<'_>]) {
+    let mut decoded: BTreeMap<_, Vec<&str>> = BTreeMap::new();
+    for file in files {
+        if let Some(encoding) = file.encoding {
+            decoded.entry((encoding.name(), file.encoding_guessed)).or_default().push(&file.path);
+        }
+    }
+    for ((name, is_guessed), paths) in decoded {
+        let shown: Vec<_> = paths.iter().take(MAX_NAMED).map(|path| quote::path(path)).collect();
+        let more =
+            if paths.len() > shown.len() { format!(", {} more", paths.len() - shown.len()) } else { String::new() };
+        let guessed = if is_guessed { ", guessed" } else { "" };
+        end.push_line(format_args!("[{name}{guessed}: {}{more}]", shown.join(", ")));
+    }
 }
 
 /// Cuts a diff, or its statistics, after a line. Returns whether anything was cut off.

@@ -107,7 +107,7 @@ pub(in crate::admin) struct SavedRun {
     pub(in crate::admin) run_id: RunId,
     /// The number of the run's newest record in the copied database.
     pub(in crate::admin) head_seq: u64,
-    /// Its base, its artifacts, and the entries of its tree that neither the base nor the ledger has.
+    /// Its base, its artifacts, the contents that wait for approval, and the entries of its tree that neither the base nor the ledger has.
     pub(in crate::admin) entries: Vec<SavedEntry>,
     /// Contents of the tree that were too large for the ledger.
     pub(in crate::admin) contents: Vec<Content>,

@@ -14,7 +14,7 @@ use workspace::{ContentLocation, RunEntry, RunEntryKind, RunPart, Snapshot, Work
 use crate::admin::backup::folder::{BackupFolder, CopyError};
 use crate::admin::backup::manifest::{ArchivedRun, SavedEntry, SavedRun};
 use crate::admin::offline_run::database;
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 
 /// Records that one query returns at most.
 const PAGE: u32 = 500;
@@ -164,7 +164,8 @@ impl RunCopier<'_> {
         };
         let base = self.copy_part(&run, RunPart::Base, &mut saved.entries, &|_| true);
         let artifacts = self.copy_part(&run, RunPart::Artifacts, &mut saved.entries, &|_| true);
-        tree.and(base).and(artifacts)
+        let waiting = self.copy_part(&run, RunPart::Waiting, &mut saved.entries, &|_| true);
+        tree.and(base).and(artifacts).and(waiting)
     }
 
     /// Returns the run's files at the record `seq`. `None` if the tree is not what the ledger says.

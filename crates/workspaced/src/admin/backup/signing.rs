@@ -17,8 +17,8 @@ use transparency::{KeyChange, LogEntry, SignerKey};
 use crate::admin::backup::folder::{BackupFolder, CopyError};
 use crate::admin::backup::manifest::NamedFile;
 use crate::admin::backup::{CHECKPOINT_KEY, failed};
-use crate::bootstrap::error::StartError;
 use crate::signer::{self, key, key_changes};
+use crate::start_error::StartError;
 
 /// A copied key, or why there is none.
 pub(crate) type CopiedKey = Result<NamedFile, String>;

@@ -8,11 +8,11 @@ use engine::CallError;
 use engine::history::snapshot;
 use engine::opening::store_existing_base;
 use ledger::{Ledger, LedgerError, StoredRun};
-use model::{LogicalPath, RunId, Sha256};
+use model::{ApprovalId, ApprovalState, LogicalPath, RunId, Sha256};
 use workspace::{ContentLocation, Drift, RecordedBase, Snapshot, WorkspaceError, Workspaces};
 
 use crate::admin::offline_run::database;
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 
 /// The files of a run in the object store.
 pub(super) struct RunFiles {
@@ -114,9 +114,26 @@ pub(super) async fn put(
             references.push(ObjectName::Content(sha256).to_string());
         }
     }
+    for (approval, size_bytes) in workspaces.waiting(run)? {
+        let Some(sha256) = waiting_hash(ledger, run, &approval).await? else { continue };
+        let Some(file) = workspaces.open_waiting(run, &approval)? else { continue };
+        objects.put_content(sha256, size_bytes, Box::new(file)).await?;
+        references.push(ObjectName::Content(sha256).to_string());
+    }
     references.sort_unstable();
     references.dedup();
     Ok(RunFiles { base: Some(recorded), objects: references })
+}
+
+/// Returns the hash of the content that a pending approval of the run needs, which is that of an upload.
+async fn waiting_hash(
+    ledger: &Arc<dyn Ledger>,
+    run: &RunId,
+    approval: &ApprovalId,
+) -> Result<Option<Sha256>, RunProblem> {
+    let stored = ledger.approval(approval).await?;
+    let pending = stored.filter(|stored| stored.state == ApprovalState::Pending && stored.run_id == *run);
+    Ok(pending.and_then(|stored| stored.files.first().and_then(|file| file.new_sha256)))
 }
 
 /// Returns the files that records wrote, with the record and the hash of each.

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use content::ReservedObject;
 use engine::clock::now;
 use engine::history::snapshot::{MAX_RESTORABLE_BYTES, VerifiedContents};
-use ledger::{Entry, EntryObject, JournalEntry};
+use ledger::{Entry, EntryObject, JournalEntry, ObjectHolder};
 use model::{LogicalPath, Rules, Sha256, StepBytes, StepContent};
 use workspace::{ChainPoint, Drift, DriftEntry, EntryState, RestoreTarget, Snapshot};
 
@@ -14,8 +14,8 @@ use super::is_confirmed;
 use super::record::{append, drift_entry, restore_entry};
 use crate::admin::offline_run::{OfflineRun, database};
 use crate::admin::output::{print, print_paths};
-use crate::bootstrap::error::StartError;
 use crate::config::RepairConfig;
+use crate::start_error::StartError;
 
 /// The largest file whose content the ledger stores, as for calls.
 const MAX_STORED_BYTES: u64 = 1 << 20;
@@ -195,8 +195,8 @@ async fn store_large(
         let put = objects.put_content(*sha256, size, content).await;
         let ReservedObject { reference, reservation } =
             put.map_err(|error| StartError::failed("the object store", &error))?;
-        let path = (size > MAX_RESTORABLE_BYTES).then(|| path.clone());
-        stored.push(EntryObject { name: reference, reservation, size_bytes: size, path });
+        let holder = if size > MAX_RESTORABLE_BYTES { ObjectHolder::Path(path.clone()) } else { ObjectHolder::Run };
+        stored.push(EntryObject { name: reference, reservation, size_bytes: size, holder });
     }
     Ok(Some(stored))
 }

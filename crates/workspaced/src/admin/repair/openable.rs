@@ -9,7 +9,7 @@ use workspace::{Base, Workspace};
 
 use crate::admin::offline_run::database;
 use crate::admin::output::print;
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 
 /// Returns the pending changes of a run that a service can open. Otherwise prints why it cannot and what helps, and returns
 /// `None`.

@@ -12,9 +12,9 @@ use crate::admin::offline_run::{
     check_database, database, has_files, is_elsewhere, open_folder, open_workspaces, other_history,
 };
 use crate::admin::output::print;
-use crate::bootstrap::error::StartError;
 use crate::config::RepairConfig;
 use crate::data_dir::{Continuity, DataDirLock};
+use crate::start_error::StartError;
 
 /// Prints the runs that need repair or that a service cannot open, and the folders in `lost+found/`. Returns whether there
 /// are none.

@@ -9,13 +9,11 @@ use workspace::{ChainPoint, ContentLocation, Drift, DriftEntry, EntryState, Snap
 
 use crate::admin::offline_run::{OfflineRun, database};
 use crate::admin::output::print;
-use crate::bootstrap::error::StartError;
 use crate::config::RepairConfig;
+use crate::start_error::StartError;
 
 /// The tool in the record of a repair.
-const TOOL: &str = "run.repair";
-/// The tools in the records of repairs; older versions wrote the second.
-pub(in crate::admin) const TOOLS: [&str; 2] = [TOOL, "repair"];
+pub(in crate::admin) const TOOL: &str = "run.repair";
 /// The actor in the record of a repair: an operator with access to the data, without a token.
 const ACTOR: &str = "operator:repair";
 /// The default reason of a repair that accepts the tree.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::admin::backup::ArchivedRun;
 use crate::admin::offline_run::database;
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 
 /// The actor in the records of a restore: an operator with access to the data, without a token.
 pub(crate) const ACTOR: &str = "operator:restore";

@@ -12,7 +12,7 @@ use workspace::{RebuildReport, RunEntry, RunEntryKind, Snapshot, Workspaces};
 
 use super::{Backup, Unrestored, failed, open_object};
 use crate::admin::backup::{Content, SavedEntry, SavedRun};
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 
 /// Restores one run.
 pub(super) struct RunRestorer<'a> {

@@ -16,9 +16,9 @@ use super::{Backup, failed};
 use crate::admin::backup::{CHECKPOINT_KEY, CHECKPOINTS, DatabaseKind};
 use crate::admin::offline_run::database;
 use crate::admin::output::progress;
-use crate::bootstrap::error::StartError;
 use crate::config::{ConfigError, RestoreConfig};
 use crate::data_dir::{DataDirLock, IDENTITY, token_key};
+use crate::start_error::StartError;
 
 /// The names in a data folder that a restore does not write and leaves alone.
 const ALLOWED: [&str; 2] = ["lock", "lost+found"];

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::admin::offline_run::database;
 use crate::admin::restore::removed::ACTOR;
-use crate::bootstrap::error::StartError;
+use crate::start_error::StartError;
 
 /// The reason in the records of revocations.
 const REASON: &str = "the restore of a backup revokes every token";

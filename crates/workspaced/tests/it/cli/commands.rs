@@ -1,5 +1,6 @@
 //! Each command, as people and as programs see it, and the exit codes.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
 use rstest::rstest;
@@ -276,6 +277,17 @@ async fn operators_and_tokens_are_managed_on_a_running_service(
     let row = list.lines().find(|line| line.starts_with(id)).unwrap();
     assert!(row.ends_with("file:list") && row.contains("valid"), "{list}");
     assert!(!row.contains("none"), "{list}");
+    let (file, first) = (server.home.join("agent.token"), server.home.join("first.token"));
+    let shown = operator(&["token", "create", "r", "--token-file", file.to_str().unwrap()]).ok();
+    let in_file = std::fs::read_to_string(&file).unwrap();
+    assert!(!shown.contains("wsr_") && in_file.starts_with("wsr_") && in_file.ends_with('\n'), "{shown}");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    run(command(&server.base, in_file.trim_end(), &["call", "list_dir", "--run", "r"])).ok();
+    operator(&["token", "create", "r", "--token-file", file.to_str().unwrap()]).failed(1, "File exists");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), in_file);
+    let with_file = ["run", "create", "--id", "r", "--token-file", first.to_str().unwrap()];
+    operator(&with_file).failed(1, "ALREADY_EXISTS: ");
+    assert!(!first.exists(), "a file without a token");
     let rotated = operator(&["token", "rotate", "r", id, "--json"]).json();
     assert_eq!(rotated["permissions"], json!(["file:list"]));
     agent(&["call", "list_dir", "--run", "r"]).failed(1, "UNAUTHENTICATED: ");

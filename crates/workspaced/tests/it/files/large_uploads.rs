@@ -126,6 +126,37 @@ async fn the_budget_applies_to_a_large_text(#[values(Backend::Sqlite, Backend::P
 
 #[rstest]
 #[tokio::test]
+async fn a_text_that_becomes_binary_or_comes_from_it_counts_its_lines(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let text = lines(2000);
+    let (small, huge) = (String::from_utf8(text.clone()).unwrap(), lines(2 * MIB));
+    let budget = json!({"maxInsertions": 10, "maxDeletions": 10, "maxBytes": 1_000_000_000});
+    let policy = json!({"policy": {"budget": budget, "outsideChanges": "RECORD"}});
+    let (_server, run) = Run::shared_with(backend, &[("a.rs", &small)], policy).await;
+    run.put("huge.rs", &huge);
+    assert!(count(&text) > 10);
+    let binary = b"\0".to_vec();
+    let replace = async |path: &str, old: &[u8], new: &[u8]| {
+        let tag = format!("\"{}\"", sha256(old));
+        send(&run, Method::PUT, path, &[("if-match", &tag)], new.to_vec()).await
+    };
+    for (path, old) in [("a.rs", &text), ("huge.rs", &huge)] {
+        let refused = replace(path, old, &binary).await.refused("PATCH_BUDGET_EXCEEDED");
+        assert_eq!((&refused["reasons"], &refused["actual"]), (&json!(["budget:maxDeletions"]), &json!(count(old))));
+    }
+    // By way of a binary file.
+    create(&run, "b.rs", binary.clone()).await.is(201);
+    for new in [&text, &huge] {
+        let refused = replace("b.rs", &binary, new).await.refused("PATCH_BUDGET_EXCEEDED");
+        assert_eq!((&refused["reasons"], &refused["actual"]), (&json!(["budget:maxInsertions"]), &json!(count(new))));
+    }
+    replace("b.rs", &binary, b"\0two").await.is(200);
+    replace("b.rs", b"\0two", b"1\n2\n").await.is(200);
+}
+
+#[rstest]
+#[tokio::test]
 async fn the_deletion_of_a_large_text_counts_its_lines(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (_server, run) = Run::shared_with(backend, &[], json!({"policy": {"outsideChanges": "RECORD"}})).await;
     let text = lines(2 * MIB);
@@ -157,25 +188,19 @@ async fn the_deletion_of_a_large_text_counts_its_lines(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn a_large_upload_that_needs_approval_is_refused_before_its_body(
+async fn a_large_upload_that_needs_approval_asks_once_its_body_is_known(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let (server, run) = Run::shared(backend, &[]).await;
     let answer = ask(&server, &run, "Cargo.lock", &format!("If-None-Match: *\r\nContent-Length: {}", 2 * MIB));
-    let refused: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-    assert_eq!((&refused["code"], &refused["limit"]), (&json!("FILE_TOO_LARGE"), &json!(MIB)), "{answer}");
-    assert!(
-        refused["actual"] == json!(2 * MIB) && refused["reasons"].to_string().contains("touchesLockfile"),
-        "{answer}"
-    );
-    assert!(refused["message"].as_str().unwrap().contains("approv"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 100"), "{answer}");
     assert!(run.get().await["counts"]["pendingApprovals"] == 0);
     create(&run, "Cargo.lock", lines(MIB)).await.is(202);
     let budget = large_budget()["policy"]["budget"].clone();
     let policy = json!({"requireApprovalIf": ["changesPublicApi"], "budget": budget, "outsideChanges": "RECORD"});
     let run = server.run(json!({"policy": policy})).await;
-    let refused = create(&run, "lib.rs", lines(2 * MIB)).await.refused("FILE_TOO_LARGE");
-    assert_eq!(refused["reasons"], json!(["requireApprovalIf:changesPublicApi"]));
+    let asked = create(&run, "lib.rs", lines(2 * MIB)).await.refused("APPROVAL_REQUIRED");
+    assert_eq!(asked["reasons"], json!(["requireApprovalIf:changesPublicApi"]));
     create(&run, "lib.md", lines(2 * MIB)).await.is(201);
     // A move of an existing large file needs no stored content.
     let text = lines(2 * MIB);
@@ -228,8 +253,6 @@ async fn an_upload_is_judged_by_its_path_before_its_body(
         ("a.txt", &stale, 412, "WRITE_CONFLICT"),
         ("none.txt", &stale, 412, "WRITE_CONFLICT"),
         ("a.txt/b", new, 400, "NOT_A_DIRECTORY"),
-        ("Cargo.lock", new, 413, "FILE_TOO_LARGE"),
-        ("AGENTS.md", new, 413, "FILE_TOO_LARGE"),
     ];
     for (path, precondition, status, code) in table {
         let headers = format!("{precondition}\r\nContent-Length: 5000000");

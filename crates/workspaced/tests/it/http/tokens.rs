@@ -299,28 +299,6 @@ async fn tokens_survive_a_restart(#[values(Backend::Sqlite, Backend::Postgres)] 
 
 #[rstest]
 #[tokio::test]
-async fn a_token_of_an_earlier_version_keeps_working(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let mut server = Server::start(backend).await;
-    let run = server.run(json!({})).await;
-    let current = run.agent.token.clone().unwrap();
-    assert!(current.starts_with("wsr_") && current.len() == 4 + 43 + 6 && !current[4..].contains('_'), "{current}");
-    let (old, unknown) = (format!("wsr_{}", "0f".repeat(32)), format!("wsr_{}", "1e".repeat(32)));
-    assert!(server.stop().success());
-    let literal = |token: &str| match backend {
-        Backend::Sqlite => format!("x'{}'", sha256(token)),
-        Backend::Postgres => format!("'\\x{}'::bytea", sha256(token)),
-    };
-    let sql = format!("UPDATE token SET secret_sha256 = {} WHERE secret_sha256 = {}", literal(&old), literal(&current));
-    assert_eq!(server.database.tamper(&sql).await, Ok(1));
-    server.restart();
-    let run = server.reconnect(&run);
-    list(&run.agent.with_token(Some(&old)), &run.id).await.ok();
-    list(&run.agent.with_token(Some(&unknown)), &run.id).await.refused("UNAUTHENTICATED");
-    list(&run.agent, &run.id).await.refused("UNAUTHENTICATED");
-}
-
-#[rstest]
-#[tokio::test]
 async fn failed_authentications_are_limited_by_address_and_affect_no_valid_token(
     #[values(Backend::Sqlite)] backend: Backend,
 ) {

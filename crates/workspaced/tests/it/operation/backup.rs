@@ -379,3 +379,31 @@ async fn the_commands_of_the_operations_page_work(#[values(Backend::Sqlite, Back
     server.restart();
     server.reconnect(&run).ok("read_file", json!({"path": "a"})).await;
 }
+
+#[rstest]
+#[tokio::test]
+async fn a_large_content_that_waits_for_approval_is_restored(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let run = server.run_with_files(&[("pic.bin", "\0old")], json!({"runId": "r", "policy": asking()})).await;
+    let new = incompressible(LARGE);
+    let request = run.agent.request(reqwest::Method::PUT, "/v1/runs/r/files/pic.bin").header("x-reason", "r");
+    let request = request.header("if-match", format!("\"{}\"", sha256("\0old"))).body(new.clone());
+    let asked = run.agent.send(request).await.refused("APPROVAL_REQUIRED");
+    assert_ends(&backup(&server, &[]), 0, &["1 runs"]);
+    destroy(&mut server).await;
+    assert_ends(&restore(&server, &[]), 0, &["1 runs were restored, 0 need repair"]);
+    server.restart();
+    let run = server.reconnect(&run);
+    let path = format!("/v1/approvals/{}/approve", asked["approvalId"].as_str().unwrap());
+    assert_eq!(run.operator.post(&path, json!({"onBehalfOf": "ada"})).await.ok()["state"], "approved");
+    assert!(std::fs::read(server.repo("r").join("pic.bin")).unwrap() == new, "another content");
+    assert!(server.stop().success());
+    assert_sound(&server, &[run], "restored");
+}
+
+/// A policy under which every change of a binary file asks.
+fn asking() -> serde_json::Value {
+    json!({"kinds": {"BINARY": "REQUIRE_APPROVAL"}})
+}

@@ -10,7 +10,7 @@ use std::process::Output;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Client, Run, Server, Setup, items, sha256, snapshot};
+use crate::harness::{Backend, Client, Run, Server, Setup, incompressible, items, sha256, snapshot};
 use crate::operation::backup::steps::{self, json_of, until_signed};
 use crate::operation::nodes;
 use crate::operation::replay_and_repair::{assert_ends, output_of, put};
@@ -21,6 +21,8 @@ struct Stopped {
     /// The runs that can be opened, and at the end the one whose call waits for an approval.
     runs: Vec<Run>,
     approval: String,
+    /// The approval of a content over 1 MiB, and that content.
+    large: (String, Vec<u8>),
     operator: Client,
     trees: BTreeMap<String, BTreeMap<String, String>>,
     records: Vec<Value>,
@@ -51,6 +53,11 @@ async fn stopped() -> Stopped {
     let pending = server.run_with_files(&[("Cargo.lock", "old\n")], json!({"runId": "pending"})).await;
     let input = json!({"path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": "r"});
     let refused = pending.call("write_file", input).await.refused("APPROVAL_REQUIRED");
+    let content = incompressible(steps::LARGE);
+    let request =
+        pending.agent.request(reqwest::Method::PUT, "/v1/runs/pending/files/yarn.lock").header("x-reason", "r");
+    let asked = pending.agent.send(request.header("if-none-match", "*").body(content.clone())).await;
+    let large = (asked.refused("APPROVAL_REQUIRED")["approvalId"].as_str().unwrap().to_owned(), content);
     runs.extend([empty, pending]);
     let operator = server.named_operator("grace", &["orchestrate"]).await.1;
     until_signed(&server).await;
@@ -61,6 +68,7 @@ async fn stopped() -> Stopped {
     Stopped {
         trees: steps::trees(&server, &runs),
         approval: refused["approvalId"].as_str().unwrap().to_owned(),
+        large,
         server,
         runs,
         operator,
@@ -175,6 +183,11 @@ async fn assert_served(stopped: &Stopped, target: &Server) {
     let approve = format!("/v1/approvals/{}/approve", stopped.approval);
     pending.operator.post(&approve, json!({"decidedBy": "ada"})).await.ok();
     assert_eq!(std::fs::read_to_string(target.repo("pending").join("Cargo.lock")).unwrap(), "new\n");
+    let (large, content) = &stopped.large;
+    let decided =
+        pending.operator.post(&format!("/v1/approvals/{large}/approve"), json!({"onBehalfOf": "ada"})).await.ok();
+    assert_eq!(decided["state"], "approved", "{decided:#}");
+    assert!(std::fs::read(target.repo("pending").join("yarn.lock")).unwrap() == *content, "another content");
     let first = target.reconnect(&stopped.runs[0]);
     let large = std::fs::read(target.repo("one").join("large")).unwrap();
     put(&first, "large", Some(&large), b"small now\n").await;

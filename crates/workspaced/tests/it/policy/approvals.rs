@@ -1,9 +1,11 @@
 //! Approvals: bound to the change that was shown, decided once by an operator, and judged again when granted.
 
+use std::time::Duration;
+
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, Server, assert_chain, members, sha256};
+use crate::harness::{Answer, Backend, Run, Server, Setup, assert_chain, members, sha256};
 
 /// Creates a run with a pending change of its lockfile.
 async fn run_with_pending_approval(backend: Backend) -> (Run, String) {
@@ -247,6 +249,41 @@ async fn an_undecided_approval_expires_with_a_record(#[values(Backend::Sqlite, B
     assert_chain(&run.id, &run.audit().await);
     let records = run.calls().await;
     assert_eq!(records.len(), 2, "{records:#?}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_approval_that_expires_while_it_is_executed_changes_nothing(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
+    let run = server.run_with_files(&[("Cargo.lock", "old\n")], json!({})).await;
+    let id = ask(&run, "ask", "old\n", "new\n").await;
+    let stored = state(&run, &id).await["expiresAt"].as_str().unwrap().to_owned();
+    server.kill();
+    let expiry = jiff::Timestamp::now() + Duration::from_secs(15);
+    let expires_at = expiry.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+    let sql =
+        format!("update approval set expires_at = '{expires_at}', body = replace(body, '{stored}', '{expires_at}')");
+    server.database.tamper(&sql).await.unwrap();
+    server.restart();
+    let run = server.reconnect(&run);
+    std::fs::write(&armed, "transaction.staged:1:pause").unwrap();
+    let approving = {
+        let (run, id) = (run.clone(), id.clone());
+        tokio::spawn(async move { decide(&run, &id, "approve").await })
+    };
+    while jiff::Timestamp::now() <= expiry {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(state(&run, &id).await["state"], "expired", "callers see it as expired");
+    std::fs::remove_file(&armed).unwrap();
+    approving.await.unwrap().refused("ALREADY_EXISTS");
+    assert_eq!(
+        (state(&run, &id).await["state"].clone(), run.on_disk("Cargo.lock")),
+        (json!("expired"), "old\n".into())
+    );
+    assert_chain(&run.id, &run.audit().await);
 }
 
 #[rstest]

@@ -248,6 +248,34 @@ async fn git_takes_the_patch_with_binaries_modes_and_renames(
     get(&run, "patch?format=zip").await.refused("INVALID_REQUEST");
 }
 
+#[rstest]
+#[tokio::test]
+async fn a_message_cannot_forge_a_mail(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let server = Server::shared(backend).await;
+    let (run, folder) = git_run(&server, &[("a.txt", "one\n")]).await;
+    let input = json!({"path": "a.txt", "content": "two\n", "expectedSha256": sha256("one\n"), "reason": "count on\rFrom: Evil <evil@example.com>"});
+    run.ok("write_file", input).await;
+    let forged = "Fix%0A%0AFrom:%20Evil%20%3Cevil@example.com%3E%0ASubject:%20other%0ADate:%20Thu,%201%20Jan%201998%2000:00:00%20%2B0000%0A%0Abody%0A\
+                  From%200123456789012345678901234567890123456789%20Mon%20Sep%2017%2000:00:00%202001%0AFrom:%20Two%20%3Ctwo@example.com%3E%0A\
+                  Subject:%20%5BPATCH%5D%20injected%0A%0A---%0Aend%0DFrom:%20three";
+    let author = "authorName=An%20Agent&authorEmail=agent@example.com";
+    for (name, query, subject) in [
+        ("named", format!("{author}&message={forged}"), "An Agent <agent@example.com> Fix"),
+        ("reason", author.to_owned(), "An Agent <agent@example.com> count on From: Evil <evil@example.com>"),
+    ] {
+        let mail = get(&run, &format!("patch?format=mbox&{query}")).await;
+        assert!(!mail.text().contains('\r'), "{}", mail.text());
+        let file = folder.with_extension(name);
+        std::fs::write(&file, &mail.body).unwrap();
+        git(&folder, &["checkout", "-q", "-f", "--detach", "main"]);
+        git(&folder, &["-c", "user.name=t", "-c", "user.email=t@localhost", "am", "-q", file.to_str().unwrap()]);
+        assert_eq!(git(&folder, &["log", "-1", "--format=%an <%ae> %s"]), subject);
+        assert_eq!(git(&folder, &["rev-list", "--count", "main..HEAD"]), "1", "{name}");
+        assert!(!git(&folder, &["log", "-1", "--format=%aI"]).starts_with("1998"), "{name}");
+        assert_eq!(git(&folder, &["show", "HEAD:a.txt"]), "two");
+    }
+}
+
 /// The files of an archive, each with its time in microseconds.
 fn times_of(archive: &[u8]) -> Vec<(String, u64)> {
     let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(archive));

@@ -104,6 +104,10 @@ async fn a_guess_is_said_and_an_uncertain_one_is_not_written(
     for (tool, input) in [
         ("edit_file", json!({"path": "f.c", "oldString": "void g", "newString": "// 가\nvoid g", "reason": "t"})),
         ("apply_patch", json!({"patch": "--- a/f.c\n+++ b/f.c\n@@ -3 +3,2 @@\n+// 가\n void g(){}\n", "reason": "t"})),
+        (
+            "replace_range",
+            json!({"path": "f.c", "startLine": 3, "endLine": 3, "content": "// 가\n", "expectedSha256": "seen", "reason": "t"}),
+        ),
         ("write_file", json!({"path": "f.c", "content": "// 가\n", "expectedSha256": "seen", "reason": "t"})),
     ] {
         let refused = run.call(tool, input).await.refused("INVALID_REQUEST");
@@ -150,4 +154,91 @@ async fn a_search_finds_what_a_read_shows(#[values(Backend::Sqlite, Backend::Pos
         assert_eq!(matches.len(), 1, "{query}: {found:#}");
         assert!(!matches[0]["snippet"].as_str().unwrap().contains('\u{fffd}'), "{found:#}");
     }
+}
+
+#[rstest]
+#[tokio::test]
+async fn each_tool_that_changes_text_takes_the_encoding(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) = Run::shared(backend, &[("empty.txt", ""), ("ascii.txt", "a\n")]).await;
+    run.put("f.c", UNCERTAIN);
+    run.put("g.c", UNCERTAIN);
+    run.accept_tree().await;
+    run.ok("read_file", json!({"path": "f.c"})).await;
+    let range = |path: &str, line: u64, content: &str, encoding: Option<&str>| {
+        json!({"path": path, "startLine": line, "endLine": line, "content": content, "expectedSha256": "seen",
+            "encoding": encoding, "reason": "t"})
+    };
+    let uncertain = run.call("replace_range", range("f.c", 2, "// 가\n", None)).await.refused("INVALID_REQUEST");
+    assert!(uncertain["hint"].as_str().unwrap().contains("`encoding`"), "{uncertain:#}");
+    run.call("replace_range", range("f.c", 2, "// x\n", Some("utf-8"))).await.refused("INVALID_REQUEST");
+    run.call("replace_range", range("f.c", 2, "// x\n", Some("nonsense"))).await.refused("INVALID_REQUEST");
+    run.call("replace_range", range("f.c", 2, "// é 😀\n", Some("gbk"))).await.refused("UNSUPPORTED_BINARY");
+    run.ok("replace_range", range("f.c", 2, "// 关闭\n", Some("gbk"))).await;
+    let on_disk = |path: &str| std::fs::read(run.repo.join(path)).unwrap();
+    assert_eq!(on_disk("f.c"), b"#include <stdio.h>\n// \xb9\xd8\xb1\xd5\nvoid f(){}\n");
+
+    let patch = "--- a/g.c\n+++ b/g.c\n@@ -2 +2,2 @@\n-// 打开串口\n+// 关闭串口\n+// 完\n\
+                 --- /dev/null\n+++ b/new.c\n@@ -0,0 +1 @@\n+// 新\n";
+    let with = |patch: &str, encoding: &str| json!({"patch": patch, "encoding": encoding, "reason": "t"});
+    run.call("apply_patch", json!({"patch": patch, "reason": "t"})).await.refused("PATCH_CONFLICT");
+    run.call("apply_patch", with(patch, "utf-16le")).await.refused("INVALID_REQUEST");
+    run.call("apply_patch", with(&patch.replace('完', "😀"), "gbk")).await.refused("UNSUPPORTED_BINARY");
+    run.call("apply_patch", with(patch, "nonsense")).await.refused("INVALID_REQUEST");
+    let applied = run.ok("apply_patch", with(patch, "gbk")).await;
+    assert_eq!((&applied["insertions"], &applied["deletions"]), (&json!(3), &json!(1)), "{applied:#}");
+    assert_eq!(on_disk("g.c"), b"#include <stdio.h>\n// \xb9\xd8\xb1\xd5\xb4\xae\xbf\xda\n// \xcd\xea\nvoid f(){}\n");
+    assert_eq!(on_disk("new.c"), b"// \xd0\xc2\n");
+    // A file without text has every encoding, and ASCII is text in most of them.
+    for path in ["empty.txt", "ascii.txt"] {
+        run.ok("read_file", json!({"path": path})).await;
+    }
+    let insert = json!({"path": "empty.txt", "startLine": 1, "endLine": 0, "content": "é\n", "expectedSha256": "seen",
+        "encoding": "utf-16le", "reason": "t"});
+    run.ok("replace_range", insert).await;
+    assert_eq!(on_disk("empty.txt"), utf16("é\n"));
+    run.ok("replace_range", range("ascii.txt", 1, "é\n", Some("latin1"))).await;
+    assert_eq!(on_disk("ascii.txt"), b"\xe9\n");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_diff_shows_the_characters_that_a_read_shows(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
+    run.put("g.c", GBK);
+    run.put("declared.py", b"# -*- coding: gbk -*-\n# \xb4\xf2\xbf\xaa\xb4\xae\xbf\xda\n");
+    run.put("u.txt", utf16("é\r\n"));
+    run.put("utf8.txt", "漢\n");
+    run.accept_tree().await;
+    let edited = run.edit("g.c", "int a", "int b", json!({})).await.ok();
+    let diff = run.ok("diff_workspace", json!({})).await;
+    let text = diff["diff"].as_str().unwrap();
+    for line in ["+// 中文注释 初始化\n", "+# 打开串口\n", "+é\r\n", "+漢\n"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains('\u{fffd}'), "{text}");
+    let form = |path: &str| {
+        let file = diff["files"].as_array().unwrap().iter().find(|file| file["path"] == path).unwrap();
+        (file["encoding"].clone(), file["encodingGuessed"].clone())
+    };
+    assert_eq!(form("g.c"), (json!("gbk"), json!(true)));
+    assert_eq!(form("declared.py"), (json!("gbk"), json!(null)));
+    assert_eq!(form("u.txt"), (json!("utf-16le"), json!(null)));
+    assert_eq!(form("utf8.txt"), (json!(null), json!(null)));
+    let shown = run.text("diff_workspace", json!({})).await.text();
+    assert!(shown.ends_with("\n[GBK: declared.py]\n[GBK, guessed: g.c]\n[UTF-16: u.txt]\n"), "{shown}");
+    let one = run.text("diff_workspace", json!({"path": "utf8.txt"})).await.text();
+    assert!(one.ends_with("+漢\n"), "{one}");
+    // So does the diff that is stored as evidence, and the change can be undone.
+    let artifact = run.artifact(edited["artifactUris"][0].as_str().unwrap()).await;
+    assert!(artifact.contains(" // 中文注释 初始化\n-int a;\n+int b;\n"), "{artifact}");
+    run.ok("revert_calls", json!({"last": 1, "reason": "t"})).await;
+    assert_eq!(std::fs::read(run.repo.join("g.c")).unwrap(), GBK);
+    // Without permission to read, nothing of the content is told.
+    let path = format!("/v1/runs/{}/tokens", run.id);
+    let token = run.operator.post(&path, json!({"permissions": ["file:diff"]})).await.is(201);
+    let blind = Run { agent: run.agent.with_token(token["token"].as_str()), ..run.clone() };
+    let files = blind.ok("diff_workspace", json!({})).await["files"].to_string();
+    assert!(!files.contains("encoding"), "{files}");
 }

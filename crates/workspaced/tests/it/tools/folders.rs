@@ -146,6 +146,29 @@ async fn each_file_of_a_folder_is_judged(#[values(Backend::Sqlite, Backend::Post
 
 #[rstest]
 #[tokio::test]
+async fn the_files_of_a_folder_are_named_to_those_who_may_list_them(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (_server, run) =
+        Run::shared(backend, &[("d/private-name.txt", "x\n"), ("d/.env", "K=v\n"), ("a.txt", "a\n")]).await;
+    let path = format!("/v1/runs/{}/tokens", run.id);
+    let token = run.operator.post(&path, json!({"permissions": ["file:delete", "file:move"]})).await.is(201);
+    let blind = Run { agent: run.agent.with_token(token["token"].as_str()), ..run.clone() };
+    for (tool, input) in [
+        ("delete_file", json!({"path": "d", "recursive": true, "dryRun": true})),
+        ("delete_file", json!({"path": "d", "recursive": true})),
+        ("move_file", json!({"from": "d", "to": "e", "recursive": true, "dryRun": true})),
+    ] {
+        let refused = call(&blind, tool, input).await.refused("FORBIDDEN");
+        assert_eq!(refused["reasons"], json!(["permission:file:list"]), "{refused:#}");
+        assert!(!refused.to_string().contains("private-name") && !refused.to_string().contains(".env"), "{refused:#}");
+    }
+    let file = json!({"path": "a.txt", "recursive": true, "expectedSha256": sha256("a\n")});
+    call(&blind, "delete_file", file).await.ok();
+}
+
+#[rstest]
+#[tokio::test]
 async fn a_folder_counts_its_files_and_a_move_counts_once(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {

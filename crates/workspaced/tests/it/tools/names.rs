@@ -185,3 +185,22 @@ async fn the_target_of_a_link_is_named_where_it_may_be_seen(
     assert!(!hidden.text().contains("leads to"), "{}", hidden.text());
     assert_eq!(run.ok("stat_path", json!({"path": "shown.txt"})).await.get("target"), None);
 }
+
+#[rstest]
+#[tokio::test]
+async fn nothing_is_named_that_a_link_leads_to_and_policy_denies(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let files = [("shut/x.txt", "x\n"), ("open/y.txt", "y\n"), (".env", "K=v\n")];
+    let policy = json!({"policy": {"deny": ["shut/**"]}});
+    let (_server, run) = Run::shared_with(backend, &files, policy).await;
+    for (name, target) in [("alias", "shut"), ("notes.txt", "shut/x.txt"), ("settings", ".env"), ("fine", "open")] {
+        run.link(name, target);
+    }
+    for path in ["ALIAS/x.txt", "Alias", "Notes.txt", "SETTINGS"] {
+        let refused = run.call("read_file", json!({"path": path})).await.refused("NOT_FOUND");
+        assert!(!refused.to_string().contains("did you mean"), "{path}: {refused:#}");
+    }
+    let refused = run.call("read_file", json!({"path": "FINE/y.txt"})).await.refused("NOT_FOUND");
+    assert!(refused["message"].as_str().unwrap().contains("did you mean `fine/y.txt`?"), "{refused:#}");
+}

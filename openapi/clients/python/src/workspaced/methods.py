@@ -20,6 +20,7 @@ class ToolMethods:
         patch: str,
         reason: str,
         dryRun: bool | None = None,
+        encoding: str | None = None,
         evidence: ApplyPatchInputEvidence | None = None,
         expectedBaseCommit: str | None = None,
         expectedSha256: dict[str, ExpectedVersion] | None = None,
@@ -27,7 +28,7 @@ class ToolMethods:
         toolCallId: str | None = None,
     ) -> ApplyPatchOutput:
         """Applies a unified diff, as `git diff` writes it, or a patch of the form `*** Begin Patch`, to one or more files, atomically. Hunks must match the present content; one that matches at exactly one other position is applied there, with a warning."""
-        input = {"patch": patch, "reason": reason, "dryRun": dryRun, "evidence": evidence, "expectedBaseCommit": expectedBaseCommit, "expectedSha256": expectedSha256, "stepId": stepId, "toolCallId": toolCallId}
+        input = {"patch": patch, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedBaseCommit": expectedBaseCommit, "expectedSha256": expectedSha256, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("apply_patch", {key: value for key, value in input.items() if value is not None})
         return cast(ApplyPatchOutput, answer)
 
@@ -186,12 +187,13 @@ class ToolMethods:
         reason: str,
         startLine: int,
         dryRun: bool | None = None,
+        encoding: str | None = None,
         evidence: ReplaceRangeInputEvidence | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> EditFileOutput:
         """Replaces lines startLine to endLine of one text file, as read_file numbers them, with content. The numbers change with the file: after a change, read it again. Prefer edit_file for a small change of unique text."""
-        input = {"content": content, "endLine": endLine, "expectedSha256": expectedSha256, "path": path, "reason": reason, "startLine": startLine, "dryRun": dryRun, "evidence": evidence, "stepId": stepId, "toolCallId": toolCallId}
+        input = {"content": content, "endLine": endLine, "expectedSha256": expectedSha256, "path": path, "reason": reason, "startLine": startLine, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "stepId": stepId, "toolCallId": toolCallId}
         answer = self._call("replace_range", {key: value for key, value in input.items() if value is not None})
         return cast(EditFileOutput, answer)
 
@@ -297,6 +299,7 @@ class AsyncToolMethods:
         patch: str,
         reason: str,
         dryRun: bool | None = None,
+        encoding: str | None = None,
         evidence: ApplyPatchInputEvidence | None = None,
         expectedBaseCommit: str | None = None,
         expectedSha256: dict[str, ExpectedVersion] | None = None,
@@ -304,7 +307,7 @@ class AsyncToolMethods:
         toolCallId: str | None = None,
     ) -> ApplyPatchOutput:
         """Applies a unified diff, as `git diff` writes it, or a patch of the form `*** Begin Patch`, to one or more files, atomically. Hunks must match the present content; one that matches at exactly one other position is applied there, with a warning."""
-        input = {"patch": patch, "reason": reason, "dryRun": dryRun, "evidence": evidence, "expectedBaseCommit": expectedBaseCommit, "expectedSha256": expectedSha256, "stepId": stepId, "toolCallId": toolCallId}
+        input = {"patch": patch, "reason": reason, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "expectedBaseCommit": expectedBaseCommit, "expectedSha256": expectedSha256, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("apply_patch", {key: value for key, value in input.items() if value is not None})
         return cast(ApplyPatchOutput, answer)
 
@@ -463,12 +466,13 @@ class AsyncToolMethods:
         reason: str,
         startLine: int,
         dryRun: bool | None = None,
+        encoding: str | None = None,
         evidence: ReplaceRangeInputEvidence | None = None,
         stepId: str | None = None,
         toolCallId: str | None = None,
     ) -> EditFileOutput:
         """Replaces lines startLine to endLine of one text file, as read_file numbers them, with content. The numbers change with the file: after a change, read it again. Prefer edit_file for a small change of unique text."""
-        input = {"content": content, "endLine": endLine, "expectedSha256": expectedSha256, "path": path, "reason": reason, "startLine": startLine, "dryRun": dryRun, "evidence": evidence, "stepId": stepId, "toolCallId": toolCallId}
+        input = {"content": content, "endLine": endLine, "expectedSha256": expectedSha256, "path": path, "reason": reason, "startLine": startLine, "dryRun": dryRun, "encoding": encoding, "evidence": evidence, "stepId": stepId, "toolCallId": toolCallId}
         answer = await self._call("replace_range", {key: value for key, value in input.items() if value is not None})
         return cast(EditFileOutput, answer)
 

@@ -36,6 +36,7 @@ class AppendedEvents(TypedDict):
 
 class ApplyPatchInput(TypedDict):
     dryRun: NotRequired[bool]
+    encoding: NotRequired[str | None]
     evidence: NotRequired[ApplyPatchInputEvidence]
     expectedBaseCommit: NotRequired[str | None]
     expectedSha256: NotRequired[dict[str, ExpectedVersion]]
@@ -401,6 +402,8 @@ DeliveryState: TypeAlias = "Literal['pending', 'delivered', 'failed']"
 class DiffFile(TypedDict):
     binary: bool
     deletions: int
+    encoding: NotRequired[Encoding | None]
+    encodingGuessed: NotRequired[bool]
     insertions: int
     newSha256: NotRequired[Sha256 | None]
     oldSha256: NotRequired[Sha256 | None]
@@ -1104,6 +1107,7 @@ class RecordFile(TypedDict):
 class ReplaceRangeInput(TypedDict):
     content: str
     dryRun: NotRequired[bool]
+    encoding: NotRequired[str | None]
     endLine: int
     evidence: NotRequired[ReplaceRangeInputEvidence]
     expectedSha256: ExpectedVersion

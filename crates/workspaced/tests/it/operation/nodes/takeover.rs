@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 use super::{LEASE, events, prepare, signer_key, start, start_at, two, until_recorded};
 use crate::audit::checkpoints::until_covered;
-use crate::harness::{Server, assert_chain, put, sha256};
+use crate::harness::{Server, assert_chain, incompressible, put, sha256};
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
 #[tokio::test]
@@ -325,4 +325,40 @@ async fn a_node_that_sees_late_what_another_one_has_signed_goes_on_to_sign() {
     away.create("c.txt", "c\n").await;
     until_covered(&away, 3).await;
     assert!(!second.log().contains("no checkpoints are signed any more"), "{}", second.log());
+}
+
+#[tokio::test]
+async fn a_large_content_that_waits_is_approved_on_the_node_that_takes_over() {
+    let [mut first, second] = two().await;
+    let policy = json!({"policy": {"kinds": {"BINARY": "REQUIRE_APPROVAL"}}});
+    let run = first.run_with_files(&[("a.txt", "a\n"), ("pic.bin", "\0old"), ("other.bin", "\0old")], policy).await;
+    let ask = async |path: &str, content: &[u8]| {
+        let request = run.agent.request(reqwest::Method::PUT, &format!("/v1/runs/{}/files/{path}", run.id));
+        let request = request.header("x-reason", "r").header("if-match", format!("\"{}\"", sha256("\0old")));
+        let asked = run.agent.send(request.body(content.to_vec())).await.refused("APPROVAL_REQUIRED");
+        asked["approvalId"].as_str().unwrap().to_owned()
+    };
+    let (new, other) = (incompressible(2 << 20), incompressible(3 << 20));
+    let (approved, denied) = (ask("pic.bin", &new).await, ask("other.bin", &other).await);
+    first.kill();
+    let away = second.reconnect(&run);
+    until_recorded(&away.operator, &away, "after", LEASE * 2).await;
+    let decide = async |id: &str, verb: &str| {
+        away.operator.post(&format!("/v1/approvals/{id}/{verb}"), json!({"onBehalfOf": "ada"})).await.ok()
+    };
+    assert_eq!(decide(&approved, "approve").await["state"], "approved");
+    assert_eq!(decide(&denied, "deny").await["state"], "denied");
+    assert!(std::fs::read(second.repo(&run.id).join("pic.bin")).unwrap() == new, "another content");
+    assert_eq!(std::fs::read(second.repo(&run.id).join("other.bin")).unwrap(), b"\0old");
+    assert_eq!(away.verify().await["intact"], true);
+    // The first node gets the run back, and has nothing of what was decided elsewhere.
+    start(&mut first);
+    let mut second = second;
+    assert!(second.stop().success());
+    let back = first.reconnect(&run);
+    until_recorded(&back.operator, &back, "back", LEASE * 2).await;
+    back.ok("read_file", json!({"path": "a.txt"})).await;
+    assert!(std::fs::read(first.repo(&run.id).join("pic.bin")).unwrap() == new, "another content");
+    let left = std::fs::read_dir(first.workspace(&run.id).join("waiting")).map_or(0, Iterator::count);
+    assert_eq!(left, 0);
 }

@@ -1,0 +1,121 @@
+//! The statements that store new runs, tokens, operators and keyed answers.
+
+use model::{OperatorToken, Token};
+
+use crate::statement::{Param, Statement, to_int};
+use crate::{Epoch, KeyedAnswer, Node, Result, StoredRun, rows};
+
+const INSERT_RUN: &str = "INSERT INTO run (run_id, state, created_at, closed_at, expires_at, base_commit, needs_repair, \
+    body, import_report, mount_paths, labels) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+const INSERT_HEAD: &str = "INSERT INTO run_head (run_no, head_seq, head_hash, mutations, denied, pending_approvals, \
+    files_touched, insertions, deletions, files_deleted, bytes, disk_bytes, disk_files, owner_node, owner_incarnation, epoch, \
+    max_history_bytes, max_records) \
+    SELECT run_no, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, nullif($15, 0), $16, $17, $18 FROM run WHERE run_id = $1";
+const INSERT_TOKEN: &str = "INSERT INTO token (run_no, secret_sha256, token_id, permissions, expires_at, revoked) \
+    SELECT run_no, $2, $3, $4, $5, $6 FROM run WHERE run_id = $1";
+const INSERT_OPERATOR: &str = "INSERT INTO operator_token (name, secret_sha256, scopes, created_at, created_by, \
+    expires_at) VALUES ($1, $2, $3, $4, $5, $6)";
+const INSERT_KEYED_ANSWER: &str = "INSERT INTO keyed_answer (operator, key_sha256, request_sha256, answer, expires_at) \
+    VALUES ($1, $2, $3, $4, $5)";
+const DELETE_EXPIRED_ANSWERS: &str = "DELETE FROM keyed_answer WHERE expires_at <= $1";
+
+/// Stores a run.
+pub(crate) fn insert_run(stored: &StoredRun) -> Result<Statement> {
+    let run = &stored.run;
+    Ok(Statement::new(
+        INSERT_RUN,
+        [
+            run.run_id.as_str().into(),
+            run.state.as_str().into(),
+            run.created_at.as_str().into(),
+            run.closed_at.as_deref().into(),
+            run.expires_at.as_deref().into(),
+            run.base_commit.as_deref().into(),
+            stored.needs_repair.into(),
+            rows::run_body(run)?.into(),
+            rows::to_json(&run.import)?.into(),
+            rows::to_json(&stored.mount_paths)?.into(),
+            rows::to_json(&run.labels)?.into(),
+        ],
+    ))
+}
+
+/// Stores the head of a run that belongs to `node`.
+pub(crate) fn insert_head(stored: &StoredRun, node: Option<&Node>) -> Statement {
+    let (run, usage) = (&stored.run, &stored.usage);
+    Statement::new(
+        INSERT_HEAD,
+        [
+            run.run_id.as_str().into(),
+            run.head_seq.into(),
+            (&run.head_hash).into(),
+            run.counts.mutations.into(),
+            run.counts.denied.into(),
+            run.counts.pending_approvals.into(),
+            usage.files_touched.into(),
+            usage.insertions.into(),
+            usage.deletions.into(),
+            usage.files_deleted.into(),
+            usage.bytes.into(),
+            run.disk.bytes.into(),
+            run.disk.files.into(),
+            node.map(|node| node.node_id.as_str()).into(),
+            // Stored as null. A null parameter would have the type of a text.
+            node.map_or(0, |node| node.incarnation).into(),
+            Param::Int(node.map_or(0, |_| to_int(Epoch::FIRST.0))),
+            run.policy.quota.max_history_bytes.into(),
+            run.policy.quota.max_records.into(),
+        ],
+    )
+}
+
+/// Stores an operator.
+pub(crate) fn insert_operator(token: &OperatorToken) -> Result<Statement> {
+    Ok(Statement::new(INSERT_OPERATOR, operator_params(token)?))
+}
+
+/// Returns the parameters of an operator's row.
+pub(crate) fn operator_params(token: &OperatorToken) -> Result<[Param<'static>; 6]> {
+    let operator = &token.operator;
+    Ok([
+        operator.name.as_str().into(),
+        (&token.secret_sha256).into(),
+        rows::to_json(&operator.scopes)?.into(),
+        operator.created_at.as_deref().unwrap_or_default().into(),
+        operator.created_by.as_deref().unwrap_or_default().into(),
+        operator.expires_at.as_deref().into(),
+    ])
+}
+
+/// Stores a token, if its run exists.
+pub(crate) fn insert_token(token: &Token) -> Result<Statement> {
+    Ok(Statement::new(
+        INSERT_TOKEN,
+        [
+            token.run_id.as_str().into(),
+            (&token.secret_sha256).into(),
+            token.token_id.as_str().into(),
+            rows::to_json(&token.permissions)?.into(),
+            token.expires_at.as_deref().into(),
+            token.revoked.into(),
+        ],
+    ))
+}
+
+/// Stores the answer under a key, in the row of one that has expired at `now` if there is one.
+pub(crate) fn insert_keyed_answer(answer: &KeyedAnswer, now: &str) -> [Statement; 2] {
+    let KeyedAnswer { operator, key_sha256, request_sha256, answer, expires_at } = answer;
+    let params = [
+        operator.as_str().into(),
+        key_sha256.into(),
+        request_sha256.into(),
+        answer.as_str().into(),
+        expires_at.as_str().into(),
+    ];
+    [delete_expired_answers(now), Statement::new(INSERT_KEYED_ANSWER, params)]
+}
+
+/// Deletes the answers that have expired at `now`.
+pub(crate) fn delete_expired_answers(now: &str) -> Statement {
+    Statement::new(DELETE_EXPIRED_ANSWERS, [now.into()])
+}

@@ -1,0 +1,301 @@
+//! Contents over 1 MiB of calls that need approval: kept while they wait, and nowhere else afterwards.
+
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::Method;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Backend, Run, Server, Setup, assert_chain, assert_tmp_is_empty, sha256};
+use crate::operation::replay_and_repair::{assert_ends, offline};
+
+const MIB: usize = 1 << 20;
+
+/// Returns a lock file of `bytes` bytes.
+fn lock_file(bytes: usize) -> Vec<u8> {
+    let mut text = Vec::with_capacity(bytes + 100);
+    while text.len() < bytes {
+        text.extend_from_slice(format!("name = \"crate-{}\"\nversion = \"1.0.0\"\n", text.len()).as_bytes());
+    }
+    text.truncate(bytes - 1);
+    text.push(b'\n');
+    text
+}
+
+fn generous() -> Value {
+    let budget = json!({"maxInsertions": 1_000_000, "maxDeletions": 1_000_000, "maxBytes": 1_000_000_000});
+    json!({"policy": {"budget": budget}})
+}
+
+async fn run_with_lock_file(server: &Server) -> Run {
+    server.run_with_files(&[("Cargo.lock", "old\n"), ("a.txt", "a\n")], generous()).await
+}
+
+/// Sends a new `Cargo.lock` in place of the `old` one.
+async fn send(run: &Run, call: &str, old: &[u8], new: &[u8]) -> Answer {
+    let path = format!("/v1/runs/{}/files/Cargo.lock", run.id);
+    let request = run.agent.request(Method::PUT, &path).header("x-reason", "because").header("x-tool-call-id", call);
+    run.agent.send(request.header("if-match", format!("\"{}\"", sha256(old))).body(new.to_vec())).await
+}
+
+async fn ask(run: &Run, call: &str, old: &[u8], new: &[u8]) -> String {
+    let asked = send(run, call, old, new).await.refused("APPROVAL_REQUIRED");
+    asked["approvalId"].as_str().unwrap().to_owned()
+}
+
+async fn decide(run: &Run, id: &str, verb: &str) -> Answer {
+    run.operator.post(&format!("/v1/approvals/{id}/{verb}"), json!({"onBehalfOf": "ada"})).await
+}
+
+async fn state(run: &Run, id: &str) -> Value {
+    run.operator.get(&format!("/v1/approvals/{id}")).await.ok()
+}
+
+/// Returns the names of the contents that wait.
+fn waiting(folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder.join("waiting")) else { return Vec::new() };
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_large_lock_file_asks_is_approved_and_is_written(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let run = run_with_lock_file(&server).await;
+    let new = lock_file(3 * MIB);
+    let id = ask(&run, "one", b"old\n", &new).await;
+    let folder = server.workspace(&run.id);
+    assert_eq!(waiting(&folder), [id.as_str()]);
+    assert_eq!(std::fs::read(folder.join("waiting").join(&id)).unwrap(), new);
+    assert_eq!(run.on_disk("Cargo.lock"), "old\n");
+    assert_tmp_is_empty(&server, &run).await;
+    let asked = state(&run, &id).await;
+    assert_eq!(
+        (&asked["files"][0]["path"], &asked["files"][0]["newSha256"], &asked["state"]),
+        (&json!("Cargo.lock"), &json!(sha256(&new)), &json!("pending"))
+    );
+    assert!(asked["diff"].as_str().unwrap().contains("+name = \"crate-0\"\n"), "the diff is not shown");
+    // The same change again waits already, and the same call is answered as before.
+    assert_eq!(ask(&run, "two", b"old\n", &new).await, id);
+    assert_eq!(ask(&run, "one", b"old\n", &new).await, id);
+    assert_eq!(waiting(&folder), [id.as_str()]);
+    server.kill();
+    server.restart();
+    let run = server.reconnect(&run);
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    assert_eq!(waiting(&folder), [id.as_str()], "a restart has removed it");
+    let decided = decide(&run, &id, "approve").await.ok();
+    assert_eq!(decided["state"], "approved", "{decided:#}");
+    assert_eq!(std::fs::read(run.repo.join("Cargo.lock")).unwrap(), new);
+    assert_eq!(waiting(&folder), Vec::<String>::new());
+    let record = run.last_record().await;
+    let file = &record["files"][0];
+    assert_eq!((&record["outcome"], &file["newSha256"]), (&json!("ok"), &json!(sha256(&new))), "{record:#}");
+    server.until_journal_is_empty().await;
+    assert_tmp_is_empty(&server, &run).await;
+    // A person sees what changes in a large text.
+    let next =
+        String::from_utf8(new.clone()).unwrap().replacen("version = \"1.0.0\"", "version = \"1.0.1\"", 1).into_bytes();
+    let id = ask(&run, "next", &new, &next).await;
+    let diff = state(&run, &id).await["diff"].as_str().unwrap().to_owned();
+    assert!(diff.contains("-version = \"1.0.0\"\n+version = \"1.0.1\"\n") && diff.len() < 1000, "{diff:.1000}");
+    decide(&run, &id, "approve").await.ok();
+    assert!(std::fs::read(run.repo.join("Cargo.lock")).unwrap() == next, "another content");
+    assert_chain(&run.id, &run.audit().await);
+    assert_eq!(run.verify().await["intact"], true);
+    assert!(server.stop().success());
+    let to = server.home.join("replayed");
+    let replayed = offline(&server, "replay", &["--run", &run.id, "--to", to.to_str().unwrap()]);
+    assert_ends(&replayed, 0, &["the workspace is equal"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_large_content_leaves_nothing_on_the_disk_once_it_does_not_wait_any_more(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let new = lock_file(2 * MIB);
+    // Denied: and the same change is denied again.
+    let run = run_with_lock_file(&server).await;
+    let id = ask(&run, "one", b"old\n", &new).await;
+    decide(&run, &id, "deny").await.ok();
+    assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new());
+    send(&run, "two", b"old\n", &new).await.refused("POLICY_DENIED");
+    assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new());
+    assert_tmp_is_empty(&server, &run).await;
+    // Failed: the file has changed meanwhile.
+    let run = run_with_lock_file(&server).await;
+    let id = ask(&run, "one", b"old\n", &new).await;
+    run.put("Cargo.lock", "changed meanwhile\n");
+    decide(&run, &id, "approve").await.ok();
+    assert_eq!(state(&run, &id).await["state"], "failed");
+    assert_eq!((waiting(&server.workspace(&run.id)), run.on_disk("Cargo.lock").len()), (Vec::new(), 18));
+    assert_tmp_is_empty(&server, &run).await;
+    // The run is closed.
+    let closed = run_with_lock_file(&server).await;
+    let id = ask(&closed, "one", b"old\n", &new).await;
+    closed.operator.post(&format!("/v1/runs/{}/close", closed.id), json!({})).await.ok();
+    assert_eq!(state(&closed, &id).await["state"], "failed");
+    assert_eq!(waiting(&server.workspace(&closed.id)), Vec::<String>::new());
+    // The run is deleted.
+    let deleted = run_with_lock_file(&server).await;
+    let id = ask(&deleted, "one", b"old\n", &new).await;
+    deleted.operator.delete(&format!("/v1/runs/{}", deleted.id)).await.ok();
+    assert_eq!(state(&deleted, &id).await["state"], "failed");
+    assert!(!server.workspace(&deleted.id).exists());
+    // It has expired.
+    let run = run_with_lock_file(&server).await;
+    let id = ask(&run, "one", b"old\n", &new).await;
+    server.kill();
+    server.database.tamper("update approval set expires_at = '2001-01-01T00:00:00.000000Z'").await.unwrap();
+    server.restart();
+    let run = server.reconnect(&run);
+    run.agent.get(&format!("/v1/runs/{}/tool-calls/one?waitSeconds=60", run.id)).await.ok();
+    assert_eq!(state(&run, &id).await["state"], "expired");
+    let deadline = std::time::Instant::now() + Duration::from_mins(1);
+    while !waiting(&server.workspace(&run.id)).is_empty() {
+        assert!(std::time::Instant::now() < deadline, "the content of an expired approval is left");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_kill_at_any_step_of_a_large_approval_leaves_its_content_as_long_as_it_waits(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
+    let new = lock_file(2 * MIB);
+    // The content is kept, and nothing is recorded.
+    let run = run_with_lock_file(&server).await;
+    std::fs::write(&armed, "approval.kept").unwrap();
+    let path = format!("/v1/runs/{}/files/Cargo.lock", run.id);
+    let request = run.agent.request(Method::PUT, &path).header("x-reason", "r");
+    let request = request.header("if-match", format!("\"{}\"", sha256("old\n"))).body(new.clone());
+    assert!(run.agent.try_send(request).await.is_err(), "the failpoint was not passed");
+    server.wait(Duration::from_secs(10));
+    assert_eq!(waiting(&server.workspace(&run.id)).len(), 1);
+    std::fs::remove_file(&armed).unwrap();
+    server.restart();
+    let run = server.reconnect(&run);
+    run.ok("read_file", json!({"path": "a.txt"})).await;
+    assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new());
+    assert_eq!(run.get().await["counts"]["pendingApprovals"], 0);
+    assert_tmp_is_empty(&server, &run).await;
+    let steps = [
+        ("deny", "decision.begin", false),
+        ("deny", "approval.ended", true),
+        ("approve", "transaction.staged", false),
+        ("approve", "transaction.committed", true),
+        ("approve", "apply.step", true),
+        ("approve", "approval.ended", true),
+    ];
+    for (verb, failpoint, is_decided) in steps {
+        let context = format!("{verb} at {failpoint}");
+        let run = run_with_lock_file(&server).await;
+        let id = ask(&run, "one", b"old\n", &new).await;
+        server.until_journal_is_empty().await;
+        std::fs::write(&armed, failpoint).unwrap();
+        let request = run.operator.request(Method::POST, &format!("/v1/approvals/{id}/{verb}"));
+        let request = request.json(&json!({"onBehalfOf": "ada"}));
+        assert!(run.operator.try_send(request).await.is_err(), "{context} was not passed");
+        server.wait(Duration::from_secs(10));
+        std::fs::remove_file(&armed).unwrap();
+        server.restart();
+        let run = server.reconnect(&run);
+        run.ok("read_file", json!({"path": "a.txt"})).await;
+        let left = waiting(&server.workspace(&run.id));
+        assert_eq!(left.len(), usize::from(!is_decided), "{context}: {left:?}");
+        if !is_decided {
+            assert_eq!(run.on_disk("Cargo.lock"), "old\n", "{context}");
+            decide(&run, &id, verb).await.ok();
+            assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new(), "{context}");
+        }
+        let expected = if verb == "approve" { new.clone() } else { b"old\n".to_vec() };
+        assert_eq!(std::fs::read(run.repo.join("Cargo.lock")).unwrap(), expected, "{context}");
+        server.until_journal_is_empty().await;
+        assert_tmp_is_empty(&server, &run).await;
+        assert_eq!(run.verify().await["intact"], true, "{context}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_large_content_that_waits_is_in_the_quota_of_its_run(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut server = Server::start(backend).await;
+    let mut policy = generous();
+    policy["policy"]["quota"] = json!({"maxTreeBytes": 4 * MIB});
+    let run = server.run_with_files(&[("Cargo.lock", "old\n"), ("a.txt", "a\n")], policy).await;
+    let new = lock_file(3 * MIB);
+    let id = ask(&run, "one", b"old\n", &new).await;
+    let binary = |size: usize| vec![0_u8; size];
+    let put = async |run: &Run, path: &str, body: Vec<u8>| {
+        let request = run.agent.request(Method::PUT, &format!("/v1/runs/{}/files/{path}", run.id));
+        run.agent.send(request.header("x-reason", "r").header("if-none-match", "*").body(body)).await
+    };
+    put(&run, "b.bin", binary(2 * MIB)).await.refused("QUOTA_EXCEEDED");
+    server.kill();
+    server.restart();
+    let run = server.reconnect(&run);
+    let refused = put(&run, "b.bin", binary(2 * MIB)).await.refused("QUOTA_EXCEEDED");
+    assert_eq!(refused["reasons"], json!(["quota:maxTreeBytes"]));
+    // It needs no more when it is approved.
+    decide(&run, &id, "approve").await.ok();
+    assert_eq!(
+        (state(&run, &id).await["state"].clone(), run.on_disk("Cargo.lock").len()),
+        (json!("approved"), 3 * MIB)
+    );
+    put(&run, "b.bin", binary(2 * MIB)).await.refused("QUOTA_EXCEEDED");
+    put(&run, "b.bin", binary(MIB / 2)).await.is(201);
+    // It is given back when it is denied.
+    let smaller = lock_file(MIB + MIB / 4);
+    let mut policy = generous();
+    policy["policy"]["quota"] = json!({"maxTreeBytes": 2 * MIB});
+    let run = server.run_with_files(&[("Cargo.lock", "old\n")], policy).await;
+    let id = ask(&run, "one", b"old\n", &smaller).await;
+    put(&run, "b.bin", binary(MIB)).await.refused("QUOTA_EXCEEDED");
+    decide(&run, &id, "deny").await.ok();
+    put(&run, "b.bin", binary(MIB)).await.is(201);
+}
+
+#[rstest]
+#[tokio::test]
+async fn every_mutation_that_asks_with_a_large_content_is_executed_once_it_is_approved(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let mut policy = generous();
+    policy["policy"]["maxFileBytes"] = json!(8 * MIB);
+    policy["policy"]["outsideChanges"] = json!("RECORD");
+    let (server, run) = Run::shared_with(backend, &[("Cargo.lock", "old\n")], policy).await;
+    let new = String::from_utf8(lock_file(2 * MIB)).unwrap();
+    let mut old = "old\n".to_owned();
+    let approve = async |answer: Answer| {
+        let asked = answer.refused("APPROVAL_REQUIRED");
+        let decided = decide(&run, asked["approvalId"].as_str().unwrap(), "approve").await.ok();
+        assert_eq!(decided["state"], "approved", "{decided:#}");
+    };
+    let input = json!({"path": "Cargo.lock", "content": new, "expectedSha256": sha256(&old), "reason": "r"});
+    approve(run.call("write_file", input).await).await;
+    old.clone_from(&new);
+    approve(run.edit("Cargo.lock", "crate-0\"", "first\"", json!({"expectedSha256": sha256(&old)})).await).await;
+    let edited = old.replacen("crate-0\"", "first\"", 1);
+    assert_eq!(run.on_disk("Cargo.lock"), edited);
+    let patch = "--- a/Cargo.lock\n+++ b/Cargo.lock\n@@ -1,2 +1,2 @@\n-name = \"first\"\n+name = \"second\"\n version = \"1.0.0\"\n";
+    approve(run.patch(patch).await).await;
+    let patched = edited.replacen("first\"", "second\"", 1);
+    assert_eq!(run.on_disk("Cargo.lock"), patched);
+    let moved =
+        json!({"from": "Cargo.lock", "to": "package-lock.json", "expectedSha256": sha256(&patched), "reason": "r"});
+    approve(run.call("move_file", moved).await).await;
+    assert_eq!(run.on_disk("package-lock.json"), patched);
+    assert_eq!(waiting(&server.workspace(&run.id)), Vec::<String>::new());
+    assert_eq!(run.verify().await["intact"], true);
+}

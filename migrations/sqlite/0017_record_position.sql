@@ -1,1 +1,0 @@
--- Why: PostgreSQL takes the positions of records from a sequence. SQLite has one writer, which counts them, so nothing changes here.

@@ -1,2 +1,0 @@
--- Why: records and replies are compressed with a better dictionary. Tables stay as they are; an earlier program, which cannot read new
--- rows, does not open the database any more.

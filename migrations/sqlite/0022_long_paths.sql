@@ -1,2 +1,0 @@
--- Why: the migration of this number lets PostgreSQL store paths of more than about 2,700 bytes. Rows of SQLite's indexes may be
--- longer, so nothing changes here.
