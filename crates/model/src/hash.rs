@@ -3,13 +3,14 @@
 use std::fmt;
 
 use json_escape_simd::escape_into;
-use serde::{Deserialize, Serialize};
+use serde::ser::Error as _;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use sha2::Digest as _;
 
 /// The SHA-256 of a file, a diff or a record. Its text form is 64 lower-case hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, utoipa::ToSchema)]
+#[serde(try_from = "String")]
 #[schema(value_type = String, pattern = "^[0-9a-f]{64}$", example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
 pub struct Sha256([u8; 32]);
 
@@ -53,7 +54,16 @@ impl Sha256 {
 
 impl fmt::Display for Sha256 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&base16ct::lower::encode_string(&self.0))
+        // The buffer has the length of the text.
+        f.write_str(base16ct::lower::encode_str(&self.0, &mut [0; 64]).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl Serialize for Sha256 {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Every record has several: no text is allocated.
+        let mut buffer = [0; 64];
+        serializer.serialize_str(base16ct::lower::encode_str(&self.0, &mut buffer).map_err(S::Error::custom)?)
     }
 }
 

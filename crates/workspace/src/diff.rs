@@ -20,7 +20,7 @@ use crate::base::Loaded;
 use crate::guard::{Blocking, GuardError};
 use crate::read::is_readable;
 use crate::{Workspace, WorkspaceError};
-pub use planned::{PlannedDiff, PlannedFile};
+pub use planned::{PlannedDiff, PlannedFile, PlannedVersion};
 use report::{Output, Report};
 pub(crate) use scan::Candidate;
 use scan::{Area, Scan};

@@ -31,7 +31,8 @@ mod workspaces;
 pub use apply::{Applied, ApplyError, Replay, RestoreTarget, Staged, StagedFile, is_fsync_failure};
 pub use base::{Base, BaseFile};
 pub use diff::{
-    DiffFile, DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedFile, WorkspaceDiff,
+    DiffFile, DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedFile, PlannedVersion,
+    WorkspaceDiff,
 };
 pub use error::WorkspaceError;
 pub use export::{

@@ -95,16 +95,11 @@ impl Tree {
         if is_binary(kind, &bytes) || model::detect_encoding(&bytes).is_none() {
             return Err(unsupported_binary(path).into());
         }
+        let is_long = blocking == Blocking::Forbidden && bytes.len() > MAX_NON_BLOCKING_HASH_BYTES;
         let sha256 = match stamp.as_ref().and_then(hash_cache::get) {
             Some(sha256) => sha256,
-            None if blocking == Blocking::Forbidden && bytes.len() > MAX_NON_BLOCKING_HASH_BYTES => {
-                return Err(Errno::AGAIN.into());
-            }
-            None => {
-                let sha256 = Sha256::of(&bytes);
-                hash_cache::insert(stamp, sha256);
-                sha256
-            }
+            None if is_long => return Err(Errno::AGAIN.into()),
+            None => hash_cache::hash(&bytes, stamp),
         };
         let mode = opened.stat.st_mode & 0o7777;
         Ok(FileContent { path: path.clone(), real_path: opened.real, kind, bytes, sha256, mode })

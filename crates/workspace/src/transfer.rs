@@ -177,8 +177,7 @@ fn transfer(rules: &Rules, opened: Opened, path: &LogicalPath, max_bytes: u64) -
         let size_bytes = bytes.len() as u64;
         // Otherwise it has grown meanwhile.
         if size_bytes <= one_chunk {
-            let sha256 = version.as_ref().and_then(hash_cache::get).unwrap_or_else(|| Sha256::of(&bytes));
-            hash_cache::insert(version, sha256);
+            let sha256 = hash_cache::hash(&bytes, version);
             let state = FileState { sha256, size_bytes, mode, kind: read::kind_of(rules, &name, &bytes) };
             return Ok(Transfer { source: Source::Memory(bytes), stamp: version.unwrap_or(stamp), state });
         }

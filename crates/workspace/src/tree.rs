@@ -12,9 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use model::{
-    Access, FileState, LogicalPath, PathRejected, Refusal, Rules, ScannedContent, Sha256, Verdict, judge_call_bytes,
-};
+use model::{Access, FileState, LogicalPath, PathRejected, Refusal, Rules, ScannedContent, Verdict, judge_call_bytes};
 use rustix::fs::{FileType, OFlags};
 
 use crate::apply::KeptFiles;
@@ -23,6 +21,7 @@ use crate::dir;
 use crate::error::{file_too_large, not_a_directory, not_a_file, unsupported_binary};
 use crate::guard::{self, Blocking, GuardError, IsRemoved, Opened, Root};
 use crate::ignored::{Baseline, Ignored, Scope};
+use crate::read::hash_cache;
 use crate::stamp::FileStamp;
 use crate::{WorkspaceError, read};
 
@@ -152,12 +151,9 @@ impl Tree {
             return Err(unsupported_binary(path).into());
         }
         let (size_bytes, mode) = (bytes.len() as u64, opened.stat.st_mode & 0o7777);
-        Ok(Existing::File((
-            FileState { sha256: Sha256::of(&bytes), size_bytes, mode, kind },
-            bytes,
-            stamp.map(|stamp| stamp.stamp),
-            None,
-        )))
+        // An agent reads a file before it changes it.
+        let sha256 = hash_cache::hash(&bytes, stamp);
+        Ok(Existing::File((FileState { sha256, size_bytes, mode, kind }, bytes, stamp.map(|stamp| stamp.stamp), None)))
     }
 
     /// Converts the error for a caller that named `path`. If mutations do not follow a symbolic link, it names the target.

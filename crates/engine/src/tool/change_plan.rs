@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     Change, ChangeFacts, ChangeSet, Code, Content, Counts, DiskChange, Effect, EvidenceFact, FileDiff, FileKind,
-    FileState, LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Side, StepBytes, bytes_written, diff_file,
+    FileState, LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Sha256, Side, StepBytes, bytes_written,
+    diff_file,
 };
 use serde_json::{Map, Value};
-use workspace::{FileStamp, PlannedFile, Target, Workspace};
+use workspace::{FileStamp, PlannedFile, PlannedVersion, Target, Workspace};
 
 use crate::run::seen_versions::SeenVersion;
 use crate::tool::outside_change::{Accept, OutsideChange, RecordedOutside};
@@ -301,7 +302,7 @@ impl ChangePlan {
         let file = |change: &Change| PlannedFile {
             path: change.path.clone(),
             before: self.before.get(&change.path).cloned(),
-            after: change.after.as_ref().map(|content| (content.inline().to_vec(), content.mode)),
+            after: change.after.as_ref().map(planned_version),
         };
         self.changes.changes.iter().map(file).collect()
     }
@@ -422,6 +423,16 @@ impl PresentFiles {
         }
         all
     }
+}
+
+/// Returns new content for the workspace's diff, which shows staged content as an empty file.
+fn planned_version(content: &Content) -> PlannedVersion {
+    let bytes = content.inline().to_vec();
+    let sha256 = match content.bytes {
+        StepBytes::Inline(_) => content.sha256,
+        StepBytes::Staged(_) => Sha256::of(&bytes),
+    };
+    PlannedVersion { bytes, sha256, mode: content.mode }
 }
 
 /// Returns the bytes of new content to compare. Staged content is represented by a NUL, so that the diff shows a binary

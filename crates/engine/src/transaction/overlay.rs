@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Code, FileKind, FileState, LogicalPath, Refusal, Step, StepBytes, StepContent};
-use workspace::{PlannedFile, Preview, Target, Workspace};
+use workspace::{PlannedFile, PlannedVersion, Preview, Target, Workspace};
 
 use crate::CallError;
 use crate::tool::PathConflict;
@@ -136,7 +136,11 @@ impl PlanOverlay {
         let overlay = |(path, state): (&LogicalPath, &PathState)| PlannedFile {
             path: path.clone(),
             before: state.before.as_ref().map(|(_, bytes)| bytes.clone()),
-            after: state.after.as_ref().map(|(state, bytes)| (bytes.clone(), state.mode)),
+            after: state.after.as_ref().map(|(state, bytes)| PlannedVersion {
+                bytes: bytes.clone(),
+                sha256: state.sha256,
+                mode: state.mode,
+            }),
         };
         let mut all: BTreeMap<_, _> = self.0.iter().map(|one| (one.0.clone(), overlay(one))).collect();
         for next in planned.planned_files() {

@@ -118,12 +118,8 @@ fn compress(frame: &mut Vec<u8>, value: &[u8], dictionary: Dictionary<'_>) -> Sa
         Dictionary::Diff(diff)
             if value.len() + diff.len() <= MAX_KEPT_ENCODER_BYTES && !diff.starts_with(&DICTIONARY_START) =>
         {
-            with_kept_encoder(|encoder| {
-                encoder.set_parameter(CParameter::CompressionLevel(LEVEL))?;
-                // A copy: the diff does not live as long as the encoder.
-                encoder.load_dictionary(diff)?;
-                encoder.compress2(frame, value)
-            })
+            // The diff does not live as long as the encoder, which does not keep it here. Loading it would make a dictionary to keep.
+            with_kept_encoder(|encoder| encoder.compress_using_dict(frame, value, diff, LEVEL))
         }
         Dictionary::None | Dictionary::Diff(_) => {
             let mut encoder = CCtx::create();

@@ -67,18 +67,38 @@ fn bytes_after_region(suffix: &[u8]) -> usize {
     memchr::memchr_iter(b'\n', suffix).nth(LINES_AFTER).map_or(0, |end| suffix.len() - end - 1)
 }
 
-/// Bytes compared at once: `==` on slices is far faster than a loop over bytes.
-const BLOCK: usize = 4096;
+/// Bytes compared at once, in turn: `==` on slices is far faster than a loop over bytes.
+const BLOCKS: [usize; 3] = [4096, 64, 1];
 
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let blocks = a.chunks(BLOCK).zip(b.chunks(BLOCK)).take_while(|(a, b)| a == b);
-    let equal: usize = blocks.map(|(block, _)| block.len()).sum();
-    equal + a[equal..].iter().zip(&b[equal..]).take_while(|(a, b)| a == b).count()
+    BLOCKS.into_iter().fold(0, |equal, size| {
+        let blocks = a[equal..].chunks_exact(size).zip(b[equal..].chunks_exact(size));
+        equal + size * blocks.take_while(|(a, b)| a == b).count()
+    })
 }
 
 fn common_suffix(a: &[u8], b: &[u8]) -> usize {
-    let blocks = a.rchunks(BLOCK).zip(b.rchunks(BLOCK)).take_while(|(a, b)| a == b);
-    let equal: usize = blocks.map(|(block, _)| block.len()).sum();
-    let (a, b) = (&a[..a.len() - equal], &b[..b.len() - equal]);
-    equal + a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
+    BLOCKS.into_iter().fold(0, |equal, size| {
+        let (a, b) = (&a[..a.len() - equal], &b[..b.len() - equal]);
+        let blocks = a.rchunks_exact(size).zip(b.rchunks_exact(size));
+        equal + size * blocks.take_while(|(a, b)| a == b).count()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_texts_share_ends_at_the_first_and_last_byte_that_differs() {
+        let text = vec![b'a'; 9_000];
+        for at in [0, 1, 63, 64, 65, 4_095, 4_096, 4_097, 8_191, 8_999] {
+            let mut other = text.clone();
+            other[at] = b'b';
+            assert_eq!((common_prefix(&text, &other), common_suffix(&text, &other)), (at, 8_999 - at), "{at}");
+            // Sides of different lengths.
+            assert_eq!(common_prefix(&text[..at], &text), at);
+            assert_eq!(common_suffix(&text[..at], &text), at);
+        }
+    }
 }

@@ -13,8 +13,7 @@ pub fn is_binary(head: &[u8]) -> bool {
         _ => {
             let controls = odd_controls(head);
             // Bytes that are not UTF-8 may be text in an older encoding, which has hardly any control characters.
-            let tolerated = if is_utf8_head(head) { 3 } else { 20 };
-            controls * tolerated > head.len()
+            controls * 3 > head.len() || (controls * 20 > head.len() && !is_utf8_head(head))
         }
     }
 }

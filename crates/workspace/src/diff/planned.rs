@@ -19,8 +19,19 @@ pub struct PlannedFile {
     pub path: LogicalPath,
     /// The current bytes, if they are known.
     pub before: Option<Vec<u8>>,
-    /// The planned bytes and permission bits; `None` if the file will be removed.
-    pub after: Option<(Vec<u8>, u32)>,
+    /// The planned version; `None` if the file will be removed.
+    pub after: Option<PlannedVersion>,
+}
+
+/// The planned version of a file.
+#[derive(Debug)]
+pub struct PlannedVersion {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The hash of `bytes`.
+    pub sha256: Sha256,
+    /// Its permission bits.
+    pub mode: u32,
 }
 
 /// The diff as it will be.
@@ -58,9 +69,10 @@ impl Workspace {
         candidates.retain(|candidate| candidate.is_visible(rules));
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
         let mut report = Report::new(self, rules, &loaded, &query);
-        candidates = report.drop_same(candidates, cancel)?;
         let planned: BTreeMap<_, _> = planned.iter().map(|file| (file.path.clone(), file)).collect();
+        // First, so that files that the plan replaces are not read.
         candidates.retain(|candidate| !planned.contains_key(&candidate.path));
+        candidates = report.drop_same(candidates, cancel)?;
         for path in planned.keys() {
             let base = loaded.manifest.get(path.as_str().as_bytes());
             if base.is_none() && self.tree().is_ignored(path, None, Blocking::Allowed)? {

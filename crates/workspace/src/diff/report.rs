@@ -243,7 +243,9 @@ impl<'a> Report<'a> {
         let path = &candidate.path;
         let new = match (self.snapshot, self.planned.get(path), &candidate.now) {
             (Some(version_of), ..) => version_of(path)?,
-            (None, Some(planned), _) => planned.after.as_ref().map(|(bytes, mode)| Version::of(bytes, *mode)),
+            (None, Some(planned), _) => {
+                planned.after.as_ref().map(|new| Version::hashed(&new.bytes, new.sha256, new.mode))
+            }
             (None, None, Some(now)) => self.read(path, now)?,
             (None, None, None) => None,
         };
@@ -375,7 +377,12 @@ impl<'a> Report<'a> {
 
 impl Version {
     fn of(bytes: &[u8], mode: u32) -> Self {
-        Self { sha256: Sha256::of(bytes), size: bytes.len() as u64, bytes: Some(bytes.to_vec()), is_link: false, mode }
+        Self::hashed(bytes, Sha256::of(bytes), mode)
+    }
+
+    /// The version with `bytes`, whose hash is known.
+    fn hashed(bytes: &[u8], sha256: Sha256, mode: u32) -> Self {
+        Self { sha256, size: bytes.len() as u64, bytes: Some(bytes.to_vec()), is_link: false, mode }
     }
 
     /// Whether the file is a secret by its content.

@@ -292,7 +292,10 @@ fn a_cached_diff_equals_a_fresh_one() {
         let overlay = PlannedFile {
             path: LogicalPath::parse("a").unwrap(),
             before: None,
-            after: text.map(|text| (text.as_bytes().to_vec(), mode)),
+            after: text.map(|text| {
+                let bytes = text.as_bytes().to_vec();
+                PlannedVersion { sha256: Sha256::of(&bytes), bytes, mode }
+            }),
         };
         let overlay = [overlay];
         let after = |deadline| workspace.planned_diff(&rules(), None, &overlay, deadline).unwrap();

@@ -27,3 +27,12 @@ pub(crate) fn insert(stamp: Option<DeviceStamp>, sha256: Sha256) {
         CACHE.lock().put(stamp, sha256);
     }
 }
+
+/// Returns the hash of `bytes`, which are those of the version `stamp`, and caches it.
+pub(crate) fn hash(bytes: &[u8], stamp: Option<DeviceStamp>) -> Sha256 {
+    stamp.as_ref().and_then(get).unwrap_or_else(|| {
+        let sha256 = Sha256::of(bytes);
+        insert(stamp, sha256);
+        sha256
+    })
+}
