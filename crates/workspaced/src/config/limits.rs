@@ -52,7 +52,7 @@ pub(crate) fn limits(settings: &Settings, http: &HttpLimits) -> Result<Limits, C
     Ok(Limits {
         request_timeout: seconds("request-timeout-seconds", settings.request_timeout_seconds, 60)?,
         max_body_memory_bytes: memory_bytes(settings, http.max_body_bytes)?.div_ceil(2),
-        rate: rate(settings)?,
+        rate: settings.rate_limit.filter(|limit| limit.per_second > 0).map(|limit| (limit.per_second, limit.burst)),
         token_concurrency: count("token-concurrency", settings.token_concurrency, 256, 1_000_000)?,
         read_concurrency: permits(concurrency),
         search_concurrency: permits(concurrency),
@@ -66,20 +66,6 @@ pub(crate) fn limits(settings: &Settings, http: &HttpLimits) -> Result<Limits, C
         max_runs: settings.max_runs.filter(|runs| *runs > 0),
         max_disk_bytes: settings.max_disk_bytes.filter(|bytes| *bytes > 0),
     })
-}
-
-/// Parses `RATE` or `RATE:BURST`; `None` for no limit.
-fn rate(settings: &Settings) -> Result<Option<(u32, u32)>, ConfigError> {
-    let Some(raw) = settings.rate_limit.as_deref().filter(|raw| !raw.is_empty()) else { return Ok(None) };
-    let (rate, burst) = raw.split_once(':').map_or((raw, None), |(rate, burst)| (rate, Some(burst)));
-    let parsed = rate.parse::<u32>().ok().and_then(|rate| match burst {
-        None => Some((rate, rate.saturating_mul(2))),
-        Some(burst) => burst.parse::<u32>().ok().filter(|burst| *burst > 0).map(|burst| (rate, burst)),
-    });
-    let (rate, burst) = parsed.ok_or_else(|| {
-        ConfigError(format!("--rate-limit `{raw}`: expected requests per second, such as 50, or with a burst, 50:200"))
-    })?;
-    Ok((rate > 0).then_some((rate, burst)))
 }
 
 /// Memory for requests: 512 MiB by default. The half that is for bodies has at least twice the largest body.

@@ -6,8 +6,10 @@
     reason = "settings contain paths and come from a file; files of the service itself are not opened here"
 )]
 
+use std::any::TypeId;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -37,6 +39,30 @@ pub enum SandboxMode {
     Off,
     /// Always; without support the service does not start.
     Require,
+}
+
+/// How many requests one token may make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RateLimit {
+    /// Requests per second; 0 for no limit.
+    pub(crate) per_second: u32,
+    /// Requests that may exceed the rate at once, at least 1.
+    pub(crate) burst: u32,
+}
+
+impl FromStr for RateLimit {
+    type Err = &'static str;
+
+    fn from_str(raw: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "expected requests per second, such as 50, or with a burst, 50:200";
+        let (rate, burst) = raw.split_once(':').map_or((raw, None), |(rate, burst)| (rate, Some(burst)));
+        let per_second: u32 = rate.parse().map_err(|_| EXPECTED)?;
+        let burst = match burst {
+            None => per_second.saturating_mul(2).max(1),
+            Some(burst) => burst.parse().ok().filter(|burst| *burst > 0).ok_or(EXPECTED)?,
+        };
+        Ok(Self { per_second, burst })
+    }
 }
 
 /// One `[[operator]]` of the file.
@@ -201,7 +227,7 @@ pub(crate) struct Settings {
     /// Maximum requests per second of one token, and after a colon how many may exceed the rate at once, by default as many as in
     /// two seconds: `50` or `50:200`; 0 means no limit [default: 0]
     #[arg(long, env = "WORKSPACED_RATE_LIMIT", value_name = "N[:BURST]")]
-    pub(crate) rate_limit: Option<String>,
+    pub(crate) rate_limit: Option<RateLimit>,
     /// Maximum requests per minute without a valid token from one address; further ones are answered with 429. Requests
     /// with a valid token are not affected. Behind a proxy all clients share one address. 0 means no limit [default: 6000]
     #[arg(long, env = "WORKSPACED_AUTH_FAILURES_PER_MINUTE", value_name = "N")]
@@ -278,6 +304,9 @@ impl Settings {
         let table = DeTable::parse(text).map_err(|error| on_one_line(text, &error))?;
         let span = table.span();
         let (mut settings, mut tables, mut known) = (Self::default(), DeTable::new(), Vec::new());
+        // As on the command line, but without its environment, which counts more than the file.
+        let command = Self::augment_args(clap::Command::new("settings").no_binary_name(true).disable_help_flag(true));
+        let command = command.mut_args(|arg| arg.env(Resettable::Reset));
         for (key, value) in table.into_inner() {
             let name = key.get_ref().replace('_', "-");
             let at = |why: String| format!("{}: {why}", position(text, key.span().start));
@@ -287,7 +316,10 @@ impl Settings {
             if TABLES.contains(&name.as_str()) {
                 tables.insert(Spanned::new(key.span(), name.clone().into()), value);
             } else {
-                settings.set(&name, value.get_ref()).map_err(at)?;
+                let is_known = command.get_arguments().any(|arg| is_named(arg, &name));
+                let start = if is_known { value.span().start } else { key.span().start };
+                let at = |why: String| format!("{}: {why}", position(text, start));
+                settings.set(&command, &name, value.get_ref()).map_err(at)?;
             }
             known.push(name);
         }
@@ -300,18 +332,25 @@ impl Settings {
     }
 
     /// Sets the setting `name` of a file.
-    fn set(&mut self, name: &str, value: &DeValue<'_>) -> Result<(), String> {
+    fn set(&mut self, command: &clap::Command, name: &str, value: &DeValue<'_>) -> Result<(), String> {
         let values = match value {
             DeValue::Array(items) => items.iter().map(|item| plain(item.get_ref())).collect(),
             one => plain(one).map(|one| vec![one]),
         };
         let values =
             values.ok_or_else(|| format!("`{name}`: expected a text, a number, a Boolean or a list of texts"))?;
-        // As on the command line, but without its environment, which counts more than the file.
-        let command = Self::augment_args(clap::Command::new("settings").no_binary_name(true).disable_help_flag(true));
-        let command = command.mut_args(|arg| arg.env(Resettable::Reset));
+        // A number that stands for an address or a path is a mistake in the file, which the parser of the flag would take as a text.
+        let is_text = |arg: &clap::Arg| {
+            [TypeId::of::<String>(), TypeId::of::<PathBuf>()]
+                .iter()
+                .any(|text| arg.get_value_parser().type_id() == *text)
+        };
+        let takes_text = command.get_arguments().any(|arg| is_named(arg, name) && is_text(arg));
+        if takes_text && !matches!(value, DeValue::String(_) | DeValue::Array(_)) {
+            return Err(format!("`{name}`: expected a text"));
+        }
         let arguments = values.iter().map(|value| format!("--{name}={value}"));
-        let matches = command.try_get_matches_from(arguments).map_err(|error| why(name, &error))?;
+        let matches = command.clone().try_get_matches_from(arguments).map_err(|error| why(name, &error))?;
         self.update_from_arg_matches(&matches).map_err(|error| why(name, &error))
     }
 
@@ -331,6 +370,11 @@ struct FileTables {
     operator: Option<Vec<OperatorSetting>>,
     git_credential: Option<Vec<GitCredentialSetting>>,
     webhook: Option<Vec<WebhookSetting>>,
+}
+
+/// Whether `arg` is the flag `name`, or has that name too.
+fn is_named(arg: &clap::Arg, name: &str) -> bool {
+    arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|names| names.contains(&name))
 }
 
 /// Returns the text of a value that is neither a list nor a table.
