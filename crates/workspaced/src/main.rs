@@ -127,8 +127,11 @@ fn usage_error(error: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => fail("missing subcommand (see --help)", 2),
         _ => {
             let text = error.to_string();
-            let first = text.split("\n\n").next().unwrap_or_default();
-            let line = first.trim_start_matches("error:").split_whitespace().collect::<Vec<_>>().join(" ");
+            let mut parts = text.split("\n\n").map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+            let first = parts.next().unwrap_or_default();
+            let tip =
+                parts.next().filter(|part| part.starts_with("tip:")).map(|tip| format!(" ({tip})")).unwrap_or_default();
+            let line = format!("{}{tip}", first.trim_start_matches("error:").trim_start());
             fail(&line, 2)
         }
     }

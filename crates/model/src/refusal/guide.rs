@@ -50,7 +50,7 @@ const GUIDES: [(Code, &str, &str, &str); Code::ALL.len()] = [
         Code::RateLimited,
         "The token, the run or the address sends too many requests per second, or too many at the same time.",
         "Wait for the seconds in the header Retry-After, then continue more slowly. RateLimit shows what remains.",
-        "101 requests within one second, where --rate-limit-burst is 100.",
+        "101 requests within one second, where --rate-limit is 50:100.",
     ),
     (
         Code::RunNotFound,

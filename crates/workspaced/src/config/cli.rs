@@ -12,7 +12,7 @@ use crate::config::error::ConfigError;
 use crate::config::keys::KeyArgs;
 use crate::config::offline::{RepairArgs, ReplayArgs, VerifyArgs};
 use crate::config::operators::OperatorArgs;
-use crate::config::settings::Settings;
+use crate::config::settings::{CommandLine, Settings};
 
 /// The command line.
 #[derive(Debug, clap::Parser)]
@@ -77,7 +77,7 @@ const MAIN_SETTINGS: [(&str, &[&str]); 5] = [
         &["config", "data_dir", "database_url", "database_url_file", "object_store_url", "archive_after", "archive_to"],
     ),
     ("Sources and policy", &["import_roots", "git_allow_hosts", "profiles", "sandbox"]),
-    ("Limits", &["max_runs", "max_disk_bytes", "disk_reserve_bytes", "rate_limit_per_second"]),
+    ("Limits", &["max_runs", "max_disk_bytes", "disk_reserve_bytes", "rate_limit"]),
     ("Log and shutdown", &["log", "log_format", "drain_seconds"]),
 ];
 
@@ -126,7 +126,7 @@ pub struct ServeArgs {
     #[arg(long, env = "WORKSPACED_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    settings: Settings,
+    settings: CommandLine,
 }
 
 impl ServeArgs {
@@ -136,11 +136,8 @@ impl ServeArgs {
     ///
     /// Fails with the first setting that cannot be used.
     pub fn check(self, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, ConfigError> {
-        let settings = self.settings.with_env(env)?;
-        let settings = match &self.config {
-            Some(file) => settings.or(Settings::read(file)?),
-            None => settings,
-        };
+        let file = self.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+        let settings = self.settings.over(file, env)?;
         Config::check(settings, self.config, env)
     }
 }

@@ -199,10 +199,16 @@ impl DataArgs {
     /// Returns these settings and those `given` otherwise, completed by the file.
     pub(crate) fn merge(self, given: Settings) -> Result<Settings, ConfigError> {
         let Self { config, data_dir, database_url, database_url_file } = self;
-        let given = Settings { data_dir, database_url, database_url_file, ..given };
-        Ok(match &config {
-            Some(file) => given.or(Settings::read(file)?),
-            None => given,
+        let file = config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+        Ok(Settings {
+            data_dir: data_dir.or(file.data_dir),
+            database_url: database_url.or(file.database_url),
+            database_url_file: database_url_file.or(file.database_url_file),
+            checkpoint_file: given.checkpoint_file.or(file.checkpoint_file),
+            checkpoint_key_file: given.checkpoint_key_file.or(file.checkpoint_key_file),
+            checkpoint_origin: given.checkpoint_origin.or(file.checkpoint_origin),
+            object_store_url: given.object_store_url.or(file.object_store_url),
+            ..file
         })
     }
 }

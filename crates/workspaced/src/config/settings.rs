@@ -6,18 +6,23 @@
     reason = "settings contain paths and come from a file; files of the service itself are not opened here"
 )]
 
+use std::any::TypeId;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
+use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, Args as _, FromArgMatches};
 use model::{Scope, WebhookEvent};
 use serde::Deserialize;
 use toml::Spanned;
-use toml::de::{DeTable, Deserializer};
+use toml::de::{DeTable, DeValue, Deserializer};
 
 use crate::config::error::ConfigError;
 
 /// The format of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people.
     Text,
@@ -26,8 +31,7 @@ pub enum LogFormat {
 }
 
 /// Whether the kernel restricts what the process may access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum SandboxMode {
     /// If the kernel supports it.
     Auto,
@@ -37,21 +41,29 @@ pub enum SandboxMode {
     Require,
 }
 
-/// A setting that was renamed. Its old name still works, but is not documented: as a flag (clap's `alias`), in the
-/// environment and in the file.
-struct Renamed {
-    old: &'static str,
-    new: &'static str,
-    value: fn(&mut Settings) -> &mut Option<u64>,
+/// How many requests one token may make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RateLimit {
+    /// Requests per second; 0 for no limit.
+    pub(crate) per_second: u32,
+    /// Requests that may exceed the rate at once, at least 1.
+    pub(crate) burst: u32,
 }
 
-const RENAMED: [Renamed; 5] = [
-    Renamed { old: "read-threads", new: "read-concurrency", value: |settings| &mut settings.read_concurrency },
-    Renamed { old: "search-threads", new: "search-concurrency", value: |settings| &mut settings.search_concurrency },
-    Renamed { old: "export-threads", new: "export-concurrency", value: |settings| &mut settings.export_concurrency },
-    Renamed { old: "write-threads", new: "write-concurrency", value: |settings| &mut settings.write_concurrency },
-    Renamed { old: "import-threads", new: "import-concurrency", value: |settings| &mut settings.import_concurrency },
-];
+impl FromStr for RateLimit {
+    type Err = &'static str;
+
+    fn from_str(raw: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "expected requests per second, such as 50, or with a burst, 50:200";
+        let (rate, burst) = raw.split_once(':').map_or((raw, None), |(rate, burst)| (rate, Some(burst)));
+        let per_second: u32 = rate.parse().map_err(|_| EXPECTED)?;
+        let burst = match burst {
+            None => per_second.saturating_mul(2).max(1),
+            Some(burst) => burst.parse().ok().filter(|burst| *burst > 0).ok_or(EXPECTED)?,
+        };
+        Ok(Self { per_second, burst })
+    }
+}
 
 /// One `[[operator]]` of the file.
 #[derive(Clone, Debug, Deserialize)]
@@ -111,8 +123,7 @@ pub(crate) struct WebhookSetting {
 }
 
 /// Settings as written. A missing one has a default.
-#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Settings {
     /// Address to listen on; port 0 selects a free port [default: 127.0.0.1:8080]
     #[arg(long, env = "WORKSPACED_LISTEN", value_name = "ADDRESS")]
@@ -148,22 +159,19 @@ pub(crate) struct Settings {
     /// Folder that sources and mounts of runs may lie in; may be repeated [default: none]
     ///
     /// [env: `WORKSPACED_IMPORT_ROOTS`, with `:` between folders]
-    #[arg(long = "import-root", value_name = "FOLDER")]
-    #[serde(alias = "import-root")]
+    #[arg(long = "import-root", alias = "import-roots", value_name = "FOLDER")]
     pub(crate) import_roots: Option<Vec<PathBuf>>,
     /// Host that git sources may name even if its addresses are private, loopback or link-local; may be repeated
     /// [default: none]
     ///
     /// [env: `WORKSPACED_GIT_ALLOW_HOSTS`, with `,` between hosts]
-    #[arg(long = "git-allow-host", value_name = "HOST")]
-    #[serde(alias = "git-allow-host")]
+    #[arg(long = "git-allow-host", alias = "git-allow-hosts", value_name = "HOST")]
     pub(crate) git_allow_hosts: Option<Vec<String>>,
     /// Origin of web pages whose scripts may call the service, such as `https://console.example`; may be repeated
     /// [default: none]
     ///
     /// [env: `WORKSPACED_CORS_ORIGINS`, with `,` between origins]
-    #[arg(long = "cors-origin", value_name = "ORIGIN")]
-    #[serde(alias = "cors-origin")]
+    #[arg(long = "cors-origin", alias = "cors-origins", value_name = "ORIGIN")]
     pub(crate) cors_origins: Option<Vec<String>>,
     /// Issuer of OAuth access tokens that are accepted besides the service's own tokens, such as `https://login.example.org`
     /// [default: none]
@@ -198,9 +206,6 @@ pub(crate) struct Settings {
     /// [default: that of `OTEL_EXPORTER_OTLP_ENDPOINT`, else none]
     #[arg(long, env = "WORKSPACED_OTLP_ENDPOINT", value_name = "URL")]
     pub(crate) otlp_endpoint: Option<String>,
-    /// Part of the traces that are sent, from 0 to 1. A caller's `traceparent` decides about its own [default: 1.0]
-    #[arg(long, env = "WORKSPACED_OTLP_SAMPLE_RATIO", value_name = "RATIO")]
-    pub(crate) otlp_sample_ratio: Option<f64>,
     /// Log filter, such as `warn` or `info,workspaced=debug` [default: info]
     #[arg(long, env = "WORKSPACED_LOG", value_name = "FILTER")]
     pub(crate) log: Option<String>,
@@ -210,19 +215,10 @@ pub(crate) struct Settings {
     /// Maximum concurrent connections [default: 4096]
     #[arg(long, env = "WORKSPACED_MAX_CONNECTIONS", value_name = "N")]
     pub(crate) max_connections: Option<u64>,
-    /// Maximum time to receive a request head, and to its first byte on a new connection [default: 10]
-    #[arg(long, env = "WORKSPACED_HEADER_TIMEOUT_SECONDS", value_name = "SECONDS")]
-    pub(crate) header_timeout_seconds: Option<u64>,
-    /// Maximum time to receive a JSON body, and maximum stall of an upload or a download [default: 30]
-    #[arg(long, env = "WORKSPACED_BODY_TIMEOUT_SECONDS", value_name = "SECONDS")]
-    pub(crate) body_timeout_seconds: Option<u64>,
-    /// Minimum rate of an upload or a download, averaged over four times --body-timeout-seconds of waiting for the client
-    /// [default: 1024]
-    #[arg(long, env = "WORKSPACED_MIN_BYTES_PER_SECOND", value_name = "BYTES")]
-    pub(crate) min_bytes_per_second: Option<u64>,
-    /// Maximum idle time of a connection between two requests [default: 75]
-    #[arg(long, env = "WORKSPACED_IDLE_TIMEOUT_SECONDS", value_name = "SECONDS")]
-    pub(crate) idle_timeout_seconds: Option<u64>,
+    /// Maximum time that a client may stall an upload or a download, or take to send a JSON body. A third of it, at least a second,
+    /// for a request head, and to the first byte of a connection; two and a half times as long between two requests [default: 30]
+    #[arg(long, env = "WORKSPACED_CLIENT_TIMEOUT_SECONDS", value_name = "SECONDS")]
+    pub(crate) client_timeout_seconds: Option<u64>,
     /// Maximum duration of a read, and maximum queueing time of other requests; mutations, imports and exports that have
     /// started are not interrupted [default: 60]
     #[arg(long, env = "WORKSPACED_REQUEST_TIMEOUT_SECONDS", value_name = "SECONDS")]
@@ -230,23 +226,18 @@ pub(crate) struct Settings {
     /// Maximum size of a JSON body [default: 4194304]
     #[arg(long, env = "WORKSPACED_MAX_BODY_BYTES", value_name = "BYTES")]
     pub(crate) max_body_bytes: Option<u64>,
-    /// Memory for JSON bodies of all requests, a quarter of it for bodies of at most 64 KiB. Others queue until the body
-    /// timeout [default: 268435456, at least twice the largest body]
-    #[arg(long, env = "WORKSPACED_MAX_BODY_MEMORY_BYTES", value_name = "BYTES")]
-    pub(crate) max_body_memory_bytes: Option<u64>,
-    /// Memory for large responses, until their clients have received them. Others queue until the body timeout, and are
-    /// then refused [default: 268435456]
-    #[arg(long, env = "WORKSPACED_MAX_ANSWER_MEMORY_BYTES", value_name = "BYTES")]
-    pub(crate) max_answer_memory_bytes: Option<u64>,
+    /// Memory for requests: half for JSON bodies, a quarter of that for bodies of at most 64 KiB; half for large responses, until
+    /// their clients have received them. Others queue until the client timeout, and are then refused
+    /// [default: 536870912, at least four times the largest body]
+    #[arg(long, env = "WORKSPACED_MAX_MEMORY_BYTES", value_name = "BYTES")]
+    pub(crate) max_memory_bytes: Option<u64>,
     /// Maximum size of an uploaded archive, as sent [default: 1073741824]
     #[arg(long, env = "WORKSPACED_MAX_ARCHIVE_BYTES", value_name = "BYTES")]
     pub(crate) max_archive_bytes: Option<u64>,
-    /// Maximum requests per second of one token; 0 means no limit [default: 0]
-    #[arg(long, env = "WORKSPACED_RATE_LIMIT_PER_SECOND", value_name = "N")]
-    pub(crate) rate_limit_per_second: Option<u32>,
-    /// Maximum burst of requests of one token [default: twice the rate]
-    #[arg(long, env = "WORKSPACED_RATE_LIMIT_BURST", value_name = "N")]
-    pub(crate) rate_limit_burst: Option<u32>,
+    /// Maximum requests per second of one token, and after a colon how many may exceed the rate at once, by default as many as in
+    /// two seconds: `50` or `50:200`; 0 means no limit [default: 0]
+    #[arg(long, env = "WORKSPACED_RATE_LIMIT", value_name = "N[:BURST]")]
+    pub(crate) rate_limit: Option<RateLimit>,
     /// Maximum requests per minute without a valid token from one address; further ones are answered with 429. Requests
     /// with a valid token are not affected. Behind a proxy all clients share one address. 0 means no limit [default: 6000]
     #[arg(long, env = "WORKSPACED_AUTH_FAILURES_PER_MINUTE", value_name = "N")]
@@ -254,25 +245,10 @@ pub(crate) struct Settings {
     /// Maximum concurrent requests of one token; at most half of them may be streams [default: 256]
     #[arg(long, env = "WORKSPACED_TOKEN_CONCURRENCY", value_name = "N")]
     pub(crate) token_concurrency: Option<u64>,
-    /// Maximum concurrent reads. Others queue until the request timeout [default: 4 per core]
-    #[arg(long, env = "WORKSPACED_READ_CONCURRENCY", alias = "read-threads", value_name = "N")]
-    pub(crate) read_concurrency: Option<u64>,
-    /// Maximum concurrent searches and diffs. Others queue until the request timeout [default: 4 per core]
-    #[arg(long, env = "WORKSPACED_SEARCH_CONCURRENCY", alias = "search-threads", value_name = "N")]
-    pub(crate) search_concurrency: Option<u64>,
-    /// Maximum concurrent exports (archives, patches, bundles); one run may use a quarter of them
-    /// [default: 4 per core, at least 8]
-    #[arg(long, env = "WORKSPACED_EXPORT_CONCURRENCY", alias = "export-threads", value_name = "N")]
-    pub(crate) export_concurrency: Option<u64>,
-    /// Maximum concurrent mutations, and separately uploads of large files [default: 8 per core]
-    #[arg(long, env = "WORKSPACED_WRITE_CONCURRENCY", alias = "write-threads", value_name = "N")]
-    pub(crate) write_concurrency: Option<u64>,
-    /// Maximum concurrent imports, and separately archive uploads. Others queue until the request timeout [default: 8]
-    #[arg(long, env = "WORKSPACED_IMPORT_CONCURRENCY", alias = "import-threads", value_name = "N")]
-    pub(crate) import_concurrency: Option<u64>,
-    /// Maximum open runs; others are opened on demand [default: 1024]
-    #[arg(long, env = "WORKSPACED_MAX_LIVE_RUNS", value_name = "N")]
-    pub(crate) max_live_runs: Option<u64>,
+    /// Maximum concurrent reads; as many searches and diffs, and exports; twice as many mutations; as many imports, at most 8.
+    /// Others queue until the request timeout [default: 4 per core]
+    #[arg(long, env = "WORKSPACED_CONCURRENCY", value_name = "N")]
+    pub(crate) concurrency: Option<u64>,
     /// Maximum number of runs that are not deleted; 0 means no limit [default: 0]
     #[arg(long, env = "WORKSPACED_MAX_RUNS", value_name = "N")]
     pub(crate) max_runs: Option<u64>,
@@ -330,86 +306,191 @@ impl Settings {
     pub(crate) fn read(file: &Path) -> Result<Self, ConfigError> {
         let bad = |why: String| ConfigError(format!("--config {}: {why}", file.display()));
         let text = std::fs::read_to_string(file).map_err(|error| bad(error.to_string()))?;
-        Self::parse(&text).map_err(|error| bad(on_one_line(&text, &error)))
+        Self::parse(&text).map_err(bad)
     }
 
-    /// Parses TOML. Keys may be written with `-` or `_`.
-    fn parse(text: &str) -> Result<Self, toml::de::Error> {
-        let table = DeTable::parse(text)?;
+    /// Parses TOML. Keys are the names of flags, and may be written with `-` or `_`; values are parsed as those of flags are.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let table = DeTable::parse(text).map_err(|error| on_one_line(text, &error))?;
         let span = table.span();
-        let mut settings = DeTable::new();
+        let (mut settings, mut tables, mut known) = (Self::default(), DeTable::new(), Vec::new());
+        // As on the command line, but without its environment, which counts more than the file.
+        let command = Self::augment_args(clap::Command::new("settings").no_binary_name(true).disable_help_flag(true));
+        let command = command.mut_args(|arg| arg.env(Resettable::Reset));
         for (key, value) in table.into_inner() {
             let name = key.get_ref().replace('_', "-");
-            let renamed = RENAMED.iter().find(|renamed| renamed.old == name);
-            let name = renamed.map_or(name, |renamed| renamed.new.to_owned());
-            if settings.insert(Spanned::new(key.span(), name.clone().into()), value).is_some() {
-                return Err(serde::de::Error::custom(format!("duplicate key `{name}`")));
+            let at = |why: String| format!("{}: {why}", position(text, key.span().start));
+            if known.contains(&name) {
+                return Err(at(format!("duplicate key `{name}`")));
             }
+            if TABLES.contains(&name.as_str()) {
+                tables.insert(Spanned::new(key.span(), name.clone().into()), value);
+            } else {
+                let is_known = command.get_arguments().any(|arg| is_named(arg, &name));
+                let start = if is_known { value.span().start } else { key.span().start };
+                let at = |why: String| format!("{}: {why}", position(text, start));
+                settings.set(&command, &name, value.get_ref()).map_err(at)?;
+            }
+            known.push(name);
         }
-        Self::deserialize(Deserializer::from(Spanned::new(span, settings)))
+        let tables = FileTables::deserialize(Deserializer::from(Spanned::new(span, tables)));
+        let tables = tables.map_err(|error| on_one_line(text, &error))?;
+        settings.operator = tables.operator;
+        settings.git_credential = tables.git_credential;
+        settings.webhook = tables.webhook;
+        Ok(settings)
     }
 
-    /// Adds the settings of environment variables that clap does not read: lists, and old names.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a value cannot be parsed.
-    pub(crate) fn with_env(mut self, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
-        self.import_roots = self.import_roots.or_else(|| {
-            let roots = env("WORKSPACED_IMPORT_ROOTS")?;
-            Some(roots.split(':').map(PathBuf::from).collect())
-        });
-        let list = |name: &str| Some(env(name)?.split(',').map(|item| item.trim().to_owned()).collect());
-        self.git_allow_hosts = self.git_allow_hosts.or_else(|| list("WORKSPACED_GIT_ALLOW_HOSTS"));
-        self.cors_origins = self.cors_origins.or_else(|| list("WORKSPACED_CORS_ORIGINS"));
-        for renamed in RENAMED {
-            let name = format!("WORKSPACED_{}", renamed.old.replace('-', "_").to_uppercase());
-            let value = (renamed.value)(&mut self);
-            if let (None, Some(raw)) = (&value, env(&name)) {
-                *value = Some(raw.parse().map_err(|error| ConfigError(format!("{name} `{raw}`: {error}")))?);
-            }
+    /// Sets the setting `name` of a file.
+    fn set(&mut self, command: &clap::Command, name: &str, value: &DeValue<'_>) -> Result<(), String> {
+        let values = match value {
+            DeValue::Array(items) => items.iter().map(|item| plain(item.get_ref())).collect(),
+            one => plain(one).map(|one| vec![one]),
+        };
+        let values =
+            values.ok_or_else(|| format!("`{name}`: expected a text, a number, a Boolean or a list of texts"))?;
+        // A number that stands for an address or a path is a mistake in the file, which the parser of the flag would take as a text.
+        let is_text = |arg: &clap::Arg| {
+            [TypeId::of::<String>(), TypeId::of::<PathBuf>()]
+                .iter()
+                .any(|text| arg.get_value_parser().type_id() == *text)
+        };
+        let takes_text = command.get_arguments().any(|arg| is_named(arg, name) && is_text(arg));
+        if takes_text && !matches!(value, DeValue::String(_) | DeValue::Array(_)) {
+            return Err(format!("`{name}`: expected a text"));
         }
-        Ok(self)
+        let arguments = values.iter().map(|value| format!("--{name}={value}"));
+        let matches = command.clone().try_get_matches_from(arguments).map_err(|error| why(name, &error))?;
+        self.update_from_arg_matches(&matches).map_err(|error| why(name, &error))
     }
 
     /// Returns the data folder.
     pub(crate) fn data_dir(&self) -> PathBuf {
         self.data_dir.clone().unwrap_or_else(|| PathBuf::from("./data"))
     }
+}
 
-    /// Returns these settings, completed by `other`.
-    pub(crate) fn or(self, other: Self) -> Self {
-        macro_rules! or {
-            ($($field:ident)*) => {
-                Self { $($field: self.$field.or(other.$field)),* }
-            };
-        }
-        or! {
-            listen metrics_listen tls_cert tls_key data_dir database_url database_url_file
-            node_url node_id cluster_secret_file import_roots git_allow_hosts cors_origins oauth_issuer oauth_audience oauth_run_claim profiles protect_metrics operator
-            git_credential webhook
-            log_format log otlp_endpoint otlp_sample_ratio sandbox max_connections
-            header_timeout_seconds body_timeout_seconds min_bytes_per_second idle_timeout_seconds
-            request_timeout_seconds max_body_bytes max_body_memory_bytes max_answer_memory_bytes max_archive_bytes
-            rate_limit_per_second rate_limit_burst auth_failures_per_minute token_concurrency read_concurrency
-            search_concurrency export_concurrency write_concurrency import_concurrency max_live_runs max_runs
-            max_disk_bytes disk_reserve_bytes archive_after archive_to object_store_url object_store_grace base_cache_bytes drain_seconds checkpoint_seconds checkpoint_records checkpoint_file checkpoint_key_file
-            checkpoint_origin
-            renew_checkpoint_file
-        }
+/// The keys of a file that have tables.
+const TABLES: [&str; 3] = ["operator", "git-credential", "webhook"];
+
+/// The tables of a file.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct FileTables {
+    operator: Option<Vec<OperatorSetting>>,
+    git_credential: Option<Vec<GitCredentialSetting>>,
+    webhook: Option<Vec<WebhookSetting>>,
+}
+
+/// Whether `arg` is the flag `name`, or has that name too.
+fn is_named(arg: &clap::Arg, name: &str) -> bool {
+    arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|names| names.contains(&name))
+}
+
+/// Returns the text of a value that is neither a list nor a table.
+fn plain(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.clone().into_owned()),
+        DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Float(number) => Some(number.to_string()),
+        DeValue::Boolean(value) => Some(value.to_string()),
+        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => None,
     }
+}
+
+/// Says why the setting `name` of a file is refused.
+fn why(name: &str, error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::UnknownArgument {
+        let similar = match error.get(ContextKind::SuggestedArg) {
+            Some(ContextValue::String(flag)) => format!(": did you mean `{}`?", flag.trim_start_matches('-')),
+            _ => String::new(),
+        };
+        return format!("unknown setting `{name}`{similar}");
+    }
+    let text = error.to_string();
+    let first = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error:");
+    first.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The settings of a command line, in which the environment completes the flags.
+#[derive(Clone)]
+pub(crate) struct CommandLine(ArgMatches);
+
+impl CommandLine {
+    /// Returns these settings, completed by those of `file`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a value cannot be used.
+    pub(crate) fn over(
+        &self,
+        mut file: Settings,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Settings, ConfigError> {
+        file.update_from_arg_matches(&self.0).map_err(|error| ConfigError(error.to_string()))?;
+        // Lists have separators in the environment alone, which clap cannot express.
+        let list = |id: &str, name: &str, separator: char| {
+            let value = env(name).filter(|_| !self.0.contains_id(id))?;
+            Some(value.split(separator).map(|item| item.trim().to_owned()).collect::<Vec<_>>())
+        };
+        if let Some(roots) = list("import_roots", "WORKSPACED_IMPORT_ROOTS", ':') {
+            file.import_roots = Some(roots.into_iter().map(PathBuf::from).collect());
+        }
+        if let Some(hosts) = list("git_allow_hosts", "WORKSPACED_GIT_ALLOW_HOSTS", ',') {
+            file.git_allow_hosts = Some(hosts);
+        }
+        if let Some(origins) = list("cors_origins", "WORKSPACED_CORS_ORIGINS", ',') {
+            file.cors_origins = Some(origins);
+        }
+        Ok(file)
+    }
+}
+
+impl fmt::Debug for CommandLine {
+    /// Shows nothing: the address of the database may have a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CommandLine")
+    }
+}
+
+impl FromArgMatches for CommandLine {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self(matches.clone()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0 = matches.clone();
+        Ok(())
+    }
+}
+
+impl clap::Args for CommandLine {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        Settings::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Settings::augment_args_for_update(command)
+    }
+}
+
+/// Returns the line and the column of a place in a text.
+fn position(text: &str, start: usize) -> String {
+    let before = text.get(..start).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    format!("line {line}, column {column}")
 }
 
 /// Returns a TOML error on one line, with its position.
 fn on_one_line(text: &str, error: &toml::de::Error) -> String {
     let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
-    // The list of alternatives is long, and --help has it too.
-    let message = message.split(", expected one of").next().unwrap_or_default();
-    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message.to_owned() };
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    // The list of alternatives is long, and the documentation has it too.
+    let message = message.split(", expected one of").next().unwrap_or_default().to_owned();
+    let Some(span) = error.span().filter(|span| text.get(..span.start).is_some()) else { return message };
     // Only the name: the value may be a secret.
-    let key = text.lines().nth(line - 1).and_then(|line| line.split_once('=')).map(|(key, _)| key.trim());
+    let line = text[..span.start].matches('\n').count();
+    let key = text.lines().nth(line).and_then(|line| line.split_once('=')).map(|(key, _)| key.trim());
     let named = key.filter(|key| !message.contains(*key)).map(|key| format!(" (at `{key}`)")).unwrap_or_default();
-    format!("line {line}, column {column}: {message}{named}")
+    format!("{}: {message}{named}", position(text, span.start))
 }

@@ -88,9 +88,14 @@ fn a_flag_counts_more_than_the_file_and_the_file_more_than_nothing() {
 #[test]
 fn an_unknown_setting_in_a_file_is_refused_with_its_position() {
     for (text, position) in [
-        ("listen = \"127.0.0.1:1\"\nbogus = 1\n", "line 2, column 1: unknown field `bogus`"),
-        ("listen = 1\n", "line 1, column 10: invalid type"),
-        ("operator-token = \"x\"\n", "line 1, column 1: unknown field `operator-token`"),
+        ("listen = \"127.0.0.1:1\"\nbogus = 1\n", "line 2, column 1: unknown setting `bogus`"),
+        ("max-run = 1\n", "line 1, column 1: unknown setting `max-run`: did you mean `max-runs`?"),
+        ("\nread-concurrency = 1\n", "line 2, column 1: unknown setting `read-concurrency`"),
+        ("listen = { a = 1 }\n", "line 1, column 1: `listen`: expected a text"),
+        ("max-runs = \"many\"\n", "line 1, column 1: invalid value 'many' for '--max-runs <N>'"),
+        ("sandbox = \"maybe\"\n", "line 1, column 1: invalid value 'maybe' for '--sandbox <WHEN>'"),
+        ("max-runs = 1\nmax_runs = 2\n", "line 2, column 1: duplicate key `max-runs`"),
+        ("operator-token = \"x\"\n", "line 1, column 1: unknown setting `operator-token`"),
         ("listen = \n", "line 1, column 10"),
         ("database-url = secret\n", "(at `database-url`)"),
     ] {
@@ -102,19 +107,20 @@ fn an_unknown_setting_in_a_file_is_refused_with_its_position() {
 }
 
 #[test]
-fn renamed_settings_keep_their_old_names() {
-    let (_folder, path) = file("read-threads = 3\nsearch_threads = 4\nexport-concurrency = 5\n");
-    let env = |name: &str| (name == "WORKSPACED_WRITE_THREADS").then(|| "6".to_owned());
-    let config = check_with(&["--config", &path, "--import-threads", "7"], &env).unwrap();
+fn one_number_stands_for_each_kind_of_concurrency_and_one_time_for_each_wait_for_a_client() {
+    let config = check(&["--concurrency", "6", "--client-timeout-seconds", "12", "--rate-limit", "7:9"]).unwrap();
     let limits = &config.limits;
-    let found = [limits.read_concurrency, limits.search_concurrency, limits.export_concurrency];
-    assert_eq!((found, limits.write_concurrency, limits.import_concurrency), ([3, 4, 5], 6, 7));
-    assert_eq!(check_with(&["--write-concurrency", "8"], &env).unwrap().limits.write_concurrency, 8);
-
-    let env = |name: &str| (name == "WORKSPACED_READ_THREADS").then(|| "many".to_owned());
-    assert!(error_of(check_with(&[], &env)).starts_with("WORKSPACED_READ_THREADS `many`: "));
-    let (_folder, path) = file("read-threads = 3\nread_concurrency = 4\n");
-    assert!(error_of(check(&["--config", &path])).contains("duplicate key `read-concurrency`"));
+    let reads = [limits.read_concurrency, limits.search_concurrency, limits.export_concurrency];
+    assert_eq!((reads, limits.write_concurrency, limits.import_concurrency), ([6, 6, 6], 12, 6));
+    assert_eq!(check(&["--concurrency", "100"]).unwrap().limits.import_concurrency, 8);
+    let http = &config.http_limits;
+    let times = [http.header_timeout, http.body_timeout, http.idle_timeout].map(|time| time.as_secs());
+    assert_eq!((times, limits.rate), ([4, 12, 30], Some((7, 9))));
+    let short = check(&["--client-timeout-seconds", "1"]).unwrap().http_limits;
+    assert_eq!(short.header_timeout, Duration::from_secs(1));
+    let halves = check(&["--max-memory-bytes", "100000000"]).unwrap();
+    assert_eq!(halves.limits.max_body_memory_bytes, 50_000_000);
+    assert_eq!(halves.http_limits.max_answer_memory_bytes, 50_000_000);
 }
 
 #[test]
@@ -144,10 +150,11 @@ fn numbers_outside_their_bounds_are_refused_by_name() {
     ] {
         assert!(error_of(check(&[flag, value])).starts_with(&format!("{flag} {value}: expected 1 to ")));
     }
-    assert!(
-        error_of(check(&["--rate-limit-per-second", "5", "--rate-limit-burst", "0"])).starts_with("--rate-limit-burst")
-    );
-    assert_eq!(check(&["--rate-limit-per-second", "5"]).unwrap().limits.rate, Some((5, 10)));
+    for bad in ["5:0", "many", "5:", ":5", "-1"] {
+        assert!(error_of(check(&[&format!("--rate-limit={bad}")])).starts_with(&format!("--rate-limit `{bad}`: ")));
+    }
+    assert_eq!(check(&["--rate-limit", "5"]).unwrap().limits.rate, Some((5, 10)));
+    assert_eq!(check(&["--rate-limit", "0"]).unwrap().limits.rate, None);
 }
 
 #[test]

@@ -10,6 +10,9 @@ use axum::http::Uri;
 use crate::config::error::ConfigError;
 use crate::config::settings::Settings;
 
+/// OpenTelemetry's own variable for the part of the traces that are sent.
+const SAMPLER_ARG: &str = "OTEL_TRACES_SAMPLER_ARG";
+
 /// The files of the certificate that the service identifies itself with.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsFiles {
@@ -74,10 +77,14 @@ impl OtlpConfig {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, ConfigError> {
         let set = |name: &str| env(name).filter(|value| !value.is_empty());
-        let sample_ratio = settings.otlp_sample_ratio.unwrap_or(1.0);
-        if !(0.0..=1.0).contains(&sample_ratio) {
-            return Err(ConfigError(format!("--otlp-sample-ratio {sample_ratio}: expected 0 to 1")));
-        }
+        let sample_ratio = match set(SAMPLER_ARG) {
+            None => 1.0,
+            Some(raw) => raw
+                .parse::<f64>()
+                .ok()
+                .filter(|ratio| (0.0..=1.0).contains(ratio))
+                .ok_or_else(|| ConfigError(format!("{SAMPLER_ARG} `{raw}`: expected 0 to 1")))?,
+        };
         let given = settings.otlp_endpoint.clone().filter(|url| !url.is_empty());
         let url = if let Some(base) = given {
             traces_url("--otlp-endpoint", &base, "/v1/traces")?

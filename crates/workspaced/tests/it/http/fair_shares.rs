@@ -81,10 +81,9 @@ async fn hold(stream: TcpStream) {
 
 async fn rig(backend: Backend) -> Rig {
     let setup = Setup::new(backend)
-        .arg("--max-body-memory-bytes", 32 * MIB)
-        .arg("--max-answer-memory-bytes", 16 * MIB)
+        .arg("--max-memory-bytes", 64 * MIB)
         .arg("--max-connections", 512)
-        .arg("--body-timeout-seconds", 10);
+        .arg("--client-timeout-seconds", 10);
     let server = Arc::new(Server::start_with(setup).await);
     let line = "éèê über naïve façade coöperate ".repeat(8);
     let slow = format!("{line}\n").repeat(200);
@@ -453,7 +452,7 @@ async fn slow_uploads_of_one_run_leave_the_memory_for_bodies_to_others(#[values(
 #[rstest]
 #[tokio::test]
 async fn an_upload_that_sends_its_end_slowly_is_ended(#[values(Backend::Sqlite)] backend: Backend) {
-    let server = Server::start_with(Setup::new(backend).arg("--body-timeout-seconds", 2)).await;
+    let server = Server::start_with(Setup::new(backend).arg("--client-timeout-seconds", 2)).await;
     let run = server.run(json!({})).await;
     let path = format!("/v1/runs/{}/artifacts/sha256/{}", run.id, sha256("x"));
     let token = run.operator.token.clone().unwrap();
@@ -552,7 +551,7 @@ async fn a_batch_costs_its_calls_in_the_rate_limit(
     #[values(Backend::Sqlite)] backend: Backend,
     #[values(false, true)] atomic: bool,
 ) {
-    let setup = Setup::new(backend).arg("--rate-limit-per-second", 1).arg("--rate-limit-burst", 30);
+    let setup = Setup::new(backend).arg("--rate-limit", "1:30");
     let server = Server::start_with(setup).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let calls = |count: usize| {

@@ -124,10 +124,7 @@ async fn start(setup: Setup) -> (Server, Run) {
 }
 
 fn with_short_timeouts(backend: Backend) -> Setup {
-    Setup::new(backend)
-        .arg("--header-timeout-seconds", 1)
-        .arg("--body-timeout-seconds", 1)
-        .arg("--idle-timeout-seconds", 2)
+    Setup::new(backend).arg("--client-timeout-seconds", 1)
 }
 
 #[rstest]
@@ -366,7 +363,7 @@ async fn a_shutdown_completes_requests_of_http2_and_waits_for_no_idle_connection
 #[tokio::test]
 async fn idle_connections_of_http2_are_small(#[values(Backend::Sqlite)] backend: Backend) {
     const CONNECTIONS: u32 = 1500;
-    let (server, run) = start(Setup::new(backend).arg("--header-timeout-seconds", 300)).await;
+    let (server, run) = start(Setup::new(backend).arg("--client-timeout-seconds", 900)).await;
     run.ok("read_file", json!({"path": "a.txt"})).await;
     let (held, growth) = server
         .peak_growth(async {

@@ -66,7 +66,7 @@ fn slow_to_search(run: &Run, files: usize) -> Value {
 #[tokio::test]
 async fn two_thousand_idle_connections_do_not_block_calls(#[values(Backend::Sqlite)] backend: Backend) {
     raise_file_limit();
-    let server = Server::start_with(Setup::new(backend).arg("--header-timeout-seconds", 300)).await;
+    let server = Server::start_with(Setup::new(backend).arg("--client-timeout-seconds", 900)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let mut held: Vec<_> = (0..2000).map(|_| connect(&server)).collect();
     until("all connections are accepted", async || metric(&server, "workspaced_connections").await >= 2000.0).await;
@@ -85,7 +85,7 @@ async fn two_thousand_idle_connections_do_not_block_calls(#[values(Backend::Sqli
 #[rstest]
 #[tokio::test]
 async fn a_client_that_does_not_read_its_answer_is_disconnected(#[values(Backend::Sqlite)] backend: Backend) {
-    let server = Server::start_with(Setup::new(backend).arg("--body-timeout-seconds", 1)).await;
+    let server = Server::start_with(Setup::new(backend).arg("--client-timeout-seconds", 1)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let size = 256 << 20;
     File::create(run.repo.join("large.bin")).unwrap().set_len(size).unwrap();
@@ -110,7 +110,7 @@ async fn a_client_that_does_not_read_its_answer_is_disconnected(#[values(Backend
 #[rstest]
 #[tokio::test]
 async fn sixty_four_searches_do_not_delay_reads(#[values(Backend::Sqlite)] backend: Backend) {
-    let server = Server::start_with(Setup::new(backend).arg("--search-concurrency", 1)).await;
+    let server = Server::start_with(Setup::new(backend).arg("--concurrency", 1)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let query = slow_to_search(&run, 40);
     let mut searches = JoinSet::new();
@@ -136,7 +136,7 @@ async fn sixty_four_searches_do_not_delay_reads(#[values(Backend::Sqlite)] backe
 #[rstest]
 #[tokio::test]
 async fn a_search_stops_when_its_caller_disconnects(#[values(Backend::Sqlite)] backend: Backend) {
-    let server = Server::start_with(Setup::new(backend).arg("--search-concurrency", 1)).await;
+    let server = Server::start_with(Setup::new(backend).arg("--concurrency", 1)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let query = slow_to_search(&run, 400);
     let mut stream = connect(&server);
@@ -155,7 +155,7 @@ async fn a_search_stops_when_its_caller_disconnects(#[values(Backend::Sqlite)] b
 #[rstest]
 #[tokio::test]
 async fn the_concurrency_limit_of_one_token_does_not_affect_another(#[values(Backend::Sqlite)] backend: Backend) {
-    let setup = Setup::new(backend).arg("--token-concurrency", 4).arg("--search-concurrency", 1);
+    let setup = Setup::new(backend).arg("--token-concurrency", 4).arg("--concurrency", 1);
     let server = Server::start_with(setup).await;
     let (run, other) = (server.run_with_files(&[("a.txt", "a\n")], json!({})).await, server.run(json!({})).await);
     let query = slow_to_search(&run, 40);

@@ -132,8 +132,8 @@ async fn bodies_wait_for_memory_and_small_bodies_do_not_wait_for_large_ones(
 ) {
     let setup = Setup::new(backend)
         .arg("--max-body-bytes", MIB)
-        .arg("--max-body-memory-bytes", 4 * MIB)
-        .arg("--body-timeout-seconds", 3);
+        .arg("--max-memory-bytes", 8 * MIB)
+        .arg("--client-timeout-seconds", 3);
     let server = Server::start_with(setup).await;
     let run = server.run(json!({})).await;
     let input = |name: &str| json!({"path": name, "content": "x".repeat(500_000), "reason": "r", "dryRun": true});
@@ -178,7 +178,7 @@ fn quotes() -> String {
 #[rstest]
 #[tokio::test]
 async fn unread_answers_use_no_more_than_the_configured_memory(#[values(Backend::Sqlite)] backend: Backend) {
-    let setup = Setup::new(backend).arg("--max-answer-memory-bytes", 48 * MIB).arg("--body-timeout-seconds", 20);
+    let setup = Setup::new(backend).arg("--max-memory-bytes", 96 * MIB).arg("--client-timeout-seconds", 20);
     let server = Server::start_with(setup).await;
     let run = server.run(json!({})).await;
     run.put("quotes.txt", quotes());
@@ -207,7 +207,7 @@ async fn unread_answers_use_no_more_than_the_configured_memory(#[values(Backend:
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_without_a_token_do_not_exhaust_the_answer_memory(#[values(Backend::Sqlite)] backend: Backend) {
-    let server = Server::start_with(Setup::new(backend).arg("--max-answer-memory-bytes", 8 * MIB)).await;
+    let server = Server::start_with(Setup::new(backend).arg("--max-memory-bytes", 16 * MIB)).await;
     let run = server.run(json!({})).await;
     run.put("quotes.txt", "\"".repeat(200 * 1024));
     let held: Vec<_> = (0..120)

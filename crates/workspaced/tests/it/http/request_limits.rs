@@ -32,9 +32,7 @@ fn until_closed(mut stream: TcpStream) -> (String, Duration) {
 
 async fn start_with_short_timeouts(backend: Backend) -> (Server, Run) {
     let setup = Setup::new(backend)
-        .arg("--header-timeout-seconds", 1)
-        .arg("--body-timeout-seconds", 1)
-        .arg("--idle-timeout-seconds", 2)
+        .arg("--client-timeout-seconds", 1)
         .arg("--max-body-bytes", 100_000)
         .arg("--max-archive-bytes", 100_000);
     let server = Server::start_with(setup).await;
@@ -132,8 +130,8 @@ async fn slow_archive_uploads_do_not_delay_other_imports_and_time_out(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     let setup = Setup::new(backend)
-        .arg("--import-concurrency", 1)
-        .arg("--body-timeout-seconds", 3)
+        .arg("--concurrency", 1)
+        .arg("--client-timeout-seconds", 3)
         .arg("--request-timeout-seconds", 2);
     let server = Server::start_with(setup).await;
     let archive = |run: &Run| format!("/v1/runs/{}/archive", run.id);
@@ -166,7 +164,7 @@ async fn slow_archive_uploads_do_not_delay_other_imports_and_time_out(
 #[rstest]
 #[tokio::test]
 async fn a_slow_file_upload_is_ended(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let server = Server::start_with(Setup::new(backend).arg("--body-timeout-seconds", 1)).await;
+    let server = Server::start_with(Setup::new(backend).arg("--client-timeout-seconds", 1)).await;
     let run = server.run(json!({})).await;
     let upload = send_slowly(&server, &run, &format!("/v1/runs/{}/files/a.bin", run.id));
     let (answer, took) = tokio::task::spawn_blocking(|| upload.join().unwrap()).await.unwrap();
@@ -211,7 +209,7 @@ async fn the_number_of_connections_is_limited_and_open_ones_continue(#[values(Ba
 #[rstest]
 #[tokio::test]
 async fn the_rate_limit_of_one_token_does_not_affect_another(#[values(Backend::Sqlite)] backend: Backend) {
-    let setup = Setup::new(backend).arg("--rate-limit-per-second", 1).arg("--rate-limit-burst", 20);
+    let setup = Setup::new(backend).arg("--rate-limit", "1:20");
     let server = Server::start_with(setup).await;
     let (run, other) = (server.run(json!({})).await, server.run(json!({})).await);
     let mut refused = None;

@@ -151,7 +151,7 @@ async fn a_new_certificate_is_used_without_a_restart_and_a_broken_one_is_not() {
 
 #[tokio::test]
 async fn clients_that_do_not_complete_a_handshake_delay_nobody() {
-    let (mut server, authority) = start(Setup::new(Backend::Sqlite).arg("--header-timeout-seconds", 2)).await;
+    let (mut server, authority) = start(Setup::new(Backend::Sqlite).arg("--client-timeout-seconds", 6)).await;
     let mut silent: Vec<_> = (0..100).map(|_| TcpStream::connect(address(&server)).unwrap()).collect();
     let mut plain = TcpStream::connect(address(&server)).unwrap();
     plain.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();

@@ -46,7 +46,7 @@ async fn metrics_are_served_on_their_own_listener_alone(
 #[tokio::test]
 async fn the_listener_has_the_limits_of_the_other_one() {
     let (server, metrics) = start(Backend::Sqlite, |setup| {
-        setup.arg("--header-timeout-seconds", 1).arg("--protect-metrics", true).arg("--max-connections", 1)
+        setup.arg("--client-timeout-seconds", 1).arg("--protect-metrics", true).arg("--max-connections", 1)
     })
     .await;
     let scraper = Client::new(&metrics, None);

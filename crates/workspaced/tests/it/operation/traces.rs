@@ -74,7 +74,7 @@ async fn a_call_is_a_part_of_the_callers_trace(
 ) {
     let (address, messages) = collector().await;
     let setup = Setup::new(backend).arg("--otlp-endpoint", &address).arg("--log", log);
-    let mut server = Server::start_with(setup.arg("--otlp-sample-ratio", 0)).await;
+    let mut server = Server::start_with(setup.env("OTEL_TRACES_SAMPLER_ARG", "0")).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let input = json!({"path": "folder/secret-name.txt", "content": "the-content\n", "reason": "the-reason"});
     let path = format!("/v1/runs/{}/tools/write_file", run.id);
@@ -205,11 +205,16 @@ async fn an_invalid_collector_ends_the_start() {
     for (args, problem) in [
         (["--otlp-endpoint", "127.0.0.1:4318"], "--otlp-endpoint: expected http:// or https://"),
         (["--otlp-endpoint", "http://user:secret@127.0.0.1"], "--otlp-endpoint: expected"),
-        (["--otlp-sample-ratio", "1.5"], "--otlp-sample-ratio 1.5: expected 0 to 1"),
     ] {
         let done = server.command("serve").args(args).output().unwrap();
         let stderr = String::from_utf8(done.stderr).unwrap();
         assert!(done.status.code() == Some(2) && stderr.contains(problem), "{args:?}: {stderr}");
         assert!(!stderr.contains("secret"), "{stderr}");
     }
+    let done = server.command("serve").env("OTEL_TRACES_SAMPLER_ARG", "1.5").output().unwrap();
+    let stderr = String::from_utf8(done.stderr).unwrap();
+    assert!(
+        done.status.code() == Some(2) && stderr.contains("OTEL_TRACES_SAMPLER_ARG `1.5`: expected 0 to 1"),
+        "{stderr}"
+    );
 }

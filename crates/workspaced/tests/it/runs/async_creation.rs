@@ -257,7 +257,7 @@ async fn files_of_an_import_that_was_closed_are_removed_by_the_next_start(
 async fn an_import_with_a_waiting_caller_precedes_those_in_the_background(
     #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
-    let (server, forge) = private_git::start_with(Setup::new(backend).arg("--import-concurrency", 1)).await;
+    let (server, forge) = private_git::start_with(Setup::new(backend).arg("--concurrency", 1)).await;
     put(&forge.folder, "hold", "");
     let operator = server.operator();
     let held = json!({"source": {"type": "git", "url": forge.url("/other/public.git")}});

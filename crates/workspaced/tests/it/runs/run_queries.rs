@@ -65,27 +65,30 @@ async fn a_configured_limit_is_reported_and_enforced(#[values(Backend::Sqlite)] 
         ("--max-body-bytes", 70_000, "/requests/maxBodyBytes"),
         ("--max-archive-bytes", 80_000, "/requests/maxArchiveBytes"),
         ("--request-timeout-seconds", 61, "/requests/requestTimeoutSeconds"),
-        ("--body-timeout-seconds", 31, "/requests/bodyTimeoutSeconds"),
+        ("--client-timeout-seconds", 36, "/requests/bodyTimeoutSeconds"),
         ("--token-concurrency", 17, "/requests/tokenConcurrency"),
-        ("--rate-limit-per-second", 1001, "/requests/ratePerSecond"),
-        ("--rate-limit-burst", 2003, "/requests/rateBurst"),
         ("--max-connections", 321, "/service/maxConnections"),
-        ("--header-timeout-seconds", 11, "/service/headerTimeoutSeconds"),
-        ("--idle-timeout-seconds", 77, "/service/idleTimeoutSeconds"),
-        ("--read-concurrency", 5, "/service/readThreads"),
-        ("--search-concurrency", 6, "/service/searchThreads"),
-        ("--export-concurrency", 9, "/service/exportThreads"),
-        ("--write-concurrency", 7, "/service/writeThreads"),
-        ("--import-concurrency", 3, "/service/importThreads"),
-        ("--max-live-runs", 99, "/service/maxLiveRuns"),
+        ("--concurrency", 5, "/service/readThreads"),
         ("--max-runs", 44, "/service/maxRuns"),
         ("--max-disk-bytes", 987_654, "/service/maxDiskBytes"),
     ];
     let setup = settings.iter().fold(Setup::new(backend), |setup, (flag, value, _)| setup.arg(flag, value));
-    let server = Server::start_with(setup).await;
+    let server = Server::start_with(setup.arg("--rate-limit", "1001:2003")).await;
     let limits = server.operator().get("/v1/limits").await.ok();
     for (flag, value, pointer) in settings {
         assert_eq!(limits.pointer(pointer), Some(&json!(value)), "{flag}: {limits:#}");
+    }
+    for (follows, pointer) in [
+        (1001, "/requests/ratePerSecond"),
+        (2003, "/requests/rateBurst"),
+        (12, "/service/headerTimeoutSeconds"),
+        (90, "/service/idleTimeoutSeconds"),
+        (5, "/service/searchThreads"),
+        (5, "/service/exportThreads"),
+        (10, "/service/writeThreads"),
+        (5, "/service/importThreads"),
+    ] {
+        assert_eq!(limits.pointer(pointer), Some(&json!(follows)), "{pointer}: {limits:#}");
     }
     // The tools enforce the reported limits.
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;

@@ -8,7 +8,7 @@ use crate::harness::{Backend, Run, Server, Setup};
 #[rstest]
 #[tokio::test]
 async fn a_token_sees_the_state_of_its_rate_limit(#[values(Backend::Sqlite)] backend: Backend) {
-    let setup = Setup::new(backend).arg("--rate-limit-per-second", 1).arg("--rate-limit-burst", 4);
+    let setup = Setup::new(backend).arg("--rate-limit", "1:4");
     let server = Server::start_with(setup).await;
     let run = server.run(json!({})).await;
     let list = format!("/v1/runs/{}/tools/list_dir", run.id);
