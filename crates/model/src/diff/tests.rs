@@ -26,9 +26,10 @@ fn a_change_a_creation_and_a_deletion_are_written_as_git_writes_them() {
         (Some(b""), None, "deleted file mode 100644\n"),
         (Some(b"a"), Some(b"a\n"), "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n"),
         (
-            Some(b"a\r\n\xff"),
-            Some(b"a\r\nb\n\xff"),
-            "--- a/x\n+++ b/x\n@@ -1,2 +1,3 @@\n a\r\n+b\n \u{fffd}\n\\ No newline at end of file\n",
+            // No text in any encoding, because of the control character.
+            Some(b"a\r\n\x01\xff"),
+            Some(b"a\r\nb\n\x01\xff"),
+            "--- a/x\n+++ b/x\n@@ -1,2 +1,3 @@\n a\r\n+b\n \u{1}\u{fffd}\n\\ No newline at end of file\n",
         ),
         (
             Some(b"a\0"),

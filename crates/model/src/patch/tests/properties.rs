@@ -3,12 +3,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Side, diff_file};
 
-/// Texts of few different lines, so that many are equal; some without a final newline, in CRLF or not in UTF-8.
+/// Texts of few different lines, so that many are equal; some without a final newline, in CRLF or no text in any encoding.
 fn texts() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![
         6 => "[a-d]{0,2}\n".prop_map(String::into_bytes),
         1 => "[ab]\r\n".prop_map(String::into_bytes),
-        1 => Just(b"\xe9\xff\n".to_vec()),
+        1 => Just(b"\x01\xe9\xff\n".to_vec()),
         1 => "(-- a/f|\\+\\+ b/f|@@ -1 \\+1 @@|\\\\ No|-- |diff --git a/x b/x)\n".prop_map(String::into_bytes),
     ];
     (prop::collection::vec(line, 0..40), prop_oneof![3 => Just(""), 1 => Just("z")])
