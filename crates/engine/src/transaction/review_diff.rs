@@ -1,7 +1,6 @@
 //! The diff of a large text that a person is asked about. Its call has none, because contents outside of memory are not compared.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read};
 use std::sync::Arc;
 
 use model::{Change, LogicalPath, RunId, Sha256, Side, diff_file};
@@ -76,7 +75,7 @@ fn read_version(
     }
 }
 
-fn read(file: File) -> io::Result<Vec<u8>> {
+fn read(file: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(MAX_TEXT_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
