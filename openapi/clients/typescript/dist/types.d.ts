@@ -1060,6 +1060,13 @@ export interface RequestLimits {
     requestTimeoutSeconds: number;
     tokenConcurrency: number;
 }
+export interface ResourceMetadata {
+    authorization_servers: Array<string>;
+    bearer_methods_supported: Array<string>;
+    resource: string;
+    resource_name: string;
+    scopes_supported: Array<string>;
+}
 export interface RestoredFile {
     deletions: number;
     insertions: number;
