@@ -58,7 +58,8 @@ enum FirstPass {
 pub(super) struct Scanner<'a> {
     rules: &'a Rules,
     pattern: BoundedPattern<'a>,
-    searcher: Searcher,
+    /// Made for the first file that may match: it has a buffer of its own.
+    searcher: Option<Searcher>,
     context_lines: usize,
     max_matches: usize,
     max_bytes: u64,
@@ -77,17 +78,7 @@ impl<'a> Scanner<'a> {
         max_bytes: u64,
         after: Option<&'a (LogicalPath, u64)>,
     ) -> Self {
-        let searcher = SearcherBuilder::new()
-            .line_terminator(pattern.pattern().line_terminator())
-            .line_number(true)
-            .before_context(context_lines)
-            .after_context(context_lines)
-            .binary_detection(BinaryDetection::quit(0))
-            .memory_map(MmapChoice::never())
-            .heap_limit(Some(MAX_STREAM_LINE_BYTES))
-            .bom_sniffing(true)
-            .build();
-        Self { rules, pattern, searcher, context_lines, max_matches, max_bytes, after, buffer: Vec::new() }
+        Self { rules, pattern, searcher: None, context_lines, max_matches, max_bytes, after, buffer: Vec::new() }
     }
 
     /// The last line of the file whose matches are left out; 0 if none is.
@@ -165,7 +156,8 @@ impl<'a> Scanner<'a> {
         let skipped_lines = self.skipped_lines(at);
         let mut sink =
             MatchCollector::new(&self.pattern, at, kind, self.context_lines, self.max_matches, skipped_lines);
-        let searched = self.searcher.search_slice(&self.pattern, &self.buffer, &mut sink);
+        let searcher = self.searcher.get_or_insert_with(|| line_searcher(&self.pattern, self.context_lines));
+        let searched = searcher.search_slice(&self.pattern, &self.buffer, &mut sink);
         sink.finish(&searched)
     }
 
@@ -234,9 +226,24 @@ impl<'a> Scanner<'a> {
         let mut sink =
             MatchCollector::new(&self.pattern, at, kind, self.context_lines, self.max_matches, skipped_lines);
         let file = File::from(file.try_clone()?);
-        let searched = self.searcher.search_file(&self.pattern, &file, &mut sink);
+        let searcher = self.searcher.get_or_insert_with(|| line_searcher(&self.pattern, self.context_lines));
+        let searched = searcher.search_file(&self.pattern, &file, &mut sink);
         sink.finish(&searched)
     }
+}
+
+/// Creates what searches line by line.
+fn line_searcher(pattern: &BoundedPattern<'_>, context_lines: usize) -> Searcher {
+    SearcherBuilder::new()
+        .line_terminator(pattern.pattern().line_terminator())
+        .line_number(true)
+        .before_context(context_lines)
+        .after_context(context_lines)
+        .binary_detection(BinaryDetection::quit(0))
+        .memory_map(MmapChoice::never())
+        .heap_limit(Some(MAX_STREAM_LINE_BYTES))
+        .bom_sniffing(true)
+        .build()
 }
 
 /// Converts the early end of a search into the result of the file at which it ended.
