@@ -62,7 +62,7 @@ pub async fn open_to_read(url: &str) -> Result<Arc<dyn Ledger>> {
 }
 
 /// Copies the SQLite database at `from`, which no process may have open, into the empty PostgreSQL database at `to`, and adds
-/// `references`. All or nothing. The setting [`TRANSFER`] gets the value `source`. Returns the tables with the numbers of their rows,
+/// `references`. All or nothing. The setting [`TRANSFER`](crate::TRANSFER) gets the value `source`. Returns the tables with the numbers of their rows,
 /// which were compared.
 ///
 /// # Errors
@@ -88,7 +88,7 @@ pub async fn object_references(url: &str) -> Result<Vec<ObjectReference>> {
     postgres::transfer::references(url).await
 }
 
-/// Removes the setting [`TRANSFER`] of the PostgreSQL database at `url`: services may start with it.
+/// Removes the setting [`TRANSFER`](crate::TRANSFER) of the PostgreSQL database at `url`: services may start with it.
 ///
 /// # Errors
 ///

@@ -84,7 +84,7 @@ impl Default for ImportLimits {
     }
 }
 
-/// The source of a run's tree. Paths were checked against the import roots by [`Workspaces::allow`].
+/// The source of a run's tree. Paths were checked against the import roots by [`Workspaces::allow`](crate::Workspaces::allow).
 pub enum ImportSource<'a> {
     /// No files.
     Empty,

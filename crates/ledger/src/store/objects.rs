@@ -42,7 +42,7 @@ pub trait ObjectLog: Send + Sync {
     async fn renew_claim(&self, object: &str, claim: &str) -> Result<bool>;
     /// Ends a claim: the object is deleted. It may be reserved and put again.
     async fn end_claim(&self, object: &str, claim: &str) -> Result<()>;
-    /// Ends references to objects that [last while a path has them](crate::EntryObject::path), where no path of the run does, and
+    /// Ends references to objects that [last while a path has them](crate::ObjectHolder::Path), where no path of the run does, and
     /// subtracts them from its history. Returns how many; 0 if there are no more. Several transactions.
     async fn end_references(&self) -> Result<u64>;
 }
