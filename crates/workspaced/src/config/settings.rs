@@ -357,7 +357,7 @@ impl Settings {
         };
         let takes_text = command.get_arguments().any(|arg| is_named(arg, name) && is_text(arg));
         if takes_text && !matches!(value, DeValue::String(_) | DeValue::Array(_)) {
-            return Err(format!("`{name}`: expected a text"));
+            return Err(format!("`{name}`: expected a text, in quotes"));
         }
         let arguments = values.iter().map(|value| format!("--{name}={value}"));
         let matches = command.clone().try_get_matches_from(arguments).map_err(|error| why(name, &error))?;

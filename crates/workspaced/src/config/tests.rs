@@ -91,9 +91,10 @@ fn an_unknown_setting_in_a_file_is_refused_with_its_position() {
         ("listen = \"127.0.0.1:1\"\nbogus = 1\n", "line 2, column 1: unknown setting `bogus`"),
         ("max-run = 1\n", "line 1, column 1: unknown setting `max-run`: did you mean `max-runs`?"),
         ("\nread-concurrency = 1\n", "line 2, column 1: unknown setting `read-concurrency`"),
-        ("listen = { a = 1 }\n", "line 1, column 1: `listen`: expected a text"),
-        ("max-runs = \"many\"\n", "line 1, column 1: invalid value 'many' for '--max-runs <N>'"),
-        ("sandbox = \"maybe\"\n", "line 1, column 1: invalid value 'maybe' for '--sandbox <WHEN>'"),
+        ("listen = { a = 1 }\n", "line 1, column 10: `listen`: expected a text"),
+        ("max-runs = \"many\"\n", "line 1, column 12: invalid value 'many' for '--max-runs <N>'"),
+        ("sandbox = \"maybe\"\n", "line 1, column 11: invalid value 'maybe' for '--sandbox <WHEN>'"),
+        ("listen = 7\n", "line 1, column 10: `listen`: expected a text"),
         ("max-runs = 1\nmax_runs = 2\n", "line 2, column 1: duplicate key `max-runs`"),
         ("operator-token = \"x\"\n", "line 1, column 1: unknown setting `operator-token`"),
         ("listen = \n", "line 1, column 10"),
@@ -151,7 +152,8 @@ fn numbers_outside_their_bounds_are_refused_by_name() {
         assert!(error_of(check(&[flag, value])).starts_with(&format!("{flag} {value}: expected 1 to ")));
     }
     for bad in ["5:0", "many", "5:", ":5", "-1"] {
-        assert!(error_of(check(&[&format!("--rate-limit={bad}")])).starts_with(&format!("--rate-limit `{bad}`: ")));
+        let refused = Args::try_parse_from(["workspaced", "serve", &format!("--rate-limit={bad}")]).unwrap_err();
+        assert!(refused.to_string().contains("expected requests per second, such as 50"), "{refused}");
     }
     assert_eq!(check(&["--rate-limit", "5"]).unwrap().limits.rate, Some((5, 10)));
     assert_eq!(check(&["--rate-limit", "0"]).unwrap().limits.rate, None);
