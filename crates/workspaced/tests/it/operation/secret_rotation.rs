@@ -231,7 +231,7 @@ async fn a_hangup_replaces_tokens_and_profiles_of_files(
     for (failures, (name, content, why)) in (1..).zip([
         ("token", "short".to_owned(), "too easy to guess"),
         ("token", String::new(), "the file is empty"),
-        ("config.toml", "unknown = 1\n".to_owned(), "unknown field"),
+        ("config.toml", "unknown = 1\n".to_owned(), "unknown setting"),
         ("config.toml", operator("bob", &bob), "is in the configuration and in the database"),
         ("profiles.toml", "[profiles.X]\nbad = 1\n".to_owned(), "--profiles"),
     ]) {
