@@ -11,6 +11,7 @@ use model::{Code, Refusal, RunId};
 use serde_json::{Map, Value};
 use tracing::Instrument as _;
 
+use crate::approvals::waiting_calls::BATCH;
 use crate::call::disclosure::Disclosure;
 use crate::call::record::{Failure, RecordedFailure};
 use crate::call::{Answer, CallContext, Failed, View, splice};
@@ -25,9 +26,6 @@ use crate::tool::text::TextAnswer;
 use crate::tools::TOOLS;
 use crate::transaction::{Operation, Outcomes, Parsed};
 use crate::{CallError, json};
-
-/// The tool in the record of a batch that is refused before its calls are known.
-const BATCH: &str = "batch";
 
 /// A call with the tool's own members of its input, or the refusal of the input.
 pub type CallWithInput = (CallContext, Result<Map<String, Value>, Refusal>);

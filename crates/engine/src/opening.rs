@@ -1,6 +1,7 @@
 //! Opening runs, and removing deleted ones from the open runs.
 
 pub(crate) mod base_objects;
+mod ended_approvals;
 pub(crate) mod fetch;
 mod folder_history;
 pub mod kept_artifacts;

@@ -15,13 +15,13 @@ mod entries;
 mod given_versions;
 mod judge;
 pub(crate) mod large_contents;
+pub mod moved_files;
 pub mod outside;
 mod overlay;
 mod parse;
 mod plan;
 mod review_diff;
 mod stage;
-pub mod staged_files;
 mod waiting_contents;
 
 use std::sync::Arc;

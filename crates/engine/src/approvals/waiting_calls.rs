@@ -12,7 +12,7 @@ use crate::clock::now;
 use crate::engine::Engine;
 use crate::{CallError, tools};
 
-/// The tool in the approval of a batch.
+/// The tool in the approval of a batch, and in the record of one that is refused before its calls are known.
 pub const BATCH: &str = "batch";
 
 /// The stored input of a batch that waits for approval: its changes, in order.

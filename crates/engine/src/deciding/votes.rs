@@ -3,6 +3,7 @@
 use model::{Approval, ApprovalState, ApprovalVote, Code, Outcome, Refusal, Verdict};
 
 use crate::CallError;
+use crate::admission::operators::OF_ISSUER;
 use crate::approvals::decide::{Decider, decision_of};
 use crate::call_error::refusals::run_not_found;
 use crate::deciding::persons::Origins;
@@ -69,7 +70,7 @@ impl Engine {
         let mut kept = Vec::with_capacity(approval.votes.len());
         for vote in std::mem::take(&mut approval.votes) {
             // The issuer of a token is the only one who knows whether its operator is still one.
-            let is_of_issuer = vote.operator.as_str().starts_with(crate::admission::operators::OF_ISSUER);
+            let is_of_issuer = vote.operator.as_str().starts_with(OF_ISSUER);
             if is_of_issuer
                 || self.tokens.operators.is_fixed(&vote.operator)
                 || self.ledger.operator(&vote.operator).await?.is_some()

@@ -20,9 +20,9 @@ use crate::tool::output::ReadOutput;
 use crate::tool::outside_change::OutsideChange;
 use crate::tool::{Mutation, PlanContext, ReadContext, ReadTool};
 use crate::transaction::given_versions::GivenVersions;
+use crate::transaction::moved_files;
 use crate::transaction::overlay::{PlanOverlay, ReadView};
 use crate::transaction::parse::{Loaded, Operation};
-use crate::transaction::staged_files;
 
 /// The maximum time to compute the hash of the workspace's whole diff. The run's other mutations wait meanwhile.
 const MAX_DIFF_TIME: Duration = Duration::from_secs(3);
@@ -108,7 +108,7 @@ impl Planned {
                 let mut plan = plan_change(run, call, tool.as_ref(), &self.overlay)?;
                 plan.seen = seen;
                 if is_batch {
-                    staged_files::refuse_in_batch(&plan)?;
+                    moved_files::refuse_in_batch(&plan)?;
                     self.overlay.add(&plan);
                 }
                 Ok(PlannedItem::Change(plan, tool.take_reservation()))

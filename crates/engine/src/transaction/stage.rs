@@ -14,6 +14,7 @@ use crate::run::open_run::OpenRun;
 use crate::run::quota::Reservation;
 use crate::run::staged_files;
 use crate::transaction::judge::{Judged, JudgedItem};
+use crate::transaction::moved_files;
 
 /// Judged calls whose new contents are staged.
 pub struct Staged {
@@ -56,7 +57,7 @@ impl Judged {
             run.workspace.add_ignored_to_base(&run.rules, steps.iter().map(|step| &step.path))?;
             let mut stamps = BTreeMap::new();
             for (_, change) in self.changes() {
-                crate::transaction::staged_files::copy_moved(run, &change.plan)?;
+                moved_files::copy(run, &change.plan)?;
                 for (path, stamp) in change.plan.stamps() {
                     stamps.entry(path.clone()).or_insert(*stamp);
                 }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek as _, SeekFrom};
 use std::sync::Arc;
 
 use ledger::{EntryObject, ObjectHolder};
-use model::{Approval, ApprovalId, ApprovalState, Code, ContentScan, Disk, RunId, Sha256};
+use model::{Approval, ApprovalId, Code, ContentScan, Disk, RunId, Sha256};
 
 use crate::CallError;
 use crate::admission::pools::permit;
@@ -15,7 +15,6 @@ use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::Reservation;
 use crate::tool::Mutation;
-use crate::tools::files;
 use crate::transaction::large_contents::{self, LargeContent};
 
 /// A content that is kept for an approval that the ledger does not have yet.
@@ -72,47 +71,6 @@ impl Engine {
         self.blocking(keep).await?;
         failpoint::hit("approval.kept");
         Ok(object)
-    }
-
-    /// Removes the content with which the call has waited for a decided approval: only an upload has one.
-    pub(crate) async fn end_waiting(&self, approval: &Approval) {
-        if approval.tool == files::PUT.name {
-            self.remove_waiting(&approval.run_id, &approval.approval_id).await;
-        }
-    }
-
-    /// Removes the content of an approval that is decided or was not recorded, if it has one. What cannot be removed now is removed when
-    /// the run is opened again.
-    pub(crate) async fn remove_waiting(&self, run: &RunId, approval: &ApprovalId) {
-        failpoint::hit("approval.ended");
-        let (workspaces, id, ended) = (Arc::clone(&self.workspaces), run.clone(), approval.clone());
-        match self.blocking(move || Ok(workspaces.remove_waiting(&id, &ended)?)).await {
-            Ok(()) => {
-                if let Some(open_run) = self.runs.get(run) {
-                    drop(open_run.waiting.take(approval));
-                }
-            }
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(run.id = %run, approval.id = %approval, error, "a content that waited could not be removed");
-            }
-        }
-    }
-
-    /// Returns the waiting contents of a run that is being opened, and removes those whose approvals are not pending.
-    pub(crate) async fn load_waiting(&self, run: &RunId) -> Result<Vec<(ApprovalId, u64)>, CallError> {
-        let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
-        let found = self.blocking(move || Ok(workspaces.waiting(&id)?)).await?;
-        let mut kept = Vec::with_capacity(found.len());
-        for (id, size_bytes) in found {
-            let approval = self.ledger.approval(&id).await?;
-            if approval.is_some_and(|approval| approval.state == ApprovalState::Pending && approval.run_id == *run) {
-                kept.push((id, size_bytes));
-            } else {
-                self.remove_waiting(run, &id).await;
-            }
-        }
-        Ok(kept)
     }
 
     /// Copies the content that the approved call of `tool` waits with to the run's `tmp/`, and gives it to the tool. Returns

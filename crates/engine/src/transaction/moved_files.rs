@@ -14,7 +14,7 @@ use crate::tool::change_plan::ChangePlan;
 /// # Errors
 ///
 /// `WRITE_CONFLICT` if one has changed since it was planned; the errors of the disk.
-pub fn copy_moved(run: &OpenRun, planned: &ChangePlan) -> Result<(), CallError> {
+pub fn copy(run: &OpenRun, planned: &ChangePlan) -> Result<(), CallError> {
     let mut copied = Vec::new();
     for (from, name, sha256) in moves(planned) {
         copied.push(name.to_owned());
