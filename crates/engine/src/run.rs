@@ -5,6 +5,7 @@ pub mod accounting;
 pub(crate) mod artifact_stamps;
 pub mod chain_head;
 pub mod changed_paths;
+pub(crate) mod changes;
 pub mod decisions;
 pub mod fsync_worker;
 pub mod import_registry;

@@ -10,6 +10,7 @@ use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::snapshot::diff_of;
+use crate::run::changes::Changes;
 use crate::run::open_run::OpenRun;
 use crate::tool::Mutation;
 use crate::tool::earlier_calls::{
@@ -136,30 +137,20 @@ async fn last_of(engine: &Engine, run: &RunId, actor: &str, count: usize) -> Res
 
 /// Returns the mutations after the record `since` that have changed files, oldest first. Records that are added meanwhile are
 /// omitted, so that this ends.
-async fn all_after(engine: &Engine, run: &RunId, mut since: u64) -> Result<Vec<EarlierCall>, CallError> {
+async fn all_after(engine: &Engine, run: &RunId, since: u64) -> Result<Vec<EarlierCall>, CallError> {
     let until = engine.ledger.run(run).await?.map_or(0, |stored| stored.run.head_seq);
     let (mut found, mut bytes) = (Vec::new(), 0);
-    while since < until {
-        let page = engine.ledger.changes(run, since, PAGE.into()).await?;
-        if page.is_empty() {
-            break;
+    let mut changes = Changes::after(engine.ledger.as_ref(), run, since);
+    while let Some(record) = changes.next::<Record>().await?.filter(|record| record.seq <= until) {
+        if !has_changed_files(&record) {
+            continue;
         }
-        for stored in page {
-            let record = content_history::parse(&stored.text)?;
-            since = record.seq;
-            if since > until {
-                break;
-            }
-            if !has_changed_files(&record) {
-                continue;
-            }
-            let call = earlier_call(record);
-            bytes += call.files.iter().map(|file| file.path.as_str().len() + ENTRY_BYTES).sum::<usize>() + ENTRY_BYTES;
-            if bytes > MAX_CALLS_BYTES {
-                return Err(too_many_calls().into());
-            }
-            found.push(call);
+        let call = earlier_call(record);
+        bytes += call.files.iter().map(|file| file.path.as_str().len() + ENTRY_BYTES).sum::<usize>() + ENTRY_BYTES;
+        if bytes > MAX_CALLS_BYTES {
+            return Err(too_many_calls().into());
         }
+        found.push(call);
     }
     Ok(found)
 }

@@ -15,12 +15,11 @@ use crate::call::CallContext;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::content_integrity::verified;
+use crate::run::changes::Changes;
 use crate::run::known_versions::KEEP_MODES;
 use crate::run::open_run::OpenRun;
 use crate::tool::at_record::{AtRecord, SnapshotView};
 
-/// Records that are read at a time.
-const PAGE: u32 = 500;
 /// The largest content of the object store that is held in memory. Of a larger one, earlier versions can neither be read nor restored, so
 /// the store keeps it only while the file has it.
 pub const MAX_RESTORABLE_BYTES: u64 = 16 << 20;
@@ -135,26 +134,16 @@ pub async fn load(
     let base = Arc::clone(base);
     let started = tokio::task::spawn_blocking(move || Snapshot::of_base(&base)).await;
     let mut snapshot = started.map_err(|error| CallError::Internal(Box::new(error)))??;
-    let mut since = 0;
-    loop {
-        let page = ledger.changes(run, since, PAGE.into()).await?;
-        if page.is_empty() {
-            return Ok(snapshot);
-        }
-        for stored in page {
-            let record = content_history::parse(&stored.text)?;
-            since = record.seq;
-            if record.seq > seq {
-                return Ok(snapshot);
-            }
-            let diff = if with_modes && may_set_modes(&record) {
-                diff_of(ledger.as_ref(), run, &record).await?
-            } else {
-                Vec::new()
-            };
-            snapshot.add(&record, &diff);
-        }
+    let mut changes = Changes::after(ledger.as_ref(), run, 0);
+    while let Some(record) = changes.next::<Record>().await?.filter(|record| record.seq <= seq) {
+        let diff = if with_modes && may_set_modes(&record) {
+            diff_of(ledger.as_ref(), run, &record).await?
+        } else {
+            Vec::new()
+        };
+        snapshot.add(&record, &diff);
     }
+    Ok(snapshot)
 }
 
 /// Whether the diff of a mutation may name a mode. Others need not be read.

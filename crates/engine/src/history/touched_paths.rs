@@ -7,9 +7,7 @@ use model::{LogicalPath, RunId};
 use serde::Deserialize;
 
 use crate::CallError;
-
-/// Records that are read at a time.
-const PAGE: u32 = 500;
+use crate::run::changes::{ChangeRecord, Changes};
 
 /// Returns every path that `run` has written.
 ///
@@ -18,20 +16,10 @@ const PAGE: u32 = 500;
 /// If the ledger fails.
 pub async fn touched_paths(ledger: &dyn Ledger, run: &RunId) -> Result<BTreeSet<LogicalPath>, CallError> {
     let mut paths = BTreeSet::new();
-    let until = ledger.run(run).await?.map_or(0, |stored| stored.run.head_seq);
-    let mut since = 0;
+    let mut changes = Changes::after(ledger, run, 0);
     // Calls that are recorded during the scan add their paths themselves.
-    while since < until {
-        let page = ledger.changes(run, since, PAGE.into()).await?;
-        if page.is_empty() {
-            break;
-        }
-        for stored in page {
-            let record: WrittenPaths =
-                serde_json::from_str(&stored.text).map_err(|error| CallError::Internal(Box::new(error)))?;
-            since = record.seq;
-            paths.extend(record.paths_written);
-        }
+    while let Some(WrittenPaths { paths_written, .. }) = changes.next().await? {
+        paths.extend(paths_written);
     }
     Ok(paths)
 }
@@ -42,4 +30,10 @@ pub async fn touched_paths(ledger: &dyn Ledger, run: &RunId) -> Result<BTreeSet<
 struct WrittenPaths {
     seq: u64,
     paths_written: Vec<LogicalPath>,
+}
+
+impl ChangeRecord for WrittenPaths {
+    fn seq(&self) -> u64 {
+        self.seq
+    }
 }

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use ledger::{Epoch, JournalEntry, Ledger, SettledRun};
-use model::{Run, RunId, Sha256};
+use model::{Record, Run, RunId, Sha256};
 use workspace::{ChainPoint, FolderState, TreeNote, Workspaces};
 
 use super::recorded_base::recorded_base;
@@ -17,9 +17,7 @@ use crate::CallError;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::snapshot;
-
-/// Records that are read at a time.
-const PAGE: u32 = 500;
+use crate::run::changes::Changes;
 
 /// What the folder of a run is to the history in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,21 +156,14 @@ async fn is_in_chain(ledger: &dyn Ledger, run: &Run, point: ChainPoint) -> Resul
 /// Whether the journal has every change after the record `seq`.
 async fn reaches_back(ledger: &dyn Ledger, run: &RunId, seq: u64, journal: &[JournalEntry]) -> Result<bool, CallError> {
     let pending: HashSet<u64> = journal.iter().map(|entry| entry.seq).collect();
-    let mut since = seq;
-    loop {
-        let page = ledger.changes(run, since, PAGE.into()).await?;
-        if page.is_empty() {
-            return Ok(true);
-        }
-        for stored in page {
-            let record = content_history::parse(&stored.text)?;
-            since = record.seq;
-            // A dry run has written nothing.
-            if !record.paths_written.is_empty() && !pending.contains(&record.seq) {
-                return Ok(false);
-            }
+    let mut changes = Changes::after(ledger, run, seq);
+    while let Some(record) = changes.next::<Record>().await? {
+        // A dry run has written nothing.
+        if !record.paths_written.is_empty() && !pending.contains(&record.seq) {
+            return Ok(false);
         }
     }
+    Ok(true)
 }
 
 /// Returns the last record up to which the journal has no step.

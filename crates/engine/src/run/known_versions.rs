@@ -13,9 +13,8 @@ use serde::{Deserialize, Serialize};
 use workspace::Base;
 
 use crate::CallError;
+use crate::run::changes::{ChangeRecord, Changes};
 
-/// Records that are read at a time.
-const PAGE: u32 = 500;
 /// Tools that keep the mode of a file that they replace.
 pub(crate) const KEEP_MODES: [&str; 4] = ["edit_file", "replace_range", "write_file", "files_put"];
 /// The bits of a mode that make a file executable.
@@ -89,20 +88,10 @@ impl KnownVersions {
     /// If the ledger fails, or a record cannot be read.
     pub async fn load(ledger: &dyn Ledger, run: &RunId) -> Result<Self, CallError> {
         let mut known = BTreeMap::new();
-        let until = ledger.run(run).await?.map_or(0, |stored| stored.run.head_seq);
-        let mut since = 0;
+        let mut changes = Changes::after(ledger, run, 0);
         // Calls that are recorded meanwhile add their files themselves.
-        while since < until {
-            let page = ledger.changes(run, since, PAGE.into()).await?;
-            if page.is_empty() {
-                break;
-            }
-            for stored in page {
-                let record: WrittenFiles =
-                    serde_json::from_str(&stored.text).map_err(|error| CallError::Internal(Box::new(error)))?;
-                since = record.seq;
-                record.add_to(&mut known);
-            }
+        while let Some(record) = changes.next::<WrittenFiles>().await? {
+            record.add_to(&mut known);
         }
         Ok(Self(RwLock::new(known)))
     }
@@ -205,6 +194,12 @@ struct WrittenFile {
     path: LogicalPath,
     old_sha256: Option<Sha256>,
     new_sha256: Option<Sha256>,
+}
+
+impl ChangeRecord for WrittenFiles {
+    fn seq(&self) -> u64 {
+        self.seq
+    }
 }
 
 impl WrittenFiles {

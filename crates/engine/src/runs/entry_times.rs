@@ -10,11 +10,9 @@ use workspace::{EntryTime, EntryTimes, TreeExport};
 
 use crate::clock::micros_of;
 use crate::engine::Engine;
+use crate::run::changes::{ChangeRecord, Changes};
 use crate::run::open_run::OpenRun;
 use crate::{CallError, reconcile};
-
-/// Records that are read at a time.
-const PAGE: u32 = 500;
 
 impl Engine {
     /// Begins an export of the tree, with the times of its files.
@@ -48,20 +46,13 @@ impl Engine {
     }
 
     /// Adds the times of the records after `since`. Returns the last of them.
-    async fn add_times(&self, run: &RunId, mut since: u64, times: &mut EntryTimes) -> Result<u64, CallError> {
-        loop {
-            let page = self.ledger.changes(run, since, PAGE.into()).await?;
-            if page.is_empty() {
-                return Ok(since);
-            }
-            for stored in page {
-                let record: TimedChange =
-                    serde_json::from_str(&stored.text).map_err(|error| CallError::Internal(Box::new(error)))?;
-                since = record.seq;
-                let Some(time) = micros_of(&record.timestamp) else { continue };
-                times.changed.extend(record.paths_written.into_iter().map(|path| (path, EntryTime(time))));
-            }
+    async fn add_times(&self, run: &RunId, since: u64, times: &mut EntryTimes) -> Result<u64, CallError> {
+        let mut changes = Changes::after(self.ledger.as_ref(), run, since);
+        while let Some(record) = changes.next::<TimedChange>().await? {
+            let Some(time) = micros_of(&record.timestamp) else { continue };
+            times.changed.extend(record.paths_written.into_iter().map(|path| (path, EntryTime(time))));
         }
+        Ok(changes.since())
     }
 }
 
@@ -72,4 +63,10 @@ struct TimedChange {
     seq: u64,
     timestamp: String,
     paths_written: Vec<LogicalPath>,
+}
+
+impl ChangeRecord for TimedChange {
+    fn seq(&self) -> u64 {
+        self.seq
+    }
 }

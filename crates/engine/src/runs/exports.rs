@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use ledger::{Appended, Entry};
-use model::{ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Refusal, RunId, Sha256};
+use model::{ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Record, Refusal, RunId, Sha256};
 use serde::Deserialize;
 use shared_pool::Permit;
 use workspace::{Bundle, EntryTimes, PatchFormat, PreparedBundle, PreparedPatch, TreeExport};
@@ -20,7 +20,7 @@ use crate::call_error::refusals::refusal_of;
 use crate::caller::{Caller, RequestIds};
 use crate::clock::{new_tool_call_id, now, now_seconds};
 use crate::engine::Engine;
-use crate::history::content_history;
+use crate::run::changes::Changes;
 use crate::run::open_run::OpenRun;
 use crate::{CallError, reconcile};
 
@@ -64,8 +64,6 @@ pub const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 const MAX_REASONS: usize = 200;
 /// The maximum length of the first line of a generated message, in characters.
 const MAX_SUBJECT: usize = 72;
-/// Records that are read at a time.
-const PAGE: u32 = 500;
 
 /// A recorded export that is ready to be written.
 pub struct Export {
@@ -186,23 +184,17 @@ impl Engine {
 
     /// Generates a commit message from the reasons of the run's changes.
     async fn generate_message(&self, run: &RunId) -> Result<String, CallError> {
-        let (mut since, mut reasons, mut omitted) = (0, Vec::<String>::new(), 0usize);
-        loop {
-            let page = self.ledger.changes(run, since, PAGE.into()).await?;
-            if page.is_empty() {
-                return Ok(message_from(run, &reasons, omitted));
-            }
-            for stored in page {
-                let record = content_history::parse(&stored.text)?;
-                since = record.seq;
-                let Some(reason) = record.reason.filter(|_| !record.paths_written.is_empty()) else { continue };
-                if reasons.len() >= MAX_REASONS {
-                    omitted += 1;
-                } else if !reasons.contains(&reason) {
-                    reasons.push(reason);
-                }
+        let (mut reasons, mut omitted) = (Vec::<String>::new(), 0usize);
+        let mut changes = Changes::after(self.ledger.as_ref(), run, 0);
+        while let Some(record) = changes.next::<Record>().await? {
+            let Some(reason) = record.reason.filter(|_| !record.paths_written.is_empty()) else { continue };
+            if reasons.len() >= MAX_REASONS {
+                omitted += 1;
+            } else if !reasons.contains(&reason) {
+                reasons.push(reason);
             }
         }
+        Ok(message_from(run, &reasons, omitted))
     }
 }
 
