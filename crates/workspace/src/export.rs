@@ -21,12 +21,12 @@ use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 use tar::{Builder, EntryType as HeaderType, Header};
 
-use crate::apply::Pin;
 use crate::error::file_too_large;
 use crate::guard::{self, Opened};
 use crate::ignored::{GITIGNORE_NAME, Scope};
 use crate::import::stays_inside;
-use crate::read::{is_readable, is_secret_file};
+use crate::kept_files::Pin;
+use crate::opened_file::{is_readable, is_secret_file};
 use crate::stamp::FileStamp;
 use crate::walk::each_entry;
 use crate::{Workspace, WorkspaceError};

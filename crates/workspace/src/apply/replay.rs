@@ -7,10 +7,11 @@ use model::{LogicalPath, Sha256, Step, StepBytes, StepContent};
 use rustix::io::Errno;
 
 use super::stage::write_content;
-use super::{Applied, MoveError, Replaced, TargetState, copy_hashed, hash, move_in, move_out, one_of, target_state};
+use super::{Applied, MoveError, Replaced, TargetState, move_in, move_out, one_of, target_state};
 use crate::Workspace;
 use crate::dir::{open_file, remove_file};
 use crate::guard::{IsRemoved, Root};
+use crate::hashing::{copy_hashed, hash};
 
 /// Files up to this size are checked for a torn write.
 const MAX_TORN_BYTES: u64 = 64 << 20;

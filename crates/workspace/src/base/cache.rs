@@ -8,8 +8,8 @@ use model::Sha256;
 use parking_lot::Mutex;
 
 use super::Loaded;
+use super::file_change::FileChange;
 use super::manifest::FileIndex;
-use crate::DiffFile;
 use crate::stamp::FileStamp;
 
 /// What an entry counts besides its own bytes.
@@ -99,18 +99,6 @@ impl BlobCache {
             self.0.insert(file, Arc::new(bytes.to_vec()), bytes.len());
         }
     }
-}
-
-/// The change of one file against the base.
-#[derive(Debug)]
-pub(crate) struct FileChange {
-    pub(crate) file: DiffFile,
-    /// Sizes before and after.
-    pub(crate) bytes: (u64, u64),
-    /// What git records of the new mode: whether it is a link, and whether it is executable. `None` for a deleted file.
-    pub(crate) mode: Option<(bool, bool)>,
-    /// The text of its diff.
-    pub(crate) text: Vec<u8>,
 }
 
 /// How the current version of a cached file is identified.

@@ -17,7 +17,7 @@ use crate::diff::Candidate;
 use crate::dir::fresh_name;
 use crate::git::{Bounds, Git, hex};
 use crate::import::{FETCHED, make_bare, write_quoted};
-use crate::read::{HEAD_BYTES, is_readable, is_secret};
+use crate::opened_file::{HEAD_BYTES, is_readable, is_secret};
 use crate::{Workspace, WorkspaceError};
 
 /// The time limit of each call of git.

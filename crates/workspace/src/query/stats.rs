@@ -12,9 +12,9 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::guard::{GuardError, Opened};
+use crate::opened_file::head_of;
 use crate::query::not_shown::{LeftOut, NotShown};
 use crate::query::stat::{RANGED_READ_FACTOR, each_chunk};
-use crate::read::head_of;
 use crate::walk::{Admission, Candidate, Visitor, WalkRoot, walk};
 use crate::{Tree, WorkspaceError};
 

@@ -12,10 +12,10 @@ use crate::error::{check_cancelled, not_a_directory};
 use crate::guard::Blocking;
 use crate::ignored::Scope;
 use crate::ignored::is_machine_made;
+use crate::opened_file::{HEAD_BYTES, is_binary, kind_of};
 use crate::query::RANGED_READ_FACTOR;
 use crate::query::list::{ENTRY_OVERHEAD, MAX_COUNTED};
 use crate::query::not_shown::{LeftOut, NotShown};
-use crate::read::{HEAD_BYTES, is_binary, kind_of};
 use crate::{BoundedEntries, Entry, EntryType, ListQuery, Listing, Workspace, WorkspaceError};
 
 /// A listing under construction.
