@@ -38,7 +38,7 @@ pub struct Target {
 }
 
 /// A file that a mutation finds: its state, its bytes, its version, and the scan of a text that is too large to hold.
-type FoundFile = (FileState, Vec<u8>, Option<FileStamp>, Option<ScannedContent>);
+type ExistingFile = (FileState, Vec<u8>, Option<FileStamp>, Option<ScannedContent>);
 
 /// What exists at a path.
 pub(crate) enum Existing<F> {
@@ -48,7 +48,7 @@ pub(crate) enum Existing<F> {
     EmptyDir(Refusal),
 }
 
-type Find<'a> = &'a dyn Fn(&LogicalPath) -> Result<Existing<FoundFile>, WorkspaceError>;
+type Find<'a> = &'a dyn Fn(&LogicalPath) -> Result<Existing<ExistingFile>, WorkspaceError>;
 
 impl Tree {
     fn target(
@@ -56,7 +56,7 @@ impl Tree {
         rules: &Rules,
         path: &LogicalPath,
         is_removed: IsRemoved<'_>,
-    ) -> Result<Existing<FoundFile>, WorkspaceError> {
+    ) -> Result<Existing<ExistingFile>, WorkspaceError> {
         let found = match self.root.open_unlinked(path) {
             Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => {
                 return Err(self.with_target(rules, path, error));

@@ -20,7 +20,7 @@ const CHUNK_BYTES: usize = 256 * 1024;
 /// A file to be sent, in the version that its hash identifies.
 #[derive(Debug)]
 pub struct Transfer {
-    source: Source,
+    source: TransferSource,
     stamp: DeviceStamp,
     /// Its state.
     pub state: FileState,
@@ -28,7 +28,7 @@ pub struct Transfer {
 
 /// Where a file's bytes come from.
 #[derive(Debug)]
-enum Source {
+enum TransferSource {
     /// From memory, if they are one chunk, so that a concurrent write does not interrupt the transfer.
     Memory(Vec<u8>),
     /// From the disk. [`Transfer::read_chunk`] detects that the file was written to meanwhile.
@@ -62,11 +62,11 @@ impl Transfer {
     pub fn read_chunk(&self, offset: u64, at_most: u64) -> std::io::Result<Vec<u8>> {
         let at_most = usize::try_from(at_most).unwrap_or(usize::MAX).min(CHUNK_BYTES);
         let file = match &self.source {
-            Source::Memory(bytes) => {
+            TransferSource::Memory(bytes) => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
                 return Ok(bytes[start..start.saturating_add(at_most).min(bytes.len())].to_vec());
             }
-            Source::File(file) => file,
+            TransferSource::File(file) => file,
         };
         let mut chunk = vec![0; at_most];
         let count = file.read_at(&mut chunk, offset)?;
@@ -147,7 +147,7 @@ pub(crate) fn transfer(
         if size_bytes <= one_chunk {
             let sha256 = hash_cache::hash(&bytes, version);
             let state = FileState { sha256, size_bytes, mode, kind: opened_file::kind_of(rules, &name, &bytes) };
-            return Ok(Transfer { source: Source::Memory(bytes), stamp: version.unwrap_or(stamp), state });
+            return Ok(Transfer { source: TransferSource::Memory(bytes), stamp: version.unwrap_or(stamp), state });
         }
     }
     let kind = opened_file::kind_of(rules, &name, &head_of(&opened)?);
@@ -156,7 +156,7 @@ pub(crate) fn transfer(
         Some(sha256) => (sha256, size),
         None => hash_file(&file, path, max_bytes, stamp)?,
     };
-    Ok(Transfer { source: Source::File(file), stamp, state: FileState { sha256, size_bytes, mode, kind } })
+    Ok(Transfer { source: TransferSource::File(file), stamp, state: FileState { sha256, size_bytes, mode, kind } })
 }
 
 /// Returns the hash and the length of a file.

@@ -14,11 +14,11 @@ use crate::config::settings::Settings;
 #[derive(Debug, clap::Args)]
 pub struct KeyArgs {
     #[command(subcommand)]
-    action: ActionArgs,
+    action: KeyActionArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum ActionArgs {
+enum KeyActionArgs {
     /// Put a new key in force, by a statement that the old and the new key sign.
     ///
     /// The key in force is that of `WORKSPACED_CHECKPOINT_KEY`, or of the key file. The new one replaces the key file, or is
@@ -57,7 +57,7 @@ impl KeyArgs {
     ///
     /// Fails with the first setting that cannot be used.
     pub fn check(self, env: &dyn Fn(&str) -> Option<String>) -> Result<KeyConfig, ConfigError> {
-        let ActionArgs::Rotate { new_key_file, checkpoint_file, checkpoint_key_file, checkpoint_origin, data } =
+        let KeyActionArgs::Rotate { new_key_file, checkpoint_file, checkpoint_key_file, checkpoint_origin, data } =
             self.action;
         let given = Settings { checkpoint_file, checkpoint_key_file, checkpoint_origin, ..Settings::default() };
         let settings = data.merge(given)?;
