@@ -1,7 +1,7 @@
 //! Approvals: lists and decisions of operators.
 
-pub mod decide;
-pub mod waiting_calls;
+pub(crate) mod decide;
+pub(crate) mod waiting_calls;
 
 use std::sync::Arc;
 
@@ -156,7 +156,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn approvals(
+    pub(crate) async fn approvals(
         &self,
         filter: &ApprovalFilter,
         after: Option<Cursor>,
@@ -176,7 +176,7 @@ impl Engine {
     /// # Errors
     ///
     /// `NOT_FOUND`.
-    pub async fn current_approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
+    pub(crate) async fn current_approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
         let mut approval = self.approval(id).await?;
         expire_if_due(&mut approval);
         Ok(approval)

@@ -1,23 +1,29 @@
 //! Queries and streams of audit records.
 
-pub mod content;
-pub mod report;
-pub mod story;
+mod content;
+mod report;
+mod story;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::{PageSize, RecordFilter, StoredRecord};
+use ledger::{PageSize, StoredRecord};
 use model::{Approval, ApprovalState, By, Code, LogicalPath, Outcome, Record, Refusal, RunId, ToolCallId, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::CallError;
 use crate::clock::just_after;
 use crate::engine::Engine;
-use crate::history::content_history;
 use crate::page::conditions::{
     CreatedQuery, LabelQuery, OrderQuery, check_actor, check_path_prefix, recorded_actor, time,
 };
 use crate::page::{Cursor, ListKey, Page};
+
+pub use crate::history::{content_history, snapshot};
+pub use content::{has_event_data, without_event_data};
+pub use ledger::RecordFilter;
+pub use report::{ReportVerification, RunReport};
+pub use story::find_break;
 
 /// The maximum time to wait for the decision about a call, in seconds.
 pub const MAX_WAIT_SECONDS: u64 = 60;
@@ -218,7 +224,34 @@ fn outcome_text(outcome: Outcome) -> String {
     .to_owned()
 }
 
-impl Engine {
+/// What the records say: lists, streams, the report of a run, its verification.
+pub struct Audit {
+    engine: Arc<Engine>,
+}
+
+impl Audit {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+
+    /// Checks that the run exists or has existed, and that its audit is not in an archive.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run is archived.
+    pub async fn known_run(&self, run: &RunId) -> Result<(), CallError> {
+        self.engine.known_run(run).await
+    }
+
+    /// Checks that the audit of the run that a list is about, if it is about one, is not in an archive. The run need not exist.
+    ///
+    /// # Errors
+    ///
+    /// `RUN_CLOSED` if the run is archived.
+    pub async fn check_not_archived(&self, run: Option<&RunId>) -> Result<(), CallError> {
+        self.engine.check_not_archived(run).await
+    }
+
     /// Returns a page of the records that match `filter`, in order. Each is the JSON text that was hashed, with its hash.
     ///
     /// # Errors
@@ -231,7 +264,7 @@ impl Engine {
         limit: u32,
         list: &ListKey,
     ) -> Result<Page<String>, CallError> {
-        let found = self.ledger.records(filter, after.map(Cursor::position), limit.into()).await?;
+        let found = self.engine.ledger.records(filter, after.map(Cursor::position), limit.into()).await?;
         Ok(Page::of(found.map(|record| (record.position, record.text)), list))
     }
 
@@ -243,7 +276,7 @@ impl Engine {
     /// If the ledger fails.
     pub async fn cursor_at(&self, run: &RunId, seq: u64, newest_first: bool) -> Result<Cursor, CallError> {
         let seq = seq.max(1);
-        let found = self.ledger.record_range(run, seq, seq, 1.into()).await?;
+        let found = self.engine.ledger.record_range(run, seq, seq, 1.into()).await?;
         Ok(Cursor::after(match found.into_iter().next() {
             Some(record) if newest_first => record.position.saturating_add(1),
             Some(record) => record.position.saturating_sub(1),
@@ -257,21 +290,21 @@ impl Engine {
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
     pub async fn tool_call(&self, run: &RunId, id: &ToolCallId) -> Result<ToolCall, CallError> {
-        let Some(call) = self.ledger.call(run, id).await? else {
-            self.known_run(run).await?;
+        let Some(call) = self.engine.ledger.call(run, id).await? else {
+            self.engine.known_run(run).await?;
             let message = format!("the run has no call `{id}`");
             return Err(Refusal::new(Code::NotFound, message, "Find the call's ID in the run's audit.").into());
         };
         let mut record = content_history::parse(&call.record)?;
         let refusal = call.reply.and_then(|reply| serde_json::from_str::<Refusal>(&reply.body).ok());
         let approval = match refusal.and_then(|refusal| refusal.details.approval_id) {
-            Some(id) => self.ledger.approval(&id).await?,
+            Some(id) => self.engine.ledger.approval(&id).await?,
             None => None,
         };
         let decided = approval.as_ref().is_some_and(|approval| approval.state != ApprovalState::Pending);
         if decided
             && record.outcome == Outcome::Pending
-            && let Some(call) = self.ledger.call(run, id).await?
+            && let Some(call) = self.engine.ledger.call(run, id).await?
         {
             // The call was decided between the two lookups. Its outcome is a later record.
             record = content_history::parse(&call.record)?;
@@ -293,7 +326,7 @@ impl Engine {
     ) -> Result<ToolCall, CallError> {
         let deadline = tokio::time::sleep(timeout);
         tokio::pin!(deadline);
-        let mut newest = self.ledger.newest_position();
+        let mut newest = self.engine.ledger.newest_position();
         loop {
             // Before the query, so that a record that is added during it ends the wait below.
             newest.mark_unchanged();
@@ -304,7 +337,7 @@ impl Engine {
             tokio::select! {
                 changed = newest.changed() => if changed.is_err() { return Ok(call) },
                 () = &mut deadline => return Ok(call),
-                () = self.shutdown.cancelled() => return Ok(call),
+                () = self.engine.shutdown.cancelled() => return Ok(call),
             }
             // Records of other runs end the wait too. Not each of them needs a lookup.
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -314,23 +347,23 @@ impl Engine {
     /// Returns a stream of the records that match `filter`, after the position `after`.
     pub fn follow_records(&self, filter: RecordFilter, after: i64) -> RecordStream {
         RecordStream {
-            engine: self.clone(),
+            engine: Arc::clone(&self.engine),
             filter,
             after,
-            newest: self.ledger.newest_position(),
+            newest: self.engine.ledger.newest_position(),
             batch: Vec::new().into_iter(),
         }
     }
 
     /// Returns the position of the newest record.
     pub fn newest_position(&self) -> i64 {
-        *self.ledger.newest_position().borrow()
+        *self.engine.ledger.newest_position().borrow()
     }
 }
 
 /// A stream of records. It reads from the ledger, so a slow client misses none.
 pub struct RecordStream {
-    engine: Engine,
+    engine: Arc<Engine>,
     filter: RecordFilter,
     after: i64,
     newest: tokio::sync::watch::Receiver<i64>,

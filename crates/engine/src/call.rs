@@ -1,10 +1,10 @@
 //! The context of a call: caller, tool and common input; and its answer.
 
-pub mod disclosure;
+pub(crate) mod disclosure;
 pub(crate) mod evidence;
-pub mod history_quota;
+pub(crate) mod history_quota;
 pub(crate) mod idempotency;
-pub mod record;
+pub(crate) mod record;
 
 use std::borrow::Cow;
 use std::time::Instant;
@@ -318,7 +318,7 @@ fn take_reason(members: &mut Map<String, Value>) -> Result<String, Refusal> {
 }
 
 /// Prepends the members that every answer has to the tool's own output.
-pub fn splice(tool_call_id: &ToolCallId, output: &str) -> String {
+pub(crate) fn splice(tool_call_id: &ToolCallId, output: &str) -> String {
     let id = Value::from(tool_call_id.as_str());
     let members = output.strip_prefix('{').unwrap_or("}");
     let comma = if members.starts_with('}') { "" } else { "," };

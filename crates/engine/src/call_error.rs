@@ -1,6 +1,6 @@
 //! Errors of calls: refusals, which the caller can act on, and internal errors.
 
-pub mod refusals;
+pub(crate) mod refusals;
 
 use model::{Code, Refusal, RunId};
 
@@ -143,7 +143,7 @@ impl CallError {
 }
 
 /// Returns the refusal that the disk of `what` is full.
-pub fn disk_full(what: &str) -> Refusal {
+pub(crate) fn disk_full(what: &str) -> Refusal {
     Refusal::new(
         Code::Unavailable,
         format!("the disk of {what} is full; nothing was changed"),

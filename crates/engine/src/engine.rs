@@ -1,15 +1,15 @@
-//! The engine: the shared state of all calls.
+//! The engine: what the services share, and how they append records.
 
+pub(crate) mod keyed_requests;
 mod ownership;
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use content::Objects;
 use ledger::{Appended, ApprovalFilter, Entry, Ledger, LedgerError, Records, StorageTotals};
-use model::{ApprovalState, Outcome, Profiles, Sha256};
-use parking_lot::{Mutex, RwLock};
+use model::{ApprovalState, Outcome, Sha256};
+use parking_lot::Mutex;
 use shared_pool::{Parties, Permit};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,7 +19,6 @@ use workspace::Workspaces;
 use crate::CallError;
 use crate::admission::body_memory::RequestMemory;
 use crate::admission::pools::{Pools, permit};
-use crate::admission::rate_limit::RateLimiter;
 use crate::admission::tokens::Tokens;
 use crate::call_error::{self, refusals::shutting_down};
 use crate::clock;
@@ -32,83 +31,62 @@ use crate::run::in_flight_calls::InFlightCalls;
 use crate::run::open_runs::OpenRuns;
 use crate::run::open_runs::fetches::RunFetches;
 use crate::run::quota::NodeQuota;
-use crate::run::vote_locks::VoteLocks;
 
 /// How long the service is not ready after a commit for which the disk of the database was full.
 const FULL_FOR: Duration = Duration::from_secs(10);
 
-/// Runs, calls and transactions over a ledger and workspaces. Cheap to clone.
-#[derive(Clone)]
-pub struct Engine(Arc<Parts>);
-
-impl Deref for Engine {
-    type Target = Parts;
-
-    fn deref(&self) -> &Parts {
-        &self.0
-    }
-}
-
-/// The state that clones of the engine share.
-pub struct Parts {
+/// What the services share.
+pub(crate) struct Engine {
     /// The ledger.
-    pub ledger: Arc<dyn Ledger>,
+    pub(crate) ledger: Arc<dyn Ledger>,
     /// Every run's files.
-    pub workspaces: Arc<Workspaces>,
+    pub(crate) workspaces: Arc<Workspaces>,
     /// Bases and large contents outside of this machine, if they are stored there.
-    pub objects: Option<Objects>,
-    /// The policy profiles that runs may name.
-    pub profiles: RwLock<Profiles>,
+    pub(crate) objects: Option<Objects>,
     /// Every limit.
-    pub limits: Limits,
+    pub(crate) limits: Limits,
     /// Runs and bytes that all runs hold together.
-    pub node: Arc<NodeQuota>,
+    pub(crate) node: Arc<NodeQuota>,
     /// Runs that are open in this process.
-    pub runs: OpenRuns,
+    pub(crate) runs: OpenRuns,
     /// Runs whose files are being fetched from the object store.
-    pub fetches: RunFetches,
+    pub(crate) fetches: RunFetches,
     /// Runs whose source is being imported.
-    pub imports: ImportRegistry,
+    pub(crate) imports: ImportRegistry,
     /// When a commit has failed because the disk of the database was full.
-    pub(crate) database_full: Mutex<Option<Instant>>,
+    database_full: Mutex<Option<Instant>>,
     /// Artifacts of runs that the object store has.
     pub(crate) artifact_stamps: ArtifactStamps,
     /// Tokens of operators and runs.
-    pub tokens: Tokens,
+    pub(crate) tokens: Tokens,
     /// Keyed requests under way.
-    pub(crate) keyed_requests: InFlightCalls<Sha256>,
-    /// Locks of approvals that are being given.
-    pub votes: VoteLocks,
-    /// Rate and concurrency limits by token.
-    pub rate_limiter: RateLimiter,
+    keyed_requests: InFlightCalls<Sha256>,
     /// What callers share, by kind of work.
-    pub pools: Pools,
+    pub(crate) pools: Pools,
     /// Work that outlives its request: mutations and imports.
-    pub tasks: TaskTracker,
+    pub(crate) tasks: TaskTracker,
     /// Syncs changed files after the answer.
-    pub fsync_worker: FsyncWorker,
+    pub(crate) fsync_worker: FsyncWorker,
     /// Cancelled when the process shuts down: streams end, new work is refused.
-    pub shutdown: CancellationToken,
+    pub(crate) shutdown: CancellationToken,
 }
 
 impl Engine {
-    /// Creates the engine and starts its fsync worker. `held` is what all runs hold at the start.
-    pub fn new(
+    /// Creates what the services share, and starts the fsync worker.
+    pub(crate) fn new(
         limits: Limits,
-        profiles: Profiles,
         ledger: Arc<dyn Ledger>,
         workspaces: Arc<Workspaces>,
         objects: Option<Objects>,
         tokens: Tokens,
         held: StorageTotals,
+        (tasks, shutdown): (TaskTracker, CancellationToken),
     ) -> Self {
-        let pools = Pools::new(&limits);
-        Self(Arc::new(Parts {
+        Self {
             fsync_worker: FsyncWorker::start(Arc::clone(&ledger)),
             ledger,
             workspaces,
             objects,
-            profiles: RwLock::new(profiles),
             node: NodeQuota::new(&limits, held),
             runs: OpenRuns::new(limits.max_live_runs),
             fetches: RunFetches::default(),
@@ -117,13 +95,11 @@ impl Engine {
             artifact_stamps: ArtifactStamps::default(),
             tokens,
             keyed_requests: InFlightCalls::default(),
-            votes: VoteLocks::default(),
-            rate_limiter: RateLimiter::new(&limits, pools.request.clone()),
-            pools,
-            tasks: TaskTracker::new(),
-            shutdown: CancellationToken::new(),
+            pools: Pools::new(&limits),
+            tasks,
+            shutdown,
             limits,
-        }))
+        }
     }
 }
 
@@ -133,7 +109,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn append(&self, entries: Vec<Entry>) -> ledger::Result<Appended> {
+    pub(crate) async fn append(&self, entries: Vec<Entry>) -> ledger::Result<Appended> {
         let started = Instant::now();
         let calls: Vec<_> = entries.iter().map(|entry| CallMetrics::of(&entry.draft)).collect();
         // A record must not repeat an input of unbounded size.
@@ -185,7 +161,7 @@ impl Engine {
     /// # Errors
     ///
     /// As for `work`. A panic is an internal error of this call only.
-    pub async fn detached<T: Send + 'static>(
+    pub(crate) async fn detached<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, CallError>> + Send + 'static,
     ) -> Result<T, CallError> {
@@ -204,7 +180,7 @@ impl Engine {
     /// # Errors
     ///
     /// As for `work`. A panic is an internal error of this call only.
-    pub async fn blocking<T: Send + 'static>(
+    pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
@@ -214,12 +190,12 @@ impl Engine {
     }
 
     /// Takes a permit for a read. Cheap reads never wait for expensive ones.
-    pub async fn read_permit(&self, is_expensive: bool) -> Permit {
+    pub(crate) async fn read_permit(&self, is_expensive: bool) -> Permit {
         permit(if is_expensive { &self.pools.search } else { &self.pools.read }).await
     }
 
     /// Takes a permit for a mutation, so that a disk that hangs blocks a bounded number of threads.
-    pub async fn write_permit(&self) -> Permit {
+    pub(crate) async fn write_permit(&self) -> Permit {
         permit(&self.pools.write).await
     }
 
@@ -228,7 +204,7 @@ impl Engine {
     /// # Errors
     ///
     /// `UNAVAILABLE`.
-    pub async fn check_ready(&self) -> Result<(), CallError> {
+    pub(crate) async fn check_ready(&self) -> Result<(), CallError> {
         if self.shutdown.is_cancelled() {
             return Err(shutting_down().into());
         }
@@ -243,7 +219,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn record_ledger_gauges(&self) -> ledger::Result<()> {
+    pub(crate) async fn record_ledger_gauges(&self) -> ledger::Result<()> {
         let summary = self.ledger.summary().await?;
         let pending = ApprovalFilter { state: Some(ApprovalState::Pending), ..ApprovalFilter::default() };
         let oldest = self.ledger.approvals(&pending, None, 1.into()).await?;
@@ -257,7 +233,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn refresh_totals(&self) -> ledger::Result<()> {
+    pub(crate) async fn refresh_totals(&self) -> ledger::Result<()> {
         self.node.set_held(&self.ledger.storage_totals().await?);
         Ok(())
     }
@@ -267,13 +243,13 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn refresh_history(&self) -> ledger::Result<()> {
+    pub(crate) async fn refresh_history(&self) -> ledger::Result<()> {
         self.node.set_history(self.ledger.storage_totals().await?.history_bytes);
         Ok(())
     }
 
     /// Updates the gauges that need no database: open runs, imports, permits, disk usage, connections to the database.
-    pub fn record_gauges(&self) {
+    pub(crate) fn record_gauges(&self) {
         metrics::set_gauges(self.runs.len(), self.imports.len());
         metrics::set_runs_bytes(self.node.bytes(), self.node.history_bytes());
         metrics::set_connections(self.ledger.connections());

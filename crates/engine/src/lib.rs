@@ -1,39 +1,43 @@
 //! The engine of the service: runs, calls and transactions over a ledger and workspaces.
 //!
-//! This crate has no HTTP and no SQL, and opens no file of a run. Only a [`transaction`] changes a run, and every call is
+//! Its face is four services: [`runs`], [`calls`], [`operators`] and [`audit`]. They share one engine, which nothing outside of this
+//! crate reaches. The crate has no HTTP and no SQL, and opens no file of a run. Only a transaction changes a run, and every call is
 //! recorded before it is answered.
 
-pub mod admission;
-pub mod approvals;
+mod admission;
+mod approvals;
 pub mod audit;
-pub mod authentication;
-pub mod call;
-pub mod call_error;
-pub mod caller;
-pub mod change_feed;
+mod call;
+mod call_error;
+mod caller;
+pub mod calls;
 pub mod clock;
-pub mod deciding;
-pub mod dispatch;
-pub mod engine;
-pub mod events;
-pub mod history;
-mod keyed_requests;
-pub mod limits;
-pub mod metrics;
-mod names;
-pub mod object_claims;
-pub mod opening;
+mod engine;
+mod history;
+mod limits;
+mod metrics;
+mod opening;
 pub mod operators;
-pub mod page;
-pub mod read;
-pub mod reconcile;
-pub mod run;
+mod page;
+mod read;
+mod reconcile;
+mod run;
 pub mod runs;
-pub mod tool;
+mod services;
+mod stored_runs;
+#[cfg(test)]
+mod tests;
+mod tool;
 pub mod tools;
-pub mod transaction;
+mod transaction;
 
-pub use engine::Engine;
+pub use call_error::refusals::{forbidden, timed_out};
+pub use call_error::{CallError, unwritable};
+pub use caller::{Caller, RequestIds};
+pub use limits::Limits;
+pub use metrics::{SPANS, set_permits};
+pub use page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
+pub use page::{Cursor, DEFAULT_LIMIT, List, ListKey, MAX_LIMIT, Page, Paging};
+pub use services::{Resources, Services};
 
-pub use call_error::CallError;
 pub(crate) use model::json;

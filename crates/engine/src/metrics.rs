@@ -11,17 +11,17 @@ use tracing::Span;
 pub const SPANS: &str = "otel";
 
 /// Counts a run that could not be opened because its data is missing or damaged.
-pub fn run_damaged() {
+pub(crate) fn run_damaged() {
     metrics::counter!("workspaced_runs_broken_total").increment(1);
 }
 
 /// Counts a folder that was moved to `lost+found/` while the service runs.
-pub fn folder_lost() {
+pub(crate) fn folder_lost() {
     metrics::gauge!("workspaced_lost_folders").increment(1.0);
 }
 
 /// The metrics of a call, held until its record is durable.
-pub struct CallMetrics {
+pub(crate) struct CallMetrics {
     tool: String,
     decision: &'static str,
     outcome: &'static str,
@@ -34,7 +34,7 @@ pub struct CallMetrics {
 
 impl CallMetrics {
     /// Returns the metrics of the call in `draft`.
-    pub fn of(draft: &Draft) -> Self {
+    pub(crate) fn of(draft: &Draft) -> Self {
         Self {
             tool: draft.tool.clone(),
             decision: match draft.decision {
@@ -58,13 +58,13 @@ impl CallMetrics {
     }
 
     /// Adds what was recorded of the only call of an append to the call's span, which is the current one.
-    pub fn add_to_span(&self, record: &Record) {
+    pub(crate) fn add_to_span(&self, record: &Record) {
         let span = Span::current();
         span.record("seq", record.seq).record("decision", self.decision).record("outcome", self.outcome);
     }
 
     /// Makes a span of a call that was recorded together with others.
-    pub fn span_of_batch_item(&self, record: &Record) {
+    pub(crate) fn span_of_batch_item(&self, record: &Record) {
         tracing::trace_span!(
             target: SPANS,
             "tool_call",
@@ -77,7 +77,7 @@ impl CallMetrics {
     }
 
     /// Counts the call. Its record took `waited` to become durable.
-    pub fn count(self, waited: Duration) {
+    pub(crate) fn count(self, waited: Duration) {
         metrics::histogram!("workspaced_record_duration_seconds").record(waited);
         metrics::histogram!("workspaced_tool_call_duration_seconds", "tool" => self.tool.clone()).record(self.duration);
         if let Some(code) = self.code {
@@ -93,22 +93,22 @@ impl CallMetrics {
 }
 
 /// Counts a request without a valid token.
-pub fn authentication_failed() {
+pub(crate) fn authentication_failed() {
     metrics::counter!("workspaced_authentication_failures_total").increment(1);
 }
 
 /// Counts a request that was refused by a rate limit.
-pub fn rate_limited() {
+pub(crate) fn rate_limited() {
     metrics::counter!("workspaced_rate_limited_total").increment(1);
 }
 
 /// Counts a read that was cancelled: the client disconnected or the time limit was exceeded.
-pub fn read_cancelled(tool: &'static str) {
+pub(crate) fn read_cancelled(tool: &'static str) {
     metrics::counter!("workspaced_reads_cancelled_total", "tool" => tool).increment(1);
 }
 
 /// Sets the gauges of open runs and imports in progress.
-pub fn set_gauges(live_runs: usize, imports: usize) {
+pub(crate) fn set_gauges(live_runs: usize, imports: usize) {
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     let (live_runs, imports) = (live_runs as f64, imports as f64);
     metrics::gauge!("workspaced_live_runs").set(live_runs);
@@ -116,7 +116,7 @@ pub fn set_gauges(live_runs: usize, imports: usize) {
 }
 
 /// Sets the gauges of runs and approvals. The oldest pending approval waits for `oldest_seconds`.
-pub fn set_summary(summary: &Summary, oldest_seconds: f64) {
+pub(crate) fn set_summary(summary: &Summary, oldest_seconds: f64) {
     for state in RunState::ALL {
         let count = summary.runs.iter().find(|(counted, _)| *counted == state).map_or(0, |(_, count)| *count);
         metrics::gauge!("workspaced_runs", "state" => state.as_str()).set(to_float(count));
@@ -126,18 +126,18 @@ pub fn set_summary(summary: &Summary, oldest_seconds: f64) {
 }
 
 /// Sets the gauges of the disk space of all runs, and of their history.
-pub fn set_runs_bytes(bytes: u64, history_bytes: u64) {
+pub(crate) fn set_runs_bytes(bytes: u64, history_bytes: u64) {
     metrics::gauge!("workspaced_runs_bytes").set(to_float(bytes));
     metrics::gauge!("workspaced_history_bytes").set(to_float(history_bytes));
 }
 
 /// Records that a refused call was answered without a record, because the reserve of its run is used up.
-pub fn refusal_unrecorded() {
+pub(crate) fn refusal_unrecorded() {
     metrics::counter!("workspaced_unrecorded_refusals_total").increment(1);
 }
 
 /// Sets the gauges of the connections to the database.
-pub fn set_connections(counts: ConnectionCounts) {
+pub(crate) fn set_connections(counts: ConnectionCounts) {
     let set = |state, count: usize| {
         metrics::gauge!("workspaced_database_connections", "state" => state).set(to_float(count as u64));
     };
@@ -153,17 +153,17 @@ pub fn set_permits(pool: &SharedPool) {
 }
 
 /// Records that a call took a permit of `pool` after `waited`.
-pub fn permit_taken(pool: &'static str, waited: Duration) {
+pub(crate) fn permit_taken(pool: &'static str, waited: Duration) {
     metrics::histogram!("workspaced_permit_wait_seconds", "pool" => pool).record(waited);
 }
 
 /// Adds to the number of open streams.
-pub fn add_streams(difference: f64) {
+pub(crate) fn add_streams(difference: f64) {
     metrics::gauge!("workspaced_streams").increment(difference);
 }
 
 /// Records that changed files were synced to the disk.
-pub fn synced(duration: Duration) {
+pub(crate) fn synced(duration: Duration) {
     metrics::histogram!("workspaced_fsync_duration_seconds").record(duration);
 }
 

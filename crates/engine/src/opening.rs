@@ -4,7 +4,8 @@ pub(crate) mod base_objects;
 mod ended_approvals;
 pub(crate) mod fetch;
 mod folder_history;
-pub mod kept_artifacts;
+pub(crate) mod kept_artifacts;
+pub(crate) mod object_claims;
 mod recorded_base;
 mod unneeded_folders;
 
@@ -49,7 +50,7 @@ impl Engine {
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run has no files, or no longer; `RUN_NEEDS_REPAIR` if its files or its data are
     /// missing or damaged; [`Moved`](CallError::Moved) if another node owns the run and is alive.
-    pub async fn open(&self, run: &RunId) -> Result<Arc<OpenRun>, CallError> {
+    pub(crate) async fn open(self: &Arc<Self>, run: &RunId) -> Result<Arc<OpenRun>, CallError> {
         let cell = self.runs.cell(run);
         if let Some(open) = cell.get() {
             return Ok(Arc::clone(open));
@@ -58,7 +59,7 @@ impl Engine {
         if let Some(open) = cell.get() {
             return Ok(Arc::clone(open));
         }
-        let (engine, run) = (self.clone(), run.clone());
+        let (engine, run) = (Arc::clone(self), run.clone());
         let work = async move {
             let opened = engine.load_run(&run).await;
             match &opened {
@@ -76,7 +77,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn refresh_state(&self, open_run: &OpenRun) -> Result<(), CallError> {
+    pub(crate) async fn refresh_state(&self, open_run: &OpenRun) -> Result<(), CallError> {
         if let Some(stored) = self.ledger.run(&open_run.run_id).await? {
             open_run.set_state(stored.run.state);
             open_run.pending_approvals.set(stored.run.counts.pending_approvals);
@@ -84,7 +85,7 @@ impl Engine {
         Ok(())
     }
 
-    async fn load_run(&self, run: &RunId) -> Result<Arc<OpenRun>, CallError> {
+    async fn load_run(self: &Arc<Self>, run: &RunId) -> Result<Arc<OpenRun>, CallError> {
         let epoch = self.take_run(run).await.map_err(|error| unreadable(run, error))?;
         // Waits until uncertain commits of an earlier process, or from before the run was last evicted, are decided.
         let settled = self.ledger.settled_run(run).await.map_err(|error| unreadable(run, error))?;
@@ -119,7 +120,7 @@ impl Engine {
         let known = KnownVersions::load(self.ledger.as_ref(), run).await?;
         let decisions = Box::pin(Decisions::load(self.ledger.as_ref(), run)).await?;
         let waiting = self.load_waiting(run).await?;
-        let engine = self.clone();
+        let engine = Arc::clone(self);
         self.blocking(move || {
             failpoint::hit("open.loading");
             let open_run = load(&engine, stored, epoch, &pending, (known, decisions, waiting), point)?;
@@ -130,7 +131,7 @@ impl Engine {
 
     /// Removes a deleted run from the open runs. Calls that hold it continue, others are refused. Returns when the last of
     /// them has ended, or after `timeout`.
-    pub async fn retire(&self, open_run: Arc<OpenRun>, timeout: Duration) {
+    pub(crate) async fn retire(&self, open_run: Arc<OpenRun>, timeout: Duration) {
         open_run.set_state(RunState::Deleted);
         self.runs.remove(&open_run.run_id);
         let (run, ended) = (open_run.run_id.clone(), open_run.ended.clone());

@@ -1,6 +1,6 @@
 //! Pagination: a limit, and an opaque cursor.
 
-pub mod conditions;
+pub(crate) mod conditions;
 
 use model::{Refusal, RunId, Sha256};
 use serde::{Deserialize, Deserializer, Serialize};

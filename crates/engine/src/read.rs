@@ -1,5 +1,6 @@
 //! Reads: resolve, judge, read, record.
 
+pub(crate) mod names;
 mod outside;
 
 use std::sync::Arc;
@@ -25,8 +26,8 @@ impl Engine {
     /// # Errors
     ///
     /// The refusal, recorded.
-    pub async fn read_call(
-        &self,
+    pub(crate) async fn read_call(
+        self: &Arc<Self>,
         call: CallContext,
         run: &Arc<OpenRun>,
         members: Map<String, Value>,
@@ -53,8 +54,8 @@ impl Engine {
     /// # Errors
     ///
     /// The refusal, recorded.
-    pub async fn read(
-        &self,
+    pub(crate) async fn read(
+        self: &Arc<Self>,
         call: CallContext,
         run: &Arc<OpenRun>,
         tool: Box<dyn ReadTool>,
@@ -99,7 +100,7 @@ impl Engine {
     }
 
     async fn execute_read(
-        &self,
+        self: &Arc<Self>,
         call: &CallContext,
         run: &Arc<OpenRun>,
         tool: Box<dyn ReadTool>,

@@ -31,7 +31,11 @@ use crate::run::staged_files;
 /// # Errors
 ///
 /// If a recorded change cannot be applied now.
-pub async fn lock(engine: &Engine, run: &Arc<OpenRun>, paths: Vec<LogicalPath>) -> Result<PathGuard, CallError> {
+pub(crate) async fn lock(
+    engine: &Arc<Engine>,
+    run: &Arc<OpenRun>,
+    paths: Vec<LogicalPath>,
+) -> Result<PathGuard, CallError> {
     loop {
         let guard = run.path_locks.lock(paths.clone()).await;
         if !run.accounting.is_dirty() {
@@ -41,7 +45,7 @@ pub async fn lock(engine: &Engine, run: &Arc<OpenRun>, paths: Vec<LogicalPath>) 
         // With the whole run locked, no pending step belongs to a mutation in progress.
         let all = lock_all(run).await;
         if run.accounting.is_dirty() {
-            let (owned, engine_clone) = (Arc::clone(run), engine.clone());
+            let (owned, engine_clone) = (Arc::clone(run), Arc::clone(engine));
             // The guard moves into the task, so that the run stays locked if the client disconnects.
             let task = async move {
                 let reconciled = reconcile(&engine_clone, &owned).await;
@@ -58,7 +62,7 @@ pub async fn lock(engine: &Engine, run: &Arc<OpenRun>, paths: Vec<LogicalPath>) 
 /// # Errors
 ///
 /// If a recorded change cannot be applied now.
-pub async fn lock_if_dirty(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
+pub(crate) async fn lock_if_dirty(engine: &Arc<Engine>, run: &Arc<OpenRun>) -> Result<(), CallError> {
     if run.accounting.is_dirty() {
         drop(lock(engine, run, Vec::new()).await?);
     }
@@ -71,7 +75,7 @@ pub async fn lock_if_dirty(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), Ca
 /// # Errors
 ///
 /// If a change is partially applied.
-pub async fn ensure_consistent(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
+pub(crate) async fn ensure_consistent(engine: &Arc<Engine>, run: &Arc<OpenRun>) -> Result<(), CallError> {
     match lock_if_dirty(engine, run).await {
         Ok(()) => Ok(()),
         Err(error) => unless_partially_applied(engine, run, error).await,
@@ -83,7 +87,7 @@ pub async fn ensure_consistent(engine: &Engine, run: &Arc<OpenRun>) -> Result<()
 /// # Errors
 ///
 /// If a change is partially applied.
-pub async fn lock_consistent(engine: &Engine, run: &Arc<OpenRun>) -> Result<PathGuard, CallError> {
+pub(crate) async fn lock_consistent(engine: &Arc<Engine>, run: &Arc<OpenRun>) -> Result<PathGuard, CallError> {
     match lock(engine, run, vec![LogicalPath::root()]).await {
         Ok(guard) => Ok(guard),
         Err(error) => {
@@ -99,7 +103,7 @@ pub async fn lock_consistent(engine: &Engine, run: &Arc<OpenRun>) -> Result<Path
 /// # Errors
 ///
 /// If a change cannot be applied now.
-pub async fn apply_all(engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
+pub(crate) async fn apply_all(engine: &Arc<Engine>, run: &Arc<OpenRun>) -> Result<(), CallError> {
     lock(engine, run, vec![LogicalPath::root()]).await.map(drop)
 }
 
@@ -198,7 +202,11 @@ async fn replay_journal(
 /// # Errors
 ///
 /// If they cannot be repeated now. The next call of the run tries again.
-pub async fn replay_records(engine: &Engine, run: &Arc<OpenRun>, records: &[ChainPoint]) -> Result<(), CallError> {
+pub(crate) async fn replay_records(
+    engine: &Engine,
+    run: &Arc<OpenRun>,
+    records: &[ChainPoint],
+) -> Result<(), CallError> {
     run.accounting.set_dirty();
     let settled = engine.ledger.settled_run(&run.run_id).await?.ok_or_else(run_not_found)?;
     let (mut journal, head) = (settled.journal, (settled.stored.run.head_seq, settled.stored.run.head_hash));
@@ -229,7 +237,7 @@ fn replay(run: &OpenRun, steps: &[Step], last: ChainPoint) -> Result<Replay, Cal
 }
 
 /// Reconciles the dirty open runs, after a temporary error of the disk or the database.
-pub async fn reconcile_dirty_runs(engine: &Engine) {
+pub(crate) async fn reconcile_dirty_runs(engine: &Arc<Engine>) {
     for run in engine.runs.dirty() {
         if let Err(error) = lock_if_dirty(engine, &run).await {
             // The next round and the run's next call try again.
@@ -244,7 +252,7 @@ pub async fn reconcile_dirty_runs(engine: &Engine) {
 /// # Errors
 ///
 /// If the ledger fails.
-pub async fn reconcile_all(engine: &Engine) -> Result<usize, CallError> {
+pub(crate) async fn reconcile_all(engine: &Arc<Engine>) -> Result<usize, CallError> {
     let mut found = 0;
     for run_id in engine.ledger.runs_with_pending_journal().await? {
         if !engine.was_of_this_node(&run_id).await? {
@@ -264,7 +272,7 @@ pub async fn reconcile_all(engine: &Engine) -> Result<usize, CallError> {
     Ok(found)
 }
 
-async fn reconcile_at_start(engine: &Engine, run_id: &RunId) -> Result<usize, CallError> {
+async fn reconcile_at_start(engine: &Arc<Engine>, run_id: &RunId) -> Result<usize, CallError> {
     if engine.is_elsewhere(run_id).await? {
         // Opening the run makes its tree with them.
         return Ok(0);
@@ -304,7 +312,7 @@ async fn is_intact(
 /// # Errors
 ///
 /// If the ledger fails.
-pub async fn mark_for_repair(engine: &Engine, run: &OpenRun, changed: &[LogicalPath]) -> Result<(), CallError> {
+pub(crate) async fn mark_for_repair(engine: &Engine, run: &OpenRun, changed: &[LogicalPath]) -> Result<(), CallError> {
     let paths: Vec<_> = changed.iter().map(LogicalPath::as_str).collect();
     tracing::error!(run.id = %run.run_id, ?paths, "changed from outside while a change was pending: the run needs repair");
     set_needs_repair(engine, run).await

@@ -1,25 +1,25 @@
 //! The state of the runs that are open in this process: their folders, locks, accounting, and what is known of their files. It knows no
 //! transaction, no history and no tool.
 
-pub mod accounting;
+pub(crate) mod accounting;
 pub(crate) mod artifact_stamps;
-pub mod chain_head;
-pub mod changed_paths;
+pub(crate) mod chain_head;
+pub(crate) mod changed_paths;
 pub(crate) mod changes;
-pub mod decisions;
-pub mod fsync_worker;
-pub mod import_registry;
-pub mod in_flight_calls;
-pub mod known_versions;
+pub(crate) mod decisions;
+pub(crate) mod fsync_worker;
+pub(crate) mod import_registry;
+pub(crate) mod in_flight_calls;
+pub(crate) mod known_versions;
 pub(crate) mod last_records;
-pub mod lifecycle;
-pub mod open_run;
-pub mod open_runs;
-pub mod path_locks;
-pub mod quota;
-pub mod run_history;
-pub mod seen_versions;
-pub mod staged_files;
-pub mod tree_states;
-pub mod vote_locks;
-pub mod waiting_space;
+pub(crate) mod lifecycle;
+pub(crate) mod open_run;
+pub(crate) mod open_runs;
+pub(crate) mod path_locks;
+pub(crate) mod quota;
+pub(crate) mod run_history;
+pub(crate) mod seen_versions;
+pub(crate) mod staged_files;
+pub(crate) mod tree_states;
+pub(crate) mod vote_locks;
+pub(crate) mod waiting_space;

@@ -1,74 +1,73 @@
 //! Runs: creation, queries, closing, deletion.
 
-pub mod archive;
+mod archive;
 mod create;
 mod entry_times;
-pub mod exports;
+mod exports;
 mod import;
-pub mod listing;
-pub mod own_view;
-pub mod run_tokens;
-pub mod update;
+mod listing;
+mod own_view;
+mod process;
+mod run_tokens;
+mod update;
 
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ledger::{Appended, Entry, Epoch, LedgerError};
-use model::{Code, Disk, ImportReport, Refusal, Run, RunId, RunState, Source};
+use model::{Code, Disk, ImportReport, Profiles, Refusal, Run, RunId, RunState, Source};
+use parking_lot::RwLock;
 use workspace::{ImportObserver as _, ImportedRun};
 
 use crate::admission::operators::OperatorIdentity;
-use crate::call_error::refusals::{refusal_of, run_not_found, run_not_open, run_without_files};
+use crate::call_error::refusals::{run_not_found, run_not_open, run_without_files};
 use crate::caller::Caller;
 use crate::clock::now;
 use crate::engine::Engine;
 use crate::opening::base_objects::ImportedBase;
-use crate::opening::unreadable;
 use crate::run::import_registry::CancelOnDrop;
 use crate::run::lifecycle;
-use crate::run::open_run::{OpenRun, has_expired};
+use crate::run::open_run::OpenRun;
 use crate::run::quota::{RunDeletion, RunDisk};
 use crate::runs::import::Origin;
 use crate::{CallError, reconcile};
 
+pub use crate::opening::kept_artifacts::Keep;
+pub use crate::opening::object_claims::LedgerClaims;
+pub use crate::opening::{
+    FolderHistory, check_object, compare_folder, is_base_referenced, recorded_base, store_existing_base,
+};
+pub use crate::run::lifecycle::RunArchive;
+pub use archive::ClosedRun;
 pub use create::{Answer, CreateRunRequest, CreatedRun};
+pub use exports::{BundleCommit, Export, ExportFormat, MAX_AUTHOR, MAX_MESSAGE_BYTES};
+pub use listing::RunQuery;
+pub use own_view::{OwnRun, RunUsage};
+pub use update::UpdateRunRequest;
 
 /// The maximum time that a deletion waits for calls in progress.
 const DELETE_TIMEOUT: Duration = Duration::from_mins(1);
 
-impl Engine {
+/// Runs, from their creation to their end, and the upkeep of those that this process has.
+pub struct Runs {
+    engine: Arc<Engine>,
+    /// The policy profiles that runs may name.
+    profiles: RwLock<Profiles>,
+}
+
+impl Runs {
+    pub(crate) fn new(engine: Arc<Engine>, profiles: Profiles) -> Self {
+        Self { engine, profiles: RwLock::new(profiles) }
+    }
+
     /// Returns a run, with the progress of its import.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_NEEDS_REPAIR` if the run's row in the database is damaged.
     pub async fn run(&self, run: &RunId) -> Result<Run, CallError> {
-        Ok(self.stored_run(run).await?.0)
-    }
-
-    /// Returns a run, and whether the ledger has it already.
-    async fn stored_run(&self, run: &RunId) -> Result<(Run, bool), CallError> {
-        let importing = self.imports.get(run);
-        match (self.ledger.run(run).await.map_err(|error| unreadable(run, error))?, importing) {
-            (Some(stored), importing) => {
-                let state = stored.run.state;
-                let mut known = match self.close_if_expired(stored.run.clone()).await {
-                    // The node that owns the run, or the next owner, records that it has expired.
-                    Err(CallError::Moved(_)) if state != RunState::Preparing => {
-                        Run { state: RunState::Closed, ..stored.run }
-                    }
-                    known => known?,
-                };
-                if let (RunState::Preparing, Some(importing)) = (known.state, importing) {
-                    known.import = importing.import;
-                }
-                Ok((known, true))
-            }
-            (None, Some(importing)) => Ok((importing, false)),
-            // The import may have ended between the two lookups.
-            (None, None) => Err(run_not_found().into()),
-        }
+        self.engine.run(run).await
     }
 
     /// Closes a run. After the answer no mutation is recorded or applied and no call is approved, not even one that is in
@@ -78,13 +77,13 @@ impl Engine {
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run's source is being imported or the run is deleted; `UNAVAILABLE` if a recorded
     /// change cannot be applied: the run is closed nevertheless.
-    pub async fn close_run(&self, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
-        let (engine, run, caller) = (self.clone(), run.clone(), caller.clone());
-        self.detached(async move { engine.close(&run, &caller).await }).await
+    pub async fn close_run(self: &Arc<Self>, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
+        let (runs, run, caller) = (Arc::clone(self), run.clone(), caller.clone());
+        self.engine.detached(async move { runs.close(&run, &caller).await }).await
     }
 
     async fn close(&self, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
-        let (known, stored) = self.stored_run(run).await?;
+        let (known, stored) = self.engine.stored_run(run).await?;
         match known.state {
             _ if !stored => Err(still_importing().into()),
             // An earlier close may have been interrupted after it had set the state.
@@ -92,7 +91,7 @@ impl Engine {
             RunState::Deleted => Err(run_not_open(RunState::Deleted).into()),
             RunState::Preparing | RunState::Open | RunState::AwaitingApproval => {
                 self.set_closed(run, lifecycle::closed(run, caller, &now())).await?;
-                self.imports.cancel(run);
+                self.engine.imports.cancel(run);
                 self.finish_closing(run).await
             }
         }
@@ -101,22 +100,22 @@ impl Engine {
     /// Applies every change that was recorded before the close, and ends the pending approvals. The ledger records no more
     /// mutations, so the tree does not change afterwards.
     async fn finish_closing(&self, run: &RunId) -> Result<Run, CallError> {
-        if let Some(open_run) = self.runs.get(run) {
-            reconcile::apply_all(self, &open_run).await?;
+        if let Some(open_run) = self.engine.runs.get(run) {
+            reconcile::apply_all(&self.engine, &open_run).await?;
         }
-        self.end_approvals(run).await?;
-        self.run(run).await
+        self.engine.end_approvals(run).await?;
+        self.engine.run(run).await
     }
 
     async fn set_closed(&self, run: &RunId, entry: Entry) -> Result<(), CallError> {
         // If the run is closed or deleted meanwhile, nothing is appended.
-        self.append_in_state(self.runs.get(run).as_deref(), RunState::Closed, entry).await?;
+        self.append_in_state(self.engine.runs.get(run).as_deref(), RunState::Closed, entry).await?;
         // It may have been opened meanwhile.
-        if let Some(open_run) = self.runs.get(run) {
+        if let Some(open_run) = self.engine.runs.get(run) {
             open_run.set_state(RunState::Closed);
         }
         tracing::info!(run.id = %run, "run closed");
-        self.end_approvals(run).await
+        self.engine.end_approvals(run).await
     }
 
     /// Appends a record that ends a run. The open run has `state` meanwhile, so that a call that starts is refused, not recorded
@@ -127,13 +126,13 @@ impl Engine {
         state: RunState,
         entry: Entry,
     ) -> Result<Appended, CallError> {
-        let Some(open_run) = open_run else { return self.append_change(entry).await };
+        let Some(open_run) = open_run else { return self.engine.append_change(entry).await };
         let entry = Entry { epoch: open_run.epoch, ..entry };
         let before = open_run.state();
         open_run.set_state(state);
-        let appended = self.append_change(entry).await;
+        let appended = self.engine.append_change(entry).await;
         if !matches!(appended, Ok(Appended::Recorded(_)))
-            && let Err(error) = self.refresh_state(open_run).await
+            && let Err(error) = self.engine.refresh_state(open_run).await
         {
             // In every state, the ledger records no change of a run that has ended.
             open_run.set_state(before);
@@ -142,72 +141,33 @@ impl Engine {
         appended
     }
 
-    /// Appends the record of an operation on a run. If a precondition does not hold, the open run gets the ledger's state again.
-    pub(crate) async fn append_change(&self, entry: Entry) -> Result<Appended, CallError> {
-        let run = entry.draft.run_id.clone();
-        match self.append(vec![entry]).await? {
-            Appended::PreconditionFailed(failed) => {
-                if let Some(open_run) = self.runs.get(&run) {
-                    self.refresh_state(&open_run).await?;
-                }
-                Err(refusal_of(failed).into())
-            }
-            appended => Ok(appended),
-        }
-    }
-
-    /// Closes the run in the ledger if it has expired, unless its expiry time is replaced meanwhile.
-    async fn close_if_expired(&self, run: Run) -> Result<Run, CallError> {
-        let expires_at = match &run.expires_at {
-            Some(expires_at) if has_expired(run.state, Some(expires_at)) => expires_at.clone(),
-            _ => return Ok(run),
-        };
-        let engine = self.clone();
-        Box::pin(self.detached(async move { engine.close_expired(run, &expires_at).await })).await
-    }
-
-    async fn close_expired(&self, run: Run, expires_at: &str) -> Result<Run, CallError> {
-        let id = &run.run_id;
-        self.append_change(lifecycle::expired(id, expires_at)).await?;
-        let Some(stored) = self.ledger.run(id).await? else { return Ok(run) };
-        if stored.run.state == RunState::Closed {
-            if let Some(open_run) = self.runs.get(id) {
-                open_run.set_state(RunState::Closed);
-            }
-            self.imports.cancel(id);
-            tracing::info!(run.id = %id, "run expired");
-            self.end_approvals(id).await?;
-        }
-        Ok(stored.run)
-    }
-
     /// Deletes a run's files and the contents that the ledger stores of them. The audit stays. Deleting a deleted run succeeds.
     /// Runs to completion even if the client disconnects.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run's source is being imported.
-    pub async fn delete_run(&self, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
-        let (engine, run, entry) = (self.clone(), run.clone(), lifecycle::deleted(run, caller, &now()));
+    pub async fn delete_run(self: &Arc<Self>, run: &RunId, caller: &Caller) -> Result<Run, CallError> {
+        let (runs, run, entry) = (Arc::clone(self), run.clone(), lifecycle::deleted(run, caller, &now()));
         let work = async move {
-            Box::pin(engine.remove_run(&run, RunState::Deleted, entry)).await?;
+            Box::pin(runs.remove_run(&run, RunState::Deleted, entry)).await?;
             tracing::info!(run.id = %run, "run deleted");
-            engine.run(&run).await
+            runs.engine.run(&run).await
         };
-        self.detached(work).await
+        self.engine.detached(work).await
     }
 
     /// Records by `entry` that a run is deleted or archived, then deletes its files and what the ledger need not keep of it. The
     /// run has `state` while it is recorded. Returns false, and deletes nothing, if the run is not in the state for the entry and
     /// not deleted either.
     async fn remove_run(&self, run: &RunId, state: RunState, entry: Entry) -> Result<bool, CallError> {
-        let deletion = self.node.begin_deletion(run);
-        let (known, stored) = self.stored_run(run).await?;
-        if !stored || self.imports.get(run).is_some() {
+        let deletion = self.engine.node.begin_deletion(run);
+        let (known, stored) = self.engine.stored_run(run).await?;
+        if !stored || self.engine.imports.get(run).is_some() {
             return Err(still_importing().into());
         }
         // Held until the files are removed, so that no other call opens the run meanwhile.
-        let open_run = if self.is_elsewhere(run).await? { None } else { self.open(run).await.ok() };
+        let open_run = if self.engine.is_elsewhere(run).await? { None } else { self.engine.open(run).await.ok() };
         if let Some(deletion) = deletion.as_ref().filter(|_| known.state != RunState::Deleted) {
             deletion.begin_release();
         }
@@ -215,27 +175,27 @@ impl Engine {
         let appended = self.append_in_state(open_run.as_deref(), state, entry).await?;
         failpoint::hit("removal.recorded");
         let is_deleted = matches!(appended, Appended::Recorded(_))
-            || self.ledger.run(run).await?.is_some_and(|stored| stored.run.state == RunState::Deleted);
+            || self.engine.ledger.run(run).await?.is_some_and(|stored| stored.run.state == RunState::Deleted);
         if !is_deleted {
             return Ok(false);
         }
         if let Some(open_run) = open_run {
-            self.retire(open_run, DELETE_TIMEOUT).await;
+            self.engine.retire(open_run, DELETE_TIMEOUT).await;
         }
-        let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
-        self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
+        let (workspaces, id) = (Arc::clone(&self.engine.workspaces), run.clone());
+        self.engine.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
         self.release_removed(run, deletion).await?;
-        self.end_approvals(run).await?;
+        self.engine.end_approvals(run).await?;
         // The state is durable: if this is interrupted, the next start continues it.
-        self.ledger.purge_content(run).await?;
-        self.refresh_history().await?;
+        self.engine.ledger.purge_content(run).await?;
+        self.engine.refresh_history().await?;
         Ok(true)
     }
 
     /// Releases what the quota of the node counts of a run, whose files are removed.
     pub(crate) async fn release_removed(&self, run: &RunId, deletion: Option<RunDeletion>) -> Result<(), CallError> {
         if let Some(deletion) = deletion
-            && let Some(stored) = self.ledger.run(run).await?
+            && let Some(stored) = self.engine.ledger.run(run).await?
         {
             deletion.release(stored.run.disk.tree());
         }
@@ -249,13 +209,13 @@ impl Engine {
     /// `RUN_NOT_FOUND`; `ALREADY_EXISTS` if the run has files or an import is in progress; `RUN_CLOSED`; the refusals of the
     /// archive, which leave the run `preparing`.
     pub async fn import_archive(
-        &self,
+        self: &Arc<Self>,
         run: &RunId,
         caller: &Caller,
         archive: impl Read + Send + 'static,
         sender: Arc<OperatorIdentity>,
     ) -> Result<Run, CallError> {
-        let (known, stored) = self.stored_run(run).await?;
+        let (known, stored) = self.engine.stored_run(run).await?;
         match known.state {
             RunState::Preparing if stored && known.source == Source::Archive {} => {}
             RunState::Preparing => return Err(still_importing().into()),
@@ -263,40 +223,40 @@ impl Engine {
             state if known.base_commit.is_none() => return Err(run_without_files(state).into()),
             state @ (RunState::Closed | RunState::Deleted) => return Err(run_not_open(state).into()),
         }
-        let disk = RunDisk::new(&self.node, &known.policy.quota, Disk::default()).reservation();
-        let importing = self.imports.begin(known, disk).ok_or_else(has_files)?;
+        let disk = RunDisk::new(&self.engine.node, &known.policy.quota, Disk::default()).reservation();
+        let importing = self.engine.imports.begin(known, disk).ok_or_else(has_files)?;
         let _cancel = CancelOnDrop(Arc::clone(&importing.import));
-        let (engine, id, caller) = (self.clone(), run.clone(), caller.clone());
-        let patience = Some(self.limits.request_timeout);
+        let (runs, id, caller) = (Arc::clone(self), run.clone(), caller.clone());
+        let patience = Some(self.engine.limits.request_timeout);
         let work = async move {
-            engine.remove_uncertain_files(&id).await?;
-            let imported = engine.import(&id, &importing, Origin::Archive(Box::new(archive)), None, patience).await;
+            runs.remove_uncertain_files(&id).await?;
+            let imported = runs.import(&id, &importing, Origin::Archive(Box::new(archive)), None, patience).await;
             // The run was closed meanwhile.
-            let is_closed = importing.import.cancelled() && !engine.shutdown.is_cancelled();
+            let is_closed = importing.import.cancelled() && !runs.engine.shutdown.is_cancelled();
             let (imported, base) =
                 imported.map_err(|error| if is_closed { run_without_files(RunState::Closed).into() } else { error })?;
-            if let Err(refusal) = engine.tokens.operators.check(&sender) {
-                engine.remove_files(&id).await;
+            if let Err(refusal) = runs.engine.tokens.operators.check(&sender) {
+                runs.remove_files(&id).await;
                 return Err(refusal.into());
             }
-            match engine.open_imported(&id, &caller, &imported, &base).await {
+            match runs.open_imported(&id, &caller, &imported, &base).await {
                 Ok(true) => {}
                 Ok(false) => {
-                    engine.remove_files(&id).await;
+                    runs.remove_files(&id).await;
                     return Err(run_without_files(RunState::Closed).into());
                 }
                 // The run may be open, so its files are kept. The next archive or the next start knows whether it is.
                 Err(error @ LedgerError::InDoubt(_)) => return Err(error.into()),
                 Err(error) => {
-                    engine.remove_files(&id).await;
+                    runs.remove_files(&id).await;
                     return Err(error.into());
                 }
             }
             importing.import.settle(Disk { bytes: imported.bytes, files: imported.files });
             drop(importing);
-            engine.run(&id).await
+            runs.engine.run(&id).await
         };
-        self.detached(work).await
+        self.engine.detached(work).await
     }
 
     /// Opens an imported run in the ledger, and marks its files as those of a stored run; false if the run is not preparing any more.
@@ -310,7 +270,7 @@ impl Engine {
     ) -> ledger::Result<bool> {
         let mut entry = lifecycle::imported(run, caller, imported, &base.recorded, report_of(imported));
         entry.objects.clone_from(&base.objects);
-        entry.epoch = self.take_run(run).await?;
+        entry.epoch = self.engine.take_run(run).await?;
         let epoch = entry.epoch;
         let is_open = self.append_import(run, imported, entry).await?;
         if is_open {
@@ -321,14 +281,14 @@ impl Engine {
 
     async fn append_import(&self, run: &RunId, imported: &ImportedRun, entry: Entry) -> ledger::Result<bool> {
         let is_recorded = |appended| matches!(appended, Appended::Recorded(_));
-        match self.append(vec![entry.clone()]).await {
+        match self.engine.append(vec![entry.clone()]).await {
             Err(LedgerError::InDoubt(_)) => {
-                let again = self.append(vec![entry]).await;
+                let again = self.engine.append(vec![entry]).await;
                 if is_recorded(again.map_err(create::uncertain)?) {
                     return Ok(true);
                 }
                 // The first attempt may have succeeded.
-                let stored = self.ledger.run(run).await.map_err(create::uncertain)?;
+                let stored = self.engine.ledger.run(run).await.map_err(create::uncertain)?;
                 Ok(stored.is_some_and(|stored| stored.run.base_commit.as_deref() == Some(&*imported.base_commit)))
             }
             Ok(Appended::PreconditionFailed(failed)) => Err(LedgerError::CreationRejected(failed)),
@@ -338,30 +298,30 @@ impl Engine {
 
     /// Removes the files of an earlier archive for which it was uncertain whether the run was opened, if it was not.
     async fn remove_uncertain_files(&self, run: &RunId) -> Result<(), CallError> {
-        let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
-        if !self.blocking(move || Ok(workspaces.is_unfinished(&id)?)).await? {
+        let (workspaces, id) = (Arc::clone(&self.engine.workspaces), run.clone());
+        if !self.engine.blocking(move || Ok(workspaces.is_unfinished(&id)?)).await? {
             return Ok(());
         }
-        let settled = self.ledger.settled_run(run).await?.ok_or_else(run_not_found)?;
+        let settled = self.engine.ledger.settled_run(run).await?.ok_or_else(run_not_found)?;
         if settled.stored.run.base_commit.is_some() {
             self.confirm(run, None).await;
             return Err(has_files().into());
         }
-        let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
-        self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await
+        let (workspaces, id) = (Arc::clone(&self.engine.workspaces), run.clone());
+        self.engine.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await
     }
 
     /// Marks a run's files as belonging to a run that the ledger has. If several nodes share the ledger, `epoch` is that of the commit;
     /// without it, the files are fetched when the run is opened.
     async fn confirm(&self, run: &RunId, epoch: Option<Epoch>) {
-        let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
-        let is_node = self.ledger.node().is_some();
+        let (workspaces, id) = (Arc::clone(&self.engine.workspaces), run.clone());
+        let is_node = self.engine.ledger.node().is_some();
         let confirm = move || match epoch {
             Some(epoch) => Ok(workspaces.confirm_owned(&id, epoch.number())?),
             None if is_node => Ok(()),
             None => Ok(workspaces.confirm(&id)?),
         };
-        if let Err(error) = self.blocking(confirm).await {
+        if let Err(error) = self.engine.blocking(confirm).await {
             // The next start marks it.
             tracing::warn!(run.id = %run, error = &error as &dyn std::error::Error, "an import could not be marked as finished");
         }
@@ -369,8 +329,8 @@ impl Engine {
 
     /// Removes the imported files of a run that the ledger could not store.
     async fn remove_files(&self, run: &RunId) {
-        let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
-        if let Err(error) = self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await {
+        let (workspaces, id) = (Arc::clone(&self.engine.workspaces), run.clone());
+        if let Err(error) = self.engine.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await {
             // The next start removes them.
             tracing::error!(run.id = %run, error = &error as &dyn std::error::Error, "imported files could not be removed");
         }

@@ -1,16 +1,16 @@
 //! What a tool is: its declaration, and the traits of its parsed input.
 
-pub mod at_record;
-pub mod change_plan;
+pub(crate) mod at_record;
+pub(crate) mod change_plan;
 pub(crate) mod cursor;
-pub mod earlier_calls;
-pub mod expected_version;
-pub mod folder;
-pub mod input;
-pub mod output;
-pub mod outside_change;
-mod schema;
-pub mod text;
+pub(crate) mod earlier_calls;
+pub(crate) mod expected_version;
+pub(crate) mod folder;
+pub(crate) mod input;
+pub(crate) mod output;
+pub(crate) mod outside_change;
+pub(crate) mod schema;
+pub(crate) mod text;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -29,7 +29,7 @@ use crate::tool::output::ReadOutput;
 use crate::tool::outside_change::OutsideChange;
 use crate::tool::text::Render;
 
-pub use schema::{ToolSchema, merge_annotations};
+pub(crate) use schema::ToolSchema;
 
 /// The declaration of a tool.
 pub struct Tool {
@@ -75,7 +75,7 @@ pub enum ToolRun {
 }
 
 /// Parses the tool's own members of an input.
-pub type Parse<T> = fn(Map<String, Value>) -> Result<Box<T>, Refusal>;
+pub(crate) type Parse<T> = fn(Map<String, Value>) -> Result<Box<T>, Refusal>;
 
 /// The parsed input of a reading tool.
 pub trait ReadTool: Send {
@@ -294,7 +294,7 @@ pub trait Mutation: Send {
 }
 
 /// Returns the existing path that is canonically equal to one that does not exist.
-pub type Follow<'a> = &'a dyn Fn(&LogicalPath) -> Result<Option<FollowedPath>, WorkspaceError>;
+pub(crate) type Follow<'a> = &'a dyn Fn(&LogicalPath) -> Result<Option<FollowedPath>, WorkspaceError>;
 
 /// Two paths that cannot both be files.
 #[derive(Debug)]

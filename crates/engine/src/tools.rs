@@ -6,9 +6,9 @@ mod bounds;
 mod catalogue;
 mod delete_file;
 pub(crate) mod diff_workspace;
-pub mod drift;
+pub(crate) mod drift;
 mod edit_file;
-pub mod files;
+pub(crate) mod files;
 mod find_files;
 mod list_dir;
 mod move_file;
@@ -17,17 +17,25 @@ mod read_files;
 mod replace_range;
 mod revert_calls;
 mod search_text;
-pub mod settle_drift;
+pub(crate) mod settle_drift;
 mod stat_path;
 mod tree_stats;
 mod write_file;
 
-use crate::tool::Tool;
+pub use crate::tool::Tool;
+pub use crate::tool::change_plan::INLINE_BYTES;
+pub use crate::tool::input::URI_SCHEME;
+pub use crate::tool::outside_change::Accept;
+pub use crate::tool::schema::merge_annotations;
+pub use crate::tool::text::{TextAnswer, refusal_text};
 
 pub use bounds::ToolLimits;
 pub use catalogue::{
     Audience, CATALOGUE, CatalogueFormat, CatalogueView, ToolInfo, referring_input_schema, referring_output_schema,
 };
+pub use drift::DriftReport;
+pub use files::{BY_HASH, PUT, StoredFile};
+pub use settle_drift::{SETTLE, SettledDrift};
 
 /// Every tool, in the order of the catalogue.
 pub static TOOLS: &[Tool] = &[

@@ -8,15 +8,15 @@
 //! their steps.
 
 mod apply;
-pub mod ask;
+pub(crate) mod ask;
 mod commit;
-pub mod conflict;
+pub(crate) mod conflict;
 mod entries;
 mod given_versions;
 mod judge;
 pub(crate) mod large_contents;
-pub mod moved_files;
-pub mod outside;
+pub(crate) mod moved_files;
+pub(crate) mod outside;
 mod overlay;
 mod parse;
 mod plan;
@@ -46,7 +46,7 @@ use crate::transaction::parse::{Loaded, lock_ids};
 use crate::transaction::plan::Planned;
 use crate::transaction::stage::Staged;
 
-pub use parse::{Operation, Parsed};
+pub(crate) use parse::{Operation, Parsed};
 
 /// The outcomes of a transaction's calls.
 #[derive(Debug)]
@@ -79,7 +79,11 @@ impl Engine {
     /// # Errors
     ///
     /// If the calls are recorded already, or cannot be recorded.
-    pub async fn execute(&self, run: &Arc<OpenRun>, transaction: Parsed) -> Result<Outcomes, CallError> {
+    pub(crate) async fn execute(
+        self: &Arc<Self>,
+        run: &Arc<OpenRun>,
+        transaction: Parsed,
+    ) -> Result<Outcomes, CallError> {
         let calls = Arc::clone(&transaction.calls);
         // Two calls under one ID must not both find that it is new.
         let _ids = lock_ids(&calls, run).await;
@@ -112,7 +116,7 @@ impl Engine {
 
     /// Returns the outcomes of a repetition; the transaction itself if it is new.
     async fn answered_before(
-        &self,
+        self: &Arc<Self>,
         run: &Arc<OpenRun>,
         transaction: Parsed,
     ) -> Result<Result<Outcomes, Parsed>, Failure> {
@@ -143,7 +147,12 @@ impl Engine {
     }
 
     /// Returns the stored answer of each mutation. Reads are executed again.
-    async fn repeat_answers(&self, run: &Arc<OpenRun>, transaction: Parsed, stored: Vec<StoredAnswer>) -> Outcomes {
+    async fn repeat_answers(
+        self: &Arc<Self>,
+        run: &Arc<OpenRun>,
+        transaction: Parsed,
+        stored: Vec<StoredAnswer>,
+    ) -> Outcomes {
         let mut answers = Vec::with_capacity(stored.len());
         for ((call, operation), stored) in transaction.calls.iter().zip(transaction.operations).zip(stored) {
             answers.push(match (stored, operation) {
@@ -165,7 +174,7 @@ impl Engine {
         Outcomes { answers, failed }
     }
 
-    async fn attempt(&self, run: &Arc<OpenRun>, loaded: Loaded) -> Result<Outcomes, Failure> {
+    async fn attempt(self: &Arc<Self>, run: &Arc<OpenRun>, loaded: Loaded) -> Result<Outcomes, Failure> {
         let calls = Arc::clone(&loaded.calls);
         let is_dry_run = calls.iter().any(|call| call.dry_run);
         let goal = if is_dry_run { Goal::Judge } else { Goal::Stage };
@@ -222,7 +231,12 @@ impl Engine {
     }
 
     /// Locks the paths, then plans, judges and, depending on `goal`, stages on one thread that may block.
-    async fn prepare(&self, run: &Arc<OpenRun>, loaded: Loaded, goal: Goal) -> Result<(PathGuard, Prepared), Failure> {
+    async fn prepare(
+        self: &Arc<Self>,
+        run: &Arc<OpenRun>,
+        loaded: Loaded,
+        goal: Goal,
+    ) -> Result<(PathGuard, Prepared), Failure> {
         let first_mutation = loaded.first_mutation();
         let refuse = |refusal: Refusal| match first_mutation {
             Some(index) => Failure::Call(index, refusal.into()),
@@ -286,8 +300,8 @@ impl Engine {
     /// # Errors
     ///
     /// Why nothing was done; not recorded.
-    pub async fn execute_approved(
-        &self,
+    pub(crate) async fn execute_approved(
+        self: &Arc<Self>,
         run: &Arc<OpenRun>,
         transaction: Parsed,
         approval: &Approval,
@@ -308,7 +322,11 @@ impl Engine {
     /// # Errors
     ///
     /// Why it cannot be planned.
-    pub async fn evaluate(&self, run: &Arc<OpenRun>, transaction: Parsed) -> Result<Decision, CallError> {
+    pub(crate) async fn evaluate(
+        self: &Arc<Self>,
+        run: &Arc<OpenRun>,
+        transaction: Parsed,
+    ) -> Result<Decision, CallError> {
         let loaded = transaction.load(self, run).await.map_err(|(_, failure)| failure.into_error())?;
         match self.prepare(run, loaded, Goal::Judge).await.map_err(Failure::into_error)? {
             (_guard, Prepared::Judged(judged)) => Ok(judged.decision),
@@ -321,8 +339,8 @@ impl Engine {
     /// # Errors
     ///
     /// The refusal, or the stored answer of an earlier call under the same ID.
-    pub async fn check_upload(
-        &self,
+    pub(crate) async fn check_upload(
+        self: &Arc<Self>,
         call: &CallContext,
         run: &Arc<OpenRun>,
         operation: Operation,

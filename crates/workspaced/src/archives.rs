@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use archive::ArchiveName;
-use engine::run::lifecycle::RunArchive;
+use engine::runs::RunArchive;
 use engine::{CallError, clock};
 use ledger::Role;
 use model::RunId;
@@ -120,7 +120,7 @@ impl Archiver {
 
     /// Runs until the service shuts down. A run that is being archived then stays whole, and the next start archives it.
     pub(crate) async fn run(mut self) {
-        let shutdown = self.service.shutdown.clone();
+        let shutdown = self.service.state.shutdown.clone();
         let interval = (self.after / 10).clamp(PASS_INTERVAL.0, PASS_INTERVAL.1);
         loop {
             tokio::select! {
@@ -147,13 +147,14 @@ impl Archiver {
     async fn pass(&mut self) -> Result<(), ArchiveFailure> {
         if self.has_unfinished {
             self.check_permitted().await?;
-            self.service.finish_deletions().await?;
+            self.service.runs.finish_deletions().await?;
             self.has_unfinished = false;
         }
         let seconds = i64::try_from(self.after.as_secs()).unwrap_or(i64::MAX);
         let (until, mut after) = (clock::now_plus(seconds.saturating_neg()), None);
         loop {
-            let page = self.service.ledger.closed_runs(&until, after.as_ref(), PAGE).await.map_err(CallError::from)?;
+            let page =
+                self.service.state.ledger.closed_runs(&until, after.as_ref(), PAGE).await.map_err(CallError::from)?;
             let Some(last) = page.last() else { break };
             after = Some(last.clone());
             for ledger::ClosedRun { run_id, .. } in page {
@@ -187,18 +188,18 @@ impl Archiver {
 
     /// Fails if the database does not permit to delete records: `deploy/roles.sql`, which may be executed at any time, revokes that.
     async fn check_permitted(&self) -> Result<(), ArchiveFailure> {
-        let is_permitted = self.service.ledger.can_delete_archived().await.map_err(CallError::from)?;
+        let is_permitted = self.service.state.ledger.can_delete_archived().await.map_err(CallError::from)?;
         if is_permitted { Ok(()) } else { Err(ArchiveFailure::NotPermitted) }
     }
 
     /// Archives a run, unless it is not closed any more or no checkpoint covers its last record yet.
     async fn archive(&mut self, run: &RunId) -> Result<Attempt, ArchiveFailure> {
-        let Some(closed) = self.service.closed_run(run).await? else { return Ok(Attempt::Done) };
+        let Some(closed) = self.service.runs.closed_run(run).await? else { return Ok(Attempt::Done) };
         self.check_permitted().await?;
         let (head_seq, head_hash) = (closed.run.head_seq, closed.run.head_hash);
         let built = build::build(&self.service, &closed, &self.temp_dir).await?;
         let Some(built) = built else { return Ok(Attempt::Done) };
-        if self.service.run(run).await?.head_seq != head_seq {
+        if self.service.runs.run(run).await?.head_seq != head_seq {
             return Ok(Attempt::Interrupted);
         }
         let name = ArchiveName { run_id: run.clone(), sha256: built.sha256 };
@@ -211,9 +212,9 @@ impl Archiver {
         let archive = RunArchive { uri: self.store.uri(&name), sha256: name.sha256, head_seq, head_hash };
         let (service, described) = (self.service.clone(), archive.clone());
         // A shutdown does not interrupt it between two of its steps.
-        let work = async move { service.mark_archived(closed, &described).await };
+        let work = async move { service.runs.mark_archived(closed, &described).await };
         self.has_unfinished = true;
-        let marked = self.service.detached(work).await;
+        let marked = self.service.runs.detached(work).await;
         if marked.is_err() {
             self.check_permitted().await?;
         }

@@ -9,15 +9,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::admission::tokens::{TokenSettings, Tokens, store_first_token};
-use engine::object_claims::LedgerClaims;
-use engine::opening::kept_artifacts::Keep;
-use engine::{Engine, reconcile};
+use engine::Resources;
+use engine::operators::{TokenSettings, Tokens, store_first_token};
+use engine::runs::{Keep, LedgerClaims};
 use ledger::{Ledger, LedgerError, NodeIdentity};
 use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use workspace::{ConfineGit, Workspaces};
 
 use crate::archives::{ArchiveStore, Archiver, NO_GRANT};
@@ -63,29 +63,18 @@ pub async fn serve(
     fit_to_open_files(&mut config, raise_open_files_limit());
     let lock = DataDirLock::take(&config.data_dir)?;
     let (service, first_token) = open_service(&config, &lock, confinement.git()).await?;
-    let shutting_down = service.shutdown.clone();
+    let shutting_down = service.state.shutdown.clone();
     let certificate = config.tls.clone().map(|files| start_tls(files, &shutting_down)).transpose()?;
     tokio::spawn(reload::run(config.sources.clone(), service.clone(), hangups()?, shutting_down.clone()));
     let (listener, address) = listen("listen", config.listen)?;
     let metrics = config.metrics_listen.map(|address| listen("metrics-listen", address)).transpose()?;
     let metrics_route = if metrics.is_some() { MetricsRoute::Separate } else { MetricsRoute::Included };
     let router = http::router(service.clone(), metrics_route);
-    service.tasks.spawn(maintenance::run(service.clone()));
-    service.tasks.spawn(maintenance::keep_tokens_current(service.clone()));
-    service.tasks.spawn(maintenance::collect::run(service.clone()));
-    service.state.webhooks.start(&service.tasks, &service.shutdown);
-    if let Some(issuer) = &service.state.access.issuer {
-        service.tasks.spawn(Arc::clone(issuer).keep_current(service.engine.clone()));
-    }
-    if let Some(archives) = &config.archives {
-        let store = ArchiveStore::open(&archives.to).map_err(|error| ConfigError(format!("--archive-to: {error}")))?;
-        let archiver = Archiver::new(service.clone(), store, archives.after, &config.data_dir);
-        service.tasks.spawn(archiver.run());
-    }
+    start_background(&config, &service)?;
     tracing::info!(start_millis = started.elapsed().as_millis(), "ready");
     let scheme = if certificate.is_some() { "https" } else { "http" };
     let serving_metrics = serve_metrics(metrics, &service, &config.http_limits);
-    announce(service.ledger.as_ref(), scheme, address, first_token.as_deref()).await?;
+    announce(service.state.ledger.as_ref(), scheme, address, first_token.as_deref()).await?;
     let serving_api = http::serve::serve(listener, router, &config.http_limits, certificate, shutting_down.clone());
     let serving = async { tokio::join!(serving_api, serving_metrics) };
     tokio::pin!(serving);
@@ -115,6 +104,26 @@ pub async fn serve(
     Ok(())
 }
 
+/// Starts the work that no request asks for.
+fn start_background(config: &Config, service: &Service) -> Result<(), StartError> {
+    service.state.tasks.spawn(maintenance::run(service.clone()));
+    service.state.tasks.spawn(maintenance::keep_tokens_current(service.clone()));
+    service.state.tasks.spawn(maintenance::collect::run(service.clone()));
+    service.state.webhooks.start(&service.state.tasks, &service.state.shutdown);
+    if let Some(issuer) = &service.state.access.issuer {
+        service
+            .state
+            .tasks
+            .spawn(Arc::clone(issuer).keep_current(Arc::clone(&service.operators), service.state.shutdown.clone()));
+    }
+    if let Some(archives) = &config.archives {
+        let store = ArchiveStore::open(&archives.to).map_err(|error| ConfigError(format!("--archive-to: {error}")))?;
+        let archiver = Archiver::new(service.clone(), store, archives.after, &config.data_dir);
+        service.state.tasks.spawn(archiver.run());
+    }
+    Ok(())
+}
+
 /// Waits until this process must end because it is no node any more, and returns why; forever in a service that is the only one.
 async fn membership_lost(service: &Service) -> LedgerError {
     match &service.state.node {
@@ -131,19 +140,19 @@ async fn give_back_runs(service: &Service) -> Infallible {
     };
     membership.give_back_roles();
     keep_artifacts(service).await;
-    let mut given_back = service.give_back_unused_runs().await;
+    let mut given_back = service.runs.give_back_unused().await;
     loop {
         if let Err(error) = given_back {
             tracing::warn!(error = &error as &dyn Error, "runs could not be given back yet");
         }
         tokio::time::sleep(GIVE_BACK_INTERVAL).await;
-        given_back = service.give_back_runs().await.map(drop);
+        given_back = service.runs.give_back().await.map(drop);
     }
 }
 
 /// Puts the artifacts of this node's runs into the object store, from which other nodes make their folders.
 async fn keep_artifacts(service: &Service) {
-    if let Err(error) = service.keep_artifacts(Keep::All).await {
+    if let Err(error) = service.runs.keep_artifacts(Keep::All).await {
         tracing::warn!(error = &error as &dyn Error, "failed to keep the artifacts of runs");
     }
 }
@@ -173,7 +182,8 @@ async fn serve_metrics(listener: Option<(TcpListener, SocketAddr)>, service: &Se
     let Some((listener, address)) = listener else { return };
     tracing::info!(%address, "metrics are served on a listener of their own");
     let limits = HttpLimits { max_connections: MAX_METRICS_CONNECTIONS, ..limits.clone() };
-    http::serve::serve(listener, http::metrics_router(service.clone()), &limits, None, service.shutdown.clone()).await;
+    http::serve::serve(listener, http::metrics_router(service.clone()), &limits, None, service.state.shutdown.clone())
+        .await;
 }
 
 /// Opens everything that calls need, and completes what an earlier process left unfinished.
@@ -209,36 +219,43 @@ async fn open_service(
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     measure_unmeasured(ledger.as_ref(), &workspaces, objects.is_some()).await?;
     let totals = ledger.storage_totals().await?;
-    let engine =
-        Engine::new(config.limits.clone(), config.profiles.clone(), ledger, workspaces, objects, tokens, totals);
+    let resources = Resources {
+        limits: config.limits.clone(),
+        profiles: config.profiles.clone(),
+        ledger,
+        workspaces,
+        objects,
+        tokens,
+        held: totals,
+        tasks: TaskTracker::new(),
+        shutdown: CancellationToken::new(),
+    };
     let disk = DiskProbe::open(&config.data_dir, config.disk_reserve_bytes);
     let disk = disk.map_err(|error| StartError::data_dir(&error))?;
-    let service = Service::new(
-        engine,
-        checkpoints,
-        config.http_limits.clone(),
-        Access {
-            protect_metrics: config.protect_metrics,
-            cors_origins: config.cors_origins.clone(),
-            is_loopback: config.listen.ip().is_loopback(),
-            is_tls: config.tls.is_some(),
-            issuer: config.issuer.clone().map(Issuer::new).transpose()?.map(Arc::new),
-        },
-        disk,
-        webhooks,
-        membership,
-    );
+    let service =
+        Service::start(resources, checkpoints, config.http_limits.clone(), access(config)?, disk, webhooks, membership);
     // Before recovery: the pending changes of a deleted run have no tree to go to.
-    let finished = service.finish_deletions().await;
+    let finished = service.runs.finish_deletions().await;
     finished.map_err(|error| StartError::failed("interrupted deletions of runs", &error))?;
-    let resumed = service.resume_interrupted_imports().await;
+    let resumed = service.runs.resume_interrupted_imports().await;
     resumed.map_err(|error| StartError::failed("interrupted imports", &error))?;
-    let recovered = reconcile::reconcile_all(&service).await;
+    let recovered = service.runs.reconcile_all().await;
     let recovered = recovered.map_err(|error| StartError::failed("pending changes", &error))?;
     if recovered > 0 {
         tracing::info!(changes = recovered, "completed pending changes of an earlier process");
     }
     Ok((service, first_token))
+}
+
+/// Returns what is open to whom.
+fn access(config: &Config) -> Result<Access, StartError> {
+    Ok(Access {
+        protect_metrics: config.protect_metrics,
+        cors_origins: config.cors_origins.clone(),
+        is_loopback: config.listen.ip().is_loopback(),
+        is_tls: config.tls.is_some(),
+        issuer: config.issuer.clone().map(Issuer::new).transpose()?.map(Arc::new),
+    })
 }
 
 /// Opens the folders of all runs. `owner` is what a node notes in those that it owns.
@@ -324,12 +341,12 @@ async fn measure_unmeasured(
 /// Waits for background work to finish and become durable. Work that takes longer is left to recovery at the next start:
 /// either no caller got an answer for it, or the journal has it.
 async fn close(service: &Service, timeout: Duration) {
-    service.tasks.close();
-    let mut is_done = tokio::time::timeout(timeout.max(MIN_WORK_TIMEOUT), service.tasks.wait()).await.is_ok();
+    service.state.tasks.close();
+    let mut is_done = tokio::time::timeout(timeout.max(MIN_WORK_TIMEOUT), service.state.tasks.wait()).await.is_ok();
     if !is_done {
         // No caller waits for them any more.
-        service.imports.cancel_all();
-        is_done = tokio::time::timeout(MIN_WORK_TIMEOUT, service.tasks.wait()).await.is_ok();
+        service.runs.cancel_imports();
+        is_done = tokio::time::timeout(MIN_WORK_TIMEOUT, service.state.tasks.wait()).await.is_ok();
     }
     if !is_done {
         tracing::warn!("work in progress is left to recovery at the next start");
@@ -339,19 +356,19 @@ async fn close(service: &Service, timeout: Duration) {
         tracing::warn!("artifacts that were not kept yet stay in the folders of their runs");
     }
     let closed = async {
-        service.fsync_worker.close().await;
+        service.runs.finish_syncs().await;
         service.state.checkpoints.close().await;
         // After the last commit, so that other nodes can take the runs at once.
         if let Some(membership) = &service.state.node {
             membership.end().await;
-            if let Err(error) = service.ledger.leave().await {
+            if let Err(error) = service.state.ledger.leave().await {
                 tracing::warn!(
                     error = &error as &dyn Error,
                     "other nodes take the runs once the heartbeat has expired"
                 );
             }
         }
-        service.ledger.close().await;
+        service.state.ledger.close().await;
     };
     if tokio::time::timeout(CLOSE_TIMEOUT, closed).await.is_err() {
         tracing::warn!("unsynced files are left to recovery at the next start");

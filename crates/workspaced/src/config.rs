@@ -32,8 +32,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use axum::http::HeaderValue;
-use engine::admission::tokens::ConfiguredTokens;
-use engine::limits::Limits;
+use engine::Limits;
+use engine::operators::ConfiguredTokens;
 use model::Profiles;
 use workspace::GitCredential;
 

@@ -12,11 +12,11 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::Engine;
-use engine::admission::tokens::Identity;
 use engine::clock::now_seconds;
+use engine::operators::{Identity, Operators};
 use model::{Code, Refusal, Sha256};
 use parking_lot::RwLock;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::IssuerConfig;
 use crate::http_client;
@@ -70,14 +70,14 @@ impl Issuer {
     /// `UNAVAILABLE` as long as the issuer has never given its keys.
     pub(crate) async fn identify(
         self: &Arc<Self>,
-        engine: &Engine,
+        operators: &Arc<Operators>,
         token: &str,
         hash: &Sha256,
     ) -> Result<Option<Identity>, Refusal> {
         if !access_token::has_form(token) {
             return Ok(None);
         }
-        if let Some(known) = engine.identify_issued(hash) {
+        if let Some(known) = operators.identify_issued(hash) {
             return Ok(Some(known));
         }
         // Claims are checked first: a token that is for nobody here makes no request to the issuer.
@@ -85,22 +85,22 @@ impl Issuer {
         let Some(caller) = token.caller(&self.config, now_seconds()) else { return Ok(None) };
         let mut keys = self.current();
         if !keys.keys.iter().any(|key| token.names(key)) {
-            keys = self.renew(engine, &keys).await;
+            keys = self.renew(operators, &keys).await;
         }
         if !keys.are_known {
             return Err(unavailable());
         }
         let signed = keys.keys.iter().find(|key| token.names(key) && token.is_signed_by(key));
-        Ok(signed.and_then(|key| engine.admit_issued(hash, key.fingerprint, caller)))
+        Ok(signed.and_then(|key| operators.admit_issued(hash, key.fingerprint, caller)))
     }
 
     /// Keeps the keys current until the service shuts down.
-    pub(crate) async fn keep_current(self: Arc<Self>, engine: Engine) {
+    pub(crate) async fn keep_current(self: Arc<Self>, operators: Arc<Operators>, shutdown: CancellationToken) {
         loop {
-            self.renew(&engine, &self.current()).await;
+            self.renew(&operators, &self.current()).await;
             tokio::select! {
                 () = tokio::time::sleep(RENEWAL) => {}
-                () = engine.shutdown.cancelled() => return,
+                () = shutdown.cancelled() => return,
             }
         }
     }
@@ -111,14 +111,14 @@ impl Issuer {
 
     /// Fetches the keys again, unless others than `known` were fetched meanwhile or the last attempt was a moment ago. Returns the
     /// present ones. An attempt goes on if its request is given up, or callers who leave at once would keep others from new keys.
-    async fn renew(self: &Arc<Self>, engine: &Engine, known: &Arc<Keys>) -> Arc<Keys> {
-        let (issuer, engine, known) = (Arc::clone(self), engine.clone(), Arc::clone(known));
+    async fn renew(self: &Arc<Self>, operators: &Arc<Operators>, known: &Arc<Keys>) -> Arc<Keys> {
+        let (issuer, operators, known) = (Arc::clone(self), Arc::clone(operators), Arc::clone(known));
         let attempt = tokio::spawn(async move {
             let mut last_attempt = issuer.last_attempt.lock().await;
             let is_early = last_attempt.is_some_and(|at| at.elapsed() < MIN_INTERVAL);
             if !is_early && Arc::ptr_eq(&issuer.current(), &known) {
                 *last_attempt = Some(Instant::now());
-                issuer.fetch(&engine).await;
+                issuer.fetch(&operators).await;
             }
         });
         if attempt.await.is_err() {
@@ -127,13 +127,13 @@ impl Issuer {
         self.current()
     }
 
-    async fn fetch(&self, engine: &Engine) {
+    async fn fetch(&self, operators: &Operators) {
         match tokio::time::timeout(TIMEOUT, fetch::keys(&self.http, &self.config)).await {
             Ok(Ok(keys)) => {
                 tracing::debug!(keys = keys.len(), "fetched the issuer's keys");
                 let keys = Arc::new(Keys { keys, are_known: true });
                 *self.keys.write() = Arc::clone(&keys);
-                engine.retain_issued(|known| keys.keys.iter().any(|key| key.fingerprint == *known));
+                operators.retain_issued(|known| keys.keys.iter().any(|key| key.fingerprint == *known));
             }
             Ok(Err(error)) => {
                 let error = &error as &dyn Error;

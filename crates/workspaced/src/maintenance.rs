@@ -7,8 +7,8 @@ mod gauges;
 use std::error::Error;
 use std::time::Duration;
 
-use engine::opening::kept_artifacts::Keep;
-use engine::{CallError, clock, reconcile};
+use engine::runs::Keep;
+use engine::{CallError, clock};
 use ledger::Role;
 use tokio::time::MissedTickBehavior;
 
@@ -47,7 +47,7 @@ pub(crate) async fn run(service: Service) {
     loop {
         tokio::select! {
             _ = interval.tick() => {}
-            () = service.shutdown.cancelled() => return,
+            () = service.state.shutdown.cancelled() => return,
         }
         checkpoint_lag.record(&service);
         if ticks.is_multiple_of(GAUGE_TICKS)
@@ -57,9 +57,8 @@ pub(crate) async fn run(service: Service) {
         }
         if ticks.is_multiple_of(TRIM_TICKS) {
             telemetry::trim_metrics();
-            service.rate_limiter.tidy();
-            service.tokens.tidy();
-            reconcile::reconcile_dirty_runs(&service).await;
+            service.operators.tidy();
+            service.runs.reconcile_dirty().await;
         }
         if ticks.is_multiple_of(EXPIRY_TICKS)
             && service.holds(Role::Webhooks)
@@ -77,13 +76,13 @@ pub(crate) async fn run(service: Service) {
         }
         if ticks % ANSWER_TICKS == FIRST_ANSWER_TICK
             && service.holds(Role::Retention)
-            && let Err(error) = service.ledger.delete_expired_answers(&clock::latest()).await
+            && let Err(error) = service.state.ledger.delete_expired_answers(&clock::latest()).await
         {
             tracing::warn!(error = &error as &dyn Error, "failed to delete expired answers under idempotency keys");
         }
         if ticks % ANSWER_TICKS == FIRST_ANSWER_TICK
             && service.holds(Role::Retention)
-            && let Err(error) = service.ledger.prune_deliveries(&clock::now_plus(-KEPT_SECONDS)).await
+            && let Err(error) = service.state.ledger.prune_deliveries(&clock::now_plus(-KEPT_SECONDS)).await
         {
             tracing::warn!(error = &error as &dyn Error, "failed to delete old deliveries of webhooks");
         }
@@ -102,9 +101,9 @@ pub(crate) async fn keep_tokens_current(service: Service) {
     loop {
         tokio::select! {
             _ = interval.tick() => {}
-            () = service.shutdown.cancelled() => return,
+            () = service.state.shutdown.cancelled() => return,
         }
-        if let Err(error) = service.refresh_tokens().await {
+        if let Err(error) = service.operators.refresh_tokens().await {
             tracing::debug!(error = &error as &dyn Error, "the operators could not be read again");
         }
     }
@@ -113,17 +112,17 @@ pub(crate) async fn keep_tokens_current(service: Service) {
 /// Does what only nodes have to do.
 async fn of_node(service: &Service, ticks: u32) {
     if ticks.is_multiple_of(EXPIRY_TICKS)
-        && let Err(error) = service.resume_interrupted_imports().await
+        && let Err(error) = service.runs.resume_interrupted_imports().await
     {
         tracing::warn!(error = &error as &dyn Error, "failed to resume imports that have ended with their node");
     }
     if ticks.is_multiple_of(EXPIRY_TICKS)
-        && let Err(error) = service.keep_artifacts(Keep::Unchanging).await
+        && let Err(error) = service.runs.keep_artifacts(Keep::Unchanging).await
     {
         tracing::warn!(error = &error as &dyn Error, "failed to keep the artifacts of runs");
     }
     if ticks % ANSWER_TICKS == FIRST_FOLDER_TICK
-        && let Err(error) = service.remove_unneeded_folders().await
+        && let Err(error) = service.runs.remove_unneeded_folders().await
     {
         tracing::warn!(error = &error as &dyn Error, "failed to remove folders of runs that are not on this node");
     }
@@ -131,21 +130,21 @@ async fn of_node(service: &Service, ticks: u32) {
 
 /// Records the expiry of runs and approvals. Callers see them as expired already.
 async fn close_expired(service: &Service) -> Result<(), CallError> {
-    for run in service.ledger.expired_runs(&clock::latest()).await? {
+    for run in service.state.ledger.expired_runs(&clock::latest()).await? {
         if !service.maintains(Role::Expiry, &run).await? {
             continue;
         }
         // Reading an expired run closes it. An error concerns this run only.
-        match service.run(&run).await {
+        match service.runs.run(&run).await {
             Ok(_) | Err(CallError::Moved(_)) => {}
             Err(error) => tracing::warn!(run.id = %run, error = &error as &dyn Error, "failed to close an expired run"),
         }
     }
-    for approval in service.ledger.expired_approvals(&clock::latest(), PAGE.into()).await? {
+    for approval in service.state.ledger.expired_approvals(&clock::latest(), PAGE.into()).await? {
         if !service.maintains(Role::Expiry, &approval.run_id).await? {
             continue;
         }
-        match service.expire(&approval).await {
+        match service.calls.expire(&approval).await {
             Ok(()) | Err(CallError::Moved(_)) => {}
             Err(error) => {
                 let error = &error as &dyn Error;

@@ -5,7 +5,7 @@ pub(crate) mod peers;
 pub(crate) mod proofs;
 pub(crate) mod proven_connection;
 
-use ledger::{Ledger, Role};
+use ledger::{Ledger, Role, StoredNode};
 use model::RunId;
 
 use self::membership::Membership;
@@ -34,4 +34,41 @@ pub(crate) async fn maintains(
         Some(owner) if owner.is_alive() => false,
         _ => membership.holds(role),
     })
+}
+
+/// One of the nodes that share the database.
+pub(crate) struct KnownNode {
+    /// Its name.
+    pub(crate) node_id: String,
+    /// Which of the processes that have joined under this name it is, counted from 1.
+    pub(crate) incarnation: u64,
+    /// Where other nodes reach it.
+    pub(crate) url: String,
+    /// When its process joined, in milliseconds of Unix time.
+    pub(crate) started_at_ms: i64,
+    /// Whether it has given a sign of life within its lease, and has not ended.
+    pub(crate) is_alive: bool,
+    /// How many runs it owns, closed ones included.
+    pub(crate) owned_runs: u64,
+    /// Whether it is this process.
+    pub(crate) is_this: bool,
+}
+
+/// Returns the nodes that share the database, by name; none in a service that is the only one.
+///
+/// # Errors
+///
+/// If the ledger fails.
+pub(crate) async fn known_nodes(ledger: &dyn Ledger) -> ledger::Result<Vec<KnownNode>> {
+    let Some(own) = ledger.node() else { return Ok(Vec::new()) };
+    let known = |stored: StoredNode| KnownNode {
+        is_this: stored.node == *own,
+        node_id: stored.node.node_id,
+        incarnation: stored.node.incarnation,
+        url: stored.url,
+        started_at_ms: stored.started_at_ms,
+        is_alive: stored.expires_in_ms > 0,
+        owned_runs: stored.owned_runs,
+    };
+    Ok(ledger.nodes().await?.into_iter().map(known).collect())
 }

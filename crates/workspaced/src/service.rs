@@ -1,13 +1,19 @@
 //! The state of the HTTP routes.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::http::HeaderValue;
-use engine::{CallError, Engine};
-use ledger::Role;
+use content::Objects;
+use engine::audit::Audit;
+use engine::calls::Calls;
+use engine::operators::Operators;
+use engine::runs::Runs;
+use engine::{CallError, Limits, Resources, Services};
+use ledger::{Ledger, Role};
 use model::{Code, RunId};
 use shared_pool::SharedPool;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use transparency::InclusionProof;
 
 use crate::answer_memory::AnswerMemory;
@@ -17,15 +23,22 @@ use crate::config::http_limits::HttpLimits;
 use crate::data_dir::DiskProbe;
 use crate::issuer::Issuer;
 use crate::nodes::membership::Membership;
-use crate::nodes::{holds, maintains};
+use crate::nodes::peers::{Location, Peers};
+use crate::nodes::{KnownNode, holds, known_nodes, maintains};
 use crate::webhooks::Webhooks;
 
-/// The engine, and what only HTTP needs beside it. Cheap to clone.
+/// The services of the engine, and what this process has beside them. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Service {
-    /// The engine, to which this dereferences.
-    pub(crate) engine: Engine,
-    /// What only HTTP needs.
+    /// Runs, from their creation to their end.
+    pub(crate) runs: Arc<Runs>,
+    /// Calls of the tools, events, approvals.
+    pub(crate) calls: Arc<Calls>,
+    /// Operators and tokens.
+    pub(crate) operators: Arc<Operators>,
+    /// What the records say.
+    pub(crate) audit: Arc<Audit>,
+    /// What this process has beside the engine.
     pub(crate) state: Arc<State>,
 }
 
@@ -44,8 +57,18 @@ pub(crate) struct Access {
     pub(crate) issuer: Option<Arc<Issuer>>,
 }
 
-/// What only HTTP needs.
+/// What this process has beside the engine.
 pub(crate) struct State {
+    /// The ledger. HTTP reaches it by the services alone.
+    pub(crate) ledger: Arc<dyn Ledger>,
+    /// Bases and large contents outside of this machine, if they are stored there.
+    pub(crate) objects: Option<Objects>,
+    /// The limits of calls.
+    pub(crate) limits: Limits,
+    /// Work that outlives its request.
+    pub(crate) tasks: TaskTracker,
+    /// Cancelled when the process shuts down.
+    pub(crate) shutdown: CancellationToken,
     /// Signs the heads of all chains.
     pub(crate) checkpoints: Checkpoints,
     /// The limits of HTTP.
@@ -73,18 +96,10 @@ impl State {
     }
 }
 
-impl Deref for Service {
-    type Target = Engine;
-
-    fn deref(&self) -> &Engine {
-        &self.engine
-    }
-}
-
 impl Service {
-    /// The state of the routes over `engine`.
-    pub(crate) fn new(
-        engine: Engine,
+    /// Starts the engine on `resources`.
+    pub(crate) fn start(
+        resources: Resources,
         checkpoints: Checkpoints,
         http_limits: HttpLimits,
         access: Access,
@@ -94,6 +109,11 @@ impl Service {
     ) -> Self {
         let bytes = http_limits.max_answer_memory_bytes;
         let state = State {
+            ledger: Arc::clone(&resources.ledger),
+            objects: resources.objects.clone(),
+            limits: resources.limits.clone(),
+            tasks: resources.tasks.clone(),
+            shutdown: resources.shutdown.clone(),
             checkpoints,
             http_limits,
             access,
@@ -104,7 +124,40 @@ impl Service {
             cancellations: Cancellations::default(),
             node,
         };
-        Self { engine, state: Arc::new(state) }
+        let Services { runs, calls, operators, audit } = Services::start(resources);
+        Self { runs, calls, operators, audit, state: Arc::new(state) }
+    }
+
+    /// Does `work` with the disk of the data folder, on a thread that may block.
+    ///
+    /// # Errors
+    ///
+    /// As for `work`.
+    pub(crate) async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&DiskProbe) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let disk = Arc::clone(&self.state.disk);
+        let done = tokio::task::spawn_blocking(move || work(&disk)).await;
+        done.map_err(|error| CallError::Internal(Box::new(error)))?
+    }
+
+    /// Returns which node a run is at.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub(crate) async fn location_of(&self, peers: &Peers, run: &RunId) -> Result<Location, CallError> {
+        Ok(peers.location_of(self.state.ledger.as_ref(), run).await?)
+    }
+
+    /// Returns the nodes that share the database, by name; none in a service that is the only one.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub(crate) async fn nodes(&self) -> Result<Vec<KnownNode>, CallError> {
+        Ok(known_nodes(self.state.ledger.as_ref()).await?)
     }
 
     /// Returns the checkpoints.
@@ -119,11 +172,11 @@ impl Service {
     /// `INVALID_REQUEST`, `RUN_NOT_FOUND`, `NOT_FOUND`, `UNAVAILABLE`.
     pub(crate) async fn prove_inclusion(&self, run: &RunId, seq: Option<u64>) -> Result<InclusionProof, CallError> {
         // Also while the records of an archived run are being deleted.
-        self.check_not_archived(Some(run)).await?;
+        self.audit.check_not_archived(Some(run)).await?;
         let proof = self.checkpoints().prove_inclusion(run, seq).await;
         if proof.as_ref().is_err_and(|error| error.is(Code::NotFound)) {
             // An unknown run has its own code.
-            self.known_run(run).await?;
+            self.audit.known_run(run).await?;
         }
         proof
     }
@@ -139,6 +192,6 @@ impl Service {
     ///
     /// If the ledger fails.
     pub(crate) async fn maintains(&self, role: Role, run: &RunId) -> ledger::Result<bool> {
-        maintains(self.state.node.as_deref(), self.ledger.as_ref(), role, run).await
+        maintains(self.state.node.as_deref(), self.state.ledger.as_ref(), role, run).await
     }
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use engine::admission::operators::LoadError;
+use engine::operators::LoadError;
 use ledger::LedgerError;
 
 use crate::config::ConfigError;

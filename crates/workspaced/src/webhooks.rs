@@ -12,7 +12,9 @@ mod worker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use engine::{CallError, clock};
 use ledger::Ledger;
+use model::WebhookDelivery;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -77,6 +79,30 @@ impl Webhooks {
         self.all.iter().map(Arc::as_ref)
     }
 
+    /// Returns how many messages each webhook has not accepted yet, by its name.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub(crate) async fn pending(&self) -> Result<Vec<(String, u64)>, CallError> {
+        Ok(self.ledger.pending_deliveries().await?)
+    }
+
+    /// Returns at most `limit` deliveries of a webhook, each with its position, after the position `after`.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub(crate) async fn deliveries(
+        &self,
+        webhook: &str,
+        newest_first: bool,
+        after: Option<i64>,
+        limit: u32,
+    ) -> Result<ledger::Page<(i64, WebhookDelivery)>, CallError> {
+        Ok(self.ledger.deliveries(webhook, newest_first, after, limit.into()).await?)
+    }
+
     /// Returns a webhook by its name.
     pub(crate) fn get(&self, name: &str) -> Option<&Webhook> {
         self.iter().find(|webhook| webhook.config.name == name)
@@ -94,9 +120,17 @@ impl Webhook {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    /// Makes the task look for due deliveries at once, also if the receiver has answered 410.
-    pub(crate) fn redeliver(&self) {
-        self.is_gone.store(false, Ordering::Release);
-        self.wake.notify_one();
+    /// Makes the message `id` due again, also if the receiver has answered 410. Returns its delivery; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub(crate) async fn redeliver(&self, id: &str) -> Result<Option<WebhookDelivery>, CallError> {
+        let found = self.ledger.redeliver(&self.config.name, id, &clock::now()).await?;
+        if found.is_some() {
+            self.is_gone.store(false, Ordering::Release);
+            self.wake.notify_one();
+        }
+        Ok(found)
     }
 }

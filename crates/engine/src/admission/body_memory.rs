@@ -28,7 +28,7 @@ impl Pools {
     /// # Errors
     ///
     /// `RATE_LIMITED` if the token or its run has its share; `UNAVAILABLE` if others use the budget.
-    pub async fn acquire_body(&self, bytes: u64, timeout: Duration) -> Result<(), Refusal> {
+    pub(crate) async fn acquire_body(&self, bytes: u64, timeout: Duration) -> Result<(), Refusal> {
         let pool = if bytes <= SMALL_BYTES { &self.small_body } else { &self.large_body };
         let permit = pool.acquire_within(Parties::current(), bytes, timeout).await;
         let permit = permit.map_err(|denied| match denied {

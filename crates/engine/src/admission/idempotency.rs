@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::clock::now_plus;
 
 /// How long the answer to a key is kept, in seconds.
-pub const KEPT_SECONDS: i64 = 24 * 60 * 60;
+pub(crate) const KEPT_SECONDS: i64 = 24 * 60 * 60;
 /// The purposes of the derived bytes.
 pub(crate) const RUN_TOKEN: &str = "workspaced run token of a keyed request";
 pub(crate) const OPERATOR_TOKEN: &str = "workspaced operator token of a keyed request";

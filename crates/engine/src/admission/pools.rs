@@ -11,7 +11,7 @@ use crate::metrics;
 
 /// The pools of what calls do. One kind of work that takes all of its pool leaves the other kinds theirs, and in each pool a
 /// token, and all tokens of a run together, get at most a quarter.
-pub struct Pools {
+pub(crate) struct Pools {
     /// Cheap reads: `read_file`, `list_dir`.
     pub read: SharedPool,
     /// Expensive reads: searches and diffs.
@@ -57,7 +57,7 @@ impl Pools {
     }
 
     /// Returns every pool.
-    pub fn all(&self) -> [&SharedPool; 11] {
+    pub(crate) fn all(&self) -> [&SharedPool; 11] {
         let Self { read, search, export, write, receive, import, upload, request, stream, small_body, large_body } =
             self;
         [read, search, export, write, receive, import, upload, request, stream, small_body, large_body]

@@ -17,7 +17,7 @@ use crate::limits::Limits;
 use crate::metrics;
 
 /// Limits the requests of every token.
-pub struct RateLimiter {
+pub(crate) struct RateLimiter {
     rate: Option<Rate>,
     concurrency: usize,
     in_flight: InFlight,
@@ -67,7 +67,7 @@ pub struct OpenStream(RequestPermit, #[expect(dead_code, reason = "held for its 
 
 impl RateLimiter {
     /// Creates a limiter with the limits of the settings, for requests that share `requests`.
-    pub fn new(limits: &Limits, requests: SharedPool) -> Self {
+    pub(crate) fn new(limits: &Limits, requests: SharedPool) -> Self {
         let quota = limits.rate.and_then(|(rate, burst)| {
             Some(Quota::per_second(NonZeroU32::new(rate)?).allow_burst(NonZeroU32::new(burst)?))
         });
@@ -79,7 +79,7 @@ impl RateLimiter {
     /// # Errors
     ///
     /// `RATE_LIMITED`, with the seconds to wait.
-    pub fn acquire(&self, token: Sha256, observe: impl FnOnce(RateState)) -> Result<RequestPermit, Refusal> {
+    pub(crate) fn acquire(&self, token: Sha256, observe: impl FnOnce(RateState)) -> Result<RequestPermit, Refusal> {
         if let Some(rate) = &self.rate {
             match rate.count(&token, NonZeroU32::MIN) {
                 Ok(state) => observe(state),
@@ -111,7 +111,7 @@ impl RateLimiter {
     /// # Errors
     ///
     /// `RATE_LIMITED`, with the seconds to wait. Nothing is counted then.
-    pub fn charge(&self, token: &Sha256, calls: usize, observe: impl FnOnce(RateState)) -> Result<(), Refusal> {
+    pub(crate) fn charge(&self, token: &Sha256, calls: usize, observe: impl FnOnce(RateState)) -> Result<(), Refusal> {
         let calls = u32::try_from(calls).unwrap_or(u32::MAX);
         let (Some(rate), Some(calls)) = (&self.rate, NonZeroU32::new(calls)) else { return Ok(()) };
         if calls.get() >= rate.burst {
@@ -131,7 +131,7 @@ impl RateLimiter {
     }
 
     /// Removes the state of idle tokens. To be called periodically.
-    pub fn tidy(&self) {
+    pub(crate) fn tidy(&self) {
         if let Some(rate) = &self.rate {
             rate.limiter.retain_recent();
             rate.limiter.shrink_to_fit();

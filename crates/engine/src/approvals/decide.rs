@@ -36,7 +36,7 @@ impl Engine {
     /// # Errors
     ///
     /// `NOT_FOUND`.
-    pub async fn approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
+    pub(crate) async fn approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
         let found = self.ledger.approval(id).await?;
         Ok(found.ok_or_else(|| {
             Refusal::new(
@@ -52,7 +52,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn expire(&self, approval: &Approval) -> Result<(), CallError> {
+    pub(crate) async fn expire(&self, approval: &Approval) -> Result<(), CallError> {
         let message = "the approval expired without a decision; nothing was changed";
         let refusal = Refusal::new(Code::ApprovalRequired, message, "Repeat the call under another ID.")
             .with_details(|details| details.reasons = vec![format!("approval:{}:expired", approval.approval_id)]);
@@ -65,7 +65,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn end_approvals(&self, run: &RunId) -> Result<(), CallError> {
+    pub(crate) async fn end_approvals(&self, run: &RunId) -> Result<(), CallError> {
         let (state, run_id) = (Some(ApprovalState::Pending), Some(run.clone()));
         let pending = ApprovalFilter { state, run: run_id, ..ApprovalFilter::default() };
         let mut after = None;

@@ -13,12 +13,12 @@ use crate::engine::Engine;
 use crate::{CallError, tools};
 
 /// The tool in the approval of a batch, and in the record of one that is refused before its calls are known.
-pub const BATCH: &str = "batch";
+pub(crate) const BATCH: &str = "batch";
 
 /// The stored input of a batch that waits for approval: its changes, in order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct WaitingBatch {
+pub(crate) struct WaitingBatch {
     /// The calls.
     pub calls: Vec<WaitingCall>,
 }
@@ -26,7 +26,7 @@ pub struct WaitingBatch {
 /// A stored call of a batch.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct WaitingCall {
+pub(crate) struct WaitingCall {
     /// The tool.
     pub tool: String,
     /// The ID of the call.

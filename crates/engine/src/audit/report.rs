@@ -16,14 +16,14 @@ use serde::Serialize;
 use serde_json::Value;
 use workspace::DiffQuery;
 
+use crate::audit::Audit;
 use crate::call_error::refusals::{run_not_found, timed_out};
-use crate::engine::Engine;
 use crate::history::content_history;
 use crate::run::lifecycle::shown_source;
 use crate::{CallError, reconcile};
 
 use collect::{Collected, Collector, cut, fit};
-pub use entry::{EntryKind, ReportEntry};
+pub(super) use entry::{EntryKind, ReportEntry};
 
 /// Records per query.
 const PAGE: u32 = 500;
@@ -204,7 +204,7 @@ pub struct ReportApproval {
     pub note: Option<String>,
 }
 
-impl Engine {
+impl Audit {
     /// Returns the report of a run up to its newest record, and the verification of its chain if `verifies`, which is left to the
     /// caller to add. Both are made of one pass over the records.
     ///
@@ -213,9 +213,9 @@ impl Engine {
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run is archived; `UNAVAILABLE` if the files cannot be compared within the time limit.
     pub async fn report(&self, id: &RunId, verifies: bool) -> Result<(RunReport, Option<ChainReport>), CallError> {
         // Also closes a run whose time is over.
-        self.run(id).await?;
-        self.known_run(id).await?;
-        let stored = self.ledger.run(id).await?.ok_or_else(run_not_found)?;
+        self.engine.run(id).await?;
+        self.engine.known_run(id).await?;
+        let stored = self.engine.ledger.run(id).await?.ok_or_else(run_not_found)?;
         let (run, usage) = (stored.run, stored.usage);
         let (collected, chain) = self.collect(&run, verifies).await?;
         let (diff, diff_problem) = match self.diff_counts(id, run.state).await {
@@ -224,7 +224,7 @@ impl Engine {
             Err(error) => return Err(error),
         };
         let of_run = ApprovalFilter { run: Some(id.clone()), ..ApprovalFilter::default() };
-        let approvals = self.ledger.approvals(&of_run, None, MAX_APPROVALS.into()).await?;
+        let approvals = self.engine.ledger.approvals(&of_run, None, MAX_APPROVALS.into()).await?;
         let all = u64::from(approvals.more) + approvals.len() as u64;
         let approvals =
             fit(approvals.into_iter().map(|(_, approval)| ReportApproval::of(approval)), MAX_APPROVAL_BYTES);
@@ -269,7 +269,7 @@ impl Engine {
         let filter = RecordFilter { run: Some(run.run_id.clone()), ..RecordFilter::default() };
         let mut after = None;
         while !collector.is_complete() {
-            let page = self.ledger.records(&filter, after, PAGE.into()).await?;
+            let page = self.engine.ledger.records(&filter, after, PAGE.into()).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.position);
             for stored in page {
@@ -284,14 +284,14 @@ impl Engine {
         if matches!(state, RunState::Preparing | RunState::Deleted) {
             return Ok(None);
         }
-        let run = match self.open(id).await {
+        let run = match self.engine.open(id).await {
             Err(error) if error.is(Code::RunClosed) => return Ok(None),
             opened => opened?,
         };
-        reconcile::ensure_consistent(self, &run).await?;
-        let _permit = self.read_permit(true).await;
+        reconcile::ensure_consistent(&self.engine, &run).await?;
+        let _permit = self.engine.read_permit(true).await;
         let open_run = Arc::clone(&run);
-        let compare = self.read_one_state(&open_run, move || {
+        let compare = self.engine.read_one_state(&open_run, move || {
             let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
             let scan = run.changed.start_scan();
             let diff = run.workspace.diff(&run.rules, &query, &AtomicBool::new(false))?;
@@ -303,7 +303,7 @@ impl Engine {
                 diff_sha256: diff.diff_sha256,
             })
         });
-        let limit = self.limits.request_timeout;
+        let limit = self.engine.limits.request_timeout;
         tokio::time::timeout(limit, compare).await.unwrap_or_else(|_| Err(timed_out(limit).into())).map(Some)
     }
 }

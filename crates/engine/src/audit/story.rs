@@ -1,15 +1,16 @@
 //! Verification of a run's story: its hash chain, and that each record begins where the record before it, or the base, has ended.
 
 use std::io;
+use std::sync::Arc;
 
 use ledger::EachRecord;
 use model::{ChainBreak, ChainReport, FirstVersions, Policy, RunId, Verdict};
 use workspace::Base;
 
 use crate::CallError;
-use crate::engine::Engine;
+use crate::audit::Audit;
 
-impl Engine {
+impl Audit {
     /// Verifies the chain of `run`, and that each record continues what the records before it, or the base, have left. `each`
     /// receives the valid records, in order. The base is compared if its files are here.
     ///
@@ -22,13 +23,13 @@ impl Engine {
             first.push(record);
             each(record);
         };
-        let mut report = self.ledger.verify_each(run, &mut push).await?;
+        let mut report = self.engine.ledger.verify_each(run, &mut push).await?;
         if report.archived_records > 0 || first.is_empty() {
             return Ok(report);
         }
-        let Some(stored) = self.ledger.run(run).await? else { return Ok(report) };
-        let (workspaces, id) = (std::sync::Arc::clone(&self.workspaces), run.clone());
-        let found = self.blocking(move || match workspaces.base(&id) {
+        let Some(stored) = self.engine.ledger.run(run).await? else { return Ok(report) };
+        let (workspaces, id) = (Arc::clone(&self.engine.workspaces), run.clone());
+        let found = self.engine.blocking(move || match workspaces.base(&id) {
             // The files of the run are on another node, or deleted.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),

@@ -20,14 +20,14 @@ impl Caller {
 
 /// What the caller of a tool may see of its answer.
 #[derive(Clone, Copy)]
-pub struct Disclosure {
+pub(crate) struct Disclosure {
     tool: &'static Tool,
     may_read: bool,
 }
 
 impl Disclosure {
     /// Returns the disclosure for the caller of `call`.
-    pub fn of(call: &CallContext) -> Self {
+    pub(crate) fn of(call: &CallContext) -> Self {
         Self { tool: call.tool, may_read: call.caller.may_read() }
     }
 
@@ -36,7 +36,7 @@ impl Disclosure {
     /// # Errors
     ///
     /// The error of the answer, also without such content.
-    pub fn apply(self, answer: Result<Answer, CallError>) -> Result<Answer, CallError> {
+    pub(crate) fn apply(self, answer: Result<Answer, CallError>) -> Result<Answer, CallError> {
         if self.may_read {
             return answer;
         }

@@ -61,7 +61,7 @@ fn is_bounded(call: &CallContext) -> bool {
 }
 
 /// The refusal of a call for which the history of its run has no room.
-pub fn history_exceeded(excess: HistoryExcess) -> Refusal {
+pub(crate) fn history_exceeded(excess: HistoryExcess) -> Refusal {
     let HistoryExcess { is_bytes, limit, actual } = excess;
     let (what, reason) =
         if is_bytes { ("bytes of history", "quota:maxHistoryBytes") } else { ("records", "quota:maxRecords") };
@@ -74,7 +74,7 @@ pub fn history_exceeded(excess: HistoryExcess) -> Refusal {
 }
 
 /// The refusal of a call that cannot be recorded any more, not even as refused.
-pub fn unrecorded(excess: HistoryExcess) -> Refusal {
+pub(crate) fn unrecorded(excess: HistoryExcess) -> Refusal {
     without_record(history_exceeded(excess))
 }
 

@@ -13,7 +13,7 @@ use crate::run::chain_head::ChainHead;
 pub(crate) const DONE: u16 = 200;
 
 /// The result of a lookup of a call's ID.
-pub enum StoredAnswer {
+pub(crate) enum StoredAnswer {
     /// No answer: the call is new.
     None,
     /// Another call.
@@ -28,7 +28,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn stored_answer(&self, call: &CallContext) -> Result<StoredAnswer, CallError> {
+    pub(crate) async fn stored_answer(&self, call: &CallContext) -> Result<StoredAnswer, CallError> {
         if !call.client_supplied_id {
             return Ok(StoredAnswer::None);
         }

@@ -13,7 +13,7 @@ use crate::tool::output::ReadOutput;
 
 /// Why a transaction had no effect.
 #[derive(Debug)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The call at this index failed.
     Call(usize, CallError),
     /// No single call caused the failure.
@@ -24,13 +24,13 @@ pub enum Failure {
 
 impl Failure {
     /// Returns the failure of calls whose records were not appended.
-    pub fn of_recording(error: CallError) -> Self {
+    pub(crate) fn of_recording(error: CallError) -> Self {
         if is_failed_precondition(&error) { Self::All(error) } else { Self::Recorded(error) }
     }
 
     /// The same failure; the refusal of a single call also says the note of that call.
     #[must_use]
-    pub fn with_notes(self, notes: &[Option<&'static str>]) -> Self {
+    pub(crate) fn with_notes(self, notes: &[Option<&'static str>]) -> Self {
         match (self, notes) {
             (Self::Call(0, CallError::Refused(refusal)), [Some(note)]) if !refusal.code.is_retryable() => {
                 Self::Call(0, refusal.with_note(note).into())
@@ -40,7 +40,7 @@ impl Failure {
     }
 
     /// Returns the error, without the index of the call that failed.
-    pub fn into_error(self) -> CallError {
+    pub(crate) fn into_error(self) -> CallError {
         match self {
             Self::Call(_, error) | Self::All(error) | Self::Recorded(error) => error,
         }
@@ -86,7 +86,11 @@ impl Engine {
     /// # Errors
     ///
     /// The refusal of entries that the ledger did not append; the errors of the ledger.
-    pub async fn append_for(&self, calls: &[CallContext], entries: Vec<Entry>) -> Result<Vec<Record>, CallError> {
+    pub(crate) async fn append_for(
+        &self,
+        calls: &[CallContext],
+        entries: Vec<Entry>,
+    ) -> Result<Vec<Record>, CallError> {
         match self.append(entries).await? {
             Appended::Recorded(records) => Ok(records.into()),
             Appended::NotPending => Err(approval_not_pending().into()),
@@ -105,7 +109,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the failure is recorded already or cannot be recorded.
-    pub async fn record_failure(
+    pub(crate) async fn record_failure(
         &self,
         calls: &[CallContext],
         paths: &[Vec<LogicalPath>],
@@ -175,7 +179,7 @@ impl Engine {
     }
 
     /// Records that `call` failed with `error`, and returns the error with the record's number.
-    pub async fn record_error(&self, call: &CallContext, paths: &[LogicalPath], error: CallError) -> CallError {
+    pub(crate) async fn record_error(&self, call: &CallContext, paths: &[LogicalPath], error: CallError) -> CallError {
         let failure = Failure::Call(0, error);
         // Boxed, so that the future of a successful call is smaller.
         match Box::pin(self.record_failure(std::slice::from_ref(call), &[paths.to_vec()], failure)).await {
@@ -185,7 +189,7 @@ impl Engine {
     }
 
     /// Records a call whose ID belongs to another call.
-    pub async fn record_reused_id(&self, call: &CallContext) -> CallError {
+    pub(crate) async fn record_reused_id(&self, call: &CallContext) -> CallError {
         let refusal = Refusal::new(
             Code::ToolCallIdReused,
             format!("the tool call ID `{}` belongs to another call of this run", call.tool_call_id),
@@ -208,14 +212,14 @@ impl Engine {
 }
 
 /// Whether `error` comes from [`refusal_of`] or [`history_exceeded`] and is not recorded yet.
-pub fn is_failed_precondition(error: &CallError) -> bool {
+pub(crate) fn is_failed_precondition(error: &CallError) -> bool {
     matches!(error, CallError::Refused(refusal)
         if refusal.details.seq.is_none()
             && matches!(refusal.code, Code::RunClosed | Code::Unauthenticated | Code::QuotaExceeded))
 }
 
 /// Returns the entry of a successful read. Takes the output's parts of the record.
-pub fn read_entry(call: &CallContext, output: &mut ReadOutput) -> Entry {
+pub(crate) fn read_entry(call: &CallContext, output: &mut ReadOutput) -> Entry {
     let mut draft = call.draft(Verdict::Allow, Outcome::Ok);
     draft.paths_read = std::mem::take(&mut output.paths_read);
     draft.files = std::mem::take(&mut output.files);
@@ -226,7 +230,7 @@ pub fn read_entry(call: &CallContext, output: &mut ReadOutput) -> Entry {
 }
 
 /// Returns the entry of a refused call, with the reply to its repetitions.
-pub fn refused_entry(call: &CallContext, paths: &[LogicalPath], refusal: &Refusal) -> Entry {
+pub(crate) fn refused_entry(call: &CallContext, paths: &[LogicalPath], refusal: &Refusal) -> Entry {
     let mut draft = call.draft(verdict_of(refusal.code), Outcome::Refused);
     draft.code = Some(refusal.code);
     draft.reasons = reasons_of(refusal);
@@ -241,7 +245,7 @@ pub fn refused_entry(call: &CallContext, paths: &[LogicalPath], refusal: &Refusa
 }
 
 /// Returns the entry of a call that failed with an internal error.
-pub fn failed_entry(call: &CallContext, paths: &[LogicalPath]) -> Entry {
+pub(crate) fn failed_entry(call: &CallContext, paths: &[LogicalPath]) -> Entry {
     let mut draft = call.draft(Verdict::Allow, Outcome::Failed);
     draft.code = Some(Code::Internal);
     draft.files = requested_files(paths);
@@ -261,7 +265,7 @@ fn failure_entry(call: &CallContext, paths: &[LogicalPath], refusal: Option<&Ref
 }
 
 /// Returns the reply to a repetition of a refused mutation, without credentials.
-pub fn stored_reply(refusal: &Refusal) -> Reply {
+pub(crate) fn stored_reply(refusal: &Refusal) -> Reply {
     // A refusal has only strings, numbers and lists, which always serialise.
     Reply { status: 0, body: serde_json::to_string(&refusal.clone().redacted()).unwrap_or_default() }
 }
@@ -280,7 +284,7 @@ fn batch_not_done(index: usize, error: &CallError) -> Refusal {
 }
 
 /// Returns the verdict in the record of a call that was refused with `code`.
-pub fn verdict_of(code: Code) -> Verdict {
+pub(crate) fn verdict_of(code: Code) -> Verdict {
     match code {
         Code::Forbidden
         | Code::PathRejected
@@ -321,12 +325,12 @@ pub fn verdict_of(code: Code) -> Verdict {
 }
 
 /// Returns the reasons in the record of a refusal.
-pub fn reasons_of(refusal: &Refusal) -> Vec<String> {
+pub(crate) fn reasons_of(refusal: &Refusal) -> Vec<String> {
     if refusal.details.reasons.is_empty() { vec![refusal.message.clone()] } else { refusal.details.reasons.clone() }
 }
 
 /// Returns the files that a call named and did not change, for its record.
-pub fn requested_files(paths: &[LogicalPath]) -> Vec<RecordFile> {
+pub(crate) fn requested_files(paths: &[LogicalPath]) -> Vec<RecordFile> {
     let file = |path: &LogicalPath| RecordFile {
         kind: FileKind::of_path(path),
         new_sha256: None,

@@ -7,12 +7,12 @@ use model::{Code, LogicalPath, PathRejected, Permission, Refusal, RunState};
 use workspace::FollowedPath;
 
 /// The run does not exist. Only operators see this: a run token is forbidden in another run, whether or not that run exists.
-pub fn run_not_found() -> Refusal {
+pub(crate) fn run_not_found() -> Refusal {
     Refusal::new(Code::RunNotFound, "the run does not exist", "List the runs with GET /v1/runs.")
 }
 
 /// The run accepts no calls, or no mutations, in `state`.
-pub fn run_not_open(state: RunState) -> Refusal {
+pub(crate) fn run_not_open(state: RunState) -> Refusal {
     let (message, hint) = match state {
         RunState::Preparing => ("the run is still preparing", "Retry when the run's state is `open`."),
         RunState::Deleted => (
@@ -27,13 +27,13 @@ pub fn run_not_open(state: RunState) -> Refusal {
 }
 
 /// The run is archived at `uri`, with its audit and its files.
-pub fn run_archived(uri: &str) -> Refusal {
+pub(crate) fn run_archived(uri: &str) -> Refusal {
     let hint = format!("Read the archive {uri} with `workspaced archive read`.");
     Refusal::new(Code::RunClosed, "the run is archived: its audit and its files are in the archive", hint)
 }
 
 /// Returns the refusal of a call that could not be recorded because a precondition no longer holds.
-pub fn refusal_of(failed: FailedPrecondition) -> Refusal {
+pub(crate) fn refusal_of(failed: FailedPrecondition) -> Refusal {
     match failed {
         FailedPrecondition::Run(state) => run_not_open(state),
         FailedPrecondition::Token => Refusal::new(
@@ -45,7 +45,7 @@ pub fn refusal_of(failed: FailedPrecondition) -> Refusal {
 }
 
 /// An object that the call needs was deleted, or is being deleted, because nothing used it for long.
-pub fn object_not_reserved() -> Refusal {
+pub(crate) fn object_not_reserved() -> Refusal {
     Refusal::new(
         Code::Unavailable,
         "a content of the call is being deleted from the object store, where nothing used it; nothing was changed",
@@ -54,12 +54,12 @@ pub fn object_not_reserved() -> Refusal {
 }
 
 /// The service ends.
-pub fn shutting_down() -> Refusal {
+pub(crate) fn shutting_down() -> Refusal {
     Refusal::new(Code::Unavailable, "the service is shutting down", "Use another instance.")
 }
 
 /// The run has no files: it is preparing, deleted, or was closed before its import was complete.
-pub fn run_without_files(state: RunState) -> Refusal {
+pub(crate) fn run_without_files(state: RunState) -> Refusal {
     match state {
         RunState::Preparing | RunState::Deleted => run_not_open(state),
         RunState::Open | RunState::AwaitingApproval | RunState::Closed => {
@@ -70,7 +70,7 @@ pub fn run_without_files(state: RunState) -> Refusal {
 }
 
 /// The files of the run were changed from outside, or cannot be read.
-pub fn needs_repair() -> Refusal {
+pub(crate) fn needs_repair() -> Refusal {
     Refusal::new(
         Code::RunNeedsRepair,
         "the run's files were changed from outside while a change was pending; it accepts no mutations",
@@ -96,7 +96,7 @@ pub fn timed_out(limit: Duration) -> Refusal {
 }
 
 /// The approval is not pending any more.
-pub fn approval_not_pending() -> Refusal {
+pub(crate) fn approval_not_pending() -> Refusal {
     Refusal::new(
         Code::AlreadyExists,
         "the approval is already decided",
@@ -105,7 +105,7 @@ pub fn approval_not_pending() -> Refusal {
 }
 
 /// An earlier attempt at the same call, whose commit was uncertain, is recorded.
-pub fn already_recorded() -> Refusal {
+pub(crate) fn already_recorded() -> Refusal {
     Refusal::new(
         Code::Unavailable,
         "an earlier attempt at this call, whose outcome was uncertain until now, is recorded; nothing was done twice",
@@ -114,7 +114,7 @@ pub fn already_recorded() -> Refusal {
 }
 
 /// The policy denies the change, for `reasons`.
-pub fn denied(reasons: Vec<String>) -> Refusal {
+pub(crate) fn denied(reasons: Vec<String>) -> Refusal {
     Refusal::new(
         Code::PolicyDenied,
         "the run's policy denies this change",
@@ -124,7 +124,7 @@ pub fn denied(reasons: Vec<String>) -> Refusal {
 }
 
 /// `paths` changed between the plan and the commit. Nothing is pending, so this is an ordinary conflict.
-pub fn changed_meanwhile(paths: &[LogicalPath]) -> Refusal {
+pub(crate) fn changed_meanwhile(paths: &[LogicalPath]) -> Refusal {
     let names: Vec<_> = paths.iter().map(|path| format!("`{path}`")).collect();
     let message = format!("{} changed during the call", names.join(", "));
     let refusal = Refusal::new(Code::WriteConflict, message, "Read the file again and repeat the call.");
@@ -142,7 +142,7 @@ pub(crate) fn canonically_equal(path: &LogicalPath, existing: &FollowedPath) -> 
 const MAX_ATTEMPTED_PATH: usize = 200;
 
 /// Returns the invalid path that a refused call named, escaped for the record's reasons. Lists of paths have valid paths only.
-pub fn attempted_path(refusal: &Refusal) -> Option<String> {
+pub(crate) fn attempted_path(refusal: &Refusal) -> Option<String> {
     let path = refusal.details.path.as_deref().filter(|_| refusal.code == Code::PathRejected)?;
     let mut shown = "path: ".to_owned();
     let mut length = 0;

@@ -20,7 +20,7 @@ impl Engine {
     ///
     /// `RunMoved` if another node owns the run and is alive; `Unavailable` while calls still use the run as it was before this node
     /// lost it; otherwise if the ledger fails.
-    pub async fn take_run(&self, run: &RunId) -> ledger::Result<Option<Epoch>> {
+    pub(crate) async fn take_run(&self, run: &RunId) -> ledger::Result<Option<Epoch>> {
         if self.ledger.node().is_none() {
             return Ok(None);
         }
@@ -41,7 +41,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn was_of_this_node(&self, run: &RunId) -> ledger::Result<bool> {
+    pub(crate) async fn was_of_this_node(&self, run: &RunId) -> ledger::Result<bool> {
         let Some(node) = self.ledger.node() else { return Ok(true) };
         Ok(self.ledger.owner(run).await?.is_some_and(|owner| owner.node.node_id == node.node_id))
     }
@@ -52,7 +52,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn give_back_runs(&self) -> ledger::Result<usize> {
+    pub(crate) async fn give_back_runs(&self) -> ledger::Result<usize> {
         let idle = self.runs.remove_idle();
         if !idle.is_empty() {
             self.ledger.give_back(&idle).await?;
@@ -65,7 +65,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn give_back_unused_runs(&self) -> ledger::Result<()> {
+    pub(crate) async fn give_back_unused_runs(&self) -> ledger::Result<()> {
         self.runs.remove_idle();
         let mut used = self.runs.ids();
         used.extend(self.imports.ids());

@@ -27,7 +27,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger or the disk fails.
-    pub async fn stored_content(
+    pub(crate) async fn stored_content(
         &self,
         run: &Arc<OpenRun>,
         path: &LogicalPath,

@@ -6,7 +6,7 @@ use model::{RunId, Sha256, StepBytes};
 /// The stored content differs from the hash in its record: it was changed in the ledger.
 #[derive(Debug, thiserror::Error)]
 #[error("the stored content of record {seq} of {run} does not match its hash {sha256}")]
-pub struct Damaged {
+pub(crate) struct Damaged {
     run: RunId,
     seq: u64,
     sha256: Sha256,
@@ -17,7 +17,7 @@ pub struct Damaged {
 /// # Errors
 ///
 /// If they are not.
-pub fn verified(bytes: Vec<u8>, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Vec<u8>, Damaged> {
+pub(crate) fn verified(bytes: Vec<u8>, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Vec<u8>, Damaged> {
     if Sha256::of(&bytes) == *sha256 {
         return Ok(bytes);
     }
@@ -26,7 +26,7 @@ pub fn verified(bytes: Vec<u8>, run: &RunId, seq: u64, sha256: &Sha256) -> Resul
 
 /// Returns the first journal step whose stored content differs from its hash. Staged files are not checked: they are in
 /// the run's folder, not in the ledger.
-pub fn damaged_step(open: &[JournalEntry]) -> Option<Damaged> {
+pub(crate) fn damaged_step(open: &[JournalEntry]) -> Option<Damaged> {
     let steps = open.iter().flat_map(|open| open.steps.iter().map(move |step| (open, step)));
     let mut contents = steps.filter_map(|(open, step)| Some((open, step.after.as_ref()?)));
     contents.find_map(|(open, content)| match &content.bytes {

@@ -34,7 +34,7 @@ impl Engine {
     /// # Errors
     ///
     /// If they cannot be loaded or undone.
-    pub async fn load_earlier_calls(
+    pub(crate) async fn load_earlier_calls(
         &self,
         run: &Arc<OpenRun>,
         actor: &str,

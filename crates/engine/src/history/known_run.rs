@@ -13,7 +13,7 @@ impl Engine {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_CLOSED` if the run is archived.
-    pub async fn known_run(&self, run: &RunId) -> Result<(), CallError> {
+    pub(crate) async fn known_run(&self, run: &RunId) -> Result<(), CallError> {
         let is_known = self.is_known_and_not_archived(run).await? || self.imports.get(run).is_some();
         if is_known { Ok(()) } else { Err(run_not_found().into()) }
     }
@@ -23,7 +23,7 @@ impl Engine {
     /// # Errors
     ///
     /// `RUN_CLOSED` if the run is archived.
-    pub async fn check_not_archived(&self, run: Option<&RunId>) -> Result<(), CallError> {
+    pub(crate) async fn check_not_archived(&self, run: Option<&RunId>) -> Result<(), CallError> {
         match run {
             Some(run) => self.is_known_and_not_archived(run).await.map(drop),
             None => Ok(()),

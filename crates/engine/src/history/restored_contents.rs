@@ -19,7 +19,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger or the disk fails.
-    pub async fn load_restored(&self, run: &Arc<OpenRun>, tool: &mut dyn Mutation) -> Result<(), CallError> {
+    pub(crate) async fn load_restored(&self, run: &Arc<OpenRun>, tool: &mut dyn Mutation) -> Result<(), CallError> {
         let mut remaining = MAX_RESTORED_BYTES;
         for path in tool.restores() {
             let (open_run, at) = (Arc::clone(run), path.clone());

@@ -26,7 +26,7 @@ impl Engine {
     /// # Errors
     ///
     /// Where the ledger or the disk fails.
-    pub async fn load_seen_content(
+    pub(crate) async fn load_seen_content(
         &self,
         run: &Arc<OpenRun>,
         actor: &str,

@@ -177,7 +177,7 @@ impl Engine {
     /// # Errors
     ///
     /// `INVALID_REQUEST`.
-    pub async fn snapshot_at(
+    pub(crate) async fn snapshot_at(
         &self,
         call: &CallContext,
         open_run: &Arc<OpenRun>,

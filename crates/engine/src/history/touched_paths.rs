@@ -14,7 +14,7 @@ use crate::run::changes::{ChangeRecord, Changes};
 /// # Errors
 ///
 /// If the ledger fails.
-pub async fn touched_paths(ledger: &dyn Ledger, run: &RunId) -> Result<BTreeSet<LogicalPath>, CallError> {
+pub(crate) async fn touched_paths(ledger: &dyn Ledger, run: &RunId) -> Result<BTreeSet<LogicalPath>, CallError> {
     let mut paths = BTreeSet::new();
     let mut changes = Changes::after(ledger, run, 0);
     // Calls that are recorded during the scan add their paths themselves.

@@ -53,7 +53,7 @@ impl Engine {
     /// # Errors
     ///
     /// `UNAVAILABLE` if the store is, or if it takes longer than a request may; `RUN_NEEDS_REPAIR` if an object is missing or altered.
-    pub(super) async fn fetch_files(&self, run: &RunId, epoch: Option<Epoch>) -> Result<(), CallError> {
+    pub(super) async fn fetch_files(self: &Arc<Self>, run: &RunId, epoch: Option<Epoch>) -> Result<(), CallError> {
         let mut outcome = self.fetch_in_background(run, epoch);
         let limit = self.limits.request_timeout / 10 * WAIT_TENTHS;
         let ended = match tokio::time::timeout(limit, outcome.wait_for(Option::is_some)).await {
@@ -73,10 +73,10 @@ impl Engine {
         }
     }
 
-    fn fetch_in_background(&self, run: &RunId, epoch: Option<Epoch>) -> watch::Receiver<Option<Fetched>> {
+    fn fetch_in_background(self: &Arc<Self>, run: &RunId, epoch: Option<Epoch>) -> watch::Receiver<Option<Fetched>> {
         let (outcome, begun) = self.fetches.begin(run);
         if let Some(fetch) = begun {
-            let (engine, run) = (self.clone(), run.clone());
+            let (engine, run) = (Arc::clone(self), run.clone());
             let work = async move { fetch.end(engine.restore_files(&run, epoch).await.map_err(Arc::new)) };
             // It counts for the caller that has begun it.
             self.tasks.spawn(Parties::current().scope(work.in_current_span()));

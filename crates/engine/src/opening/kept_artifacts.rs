@@ -36,7 +36,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger or the disk fails.
-    pub async fn keep_artifacts(&self, keep: Keep) -> Result<(), CallError> {
+    pub(crate) async fn keep_artifacts(&self, keep: Keep) -> Result<(), CallError> {
         let (Some(node), Some(objects)) = (self.ledger.node(), &self.objects) else { return Ok(()) };
         let workspaces = Arc::clone(&self.workspaces);
         let stamps = move || {

@@ -18,7 +18,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger or the disk fails.
-    pub async fn remove_unneeded_folders(&self) -> Result<usize, CallError> {
+    pub(crate) async fn remove_unneeded_folders(&self) -> Result<usize, CallError> {
         let workspaces = Arc::clone(&self.workspaces);
         let folders = self.blocking(move || Ok(workspaces.folders()?)).await?;
         let mut removed = 0;

@@ -1,5 +1,7 @@
 //! The records of changes of operators, in the service's own chain.
 
+use std::sync::Arc;
+
 use ledger::{Entry, LedgerError, OperatorChange};
 use model::{Draft, OperatorToken, RunId, Sha256};
 use serde_json::{Value, json};
@@ -7,7 +9,7 @@ use serde_json::{Value, json};
 use crate::CallError;
 use crate::admission::operators::OperatorIdentity;
 use crate::clock::{new_tool_call_id, now};
-use crate::engine::Engine;
+use crate::operators::Operators;
 
 /// Returns the entry with which `actor` makes `change`. Its record has no token.
 pub fn record(actor: &str, change: OperatorChange) -> Entry {
@@ -34,7 +36,7 @@ pub fn record(actor: &str, change: OperatorChange) -> Entry {
     entry
 }
 
-impl Engine {
+impl Operators {
     /// Changes an operator, as `by` has asked for, unless its token has ended. Returns false if no operator of that name is valid.
     pub(super) async fn change_operator(
         &self,
@@ -43,11 +45,11 @@ impl Engine {
     ) -> Result<bool, LedgerError> {
         let mut entry = record(&by.actor(), change);
         entry.preconditions.token = by.required_token();
-        self.ledger.change_operator(entry).await
+        self.engine.ledger.change_operator(entry).await
     }
 
     /// Returns the error of a change of operators that failed in the ledger.
-    pub(super) fn failed_change(&self, error: LedgerError) -> CallError {
+    pub(super) fn failed_change(self: &Arc<Self>, error: LedgerError) -> CallError {
         match error {
             // Nothing was stored.
             rejected @ LedgerError::CreationRejected(_) => rejected.into(),

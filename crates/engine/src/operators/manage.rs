@@ -4,17 +4,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ledger::{KeyedAnswer, LedgerError, OperatorChange};
+use ledger::{KeyedAnswer, Ledger, LedgerError, OperatorChange};
 use model::{Code, Operator, OperatorName, OperatorToken, Refusal, Scope, Sha256};
 use serde::{Deserialize, Serialize};
 
 use crate::CallError;
 use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::{OperatorIdentity, parse_name};
+use crate::admission::tokens::Tokens;
 use crate::admission::tokens::form::{OPERATOR_PREFIX, new_token};
 use crate::admission::tokens::future_time;
 use crate::clock::{latest, now};
-use crate::engine::Engine;
+use crate::engine::keyed_requests::WithToken;
+use crate::operators::Operators;
 use crate::page::{Cursor, List, Page};
 
 /// How long after a failure the operators are read again.
@@ -94,33 +96,53 @@ impl CreateOperatorRequest {
     }
 }
 
-impl Engine {
-    /// Creates an operator with a token of its own.
+impl WithToken for CreatedOperator {
+    fn secret(&self, tokens: &Tokens, request: &KeyedRequest) -> String {
+        tokens.operator_secret(request, &self.operator)
+    }
+
+    async fn is_stored(&self, ledger: &dyn Ledger, sha256: Sha256) -> ledger::Result<bool> {
+        // Another operator may have the name by now.
+        Ok(ledger.operator(&self.operator.name).await?.is_some_and(|found| found.secret_sha256 == sha256))
+    }
+
+    fn with_token(self, secret: String) -> Self {
+        Self { token: secret, ..self }
+    }
+}
+
+impl Operators {
+    /// Creates an operator with a token of its own. A repetition under the same key returns the first answer. Goes on if the caller
+    /// disconnects.
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST`, `ALREADY_EXISTS`, `QUOTA_EXCEEDED`.
+    /// `INVALID_REQUEST`, `IDEMPOTENCY_KEY_REUSED`, `ALREADY_EXISTS`, `QUOTA_EXCEEDED`.
     pub async fn create_operator(
-        &self,
+        self: &Arc<Self>,
         request: CreateOperatorRequest,
         creator: Arc<OperatorIdentity>,
+        keyed: Option<KeyedRequest>,
     ) -> Result<CreatedOperator, CallError> {
-        let engine = self.clone();
-        self.detached(async move { engine.add_operator(request, &creator, None).await }).await
+        let operators = Arc::clone(self);
+        let work = async move {
+            operators.engine.once(keyed.as_ref(), operators.add_operator(request, &creator, keyed.as_ref())).await
+        };
+        self.engine.detached(work).await
     }
 
-    /// As [`create_operator`](Self::create_operator), for a request that may be a keyed one.
-    pub(crate) async fn add_operator(
-        &self,
+    /// Creates an operator, whatever was answered under its key.
+    async fn add_operator(
+        self: &Arc<Self>,
         request: CreateOperatorRequest,
         creator: &OperatorIdentity,
         keyed: Option<&KeyedRequest>,
     ) -> Result<CreatedOperator, CallError> {
         let (token, created) = request.issue_with(creator.name.as_str(), |operator| match keyed {
-            Some(keyed) => self.tokens.operator_secret(keyed, operator),
+            Some(keyed) => self.engine.tokens.operator_secret(keyed, operator),
             None => new_token(OPERATOR_PREFIX),
         })?;
-        let operators = &self.tokens.operators;
+        let operators = &self.engine.tokens.operators;
         let _changing = operators.changes.lock().await;
         let name = token.operator.name.clone();
         if operators.is_fixed(&name) {
@@ -145,7 +167,7 @@ impl Engine {
     ///
     /// Fails if the ledger fails.
     pub async fn operators(&self, after: Option<Cursor>, limit: u32) -> Result<Page<Operator>, CallError> {
-        let fixed = self.tokens.operators.describe_fixed();
+        let fixed = self.engine.tokens.operators.describe_fixed();
         // The configured operators have the first positions.
         let offset = i64::try_from(fixed.len()).unwrap_or(i64::MAX);
         let (after, limit) = (after.map_or(0, Cursor::position), limit as usize);
@@ -153,7 +175,7 @@ impl Engine {
         if items.len() <= limit {
             // One more shows whether there is another page.
             let more = u32::try_from(limit + 1 - items.len()).unwrap_or(u32::MAX);
-            let stored = self.ledger.operators((after - offset).max(0), more).await?;
+            let stored = self.engine.ledger.operators((after - offset).max(0), more).await?;
             items.extend(stored.into_iter().map(|(position, token)| (position + offset, token.operator)));
         }
         let more = items.len() > limit;
@@ -167,14 +189,14 @@ impl Engine {
     /// # Errors
     ///
     /// `NOT_FOUND`; `INVALID_REQUEST` for an operator of the configuration.
-    pub async fn revoke_operator(&self, raw: &str, revoker: Arc<OperatorIdentity>) -> Result<(), CallError> {
-        let (engine, raw) = (self.clone(), raw.to_owned());
-        self.detached(async move { engine.remove_operator(&raw, &revoker).await }).await
+    pub async fn revoke_operator(self: &Arc<Self>, raw: &str, revoker: Arc<OperatorIdentity>) -> Result<(), CallError> {
+        let (operators, raw) = (Arc::clone(self), raw.to_owned());
+        self.engine.detached(async move { operators.remove_operator(&raw, &revoker).await }).await
     }
 
-    async fn remove_operator(&self, raw: &str, revoker: &OperatorIdentity) -> Result<(), CallError> {
+    async fn remove_operator(self: &Arc<Self>, raw: &str, revoker: &OperatorIdentity) -> Result<(), CallError> {
         let name = OperatorName::parse(raw).map_err(|_| no_such_operator())?;
-        let operators = &self.tokens.operators;
+        let operators = &self.engine.tokens.operators;
         if operators.is_fixed(&name) {
             let message = format!("the operator `{name}` is set by the configuration of the service");
             return Err(Refusal::invalid(
@@ -187,28 +209,28 @@ impl Engine {
         operators.check(revoker)?;
         let change = OperatorChange::Revoke { name: name.clone(), at: now() };
         let revoked = self.change_operator(revoker, change).await.map_err(|error| self.failed_change(error))?;
-        if !revoked && self.ledger.operator(&name).await?.is_none() {
+        if !revoked && self.engine.ledger.operator(&name).await?.is_none() {
             return Err(no_such_operator().into());
         }
         operators.remove(&name);
-        self.tokens.announce_revocation();
+        self.engine.tokens.announce_revocation();
         tracing::info!(operator.name = %name, operator.revoked_by = %revoker.name, "operator revoked");
         Ok(())
     }
 
     /// Returns the error of a change of operators that failed in the ledger. As it may have been stored nevertheless, they are
     /// read again, as soon as the ledger answers.
-    pub(crate) fn uncertain_change(&self, error: LedgerError) -> CallError {
-        let engine = self.clone();
-        self.tasks.spawn(async move {
-            while let Err(error) = engine.tokens.operators.reload(engine.ledger.as_ref()).await {
+    pub(crate) fn uncertain_change(self: &Arc<Self>, error: LedgerError) -> CallError {
+        let operators = Arc::clone(self);
+        self.engine.tasks.spawn(async move {
+            while let Err(error) = operators.engine.tokens.operators.reload(operators.engine.ledger.as_ref()).await {
                 report_reload(&error);
                 tokio::select! {
                     () = tokio::time::sleep(RELOAD_INTERVAL) => {}
-                    () = engine.shutdown.cancelled() => return,
+                    () = operators.engine.shutdown.cancelled() => return,
                 }
             }
-            engine.tokens.announce_revocation();
+            operators.engine.tokens.announce_revocation();
         });
         error.into()
     }

@@ -12,7 +12,7 @@ use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::form::{OPERATOR_PREFIX, new_token};
 use crate::admission::tokens::future_time;
 use crate::clock::{latest, now, now_plus};
-use crate::engine::Engine;
+use crate::operators::Operators;
 use crate::operators::manage::{CreatedOperator, no_such_operator};
 
 /// How long a replaced token stays valid, if the request does not say, and at most.
@@ -92,32 +92,38 @@ impl RotateTokenRequest {
     }
 }
 
-impl Engine {
-    /// Gives an operator another token. The present one is valid for a while beside it.
+impl Operators {
+    /// Gives an operator another token. The present one is valid for a while beside it. A repetition under the same key returns the
+    /// first answer.
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST`, also for an operator of the configuration; `NOT_FOUND`; `QUOTA_EXCEEDED`.
+    /// `INVALID_REQUEST`, also for an operator of the configuration; `IDEMPOTENCY_KEY_REUSED`; `NOT_FOUND`; `QUOTA_EXCEEDED`.
     pub async fn rotate_operator_token(
-        &self,
+        self: &Arc<Self>,
         raw: &str,
         request: RotateTokenRequest,
         rotator: Arc<OperatorIdentity>,
+        keyed: Option<KeyedRequest>,
     ) -> Result<CreatedOperator, CallError> {
-        let (engine, raw) = (self.clone(), raw.to_owned());
-        self.detached(async move { engine.replace_operator_token(&raw, request, &rotator, None).await }).await
+        let (operators, raw) = (Arc::clone(self), raw.to_owned());
+        let work = async move {
+            let replace = operators.replace_operator_token(&raw, request, &rotator, keyed.as_ref());
+            operators.engine.once(keyed.as_ref(), replace).await
+        };
+        self.engine.detached(work).await
     }
 
-    /// As [`rotate_operator_token`](Self::rotate_operator_token), for a request that may be a keyed one.
-    pub(crate) async fn replace_operator_token(
-        &self,
+    /// Gives an operator another token, whatever was answered under its key.
+    async fn replace_operator_token(
+        self: &Arc<Self>,
         raw: &str,
         request: RotateTokenRequest,
         rotator: &OperatorIdentity,
         keyed: Option<&KeyedRequest>,
     ) -> Result<CreatedOperator, CallError> {
         let name = OperatorName::parse(raw).map_err(|_| no_such_operator())?;
-        let operators = &self.tokens.operators;
+        let operators = &self.engine.tokens.operators;
         if operators.is_fixed(&name) {
             let message = format!("the operator `{name}` is set by the configuration of the service");
             let hint = "Give it a second token there, and send the service SIGHUP or restart it.";
@@ -126,10 +132,10 @@ impl Engine {
         let _changing = operators.changes.lock().await;
         operators.check_count()?;
         operators.check(rotator)?;
-        let present = self.ledger.operator(&name).await?.filter(|present| present.operator.revoked_at.is_none());
+        let present = self.engine.ledger.operator(&name).await?.filter(|present| present.operator.revoked_at.is_none());
         let present = present.ok_or_else(no_such_operator)?;
         let rotation = request.issue_with(present.operator, rotator.name.as_str(), |operator| match keyed {
-            Some(keyed) => self.tokens.operator_secret(keyed, operator),
+            Some(keyed) => self.engine.tokens.operator_secret(keyed, operator),
             None => new_token(OPERATOR_PREFIX),
         })?;
         let Rotation { token, created, ends_at, overlaps } = rotation;
@@ -146,7 +152,7 @@ impl Engine {
             Err(error) => return Err(self.failed_change(error)),
         }
         operators.replace(&present.secret_sha256, token, overlaps.then_some(ends_at.as_str()));
-        self.tokens.announce_revocation();
+        self.engine.tokens.announce_revocation();
         tracing::info!(operator.name = %name, operator.rotated_by = %rotator.name, ends_at, "operator's token replaced");
         Ok(created)
     }

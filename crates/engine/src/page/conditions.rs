@@ -14,7 +14,7 @@ const MAX_LABELS: usize = 16;
 /// The order of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Order {
+pub(crate) enum Order {
     /// The oldest first.
     #[default]
     Asc,

@@ -19,7 +19,11 @@ impl Engine {
     /// # Errors
     ///
     /// If the disk fails.
-    pub(crate) async fn warn_of_outside(&self, run: &Arc<OpenRun>, output: &mut ReadOutput) -> Result<(), CallError> {
+    pub(crate) async fn warn_of_outside(
+        self: &Arc<Self>,
+        run: &Arc<OpenRun>,
+        output: &mut ReadOutput,
+    ) -> Result<(), CallError> {
         if output.files.iter().all(|file| is_known_at_once(run, file)) {
             return Ok(());
         }

@@ -28,8 +28,8 @@ impl Engine {
     /// # Errors
     ///
     /// As for `read`; if a recorded change is partially applied and cannot be completed now.
-    pub async fn read_one_state<T: Send + 'static>(
-        &self,
+    pub(crate) async fn read_one_state<T: Send + 'static>(
+        self: &Arc<Self>,
         run: &Arc<OpenRun>,
         read: impl FnMut() -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {

@@ -67,7 +67,7 @@ fn change_key(files: &[ApprovalFile], diff: Option<&str>) -> Sha256 {
 }
 
 /// Returns the key of what an approval is for.
-pub fn key_of(approval: &Approval) -> Sha256 {
+pub(crate) fn key_of(approval: &Approval) -> Sha256 {
     change_key(&approval.files, approval.diff.as_deref())
 }
 
@@ -241,7 +241,7 @@ fn notice(approval: &Approval) -> String {
 }
 
 /// Returns a person's note in quotes.
-pub fn quoted(note: &str) -> String {
+pub(crate) fn quoted(note: &str) -> String {
     format!("\"{}\"", note.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 

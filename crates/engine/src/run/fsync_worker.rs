@@ -42,21 +42,21 @@ struct Change {
 }
 
 /// The handle of the task that syncs.
-pub struct FsyncWorker {
+pub(crate) struct FsyncWorker {
     sender: Mutex<Option<mpsc::Sender<Waiting>>>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl FsyncWorker {
     /// Starts the task.
-    pub fn start(ledger: Arc<dyn Ledger>) -> Self {
+    pub(crate) fn start(ledger: Arc<dyn Ledger>) -> Self {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
         let task = tokio::spawn(run(ledger, receiver));
         Self { sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)) }
     }
 
     /// Queues what `records` have changed together. Waits while the queue is full.
-    pub async fn push(&self, run: &OpenRun, records: Vec<ChainPoint>, applied: Applied) {
+    pub(crate) async fn push(&self, run: &OpenRun, records: Vec<ChainPoint>, applied: Applied) {
         let sender = self.sender.lock().await.clone();
         let Some(sender) = sender else { return };
         let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
@@ -68,7 +68,7 @@ impl FsyncWorker {
     }
 
     /// Syncs what is queued, then ends the task.
-    pub async fn close(&self) {
+    pub(crate) async fn close(&self) {
         drop(self.sender.lock().await.take());
         if let Some(task) = self.task.lock().await.take()
             && let Err(error) = task.await
@@ -169,7 +169,7 @@ async fn gather(receiver: &mut mpsc::Receiver<Waiting>, batch: &mut Vec<Waiting>
 
 /// Syncs what was applied. A sync that failed must not be repeated, since the kernel may have dropped the data: the process
 /// ends, and the next start repeats the steps from the journal.
-pub fn fsync(applied: &[Applied]) {
+pub(crate) fn fsync(applied: &[Applied]) {
     let started = Instant::now();
     if let Err(error) = Applied::sync_all(applied) {
         abort_after(&error);
@@ -178,7 +178,7 @@ pub fn fsync(applied: &[Applied]) {
 }
 
 /// Ends the process if `error` comes from a sync that failed.
-pub fn abort_on_failed_fsync(error: &std::io::Error) {
+pub(crate) fn abort_on_failed_fsync(error: &std::io::Error) {
     if workspace::is_fsync_failure(error) {
         abort_after(error);
     }

@@ -19,11 +19,11 @@ const STAGES: [&str; 5] = ["waiting", "fetching", "writing", "committing", "done
 
 /// The imports in progress.
 #[derive(Default)]
-pub struct ImportRegistry(Arc<Mutex<HashMap<RunId, Arc<Import>>>>);
+pub(crate) struct ImportRegistry(Arc<Mutex<HashMap<RunId, Arc<Import>>>>);
 
 /// An import in progress.
 #[derive(Debug)]
-pub struct Import {
+pub(crate) struct Import {
     run: Run,
     stage: AtomicUsize,
     files: AtomicU64,
@@ -88,7 +88,7 @@ impl ImportRegistry {
     }
 
     /// Cancels every import, because the service stops.
-    pub fn cancel_all(&self) {
+    pub(crate) fn cancel_all(&self) {
         self.0.lock().values().for_each(|import| import.cancelled.cancel());
     }
 

@@ -161,6 +161,10 @@ impl KnownVersions {
     }
 
     /// Returns the hash of the file at `path` if a record has written it: `Some(None)` if no file is left.
+    #[expect(
+        clippy::option_option,
+        reason = "the outer one says whether it was written here, the inner one whether it exists"
+    )]
     pub fn written_sha256(&self, path: &LogicalPath) -> Option<Option<Sha256>> {
         self.0.read().get(path).map(|written| written.sha256)
     }

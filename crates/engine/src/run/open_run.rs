@@ -134,7 +134,7 @@ impl fmt::Debug for OpenRun {
 }
 
 /// Whether a run in `state` is past its expiry time and not closed.
-pub fn has_expired(state: RunState, expires_at: Option<&str>) -> bool {
+pub(crate) fn has_expired(state: RunState, expires_at: Option<&str>) -> bool {
     match state {
         RunState::Closed | RunState::Deleted => false,
         RunState::Preparing | RunState::Open | RunState::AwaitingApproval => {

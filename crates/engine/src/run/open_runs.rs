@@ -1,6 +1,6 @@
 //! The cache of runs that are open in this process.
 
-pub mod fetches;
+pub(crate) mod fetches;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 use crate::run::open_run::OpenRun;
 
 /// The entry of a run. Empty while the first call opens the run.
-pub type OpenRunCell = Arc<OpenRunSlot>;
+pub(crate) type OpenRunCell = Arc<OpenRunSlot>;
 
 /// The value of an [`OpenRunCell`].
 #[derive(Default)]
-pub struct OpenRunSlot {
+pub(crate) struct OpenRunSlot {
     run: OnceLock<Arc<OpenRun>>,
     /// Held by the task that opens the run. It outlives the caller for whom the task began, so that no second task clears the
     /// temporary files of a run that the first one has opened meanwhile.
@@ -28,24 +28,24 @@ pub struct OpenRunSlot {
 
 impl OpenRunSlot {
     /// Returns the run, if it is open.
-    pub fn get(&self) -> Option<&Arc<OpenRun>> {
+    pub(crate) fn get(&self) -> Option<&Arc<OpenRun>> {
         self.run.get()
     }
 
     /// Waits until no other task opens the run.
-    pub async fn lock_opening(&self) -> OwnedMutexGuard<()> {
+    pub(crate) async fn lock_opening(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.opening).lock_owned().await
     }
 
     /// Stores the run that the holder of the lock has opened.
-    pub fn fill(&self, run: Arc<OpenRun>) {
+    pub(crate) fn fill(&self, run: Arc<OpenRun>) {
         // Only the holder of the lock stores a run, and only into an empty slot.
         let _ = self.run.set(run);
     }
 }
 
 /// The open runs, most recently used first. Runs in use stay open, so that there may be more than `capacity`.
-pub struct OpenRuns {
+pub(crate) struct OpenRuns {
     capacity: usize,
     cells: Mutex<LruCache<RunId, OpenRunCell>>,
     /// The runs that were lost to another node while calls used them, each with what is cancelled when the last such call has ended.
@@ -54,40 +54,35 @@ pub struct OpenRuns {
 
 impl OpenRuns {
     /// Creates an empty cache.
-    pub fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         Self { capacity, cells: Mutex::new(LruCache::unbounded()), lost: Mutex::default() }
     }
 
     /// Returns the number of open runs.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.cells.lock().len()
     }
 
-    /// Whether no run is open.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Returns the open runs whose tree may lack recorded changes.
-    pub fn dirty(&self) -> Vec<Arc<OpenRun>> {
+    pub(crate) fn dirty(&self) -> Vec<Arc<OpenRun>> {
         let cells = self.cells.lock();
         let open = cells.iter().filter_map(|(_, cell)| cell.get());
         open.filter(|run| run.accounting.is_dirty()).cloned().collect()
     }
 
     /// Returns the rules of every open run.
-    pub fn rules(&self) -> Vec<Arc<Rules>> {
+    pub(crate) fn rules(&self) -> Vec<Arc<Rules>> {
         let cells = self.cells.lock();
         cells.iter().filter_map(|(_, cell)| cell.get()).map(|run| Arc::clone(&run.rules)).collect()
     }
 
     /// Returns the run, if it is open.
-    pub fn get(&self, run: &RunId) -> Option<Arc<OpenRun>> {
+    pub(crate) fn get(&self, run: &RunId) -> Option<Arc<OpenRun>> {
         self.cells.lock().get(run).and_then(|cell| cell.get().cloned())
     }
 
     /// Returns the entry of the run. The first caller fills it.
-    pub fn cell(&self, run: &RunId) -> OpenRunCell {
+    pub(crate) fn cell(&self, run: &RunId) -> OpenRunCell {
         let mut cells = self.cells.lock();
         if let Some(cell) = cells.get(run) {
             return Arc::clone(cell);
@@ -116,12 +111,12 @@ impl OpenRuns {
     }
 
     /// Removes the run.
-    pub fn remove(&self, run: &RunId) {
+    pub(crate) fn remove(&self, run: &RunId) {
         self.cells.lock().pop(run);
     }
 
     /// Removes a run that this node does not own any more under `epoch`. One that was opened since, under a later epoch, stays.
-    pub fn lose(&self, run: &RunId, epoch: Epoch) {
+    pub(crate) fn lose(&self, run: &RunId, epoch: Epoch) {
         let mut cells = self.cells.lock();
         let is_lost = |open: &Arc<OpenRun>| open.epoch.is_some_and(|held| held <= epoch);
         let Some(open) = cells.get(run).and_then(|cell| cell.get()).filter(|open| is_lost(open)) else { return };
@@ -133,7 +128,7 @@ impl OpenRuns {
 
     /// Waits until no call uses the run as it was opened before it was lost. Such a call cannot commit, but it can still write to the
     /// files.
-    pub async fn until_lost_calls_end(&self, run: &RunId) {
+    pub(crate) async fn until_lost_calls_end(&self, run: &RunId) {
         let ended = self.lost.lock().get(run).cloned();
         if let Some(ended) = ended {
             ended.cancelled().await;
@@ -141,7 +136,7 @@ impl OpenRuns {
     }
 
     /// Removes the runs that no call uses, and returns them with their epochs. Later calls open them again.
-    pub fn remove_idle(&self) -> Vec<(RunId, Epoch)> {
+    pub(crate) fn remove_idle(&self) -> Vec<(RunId, Epoch)> {
         let mut cells = self.cells.lock();
         let epoch_if_idle = |cell: &OpenRunCell| {
             let open = cell.get().filter(|open| Arc::strong_count(cell) == 1 && Arc::strong_count(open) == 1)?;
@@ -155,12 +150,12 @@ impl OpenRuns {
     }
 
     /// Returns the runs that are open or being opened.
-    pub fn ids(&self) -> Vec<RunId> {
+    pub(crate) fn ids(&self) -> Vec<RunId> {
         self.cells.lock().iter().map(|(run, _)| run.clone()).collect()
     }
 
     /// Removes an entry that could not be filled, unless another caller waits for it.
-    pub fn remove_unfilled(&self, run: &RunId, cell: &OpenRunCell) {
+    pub(crate) fn remove_unfilled(&self, run: &RunId, cell: &OpenRunCell) {
         let mut cells = self.cells.lock();
         if cell.get().is_none() && Arc::strong_count(cell) <= 2 {
             cells.pop(run);

@@ -365,7 +365,7 @@ impl Drop for PendingReservation<'_> {
 }
 
 /// The refusal of a call or an import for which the files and the history of all runs leave no room.
-pub fn max_disk_bytes_exceeded(limit: u64, actual: u64) -> Refusal {
+pub(crate) fn max_disk_bytes_exceeded(limit: u64, actual: u64) -> Refusal {
     let message = format!("the files and the history of all runs would have {actual} bytes; the limit is {limit}");
     exceeded(message, "Wait until the operator has deleted or archived other runs.", "maxDiskBytes", limit, actual)
 }

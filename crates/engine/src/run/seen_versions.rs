@@ -77,12 +77,12 @@ fn key(actor: &str, path: &LogicalPath) -> Sha256 {
 }
 
 /// Whether a read by `tool` gives the caller the content of the files that it names.
-pub fn gives_content(tool: &str) -> bool {
+pub(crate) fn gives_content(tool: &str) -> bool {
     READS.contains(&tool)
 }
 
 /// The versions that the call of `record` gave its caller: of files that it read or wrote.
-pub fn given_by(record: &Record) -> impl Iterator<Item = (&LogicalPath, SeenVersion)> {
+pub(crate) fn given_by(record: &Record) -> impl Iterator<Item = (&LogicalPath, SeenVersion)> {
     let reads_other = record.reasons.iter().any(|reason| OTHER_FILES.iter().any(|start| reason.starts_with(start)));
     let is_ok = record.outcome == Outcome::Ok;
     let is_read = is_ok && !record.mutates && gives_content(&record.tool) && !reads_other;

@@ -6,7 +6,7 @@ use crate::CallError;
 use crate::run::open_run::OpenRun;
 
 /// Returns the names of the files in `tmp/` that `steps` refer to.
-pub fn names(steps: &[Step]) -> Vec<String> {
+pub(crate) fn names(steps: &[Step]) -> Vec<String> {
     let name = |step: &Step| match &step.after.as_ref()?.bytes {
         StepBytes::Staged(name) => Some(name.clone()),
         StepBytes::Inline(_) => None,
@@ -15,7 +15,7 @@ pub fn names(steps: &[Step]) -> Vec<String> {
 }
 
 /// Removes files in `tmp/` that no journal refers to.
-pub fn discard(run: &OpenRun, names: &[String]) {
+pub(crate) fn discard(run: &OpenRun, names: &[String]) {
     for name in names {
         if let Err(error) = run.workspace.discard(name) {
             // The next start empties the folder.

@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, MutexGuard};
 const LOCKS: usize = 64;
 
 /// Locks that let one operator at a time approve a call, so that of two the second sees the first.
-pub struct VoteLocks([Mutex<()>; LOCKS]);
+pub(crate) struct VoteLocks([Mutex<()>; LOCKS]);
 
 impl Default for VoteLocks {
     fn default() -> Self {

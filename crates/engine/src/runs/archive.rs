@@ -10,9 +10,9 @@ use model::{Run, RunId, RunState};
 
 use crate::call_error::refusals::{needs_repair, run_not_found};
 use crate::clock::now;
-use crate::engine::Engine;
 use crate::run::lifecycle::{self, RunArchive};
 use crate::run::open_run::OpenRun;
+use crate::runs::Runs;
 use crate::{CallError, reconcile};
 
 /// A closed run whose files do not change any more.
@@ -30,7 +30,7 @@ impl ClosedRun {
     }
 }
 
-impl Engine {
+impl Runs {
     /// Returns a run to archive: all its recorded changes are applied, and no approval is pending. `None` if the run is not
     /// closed any more.
     ///
@@ -39,7 +39,7 @@ impl Engine {
     /// `RUN_NOT_FOUND`; `RUN_NEEDS_REPAIR` if its files or its data are damaged or were changed from outside; `UNAVAILABLE`.
     pub async fn closed_run(&self, run: &RunId) -> Result<Option<ClosedRun>, CallError> {
         let StoredRun { run: stored, needs_repair: is_damaged, .. } =
-            self.ledger.run(run).await?.ok_or_else(run_not_found)?;
+            self.engine.ledger.run(run).await?.ok_or_else(run_not_found)?;
         if stored.state != RunState::Closed {
             return Ok(None);
         }
@@ -47,15 +47,15 @@ impl Engine {
             return Err(needs_repair().into());
         }
         let open_run = if stored.base_commit.is_some() {
-            let open_run = self.open(run).await?;
-            reconcile::apply_all(self, &open_run).await?;
+            let open_run = self.engine.open(run).await?;
+            reconcile::apply_all(&self.engine, &open_run).await?;
             Some(open_run)
         } else {
             None
         };
-        self.end_approvals(run).await?;
+        self.engine.end_approvals(run).await?;
         // The approvals that ended have records.
-        let run = self.run(run).await?;
+        let run = self.engine.run(run).await?;
         Ok((run.state == RunState::Closed).then_some(ClosedRun { run, open_run }))
     }
 
@@ -70,12 +70,13 @@ impl Engine {
         mut out: W,
         cancel: Arc<AtomicBool>,
     ) -> Result<W, CallError> {
-        let (workspaces, run) = (Arc::clone(&self.workspaces), run.run.run_id.clone());
-        self.blocking(move || {
-            workspaces.write_archive(&run, &mut out, &cancel)?;
-            Ok(out)
-        })
-        .await
+        let (workspaces, run) = (Arc::clone(&self.engine.workspaces), run.run.run_id.clone());
+        self.engine
+            .blocking(move || {
+                workspaces.write_archive(&run, &mut out, &cancel)?;
+                Ok(out)
+            })
+            .await
     }
 
     /// Records the archive of a run, and deletes what is in it: the files, and all records up to the archived head with
@@ -91,7 +92,7 @@ impl Engine {
         let entry = lifecycle::archived(&run.run_id, &now(), archive);
         let is_archived = Box::pin(self.remove_run(&run.run_id, RunState::Closed, entry)).await?;
         // It may have been deleted meanwhile.
-        let stored = self.ledger.run(&run.run_id).await?;
+        let stored = self.engine.ledger.run(&run.run_id).await?;
         Ok(is_archived && stored.is_some_and(|stored| stored.run.archive_uri.as_deref() == Some(&archive.uri)))
     }
 
@@ -101,13 +102,13 @@ impl Engine {
     ///
     /// If the ledger or the disk fails.
     pub async fn finish_deletions(&self) -> Result<(), CallError> {
-        for run in self.ledger.unpurged_runs().await? {
+        for run in self.engine.ledger.unpurged_runs().await? {
             // One in progress completes itself.
-            let Some(deletion) = self.node.begin_deletion(&run) else { continue };
-            let (workspaces, id) = (Arc::clone(&self.workspaces), run.clone());
-            self.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
+            let Some(deletion) = self.engine.node.begin_deletion(&run) else { continue };
+            let (workspaces, id) = (Arc::clone(&self.engine.workspaces), run.clone());
+            self.engine.blocking(move || workspaces.remove(&id).map_err(CallError::from)).await?;
             self.release_removed(&run, Some(deletion)).await?;
-            match self.ledger.purge_content(&run).await {
+            match self.engine.ledger.purge_content(&run).await {
                 Ok(()) => tracing::info!(run.id = %run, "completed the deletion of a run"),
                 // Concerns this run only; the next start repeats it.
                 Err(error @ LedgerError::Internal(_)) => {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ledger::{Entry, Epoch, KeyedAnswer, LedgerError, StoredRun};
+use ledger::{Entry, Epoch, KeyedAnswer, Ledger, LedgerError, StoredRun};
 use model::{
     Code, Disk, DiskUse, ImportReport, LogicalPath, Mount, PeopleCounts, PolicyOverrides, Refusal, Rules, Run,
     RunCounts, RunId, RunState, Sha256, Source, Token, Usage,
@@ -25,13 +25,15 @@ use super::report_of;
 use crate::CallError;
 use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::OperatorIdentity;
+use crate::admission::tokens::Tokens;
 use crate::admission::tokens::{IssueTokenRequest, IssuedToken};
 use crate::caller::Caller;
 use crate::clock::{latest, new_run_id, now};
-use crate::engine::Engine;
+use crate::engine::keyed_requests::WithToken;
 use crate::run::import_registry::ImportGuard;
 use crate::run::lifecycle;
 use crate::run::quota::{NewRunSlot, RunDisk};
+use crate::runs::Runs;
 
 const MAX_MOUNTS: usize = 16;
 /// The maximum number of runs that are imported or wait for it when another one is to be imported in the background.
@@ -114,43 +116,63 @@ struct CheckedMounts {
     paths: Vec<(String, String)>,
 }
 
-impl Engine {
-    /// Creates a run. Goes on if the caller disconnects.
+impl WithToken for CreatedRun {
+    fn secret(&self, tokens: &Tokens, request: &KeyedRequest) -> String {
+        self.token.secret(tokens, request)
+    }
+
+    async fn is_stored(&self, ledger: &dyn Ledger, sha256: Sha256) -> ledger::Result<bool> {
+        self.token.is_stored(ledger, sha256).await
+    }
+
+    fn with_token(self, secret: String) -> Self {
+        Self { token: self.token.with_token(secret), ..self }
+    }
+}
+
+impl Runs {
+    /// Creates a run. A repetition under the same key returns the first answer. Goes on if the caller disconnects.
     ///
     /// # Errors
     ///
-    /// `INVALID_REQUEST`, `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, and, if the answer comes after the import, the refusals of the
+    /// `INVALID_REQUEST`, `IDEMPOTENCY_KEY_REUSED`, `ALREADY_EXISTS`, `QUOTA_EXCEEDED`, and, if the answer comes after the import, the refusals of the
     /// source. Nothing remains of the run then.
     pub async fn create_run(
-        &self,
-        request: CreateRunRequest,
-        creator: Arc<OperatorIdentity>,
-        caller: &Caller,
-        answer: Answer,
-    ) -> Result<CreatedRun, CallError> {
-        let (engine, caller) = (self.clone(), caller.clone());
-        self.detached(async move { engine.create(request, creator, &caller, None, answer).await }).await
-    }
-
-    /// As [`create_run`](Self::create_run), for a request that may be a keyed one. Must run as a task of its own.
-    pub(crate) async fn create(
-        &self,
+        self: &Arc<Self>,
         request: CreateRunRequest,
         creator: Arc<OperatorIdentity>,
         caller: &Caller,
         keyed: Option<KeyedRequest>,
         answer: Answer,
     ) -> Result<CreatedRun, CallError> {
-        let engine = self.clone();
-        let mut checked = self.blocking(move || engine.check(request, keyed).map_err(CallError::from)).await?;
+        let (runs, caller) = (Arc::clone(self), caller.clone());
+        let work = async move {
+            // Boxed, so that who waits for it does not carry its size.
+            let create = Box::pin(runs.create(request, creator, &caller, keyed.clone(), answer));
+            runs.engine.once(keyed.as_ref(), create).await
+        };
+        self.engine.detached(work).await
+    }
+
+    /// Creates a run, whatever was answered under its key. Must run as a task of its own.
+    async fn create(
+        self: &Arc<Self>,
+        request: CreateRunRequest,
+        creator: Arc<OperatorIdentity>,
+        caller: &Caller,
+        keyed: Option<KeyedRequest>,
+        answer: Answer,
+    ) -> Result<CreatedRun, CallError> {
+        let runs = Arc::clone(self);
+        let mut checked = self.engine.blocking(move || runs.check(request, keyed).map_err(CallError::from)).await?;
         checked.stored.run.created_by = Some(creator.name.clone());
         let run = checked.stored.run.run_id.clone();
-        let disk = RunDisk::new(&self.node, &checked.stored.run.policy.quota, Disk::default()).reservation();
-        let importing = self.imports.begin(checked.stored.run.clone(), disk).ok_or_else(|| exists(&run))?;
-        if self.ledger.run(&run).await?.is_some() {
+        let disk = RunDisk::new(&self.engine.node, &checked.stored.run.policy.quota, Disk::default()).reservation();
+        let importing = self.engine.imports.begin(checked.stored.run.clone(), disk).ok_or_else(|| exists(&run))?;
+        if self.engine.ledger.run(&run).await?.is_some() {
             return Err(exists(&run).into());
         }
-        let slot = self.node.add_run()?;
+        let slot = self.engine.node.add_run()?;
         match (answer, checked.origin.take()) {
             (Answer::AtOnce, Some(origin)) => {
                 self.store_and_import(checked, origin, importing, slot, creator, caller).await
@@ -164,7 +186,7 @@ impl Engine {
 
     /// Stores the run as `preparing`, and imports its files in the background.
     async fn store_and_import(
-        &self,
+        self: &Arc<Self>,
         checked: CheckedRequest,
         origin: Origin,
         importing: ImportGuard,
@@ -174,12 +196,12 @@ impl Engine {
     ) -> Result<CreatedRun, CallError> {
         let CheckedRequest { stored, token, issued, keyed, .. } = checked;
         let id = stored.run.run_id.clone();
-        self.tokens.operators.check(&creator)?;
-        if self.imports.len() > MAX_BACKGROUND_IMPORTS {
+        self.engine.tokens.operators.check(&creator)?;
+        if self.engine.imports.len() > MAX_BACKGROUND_IMPORTS {
             let message = format!("{MAX_BACKGROUND_IMPORTS} imports are waiting already");
             return Err(Refusal::new(Code::Unavailable, message, "Try again once some of them have ended.").into());
         }
-        self.tokens.note(&token);
+        self.engine.tokens.note(&token);
         let mut entry = lifecycle::created(&stored.run, &token, caller, None);
         let run = lifecycle::after_creation(&stored.run, &entry);
         entry.keyed_answer = keyed.map(|keyed| keyed_answer(&keyed, &run, &issued));
@@ -192,9 +214,9 @@ impl Engine {
         };
         slot.keep();
         importing.import.note_stored();
-        let (engine, caller) = (self.clone(), caller.clone());
-        let import = async move { engine.import_stored(&id, importing, origin, &creator, &caller).await };
-        self.tasks.spawn(import.in_current_span());
+        let (runs, caller) = (Arc::clone(self), caller.clone());
+        let import = async move { runs.import_stored(&id, importing, origin, &creator, &caller).await };
+        self.engine.tasks.spawn(import.in_current_span());
         done
     }
 
@@ -211,7 +233,7 @@ impl Engine {
         let mut base = None;
         if let Some(origin) = origin {
             let (imported, imported_base) =
-                self.import(&id, &importing, origin, Some(creator), Some(self.limits.request_timeout)).await?;
+                self.import(&id, &importing, origin, Some(creator), Some(self.engine.limits.request_timeout)).await?;
             stored.run.state = RunState::Open;
             stored.run.import = report_of(&imported);
             stored.run.disk = DiskUse::new(Disk { bytes: imported.bytes, files: imported.files }, 0);
@@ -219,13 +241,13 @@ impl Engine {
             base = Some(imported_base);
         }
         let has_files = stored.run.base_commit.is_some();
-        if let Err(refusal) = self.tokens.operators.check(creator) {
+        if let Err(refusal) = self.engine.tokens.operators.check(creator) {
             if has_files {
                 self.remove_files(&id).await;
             }
             return Err(refusal.into());
         }
-        self.tokens.note(&token);
+        self.engine.tokens.note(&token);
         let mut entry = lifecycle::created(&stored.run, &token, caller, base.as_ref().map(|base| &base.recorded));
         entry.objects.extend(base.iter().flat_map(|base| base.objects.iter().cloned()));
         // The ledger links the same draft to the same head.
@@ -245,7 +267,7 @@ impl Engine {
             });
         }
         if has_files {
-            self.confirm(&id, self.ledger.node().map(|_| Epoch::FIRST)).await;
+            self.confirm(&id, self.engine.ledger.node().map(|_| Epoch::FIRST)).await;
         }
         drop(base);
         slot.keep();
@@ -258,9 +280,9 @@ impl Engine {
     /// Notes in the folder of an imported run that its tree is that of the first record. Before the commit, because it can be opened from
     /// then on.
     async fn note_creation(&self, run: &Run) -> Result<(), CallError> {
-        let (workspaces, id) = (Arc::clone(&self.workspaces), run.run_id.clone());
+        let (workspaces, id) = (Arc::clone(&self.engine.workspaces), run.run_id.clone());
         let created = ChainPoint { seq: run.head_seq, hash: run.head_hash };
-        let noted = self.blocking(move || Ok(workspaces.set_tree_note(&id, created)?)).await;
+        let noted = self.engine.blocking(move || Ok(workspaces.set_tree_note(&id, created)?)).await;
         if noted.is_err() {
             self.remove_files(&run.run_id).await;
         }
@@ -269,7 +291,7 @@ impl Engine {
 
     /// Stores a run with its first record. If the outcome is uncertain, tries once more, which waits for the first attempt.
     async fn store_run(&self, stored: &StoredRun, token: &Token, entry: Entry) -> ledger::Result<()> {
-        let ledger = &self.ledger;
+        let ledger = &self.engine.ledger;
         match ledger.create_run(stored, token, vec![entry.clone()]).await {
             Err(LedgerError::InDoubt(_)) => {}
             done => return done.map(drop),
@@ -302,7 +324,7 @@ impl Engine {
         let CheckedMounts { mounts, paths: mount_paths } =
             self.check_mounts(request.mounts.unwrap_or_default(), &rules)?;
         let (token, issued) =
-            IssueTokenRequest::default().issue(&run_id, |id| self.tokens.secret(keyed.as_ref(), id))?;
+            IssueTokenRequest::default().issue(&run_id, |id| self.engine.tokens.secret(keyed.as_ref(), id))?;
         let run = Run {
             run_id,
             state: RunState::Preparing,
@@ -334,7 +356,7 @@ impl Engine {
         Ok(Some(match source {
             Source::Empty {} => Origin::Empty,
             Source::Archive {} => return Ok(None),
-            Source::Directory { path } => Origin::Directory(self.workspaces.allow(path)?.into()),
+            Source::Directory { path } => Origin::Directory(self.engine.workspaces.allow(path)?.into()),
             Source::Git { url, reference, credential } => {
                 let (reference, credential) = (reference.clone(), credential.clone());
                 if let Some(reference) = &reference {
@@ -345,11 +367,11 @@ impl Engine {
                         let hint = "Omit it, or give the repository's `https://` URL.";
                         return Err(Refusal::invalid("`source.credential` is for `https` URLs only", hint));
                     }
-                    None => Origin::GitLocal { path: self.workspaces.allow(url)?.into(), reference },
+                    None => Origin::GitLocal { path: self.engine.workspaces.allow(url)?.into(), reference },
                     Some(("https", rest)) => {
                         check_remote(rest)?;
                         if let Some(name) = &credential {
-                            self.workspaces.check_credential(name, url)?;
+                            self.engine.workspaces.check_credential(name, url)?;
                         }
                         Origin::GitRemote { url: url.clone(), reference, credential }
                     }
@@ -374,7 +396,7 @@ impl Engine {
                 let message = format!("two mounts have the name `{}`", mount.name);
                 return Err(Refusal::invalid(message, "Give each mount a different name."));
             }
-            let path = self.workspaces.allow(&mount.path)?;
+            let path = self.engine.workspaces.allow(&mount.path)?;
             let entries = top_level(&path, rules)?;
             let path = path.into_os_string().into_string();
             let path =

@@ -19,9 +19,9 @@ use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
 use crate::caller::{Caller, RequestIds};
 use crate::clock::{new_tool_call_id, now, now_seconds};
-use crate::engine::Engine;
 use crate::run::changes::Changes;
 use crate::run::open_run::OpenRun;
+use crate::runs::Runs;
 use crate::{CallError, reconcile};
 
 /// The format of an export.
@@ -67,7 +67,7 @@ const MAX_SUBJECT: usize = 72;
 
 /// A recorded export that is ready to be written.
 pub struct Export {
-    engine: Engine,
+    runs: Arc<Runs>,
     open_run: Arc<OpenRun>,
     content: ExportContent,
     permit: Permit,
@@ -106,17 +106,17 @@ impl ExportFormat {
     }
 }
 
-impl Engine {
+impl Runs {
     /// Returns the diff of a mutation.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
     pub async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Vec<u8>, CallError> {
-        if let Some(diff) = self.ledger.artifact(run, id).await? {
+        if let Some(diff) = self.engine.ledger.artifact(run, id).await? {
             return Ok(diff);
         }
-        self.known_run(run).await?;
+        self.engine.known_run(run).await?;
         let hint = "The run's audit lists every artifact with its record.";
         Err(Refusal::new(Code::NotFound, "the run has no such artifact", hint).into())
     }
@@ -126,7 +126,12 @@ impl Engine {
     /// # Errors
     ///
     /// `FORBIDDEN`, `RATE_LIMITED`, `INVALID_REQUEST`, `RUN_NOT_FOUND`, `RUN_CLOSED`, `UNAVAILABLE`.
-    pub async fn begin_export(&self, run: &RunId, caller: Caller, format: ExportFormat) -> Result<Export, CallError> {
+    pub async fn begin_export(
+        self: &Arc<Self>,
+        run: &RunId,
+        caller: Caller,
+        format: ExportFormat,
+    ) -> Result<Export, CallError> {
         let started = Instant::now();
         let tool = format.name();
         let lacking = format.permissions().iter().find(|needed| !caller.permissions.contains(needed));
@@ -141,7 +146,7 @@ impl Engine {
         };
         let epoch = opened.as_ref().ok().and_then(|export| export.open_run.epoch);
         let entry = Entry { epoch, ..export_entry(run, tool, &caller, refusal, started) };
-        let recorded = self.append(vec![entry]).await?;
+        let recorded = self.engine.append(vec![entry]).await?;
         let refusal = match recorded {
             Appended::PreconditionFailed(failed) => refusal_of(failed),
             // A refusal that the reserve has no room for.
@@ -149,21 +154,22 @@ impl Engine {
             Appended::HistoryQuotaExceeded(excess) => history_exceeded(excess),
             _ => return opened,
         };
-        match self.append(vec![export_entry(run, tool, &caller, Some(&refusal), started)]).await? {
+        match self.engine.append(vec![export_entry(run, tool, &caller, Some(&refusal), started)]).await? {
             Appended::HistoryQuotaExceeded(excess) => Err(unrecorded(excess).into()),
             _ => Err(refusal.into()),
         }
     }
 
-    async fn prepare_export(&self, run: &RunId, format: ExportFormat) -> Result<Export, CallError> {
+    async fn prepare_export(self: &Arc<Self>, run: &RunId, format: ExportFormat) -> Result<Export, CallError> {
         // The other half of the request timeout is for the start of the response.
-        let permit = permit_within(&self.pools.export, "exports", self.limits.request_timeout / 2).await?;
+        let permit =
+            permit_within(&self.engine.pools.export, "exports", self.engine.limits.request_timeout / 2).await?;
         let commit = match &format {
             ExportFormat::Bundle(commit) | ExportFormat::Mail(commit) => Some(commit.check(run)?),
             ExportFormat::Archive | ExportFormat::Patch => None,
         };
-        let open_run = self.open(run).await?;
-        reconcile::ensure_consistent(self, &open_run).await?;
+        let open_run = self.engine.open(run).await?;
+        reconcile::ensure_consistent(&self.engine, &open_run).await?;
         let content = match (format, commit) {
             (ExportFormat::Bundle(_), Some(bundle)) => ExportContent::Bundle(self.with_message(run, bundle).await?),
             (ExportFormat::Mail(_), Some(bundle)) => {
@@ -174,7 +180,7 @@ impl Engine {
             (ExportFormat::Patch, _) => ExportContent::Patch(PatchFormat::Diff),
             (ExportFormat::Archive | ExportFormat::Bundle(_) | ExportFormat::Mail(_), _) => ExportContent::Archive,
         };
-        Ok(Export { engine: self.clone(), open_run, content, permit })
+        Ok(Export { runs: Arc::clone(self), open_run, content, permit })
     }
 
     async fn with_message(&self, run: &RunId, bundle: Bundle) -> Result<Bundle, CallError> {
@@ -185,7 +191,7 @@ impl Engine {
     /// Generates a commit message from the reasons of the run's changes.
     async fn generate_message(&self, run: &RunId) -> Result<String, CallError> {
         let (mut reasons, mut omitted) = (Vec::<String>::new(), 0usize);
-        let mut changes = Changes::after(self.ledger.as_ref(), run, 0);
+        let mut changes = Changes::after(self.engine.ledger.as_ref(), run, 0);
         while let Some(record) = changes.next::<Record>().await? {
             let Some(reason) = record.reason.filter(|_| !record.paths_written.is_empty()) else { continue };
             if reasons.len() >= MAX_REASONS {
@@ -304,24 +310,24 @@ impl Export {
     ///
     /// If the disk, git or `out` fails.
     pub async fn write(self, mut out: impl Write + Send + 'static, cancel: Arc<AtomicBool>) -> Result<(), CallError> {
-        let Self { engine, open_run, content, permit } = self;
+        let Self { runs, open_run, content, permit } = self;
         let (run, stop) = (Arc::clone(&open_run), Arc::clone(&cancel));
         let export = match content {
             ExportContent::Archive => {
-                let (export, times) = engine.begin_archive(&open_run, stop).await?;
+                let (export, times) = runs.begin_archive(&open_run, stop).await?;
                 ReadExport::Archive(export, times)
             }
             ExportContent::Patch(format) => {
                 let read = move || Ok(run.workspace.prepare_patch(&run.rules, &format, &stop)?);
-                ReadExport::Patch(Box::new(engine.read_one_state(&open_run, read).await?))
+                ReadExport::Patch(Box::new(runs.engine.read_one_state(&open_run, read).await?))
             }
             ExportContent::Bundle(bundle) => {
                 let read = move || Ok(run.workspace.prepare_bundle(&run.rules, &bundle, &stop)?);
-                ReadExport::Bundle(Box::new(engine.read_one_state(&open_run, read).await?))
+                ReadExport::Bundle(Box::new(runs.engine.read_one_state(&open_run, read).await?))
             }
         };
         // From here on neither waits for the other: the client, which may read slowly, and the run's mutations.
-        engine
+        runs.engine
             .blocking(move || {
                 // Held by the thread: the permit limits the number of threads.
                 let _permit = permit;

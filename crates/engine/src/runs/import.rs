@@ -20,11 +20,11 @@ use crate::admission::pools::{no_permit, operator_party};
 use crate::call_error::refusals::shutting_down;
 use crate::caller::Caller;
 use crate::clock::now;
-use crate::engine::Engine;
 use crate::opening::base_objects::ImportedBase;
 use crate::run::import_registry::ImportGuard;
 use crate::run::lifecycle;
 use crate::run::quota::RunDisk;
+use crate::runs::Runs;
 
 /// The pause after the ledger was unavailable.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ impl Origin {
     }
 }
 
-impl Engine {
+impl Runs {
     /// Imports a run's files, and puts their base into the object store, if there is one. Waits for a permit at most for `patience`.
     /// No files remain if it fails.
     pub(super) async fn import(
@@ -70,7 +70,7 @@ impl Engine {
         patience: Option<Duration>,
     ) -> Result<(ImportedRun, ImportedBase), CallError> {
         let imported = self.import_files(run, importing, origin, creator, patience).await?;
-        match self.store_base(run, &imported).await {
+        match self.engine.store_base(run, &imported).await {
             Ok(base) => Ok((imported, base)),
             Err(error) => {
                 self.remove_files(run).await;
@@ -89,10 +89,10 @@ impl Engine {
     ) -> Result<ImportedRun, CallError> {
         let pool = match origin {
             // Takes as long as a small mutation.
-            Origin::Empty => &self.pools.write,
+            Origin::Empty => &self.engine.pools.write,
             // The client may send slowly. Other imports must not wait for that.
-            Origin::Archive(_) => &self.pools.upload,
-            Origin::GitRemote { .. } | Origin::GitLocal { .. } | Origin::Directory(_) => &self.pools.import,
+            Origin::Archive(_) => &self.engine.pools.upload,
+            Origin::GitRemote { .. } | Origin::GitLocal { .. } | Origin::Directory(_) => &self.engine.pools.import,
         };
         // All imports in the background together have one share: an import whose caller waits is not delayed by them.
         let parties = match creator {
@@ -106,7 +106,7 @@ impl Engine {
             tokio::select! {
                 permit = pool.acquire(parties, 1) => Ok(permit),
                 () = importing.import.until_cancelled() => Err(CallError::from(ImportError::Cancelled)),
-                () = self.shutdown.cancelled(), if patience.is_none() => Err(shutting_down().into()),
+                () = self.engine.shutdown.cancelled(), if patience.is_none() => Err(shutting_down().into()),
             }
         };
         let _permit = match patience {
@@ -117,18 +117,20 @@ impl Engine {
         };
         if let Some(creator) = creator {
             // The import may have waited for long.
-            self.tokens.operators.check(creator)?;
+            self.engine.tokens.operators.check(creator)?;
         }
-        let (workspaces, import, run) = (Arc::clone(&self.workspaces), Arc::clone(&importing.import), run.clone());
+        let (workspaces, import, run) =
+            (Arc::clone(&self.engine.workspaces), Arc::clone(&importing.import), run.clone());
         let mut origin = origin;
-        self.blocking(move || {
-            if import.cancelled() {
-                return Err(ImportError::Cancelled.into());
-            }
-            let rules = Rules::compile(import.policy().clone())?;
-            Ok(workspaces.import(&run, origin.source(), &rules, &*import)?)
-        })
-        .await
+        self.engine
+            .blocking(move || {
+                if import.cancelled() {
+                    return Err(ImportError::Cancelled.into());
+                }
+                let rules = Rules::compile(import.policy().clone())?;
+                Ok(workspaces.import(&run, origin.source(), &rules, &*import)?)
+            })
+            .await
     }
 
     /// Imports the files of a run that is stored as `preparing`, and opens it, or closes it if the import fails. Waits for a
@@ -149,7 +151,7 @@ impl Engine {
             },
             Err(error) => error,
         };
-        let is_interrupted = self.shutdown.is_cancelled() && error.is(Code::Unavailable);
+        let is_interrupted = self.engine.shutdown.is_cancelled() && error.is(Code::Unavailable);
         if is_interrupted || matches!(error, CallError::Moved(_)) {
             tracing::info!(run.id = %run, "the import is left to the next start or to another node");
             return;
@@ -161,7 +163,7 @@ impl Engine {
 
     /// Closes a run whose import has failed. Waits for the ledger.
     async fn record_failed_import(&self, run: &RunId, import: ImportReport) {
-        while let Err(error) = self.append(vec![lifecycle::import_failed(run, &now(), import.clone())]).await {
+        while let Err(error) = self.engine.append(vec![lifecycle::import_failed(run, &now(), import.clone())]).await {
             if !self.waits_for_ledger(run, &error).await {
                 return;
             }
@@ -185,14 +187,14 @@ impl Engine {
         let mut stored_again = None;
         loop {
             let base = stored_again.as_ref().unwrap_or(base);
-            if let Err(refusal) = self.tokens.operators.check(creator) {
+            if let Err(refusal) = self.engine.tokens.operators.check(creator) {
                 self.remove_files(run).await;
                 return Err(refusal.into());
             }
             let opened = match self.open_imported(run, caller, imported, base).await {
                 Ok(true) => Ok(true),
                 // Closed, or opened by an earlier attempt whose outcome was uncertain.
-                Ok(false) => match self.ledger.settled_run(run).await {
+                Ok(false) => match self.engine.ledger.settled_run(run).await {
                     Ok(Some(settled)) if settled.stored.run.base_commit.is_some() => {
                         self.confirm(run, None).await;
                         Ok(true)
@@ -212,13 +214,15 @@ impl Engine {
                     return Ok(());
                 }
                 // The ledger may have been away for long, and the base may be gone.
-                Err(error) if self.waits_for_ledger(run, &error).await => match self.store_base(run, imported).await {
-                    Ok(base) => stored_again = Some(base),
-                    Err(error) => {
-                        self.remove_files(run).await;
-                        return Err(error);
+                Err(error) if self.waits_for_ledger(run, &error).await => {
+                    match self.engine.store_base(run, imported).await {
+                        Ok(base) => stored_again = Some(base),
+                        Err(error) => {
+                            self.remove_files(run).await;
+                            return Err(error);
+                        }
                     }
-                },
+                }
                 // The next start knows whether the run is open.
                 Err(error) if is_temporary(&error) => return Ok(()),
                 Err(error) => {
@@ -239,7 +243,7 @@ impl Engine {
         tracing::warn!(run.id = %run, %error, "the end of an import could not be recorded yet");
         tokio::select! {
             () = tokio::time::sleep(RETRY_INTERVAL) => true,
-            () = self.shutdown.cancelled() => false,
+            () = self.engine.shutdown.cancelled() => false,
         }
     }
 
@@ -250,10 +254,10 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub async fn resume_interrupted_imports(&self) -> Result<(), CallError> {
+    pub async fn resume_interrupted_imports(self: &Arc<Self>) -> Result<(), CallError> {
         let mut after = None;
         loop {
-            let page = self.ledger.runs(&RunState::Preparing.into(), after, PAGE.into()).await?;
+            let page = self.engine.ledger.runs(&RunState::Preparing.into(), after, PAGE.into()).await?;
             after = page.last().map(|(position, _)| *position);
             for (_, run) in page.iter().filter(|(_, run)| run.source != Source::Archive {}) {
                 match self.resume_import(run.clone()).await {
@@ -268,21 +272,21 @@ impl Engine {
         }
     }
 
-    async fn resume_import(&self, mut run: Run) -> Result<(), CallError> {
+    async fn resume_import(self: &Arc<Self>, mut run: Run) -> Result<(), CallError> {
         let id = run.run_id.clone();
         let was_resumed = run.import.resumed;
         run.import = ImportReport { progress: "waiting".to_owned(), resumed: true, ..ImportReport::default() };
-        let disk = RunDisk::new(&self.node, &run.policy.quota, Disk::default()).reservation();
-        let Some(importing) = self.imports.begin(run.clone(), disk) else { return Ok(()) };
+        let disk = RunDisk::new(&self.engine.node, &run.policy.quota, Disk::default()).reservation();
+        let Some(importing) = self.engine.imports.begin(run.clone(), disk) else { return Ok(()) };
         importing.import.note_stored();
         // The run stays with this node from here on.
-        let epoch = self.take_run(&id).await?;
+        let epoch = self.engine.take_run(&id).await?;
         let resumed = if was_resumed { Err(interrupted()) } else { self.resumable(&run).await? };
         let entry = match &resumed {
             Ok(_) => lifecycle::import_resumed(&id, run.import.clone()),
             Err(problem) => lifecycle::import_failed(&id, &now(), failed(run.import.clone(), problem.clone())),
         };
-        let Appended::Recorded(_) = self.append(vec![Entry { epoch, ..entry }]).await? else {
+        let Appended::Recorded(_) = self.engine.append(vec![Entry { epoch, ..entry }]).await? else {
             // It has ended meanwhile.
             return Ok(());
         };
@@ -295,9 +299,9 @@ impl Engine {
                     token: creator.required_token(),
                     request: None,
                 };
-                let engine = self.clone();
-                let import = async move { engine.import_stored(&id, importing, origin, &creator, &caller).await };
-                self.tasks.spawn(import.in_current_span());
+                let runs = Arc::clone(self);
+                let import = async move { runs.import_stored(&id, importing, origin, &creator, &caller).await };
+                self.engine.tasks.spawn(import.in_current_span());
             }
             Err(problem) => {
                 tracing::warn!(run.id = %id, reason = problem.message, "closed a run whose import was interrupted");
@@ -308,10 +312,10 @@ impl Engine {
 
     /// Returns the source of a run and the operator who has created it, or why its import cannot begin again.
     async fn resumable(
-        &self,
+        self: &Arc<Self>,
         run: &Run,
     ) -> Result<std::result::Result<(Origin, Arc<OperatorIdentity>), ImportProblem>, CallError> {
-        let named = run.created_by.as_ref().and_then(|name| self.tokens.operators.named(name));
+        let named = run.created_by.as_ref().and_then(|name| self.engine.tokens.operators.named(name));
         let Some(creator) = named.filter(|creator| creator.has_any(&[Scope::Orchestrate])) else {
             return Ok(Err(ImportProblem {
                 code: Code::Unauthenticated,
@@ -320,8 +324,8 @@ impl Engine {
                 hint: "Create the run again under another runId, as another operator.".to_owned(),
             }));
         };
-        let (engine, source) = (self.clone(), run.source.clone());
-        match self.blocking(move || engine.origin(&source).map_err(CallError::from)).await {
+        let (runs, source) = (Arc::clone(self), run.source.clone());
+        match self.engine.blocking(move || runs.origin(&source).map_err(CallError::from)).await {
             Ok(Some(origin)) => Ok(Ok((origin, creator))),
             Ok(None) => Ok(Err(interrupted())),
             Err(error @ CallError::Refused(_)) => Ok(Err(problem_of(&run.run_id, error))),

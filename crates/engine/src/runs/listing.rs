@@ -6,10 +6,10 @@ use serde::Deserialize;
 
 use crate::CallError;
 use crate::admission::operators::OPERATOR;
-use crate::engine::Engine;
 use crate::page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
 use crate::page::{Cursor, List, Page};
 use crate::run::open_run::has_expired;
+use crate::runs::Runs;
 
 /// Which runs to list.
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -59,16 +59,16 @@ fn operator_name(actor: &str) -> Result<String, Refusal> {
     }
 }
 
-impl Engine {
+impl Runs {
     /// Returns a page of the runs that match `filter`, in order of creation.
     ///
     /// # Errors
     ///
     /// If the ledger fails.
     pub async fn runs(&self, filter: &RunFilter, after: Option<Cursor>, limit: u32) -> Result<Page<Run>, CallError> {
-        let mut importing = self.imports.unstored();
+        let mut importing = self.engine.imports.unstored();
         importing.retain(|run| run.source != Source::Archive {} && filter.matches(run));
-        let found = self.ledger.runs(filter, after.map(Cursor::position), limit.into()).await?;
+        let found = self.engine.ledger.runs(filter, after.map(Cursor::position), limit.into()).await?;
         let mut page = Page::of(found, &List::Runs.filtered(filter));
         for run in &mut page.items {
             if has_expired(run.state, run.expires_at.as_deref()) {
@@ -91,7 +91,7 @@ impl Engine {
     async fn not_stored(&self, importing: Vec<Run>) -> Result<Vec<Run>, CallError> {
         let mut found = Vec::new();
         for run in importing.into_iter().rev() {
-            if self.ledger.run(&run.run_id).await?.is_none() {
+            if self.engine.ledger.run(&run.run_id).await?.is_none() {
                 found.push(run);
             }
         }

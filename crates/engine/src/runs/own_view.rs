@@ -8,8 +8,8 @@ use serde::Serialize;
 use workspace::{Entry, ListQuery, Listing, NotShown};
 
 use crate::call_error::refusals::{run_not_found, timed_out};
-use crate::engine::Engine;
 use crate::run::open_run::OpenRun;
+use crate::runs::Runs;
 use crate::{CallError, reconcile};
 
 /// Maximum number of entries of the listing.
@@ -61,7 +61,7 @@ pub struct OwnRun {
 /// A token, without its secret.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct OwnToken {
+pub(super) struct OwnToken {
     /// The ID of the token.
     token_id: TokenId,
     /// What its holder may do in the run.
@@ -95,7 +95,7 @@ impl RunUsage {
 /// Amounts of a run's budgets.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct RunAmounts {
+pub(super) struct RunAmounts {
     /// Of the policy's `runBudget`.
     run_budget: BudgetAmounts,
     /// Of the policy's `quota`.
@@ -105,7 +105,7 @@ pub struct RunAmounts {
 /// Amounts of a `runBudget`.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct BudgetAmounts {
+pub(super) struct BudgetAmounts {
     /// Different files.
     #[serde(skip_serializing_if = "Option::is_none")]
     files_touched: Option<u64>,
@@ -126,7 +126,7 @@ pub struct BudgetAmounts {
 /// Amounts of a `quota`.
 #[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct QuotaAmounts {
+pub(super) struct QuotaAmounts {
     /// Bytes of all files of the tree.
     tree_bytes: u64,
     /// Files of the tree.
@@ -139,16 +139,16 @@ pub struct QuotaAmounts {
     records: u64,
 }
 
-impl Engine {
+impl Runs {
     /// Returns a run as the holder of `token`, which is one of its tokens, sees it. Not recorded.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `RUN_NEEDS_REPAIR` where the database's row of the run is damaged; `UNAVAILABLE`.
     pub async fn own_run(&self, token: &Token) -> Result<OwnRun, CallError> {
-        let run = self.run(&token.run_id).await?;
+        let run = self.engine.run(&token.run_id).await?;
         let RunUsage { usage, remaining } = self.run_usage(&token.run_id).await?;
-        let limit = self.limits.request_timeout;
+        let limit = self.engine.limits.request_timeout;
         let listing = tokio::time::timeout(limit, self.top_level(&run)).await;
         let listing = listing.unwrap_or_else(|_| Err(timed_out(limit).into()))?;
         let truncated = listing.as_ref().is_some_and(|listing| listing.truncated);
@@ -181,8 +181,8 @@ impl Engine {
     ///
     /// `RUN_NOT_FOUND`.
     pub async fn run_usage(&self, run: &RunId) -> Result<RunUsage, CallError> {
-        let found = self.run(run).await?;
-        let usage = self.ledger.run(run).await?.ok_or_else(run_not_found)?.usage;
+        let found = self.engine.run(run).await?;
+        let usage = self.engine.ledger.run(run).await?.ok_or_else(run_not_found)?.usage;
         Ok(RunUsage::of(&found, &usage))
     }
 
@@ -191,8 +191,8 @@ impl Engine {
         if matches!(run.state, RunState::Preparing | RunState::Deleted) || run.base_commit.is_none() {
             return Ok(None);
         }
-        let opened = match self.open(&run.run_id).await {
-            Ok(open_run) => reconcile::ensure_consistent(self, &open_run).await.map(|()| open_run),
+        let opened = match self.engine.open(&run.run_id).await {
+            Ok(open_run) => reconcile::ensure_consistent(&self.engine, &open_run).await.map(|()| open_run),
             Err(error) => Err(error),
         };
         let open_run = match opened {
@@ -200,12 +200,12 @@ impl Engine {
             Err(CallError::Refused(refusal)) if !refusal.code.is_retryable() || is_broken(&refusal) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let _permit = self.read_permit(false).await;
+        let _permit = self.engine.read_permit(false).await;
         let cancel = Arc::new(AtomicBool::new(false));
         // Dropped with this future when the caller goes away. The thread sees the flag and stops.
         let _cancel = CancelOnDrop(Arc::clone(&cancel));
         let listed = Arc::clone(&open_run);
-        self.read_one_state(&open_run, move || list(&listed, &cancel)).await.map(Some)
+        self.engine.read_one_state(&open_run, move || list(&listed, &cancel)).await.map(Some)
     }
 }
 

@@ -7,10 +7,10 @@ use model::{Permission, RUN_TOKEN_ACTOR, Record, RunId, RunToken, TokenId};
 use serde::Deserialize;
 
 use crate::CallError;
-use crate::engine::Engine;
 use crate::history::content_history;
 use crate::page::{Cursor, ListKey, Page};
 use crate::run::last_records::last_records;
+use crate::runs::Runs;
 
 /// Records that are read at a time.
 const PAGE: u32 = 500;
@@ -29,7 +29,7 @@ struct Recorded {
     expires_at: Option<String>,
 }
 
-impl Engine {
+impl Runs {
     /// Returns a page of the tokens of a run, in the order in which they were issued.
     ///
     /// # Errors
@@ -42,17 +42,17 @@ impl Engine {
         limit: u32,
         list: &ListKey,
     ) -> Result<Page<RunToken>, CallError> {
-        self.run(run).await?;
-        self.check_not_archived(Some(run)).await?;
+        self.engine.run(run).await?;
+        self.engine.check_not_archived(Some(run)).await?;
         let of_tool = |tool: &str| RecordFilter {
             run: Some(run.clone()),
             tool: Some(tool.to_owned()),
             ..RecordFilter::default()
         };
         let after = after.map(Cursor::position);
-        let mut page = self.ledger.records(&of_tool("token.issue"), after, PageSize::rows(limit)).await?;
+        let mut page = self.engine.ledger.records(&of_tool("token.issue"), after, PageSize::rows(limit)).await?;
         if after.is_none()
-            && let Some(first) = self.ledger.record(run, FIRST).await?
+            && let Some(first) = self.engine.ledger.record(run, FIRST).await?
         {
             page.items.insert(0, first);
             if page.items.len() > limit as usize {
@@ -71,7 +71,7 @@ impl Engine {
         }
         let actor = |token: &RunToken| format!("{RUN_TOKEN_ACTOR}{}", token.token_id);
         let wanted = items.iter().map(|(_, token)| (actor(token), 0)).collect();
-        let last = last_records(&*self.ledger, run, wanted, MAX_SEARCHED).await?;
+        let last = last_records(&*self.engine.ledger, run, wanted, MAX_SEARCHED).await?;
         for (_, token) in &mut items {
             token.last_used_at = last.get(&actor(token)).map(|record| record.timestamp.clone());
         }
@@ -82,7 +82,7 @@ impl Engine {
     async fn revocations(&self, filter: &RecordFilter) -> Result<BTreeMap<TokenId, String>, CallError> {
         let (mut revoked, mut after) = (BTreeMap::new(), None);
         loop {
-            let page = self.ledger.records(filter, after, PAGE.into()).await?;
+            let page = self.engine.ledger.records(filter, after, PAGE.into()).await?;
             let next = next_of(&page);
             for stored in page {
                 let record = content_history::parse(&stored.text)?;

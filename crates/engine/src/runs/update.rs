@@ -1,5 +1,7 @@
 //! Replaces the labels and the expiry time of a run.
 
+use std::sync::Arc;
+
 use std::collections::BTreeMap;
 
 use ledger::{Entry, Expiry};
@@ -9,8 +11,8 @@ use serde::{Deserialize, Deserializer};
 use crate::CallError;
 use crate::admission::tokens::future_time;
 use crate::caller::Caller;
-use crate::engine::Engine;
 use crate::run::lifecycle;
+use crate::runs::Runs;
 use crate::runs::create::{check_labels, redacted_labels};
 use crate::runs::still_importing;
 
@@ -54,42 +56,47 @@ impl UpdateRunRequest {
     }
 }
 
-impl Engine {
+impl Runs {
     /// Replaces the labels or the expiry time of a run, or both. Goes on if the caller disconnects.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`; `INVALID_REQUEST`; `RUN_CLOSED` if the run's source is being imported, the run is deleted, or it is
     /// closed and the request has an expiry time.
-    pub async fn update_run(&self, run: &RunId, caller: &Caller, request: UpdateRunRequest) -> Result<Run, CallError> {
-        let (_, is_stored) = self.stored_run(run).await?;
+    pub async fn update_run(
+        self: &Arc<Self>,
+        run: &RunId,
+        caller: &Caller,
+        request: UpdateRunRequest,
+    ) -> Result<Run, CallError> {
+        let (_, is_stored) = self.engine.stored_run(run).await?;
         let UpdateRunRequest { labels, expires_at } = request.check()?;
         if !is_stored {
             return Err(still_importing().into());
         }
         let entry = lifecycle::updated(run, caller, labels, expires_at.clone());
-        let (engine, run) = (self.clone(), run.clone());
+        let (runs, run) = (Arc::clone(self), run.clone());
         let work = async move {
             match expires_at {
-                None => drop(engine.append_change(entry).await?),
+                None => drop(runs.engine.append_change(entry).await?),
                 Some(expires_at) => {
                     // Opened first, so that no other call opens the run with the earlier time. A run that cannot be opened
                     // reads the time later.
-                    let open_run = engine.open(&run).await.ok();
+                    let open_run = runs.engine.open(&run).await.ok();
                     let _updating = match &open_run {
                         Some(open_run) => Some(open_run.updating.lock().await),
                         None => None,
                     };
                     let epoch = open_run.as_ref().and_then(|open_run| open_run.epoch);
-                    engine.append_change(Entry { epoch, ..entry }).await?;
+                    runs.engine.append_change(Entry { epoch, ..entry }).await?;
                     if let Some(open_run) = &open_run {
                         open_run.set_expiry(expires_at.into());
                     }
                 }
             }
             tracing::info!(run.id = %run, "run updated");
-            engine.run(&run).await
+            runs.engine.run(&run).await
         };
-        self.detached(work).await
+        self.engine.detached(work).await
     }
 }

@@ -445,7 +445,7 @@ fn diff_bytes(content: &Content) -> &[u8] {
 }
 
 /// Returns the refusal of a text of `actual` bytes for `path`, which is larger than the policy allows.
-pub fn too_large(rules: &Rules, path: &LogicalPath, actual: u64) -> Refusal {
+pub(crate) fn too_large(rules: &Rules, path: &LogicalPath, actual: u64) -> Refusal {
     let limit = rules.policy().max_file_bytes;
     let message = format!("`{path}` would have {actual} bytes; the limit for text files is {limit}");
     Refusal::new(Code::FileTooLarge, message, "Split the content over several files.")
@@ -466,7 +466,7 @@ fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<File
 }
 
 /// Returns the record's member `files` of a completed mutation.
-pub fn record_files(plan: &ChangePlan) -> Vec<RecordFile> {
+pub(crate) fn record_files(plan: &ChangePlan) -> Vec<RecordFile> {
     let file = |change: &Change| RecordFile {
         kind: plan.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown),
         new_sha256: change.after.as_ref().map(|content| content.sha256),

@@ -65,7 +65,7 @@ pub enum StoredContent {
 
 /// Returns the paths whose contents before the first of `calls` and after the last differ: what undoing all of them
 /// changes. The calls are in order.
-pub fn changed_paths<'a>(calls: impl IntoIterator<Item = &'a EarlierCall>) -> Vec<LogicalPath> {
+pub(crate) fn changed_paths<'a>(calls: impl IntoIterator<Item = &'a EarlierCall>) -> Vec<LogicalPath> {
     let mut versions = BTreeMap::new();
     for file in calls.into_iter().flat_map(|call| &call.files) {
         versions.entry(&file.path).or_insert((file.old_sha256, None)).1 = file.new_sha256;

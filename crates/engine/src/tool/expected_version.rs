@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::run::seen_versions::SeenVersion;
 
 /// The word in an input for the version that the caller has seen.
-pub const SEEN: &str = "seen";
+pub(crate) const SEEN: &str = "seen";
 
 /// The version that a file must have: its sha256, or `seen` for the version that this token was last given by `read_file`,
 /// `read_files`, `GET` of the file, or its own change.
@@ -82,7 +82,7 @@ const UNSEEN_HINT: &str = "Read it first with read_file, then make a new call th
 /// # Errors
 ///
 /// `WRITE_CONFLICT`.
-pub fn expect_version(
+pub(crate) fn expect_version(
     path: &LogicalPath,
     current: Option<Sha256>,
     expected: Option<ExpectedVersion>,
@@ -116,7 +116,7 @@ pub fn expect_version(
 
 /// The input of a call with each `seen` replaced by the version that it meant: the call may be executed for another
 /// caller later.
-pub fn without_seen(input: &str, seen: &[(LogicalPath, SeenVersion)]) -> String {
+pub(crate) fn without_seen(input: &str, seen: &[(LogicalPath, SeenVersion)]) -> String {
     let Ok(Value::Object(mut members)) = serde_json::from_str(input) else { return input.to_owned() };
     let version = |path: Option<&LogicalPath>| {
         let found = seen.iter().find(|(other, _)| path.is_none_or(|path| path == other));

@@ -9,11 +9,11 @@ use crate::run::seen_versions::SeenVersion;
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 
 /// The most files of one folder that a call lists. Policy allows fewer.
-pub const MAX_FILES: usize = 10_000;
+pub(crate) const MAX_FILES: usize = 10_000;
 
 /// The files of a folder, as they were listed before the call has locked them.
 #[derive(Debug)]
-pub struct Folder {
+pub(crate) struct Folder {
     path: LogicalPath,
     /// Sorted.
     files: Vec<LogicalPath>,
@@ -27,7 +27,7 @@ impl Folder {
     /// # Errors
     ///
     /// `INVALID_REQUEST` if it expects the version of a single file; `NOT_A_FILE` if the folder has no files.
-    pub fn new(
+    pub(crate) fn new(
         path: &LogicalPath,
         files: Vec<LogicalPath>,
         expected: Option<ExpectedVersion>,
@@ -50,17 +50,17 @@ impl Folder {
     }
 
     /// The files, sorted.
-    pub fn files(&self) -> &[LogicalPath] {
+    pub(crate) fn files(&self) -> &[LogicalPath] {
         &self.files
     }
 
     /// The version of a file that the caller expects, if it has seen one.
-    pub fn expected_version(&self, path: &LogicalPath) -> Option<Sha256> {
+    pub(crate) fn expected_version(&self, path: &LogicalPath) -> Option<Sha256> {
         self.seen.get(self.files.binary_search(path).ok()?)?.sha256()
     }
 
     /// The versions that the caller expects as seen.
-    pub fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
+    pub(crate) fn expected_versions_mut(&mut self) -> Vec<(LogicalPath, &mut ExpectedVersion)> {
         self.files.iter().cloned().zip(&mut self.seen).collect()
     }
 
@@ -69,7 +69,7 @@ impl Folder {
     /// # Errors
     ///
     /// `WRITE_CONFLICT`, or if the disk fails.
-    pub fn check(&self, workspace: &Workspace) -> Result<(), WorkspaceError> {
+    pub(crate) fn check(&self, workspace: &Workspace) -> Result<(), WorkspaceError> {
         let now = workspace.files_under(&self.path, MAX_FILES)?.unwrap_or_default();
         if now == self.files {
             return Ok(());
@@ -83,7 +83,7 @@ impl Folder {
     /// # Errors
     ///
     /// `NOT_FOUND`, `WRITE_CONFLICT`.
-    pub fn check_versions(&self, targets: &[Target]) -> Result<(), Refusal> {
+    pub(crate) fn check_versions(&self, targets: &[Target]) -> Result<(), Refusal> {
         let by_path: BTreeMap<_, _> = targets.iter().map(|target| (&target.path, target)).collect();
         for (index, path) in self.files.iter().enumerate() {
             let before =
@@ -103,7 +103,7 @@ impl Folder {
 /// # Errors
 ///
 /// Those of [`Workspace::movable_targets`]. The refusal of a folder says how its files are meant: `verb` them.
-pub fn targets_or_folder_hint(
+pub(crate) fn targets_or_folder_hint(
     workspace: &Workspace,
     rules: &Rules,
     paths: &[LogicalPath],

@@ -9,16 +9,16 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 /// The maximum length of a mutation's reason, in characters.
-pub const MAX_REASON: usize = 2000;
+pub(crate) const MAX_REASON: usize = 2000;
 /// The maximum length of a step ID, in characters.
-pub const MAX_STEP_ID: usize = 128;
+pub(crate) const MAX_STEP_ID: usize = 128;
 
 /// Parses a tool's own members.
 ///
 /// # Errors
 ///
 /// `INVALID_REQUEST` for unknown members and for values of another type.
-pub fn parse<T: DeserializeOwned>(mut members: Map<String, Value>) -> Result<T, Refusal> {
+pub(crate) fn parse<T: DeserializeOwned>(mut members: Map<String, Value>) -> Result<T, Refusal> {
     members.values_mut().for_each(normalize_integer);
     model::json::members_into(members).map_err(|error| {
         Refusal::invalid(
@@ -53,7 +53,7 @@ pub(crate) fn path_of_uri(raw: &str) -> Cow<'_, str> {
 /// # Errors
 ///
 /// `PATH_REJECTED`.
-pub fn any_path(raw: &str) -> Result<LogicalPath, Refusal> {
+pub(crate) fn any_path(raw: &str) -> Result<LogicalPath, Refusal> {
     match &*path_of_uri(raw) {
         "" | "/" => Ok(LogicalPath::root()),
         path => LogicalPath::parse(path).map_err(|rule| Refusal::path(raw, rule)),
@@ -65,7 +65,7 @@ pub fn any_path(raw: &str) -> Result<LogicalPath, Refusal> {
 /// # Errors
 ///
 /// `PATH_REJECTED`.
-pub fn file_path(raw: &str) -> Result<LogicalPath, Refusal> {
+pub(crate) fn file_path(raw: &str) -> Result<LogicalPath, Refusal> {
     LogicalPath::parse_file(&path_of_uri(raw)).map_err(|rule| Refusal::path(raw, rule))
 }
 
@@ -74,7 +74,7 @@ pub fn file_path(raw: &str) -> Result<LogicalPath, Refusal> {
 /// # Errors
 ///
 /// `PATH_REJECTED`.
-pub fn folder_path(raw: &str) -> Result<LogicalPath, Refusal> {
+pub(crate) fn folder_path(raw: &str) -> Result<LogicalPath, Refusal> {
     file_path(raw.strip_suffix('/').filter(|folder| !folder.is_empty()).unwrap_or(raw))
 }
 
@@ -83,7 +83,7 @@ pub fn folder_path(raw: &str) -> Result<LogicalPath, Refusal> {
 /// # Errors
 ///
 /// `PATH_REJECTED`, also for the names that no new file may have.
-pub fn new_file_path(raw: &str) -> Result<LogicalPath, Refusal> {
+pub(crate) fn new_file_path(raw: &str) -> Result<LogicalPath, Refusal> {
     let path = file_path(raw)?;
     check_new(&path)?;
     Ok(path)
@@ -94,12 +94,12 @@ pub fn new_file_path(raw: &str) -> Result<LogicalPath, Refusal> {
 /// # Errors
 ///
 /// `PATH_REJECTED`.
-pub fn check_new(path: &LogicalPath) -> Result<(), Refusal> {
+pub(crate) fn check_new(path: &LogicalPath) -> Result<(), Refusal> {
     path.check_new().map_err(|rule| Refusal::path(path.as_str(), rule))
 }
 
 /// Returns the default of an optional `path`.
-pub fn root() -> String {
+pub(crate) fn root() -> String {
     ".".to_owned()
 }
 
@@ -108,7 +108,7 @@ pub fn root() -> String {
 /// # Errors
 ///
 /// `INVALID_REQUEST` if it is less than `least`.
-pub fn bounded(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Refusal> {
+pub(crate) fn bounded(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Refusal> {
     if value < least {
         let message = format!("`{name}` is {value}; the minimum is {least}");
         return Err(Refusal::invalid(message, format!("Give `{name}` as {least} or more."))
@@ -122,13 +122,13 @@ pub fn bounded(name: &str, value: u64, least: u64, most: u64) -> Result<u64, Ref
 /// # Errors
 ///
 /// `INVALID_REQUEST` if it is 0.
-pub fn max_chars(value: Option<u64>) -> Result<Option<usize>, Refusal> {
+pub(crate) fn max_chars(value: Option<u64>) -> Result<Option<usize>, Refusal> {
     let value = value.map(|value| bounded("maxChars", value, 1, u64::MAX)).transpose()?;
     Ok(value.map(|value| usize::try_from(value).unwrap_or(usize::MAX)))
 }
 
 /// Returns the refusal of a tool on the binary file at `path`.
-pub fn unsupported_binary(path: &LogicalPath) -> Refusal {
+pub(crate) fn unsupported_binary(path: &LogicalPath) -> Refusal {
     Refusal::new(
         Code::UnsupportedBinary,
         format!("`{path}` is a binary file"),
@@ -142,7 +142,7 @@ pub fn unsupported_binary(path: &LogicalPath) -> Refusal {
 /// # Errors
 ///
 /// `INVALID_REQUEST`.
-pub fn encoding(name: Option<&str>) -> Result<Option<Encoding>, Refusal> {
+pub(crate) fn encoding(name: Option<&str>) -> Result<Option<Encoding>, Refusal> {
     let parse = |name: &str| {
         Encoding::parse(name).ok_or_else(|| {
             let message = format!("`{}` is not an encoding that the service knows", model::excerpt(name, 40));
@@ -158,7 +158,7 @@ pub fn encoding(name: Option<&str>) -> Result<Option<Encoding>, Refusal> {
 /// # Errors
 ///
 /// `UNSUPPORTED_BINARY`; `INVALID_REQUEST` if the file is not in the named encoding.
-pub fn decode_for_edit(path: &LogicalPath, bytes: &[u8], named: Option<Encoding>) -> Result<Decoded, Refusal> {
+pub(crate) fn decode_for_edit(path: &LogicalPath, bytes: &[u8], named: Option<Encoding>) -> Result<Decoded, Refusal> {
     if let Some(encoding) = named {
         let text = decode_as(path, bytes, encoding)?;
         return Ok(Decoded { text, encoding });
@@ -176,7 +176,7 @@ pub fn decode_for_edit(path: &LogicalPath, bytes: &[u8], named: Option<Encoding>
 /// # Errors
 ///
 /// `INVALID_REQUEST` if it is not in that encoding.
-pub fn decode_as(path: &LogicalPath, bytes: &[u8], encoding: Encoding) -> Result<String, Refusal> {
+pub(crate) fn decode_as(path: &LogicalPath, bytes: &[u8], encoding: Encoding) -> Result<String, Refusal> {
     model::decode_as(bytes, encoding).ok_or_else(|| {
         let message = format!("`{path}` is not text in {}", encoding.label());
         Refusal::invalid(message, "Give the encoding that the file has, or leave `encoding` out.").at(path)
@@ -184,7 +184,7 @@ pub fn decode_as(path: &LogicalPath, bytes: &[u8], encoding: Encoding) -> Result
 }
 
 /// Returns the refusal of `what`, which has characters that the encoding of the file at `path` lacks.
-pub fn not_encodable(what: &str, path: &LogicalPath, encoding: Encoding) -> Refusal {
+pub(crate) fn not_encodable(what: &str, path: &LogicalPath, encoding: Encoding) -> Refusal {
     let message = format!("{what} has characters that {}, the encoding of `{path}`, lacks", encoding.label());
     let hint = if encoding.is_older() {
         "Use only characters of that encoding. If the file has another one, name it in `encoding`."
@@ -200,7 +200,7 @@ pub fn not_encodable(what: &str, path: &LogicalPath, encoding: Encoding) -> Refu
 /// # Errors
 ///
 /// `INVALID_REQUEST`.
-pub fn check_guess(path: &LogicalPath, before: &[u8], after: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_guess(path: &LogicalPath, before: &[u8], after: &[u8]) -> Result<(), Refusal> {
     if std::str::from_utf8(before).is_ok() {
         return Ok(());
     }

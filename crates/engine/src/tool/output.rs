@@ -25,7 +25,7 @@ pub struct ReadOutput {
 }
 
 /// Omits a member that [`ReadOutput::with_text`] adds.
-pub fn skip_text_member(_: &&str) -> bool {
+pub(crate) fn skip_text_member(_: &&str) -> bool {
     true
 }
 
@@ -123,7 +123,7 @@ impl ReadOutput {
 }
 
 /// The maximum number of read paths in a record.
-pub const MAX_RECORDED_PATHS: usize = 1000;
+pub(crate) const MAX_RECORDED_PATHS: usize = 1000;
 
 #[cfg(test)]
 mod tests {

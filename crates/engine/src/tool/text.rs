@@ -23,7 +23,7 @@ use self::lines::PushLine as _;
 pub use refusal::refusal_text;
 
 /// Renders the JSON answer of a tool.
-pub type Render = fn(&str) -> serde_json::Result<Rendered>;
+pub(crate) type Render = fn(&str) -> serde_json::Result<Rendered>;
 
 /// A rendered answer.
 #[derive(Debug, Default)]

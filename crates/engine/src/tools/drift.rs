@@ -16,7 +16,7 @@ use crate::tool::{ReadContext, ReadTool, Tool, ToolRun, ToolSchema, text};
 const ENTRY_BYTES: usize = 220;
 
 /// `GET …/drift`.
-pub static DRIFT: Tool = Tool {
+pub(crate) static DRIFT: Tool = Tool {
     name: "drift",
     description: "Returns the paths whose files differ from the run's audit.",
     is_expensive: true,
@@ -31,12 +31,12 @@ pub static DRIFT: Tool = Tool {
 /// No members.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct NoInput {}
+pub(crate) struct NoInput {}
 
 /// What every path that the run has written should have, from its audit.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct ExpectedFiles {
+pub(crate) struct ExpectedFiles {
     /// The file that each path should have.
     pub written: BTreeMap<LogicalPath, ExpectedFile>,
 }
@@ -59,7 +59,7 @@ pub struct DriftReport {
 /// A path that was changed from outside, not by a call.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct DriftEntry {
+pub(crate) struct DriftEntry {
     /// The path. Bytes that are not UTF-8 are written `\xNN`.
     path: String,
     /// `created`, `modified` or `deleted`; `mode` if only the executable bit differs.
@@ -73,7 +73,7 @@ pub struct DriftEntry {
 }
 
 /// Returns the name of a change between two versions of a path.
-pub fn change_name(old: Option<Sha256>, new: Option<Sha256>) -> &'static str {
+pub(crate) fn change_name(old: Option<Sha256>, new: Option<Sha256>) -> &'static str {
     match (old, new) {
         (None, _) => "created",
         (Some(_), None) => "deleted",
@@ -87,7 +87,7 @@ impl ExpectedFiles {
     /// # Errors
     ///
     /// If the disk fails; `Cancelled`.
-    pub fn compare(
+    pub(crate) fn compare(
         &self,
         workspace: &Workspace,
         rules: &Rules,

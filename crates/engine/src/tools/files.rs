@@ -26,7 +26,7 @@ use crate::tool::{Follow, Mutation, NewText, PlanContext, ReadContext, ReadTool,
 const NEW_FILE_MODE: u32 = 0o644;
 
 /// `GET` and `HEAD` of a file.
-pub static GET: Tool = Tool {
+pub(crate) static GET: Tool = Tool {
     name: "files_get",
     description: "Returns a whole file as bytes.",
     is_expensive: false,
@@ -55,7 +55,7 @@ pub static PUT: Tool = Tool {
 };
 
 /// `DELETE` of a file.
-pub static DELETE: Tool = Tool {
+pub(crate) static DELETE: Tool = Tool {
     name: "files_delete",
     description: "Deletes a file of any kind.",
     is_expensive: false,
@@ -79,7 +79,7 @@ pub static DELETE: Tool = Tool {
 /// The path of a file.
 #[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PathInput {
+pub(crate) struct PathInput {
     path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expected_sha256: Option<Sha256>,
@@ -88,7 +88,7 @@ pub struct PathInput {
 /// An upload, as it is stored for an approval.
 #[derive(Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PutInput {
+pub(crate) struct PutInput {
     path: String,
     content_base64: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ impl StoredFile {
 }
 
 /// An upload.
-pub struct PutFile {
+pub(crate) struct PutFile {
     /// The path of the file.
     pub path: LogicalPath,
     /// The version that it replaces; `None` if no file may exist.
@@ -137,12 +137,12 @@ pub struct PutFile {
 /// # Errors
 ///
 /// `PATH_REJECTED`.
-pub fn put_path(raw: &str, expected: Option<Sha256>) -> Result<LogicalPath, Refusal> {
+pub(crate) fn put_path(raw: &str, expected: Option<Sha256>) -> Result<LogicalPath, Refusal> {
     if expected.is_some() { file_path(raw) } else { new_file_path(raw) }
 }
 
 /// The content of an upload.
-pub enum NewContent {
+pub(crate) enum NewContent {
     /// In memory.
     Inline(Vec<u8>),
     /// Staged in the run's `tmp/`, with the result of the scan for credentials.
@@ -158,7 +158,7 @@ pub const BY_HASH: &str = "sha256:";
 
 impl PutFile {
     /// Returns the input to store. Staged content is replaced by its hash.
-    pub fn to_input(&self) -> PutInput {
+    pub(crate) fn to_input(&self) -> PutInput {
         let content_base64 = match &self.content {
             NewContent::Inline(bytes) => BASE64_STANDARD.encode(bytes),
             NewContent::Staged(StagedFile { sha256, .. }, _) | NewContent::Waiting(sha256) => {

@@ -36,7 +36,7 @@ pub static SETTLE: Tool = Tool {
 #[derive(Clone, Debug, Deserialize, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(example = json!({"accept": "tree", "paths": ["src/main.rs"], "reason": "a person has edited it"}))]
-pub struct SettleInput {
+pub(crate) struct SettleInput {
     /// The side that is accepted.
     pub accept: Accept,
     /// The paths to settle, at most 500. Without it, those that `GET …/drift` lists, as many as fit into one call.
@@ -63,7 +63,7 @@ pub struct SettledDrift {
 /// A settled file.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct SettledFile {
+pub(crate) struct SettledFile {
     /// The path.
     path: LogicalPath,
     /// How it was changed from outside: `created`, `modified`, `deleted` or `mode`.

@@ -24,7 +24,7 @@ impl Committed {
     ///
     /// `RUN_NEEDS_REPAIR` if a file was changed from outside; `UNAVAILABLE` if the change cannot be applied to the disk
     /// now. The calls are recorded nevertheless.
-    pub async fn apply(
+    pub(crate) async fn apply(
         self,
         engine: &Engine,
         run: &Arc<OpenRun>,

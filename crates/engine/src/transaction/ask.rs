@@ -56,7 +56,7 @@ impl Judged {
     /// # Errors
     ///
     /// `QUOTA_EXCEEDED` if too many calls of the run wait; the errors of the ledger.
-    pub async fn ask(
+    pub(crate) async fn ask(
         mut self,
         engine: &Engine,
         run: &Arc<OpenRun>,

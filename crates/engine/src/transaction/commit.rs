@@ -22,7 +22,7 @@ use crate::transaction::outside;
 use crate::transaction::stage::Staged;
 
 /// Recorded calls whose changes are not in the tree yet.
-pub struct Committed {
+pub(crate) struct Committed {
     /// The answer of each call.
     pub answers: Vec<Answer>,
     /// The records of the calls that change files.
@@ -38,7 +38,7 @@ impl Staged {
     /// # Errors
     ///
     /// If the ledger does not append the entries. No staged file remains, unless the outcome is uncertain.
-    pub async fn commit(
+    pub(crate) async fn commit(
         self,
         engine: &Engine,
         run: &Arc<OpenRun>,

@@ -20,7 +20,7 @@ const NEWEST: u64 = i64::MAX as u64;
 /// former is still known. `expected` are the versions that the call expects; the caller has locked its paths.
 ///
 /// The diff is stored with the answer for every caller, and shown to those who may read.
-pub async fn add_changes(
+pub(crate) async fn add_changes(
     engine: &Engine,
     run: &Arc<OpenRun>,
     expected: &[(LogicalPath, Sha256)],

@@ -20,7 +20,7 @@ use crate::transaction::overlay::PlanOverlay;
 use crate::transaction::plan::{Planned, PlannedItem};
 
 /// Planned calls, with the decision about all of them.
-pub struct Judged {
+pub(crate) struct Judged {
     /// The calls, in order.
     pub calls: Arc<[CallContext]>,
     /// What each would do.
@@ -38,7 +38,7 @@ pub struct Judged {
 }
 
 /// What one call would do.
-pub enum JudgedItem {
+pub(crate) enum JudgedItem {
     /// It changes files.
     Change(JudgedChange),
     /// It has read files.
@@ -46,7 +46,7 @@ pub enum JudgedItem {
 }
 
 /// A change, and what the record says about it.
-pub struct JudgedChange {
+pub(crate) struct JudgedChange {
     /// The change.
     pub plan: ChangePlan,
     /// The rules that decided about it.
@@ -61,7 +61,7 @@ impl Planned {
     /// # Errors
     ///
     /// The call that could not be planned, unless a call before it is denied.
-    pub fn judge(self, run: &OpenRun) -> Result<Judged, Failure> {
+    pub(crate) fn judge(self, run: &OpenRun) -> Result<Judged, Failure> {
         let Self { calls, items, overlay, stopped, .. } = self;
         let evidence: Vec<_> = calls.iter().map(|call| call.evidence_fact).collect();
         let before = run.accounting.usage();
@@ -116,7 +116,7 @@ impl Planned {
 
 impl Judged {
     /// Returns the changes, each with the index of its call.
-    pub fn changes(&self) -> impl Iterator<Item = (usize, &JudgedChange)> {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = (usize, &JudgedChange)> {
         self.items.iter().enumerate().filter_map(|(index, item)| match item {
             JudgedItem::Change(change) => Some((index, change)),
             JudgedItem::Read(_) => None,
@@ -124,12 +124,12 @@ impl Judged {
     }
 
     /// Returns the files that the changes write, which an approval is bound to.
-    pub fn files(&self) -> Vec<ApprovalFile> {
+    pub(crate) fn files(&self) -> Vec<ApprovalFile> {
         self.changes().flat_map(|(_, change)| files_of(&change.plan)).collect()
     }
 
     /// Returns what the changes take from the budgets together.
-    pub fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         for (_, change) in self.changes() {
             usage.add(&change.usage);
@@ -138,7 +138,7 @@ impl Judged {
     }
 
     /// Returns the failure of a denied transaction.
-    pub fn into_denial(self) -> Failure {
+    pub(crate) fn into_denial(self) -> Failure {
         let Decision { refusal, reasons, .. } = self.decision;
         let error = refusal.unwrap_or_else(|| denied(reasons)).into();
         match self.denied {

@@ -18,7 +18,7 @@ use crate::transaction::stage::Staged;
 
 /// What a commit changes of the objects that its run refers to.
 #[derive(Default)]
-pub struct StoredContents {
+pub(crate) struct StoredContents {
     /// The objects that it is about to name.
     pub objects: Vec<EntryObject>,
     /// The paths at which it replaces or removes a content that is too large to be restored.
@@ -40,7 +40,7 @@ impl Staged {
     /// # Errors
     ///
     /// `QUOTA_EXCEEDED`; `UNAVAILABLE` if the store is. No staged file remains.
-    pub async fn store_large(
+    pub(crate) async fn store_large(
         self,
         engine: &Engine,
         objects: &Objects,

@@ -14,7 +14,7 @@ use crate::tool::change_plan::ChangePlan;
 /// # Errors
 ///
 /// `WRITE_CONFLICT` if one has changed since it was planned; the errors of the disk.
-pub fn copy(run: &OpenRun, planned: &ChangePlan) -> Result<(), CallError> {
+pub(crate) fn copy(run: &OpenRun, planned: &ChangePlan) -> Result<(), CallError> {
     let mut copied = Vec::new();
     for (from, name, sha256) in moves(planned) {
         copied.push(name.to_owned());
@@ -32,7 +32,7 @@ pub fn copy(run: &OpenRun, planned: &ChangePlan) -> Result<(), CallError> {
 /// # Errors
 ///
 /// `FILE_TOO_LARGE`.
-pub fn refuse_in_batch(planned: &ChangePlan) -> Result<(), Refusal> {
+pub(crate) fn refuse_in_batch(planned: &ChangePlan) -> Result<(), Refusal> {
     moves(planned).next().map_or(Ok(()), |(from, ..)| {
         let message = format!("`{from}` is too large to be moved in a batch");
         Err(Refusal::new(Code::FileTooLarge, message, "Move it in a separate call.").at(from))

@@ -74,7 +74,7 @@ impl OutsideChange {
 
 /// Returns the refusal of a plan that changes files which were changed from outside, unless the policy has such changes recorded.
 /// Otherwise, warns of them.
-pub fn refuse(policy: OutsideChanges, plan: &mut ChangePlan) -> Option<Refusal> {
+pub(crate) fn refuse(policy: OutsideChanges, plan: &mut ChangePlan) -> Option<Refusal> {
     if plan.settlement.is_some() {
         return None;
     }
@@ -96,7 +96,7 @@ impl RecordedOutside {
     /// # Errors
     ///
     /// If the ledger or the disk fails.
-    pub async fn of(engine: &Engine, run: &Arc<OpenRun>, plan: &ChangePlan) -> Result<Self, CallError> {
+    pub(crate) async fn of(engine: &Engine, run: &Arc<OpenRun>, plan: &ChangePlan) -> Result<Self, CallError> {
         let mut recorded = Self::default();
         for change in &plan.outside {
             let old = match change.known {
@@ -165,7 +165,7 @@ impl RecordedOutside {
 }
 
 /// Whether the calls build on changes from outside.
-pub fn is_found(items: &[JudgedItem]) -> bool {
+pub(crate) fn is_found(items: &[JudgedItem]) -> bool {
     items.iter().any(|item| matches!(item, JudgedItem::Change(change) if !change.plan.outside.is_empty()))
 }
 
@@ -175,7 +175,7 @@ pub fn is_found(items: &[JudgedItem]) -> bool {
 /// # Errors
 ///
 /// If the ledger or the disk fails.
-pub async fn describe(
+pub(crate) async fn describe(
     engine: &Engine,
     run: &Arc<OpenRun>,
     calls: &[CallContext],

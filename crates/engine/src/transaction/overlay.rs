@@ -11,7 +11,7 @@ use crate::tool::change_plan::ChangePlan;
 
 /// Every path that the planned calls change. Empty for a single call.
 #[derive(Debug, Default)]
-pub struct PlanOverlay(BTreeMap<LogicalPath, PathState>);
+pub(crate) struct PlanOverlay(BTreeMap<LogicalPath, PathState>);
 
 type FileVersion = (FileState, Vec<u8>);
 
@@ -24,7 +24,7 @@ struct PathState {
 
 /// What a read of a batch reads.
 #[derive(Debug)]
-pub enum ReadView {
+pub(crate) enum ReadView {
     /// The present tree: no path of the read changes.
     Present,
     /// The files as the calls would leave them.
@@ -33,17 +33,17 @@ pub enum ReadView {
 
 impl PlanOverlay {
     /// Whether a planned call changes `path`.
-    pub fn contains(&self, path: &LogicalPath) -> bool {
+    pub(crate) fn contains(&self, path: &LogicalPath) -> bool {
         self.0.contains_key(path)
     }
 
     /// Returns every path that the calls change.
-    pub fn paths(&self) -> Vec<LogicalPath> {
+    pub(crate) fn paths(&self) -> Vec<LogicalPath> {
         self.0.keys().cloned().collect()
     }
 
     /// Returns every path that the calls remove.
-    pub fn removed(&self) -> impl Iterator<Item = &LogicalPath> {
+    pub(crate) fn removed(&self) -> impl Iterator<Item = &LogicalPath> {
         self.0.iter().filter(|(_, state)| state.after.is_none()).map(|(path, _)| path)
     }
 
@@ -52,7 +52,11 @@ impl PlanOverlay {
     /// # Errors
     ///
     /// `NOT_A_DIRECTORY`, `NOT_A_FILE` if an earlier call turns a folder on the path into a file, or the reverse.
-    pub fn apply_to(&self, targets: Vec<Target>, removed: &BTreeSet<LogicalPath>) -> Result<Vec<Target>, Refusal> {
+    pub(crate) fn apply_to(
+        &self,
+        targets: Vec<Target>,
+        removed: &BTreeSet<LogicalPath>,
+    ) -> Result<Vec<Target>, Refusal> {
         let over = |target: Target| {
             self.check_path(&target.path, removed)?;
             Ok(match self.0.get(&target.path) {
@@ -78,7 +82,7 @@ impl PlanOverlay {
     }
 
     /// Returns a file and another one under it that would both exist after `planned`. No tree can hold both.
-    pub fn path_conflict(&self, planned: &ChangePlan) -> Option<PathConflict> {
+    pub(crate) fn path_conflict(&self, planned: &ChangePlan) -> Option<PathConflict> {
         if !planned.changes.changes.iter().any(|change| change.before.is_none() && change.after.is_some()) {
             return None;
         }
@@ -96,7 +100,7 @@ impl PlanOverlay {
     }
 
     /// Adds a planned call.
-    pub fn add(&mut self, planned: &ChangePlan) {
+    pub(crate) fn add(&mut self, planned: &ChangePlan) {
         for change in &planned.changes.changes {
             let after = change.after.as_ref().map(|content| {
                 let kind = planned.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown);
@@ -114,7 +118,7 @@ impl PlanOverlay {
     }
 
     /// Returns what all calls change together, file by file; removals before creations.
-    pub fn steps(&self) -> Vec<Step> {
+    pub(crate) fn steps(&self) -> Vec<Step> {
         let version = |version: &Option<FileVersion>| version.as_ref().map(|(state, _)| (state.sha256, state.mode));
         let changed = self.0.iter().filter(|(_, state)| version(&state.before) != version(&state.after));
         let step = |(path, state): (&LogicalPath, &PathState)| Step {
@@ -132,7 +136,7 @@ impl PlanOverlay {
     }
 
     /// Returns the files before and after the calls so far and `planned`, for the workspace's diff.
-    pub fn files_with(&self, planned: &ChangePlan) -> Vec<PlannedFile> {
+    pub(crate) fn files_with(&self, planned: &ChangePlan) -> Vec<PlannedFile> {
         let overlay = |(path, state): (&LogicalPath, &PathState)| PlannedFile {
             path: path.clone(),
             before: state.before.as_ref().map(|(_, bytes)| bytes.clone()),
@@ -155,7 +159,7 @@ impl PlanOverlay {
     /// # Errors
     ///
     /// `INVALID_REQUEST` if it names a path that changes together with one that does not.
-    pub fn view(&self, workspace: &Workspace, paths: &[LogicalPath]) -> Result<ReadView, CallError> {
+    pub(crate) fn view(&self, workspace: &Workspace, paths: &[LogicalPath]) -> Result<ReadView, CallError> {
         if self.0.is_empty() {
             return Ok(ReadView::Present);
         }

@@ -11,14 +11,14 @@ use crate::call::CallContext;
 use crate::call::record::Failure;
 use crate::call_error::refusals::forbidden;
 use crate::engine::Engine;
-use crate::names::may_list;
+use crate::read::names::may_list;
 use crate::run::in_flight_calls::InFlightGuard;
 use crate::run::open_run::OpenRun;
 use crate::tool::folder::MAX_FILES;
 use crate::tool::{Mutation, ReadTool, ToolRun};
 
 /// The operation of a call.
-pub enum Operation {
+pub(crate) enum Operation {
     /// A change.
     Mutation(Box<dyn Mutation>),
     /// A read of the files as the calls before it would leave them.
@@ -26,7 +26,7 @@ pub enum Operation {
 }
 
 /// The calls of a transaction, each with its parsed input or the refusal of it.
-pub struct Parsed {
+pub(crate) struct Parsed {
     /// The calls, in order.
     pub calls: Arc<[CallContext]>,
     /// The operation of each.
@@ -34,7 +34,7 @@ pub struct Parsed {
 }
 
 /// Calls that can be planned: all inputs are valid, and the earlier calls that they need are loaded.
-pub struct Loaded {
+pub(crate) struct Loaded {
     /// The calls, in order.
     pub calls: Arc<[CallContext]>,
     /// The operation of each.
@@ -47,7 +47,7 @@ impl Operation {
     /// # Errors
     ///
     /// `INVALID_REQUEST` and the refusals of the tool.
-    pub fn parse(call: &CallContext, members: Map<String, Value>) -> Result<Self, Refusal> {
+    pub(crate) fn parse(call: &CallContext, members: Map<String, Value>) -> Result<Self, Refusal> {
         match call.tool.run {
             ToolRun::Mutation(parse) => Ok(Self::Mutation(parse(members)?)),
             ToolRun::Read(parse) => {
@@ -62,7 +62,7 @@ impl Operation {
     }
 
     /// Returns the paths that the input names.
-    pub fn paths(&self) -> Vec<LogicalPath> {
+    pub(crate) fn paths(&self) -> Vec<LogicalPath> {
         match self {
             Self::Mutation(tool) => tool.paths(),
             Self::Read(tool) => tool.paths(),
@@ -83,7 +83,7 @@ impl Operation {
 
 impl Parsed {
     /// Creates a transaction of `calls` in their order, which have opened `run`.
-    pub fn new(run: &OpenRun, calls: Vec<(CallContext, Result<Operation, Refusal>)>) -> Self {
+    pub(crate) fn new(run: &OpenRun, calls: Vec<(CallContext, Result<Operation, Refusal>)>) -> Self {
         let opened = |(call, operation)| (CallContext { epoch: run.epoch, ..call }, operation);
         let (calls, operations): (Vec<_>, Vec<_>) = calls.into_iter().map(opened).unzip();
         Self { calls: calls.into(), operations }
@@ -94,7 +94,11 @@ impl Parsed {
     /// # Errors
     ///
     /// The first call whose input is refused, or whose earlier calls cannot be loaded, with the paths of those before it.
-    pub async fn load(self, engine: &Engine, run: &Arc<OpenRun>) -> Result<Loaded, (Vec<Vec<LogicalPath>>, Failure)> {
+    pub(crate) async fn load(
+        self,
+        engine: &Engine,
+        run: &Arc<OpenRun>,
+    ) -> Result<Loaded, (Vec<Vec<LogicalPath>>, Failure)> {
         let mut operations = Vec::with_capacity(self.operations.len());
         for (index, operation) in self.operations.into_iter().enumerate() {
             let loaded = match operation {
@@ -178,17 +182,17 @@ pub(crate) async fn lock_ids<'a>(calls: &[CallContext], run: &'a OpenRun) -> Vec
 
 impl Loaded {
     /// Returns the paths of each call.
-    pub fn paths(&self) -> Vec<Vec<LogicalPath>> {
+    pub(crate) fn paths(&self) -> Vec<Vec<LogicalPath>> {
         self.operations.iter().map(Operation::paths).collect()
     }
 
     /// Returns the versions that each call expects.
-    pub fn expected_versions(&self) -> Vec<Vec<(LogicalPath, Sha256)>> {
+    pub(crate) fn expected_versions(&self) -> Vec<Vec<(LogicalPath, Sha256)>> {
         self.operations.iter().map(Operation::expected_versions).collect()
     }
 
     /// What the refusal of each call says in addition.
-    pub fn refusal_notes(&self) -> Vec<Option<&'static str>> {
+    pub(crate) fn refusal_notes(&self) -> Vec<Option<&'static str>> {
         let note = |operation: &Operation| match operation {
             Operation::Mutation(tool) => tool.refusal_note(),
             Operation::Read(_) => None,
@@ -197,7 +201,7 @@ impl Loaded {
     }
 
     /// Returns the paths that the transaction locks: those of a single mutation, otherwise the whole run.
-    pub fn paths_to_lock(&self) -> Vec<LogicalPath> {
+    pub(crate) fn paths_to_lock(&self) -> Vec<LogicalPath> {
         match self.operations.as_slice() {
             [Operation::Mutation(tool)] if !tool.is_exclusive() => tool.paths(),
             _ => vec![LogicalPath::root()],
@@ -205,12 +209,12 @@ impl Loaded {
     }
 
     /// Returns the index of the first mutation.
-    pub fn first_mutation(&self) -> Option<usize> {
+    pub(crate) fn first_mutation(&self) -> Option<usize> {
         self.operations.iter().position(|operation| matches!(operation, Operation::Mutation(_)))
     }
 
     /// Whether a call reads.
-    pub fn has_reads(&self) -> bool {
+    pub(crate) fn has_reads(&self) -> bool {
         self.operations.iter().any(|operation| matches!(operation, Operation::Read(_)))
     }
 }

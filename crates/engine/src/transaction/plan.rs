@@ -12,7 +12,7 @@ use workspace::Target;
 use crate::CallError;
 use crate::call::CallContext;
 use crate::call_error::refusals::forbidden;
-use crate::names::{may_list, with_meant};
+use crate::read::names::{may_list, with_meant};
 use crate::run::open_run::OpenRun;
 use crate::run::quota::Reservation;
 use crate::tool::change_plan::ChangePlan;
@@ -28,7 +28,7 @@ use crate::transaction::parse::{Loaded, Operation};
 const MAX_DIFF_TIME: Duration = Duration::from_secs(3);
 
 /// What the calls would do, up to the first that cannot be planned.
-pub struct Planned {
+pub(crate) struct Planned {
     /// The calls, in order.
     pub calls: Arc<[CallContext]>,
     /// What each would do.
@@ -42,7 +42,7 @@ pub struct Planned {
 }
 
 /// What one call would do.
-pub enum PlannedItem {
+pub(crate) enum PlannedItem {
     /// It changes files. Disk space for it may be reserved already.
     Change(ChangePlan, Option<Reservation>),
     /// It has read files.
@@ -51,7 +51,7 @@ pub enum PlannedItem {
 
 impl Loaded {
     /// Plans every call on top of the calls before it. Changes nothing except caches. `cancel` ends reads.
-    pub fn plan(self, run: &OpenRun, cancel: &AtomicBool) -> Planned {
+    pub(crate) fn plan(self, run: &OpenRun, cancel: &AtomicBool) -> Planned {
         let Self { calls, operations } = self;
         let mut planned = Planned {
             calls,

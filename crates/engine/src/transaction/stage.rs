@@ -17,7 +17,7 @@ use crate::transaction::judge::{Judged, JudgedItem};
 use crate::transaction::moved_files;
 
 /// Judged calls whose new contents are staged.
-pub struct Staged {
+pub(crate) struct Staged {
     /// The calls, in order.
     pub calls: Arc<[CallContext]>,
     /// What each would do.
@@ -40,7 +40,7 @@ impl Judged {
     /// # Errors
     ///
     /// `WRITE_CONFLICT` if a file has changed since it was planned; the errors of the disk. No staged file remains.
-    pub fn stage(self, run: &OpenRun, usage: UsageReservation) -> Result<Staged, Failure> {
+    pub(crate) fn stage(self, run: &OpenRun, usage: UsageReservation) -> Result<Staged, Failure> {
         let steps = self.steps();
         let large_files = staged_files::names(&steps);
         let staged = self.stage_steps(run, &steps);

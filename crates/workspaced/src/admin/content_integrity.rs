@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use content::ObjectError;
-use engine::history::content_history;
-use engine::tool::change_plan::INLINE_BYTES;
-use engine::tools::files::{BY_HASH, PUT};
-use engine::tools::settle_drift::SETTLE;
+use engine::audit::content_history;
+use engine::tools::{BY_HASH, INLINE_BYTES, PUT, SETTLE};
 use ledger::Reply;
 use model::{LogicalPath, OUTSIDE_CHANGE_TOOL, Record, Refusal, Sha256};
 use serde::Deserialize;

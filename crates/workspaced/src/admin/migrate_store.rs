@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use content::{NoClaims, ObjectError, Objects};
 use engine::clock::{new_tool_call_id, now};
-use engine::opening::{check_object, recorded_base};
+use engine::runs::{check_object, recorded_base};
 use ledger::{CopiedTable, Entry, Ledger, LedgerError, ObjectReference, RestoreTarget};
 use model::{ChainReport, Draft, MIGRATE_TOOL, RunId, Sha256};
 use rustix::fs::Mode;

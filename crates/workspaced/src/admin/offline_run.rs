@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use content::Objects;
-use engine::history::snapshot::{self, LedgerContents};
-use engine::opening::FolderHistory;
+use engine::audit::snapshot;
+use engine::audit::snapshot::LedgerContents;
+use engine::runs::FolderHistory;
 use ledger::{JournalEntry, Ledger, LedgerError, StoredRun};
 use model::{Run, RunId, RunState};
 use rustix::fs::{Access, Mode};
@@ -142,7 +143,7 @@ pub(super) async fn other_history(
     run: &Run,
     journal: &[JournalEntry],
 ) -> Result<Option<String>, StartError> {
-    let found = engine::opening::compare_folder(ledger, workspaces, run, journal).await;
+    let found = engine::runs::compare_folder(ledger, workspaces, run, journal).await;
     Ok(match found.map_err(|error| StartError::failed("the run's history", &error))? {
         FolderHistory::Missing | FolderHistory::Current(_) => None,
         FolderHistory::Outdated => {
@@ -207,7 +208,7 @@ pub(super) async fn is_elsewhere(
         .flatten()
         .map_err(|error: io::Error| StartError::data_dir(&error))?;
     let Some(noted) = noted else {
-        let is_stored = engine::opening::is_base_referenced(ledger, run).await;
+        let is_stored = engine::runs::is_base_referenced(ledger, run).await;
         return Ok(!is_here && is_stored.map_err(|error| StartError::failed("the database", &error))?);
     };
     Ok(!ledger.current_epochs(&run.run_id).await.map_err(database)?.contains(&noted))

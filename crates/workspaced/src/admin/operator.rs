@@ -1,9 +1,7 @@
 //! `workspaced operator`: creates, lists and revokes operators in the database.
 
 use engine::clock;
-use engine::operators::chain;
-use engine::operators::manage::CreateOperatorRequest;
-use engine::operators::rotate::{RotateTokenRequest, Rotation};
+use engine::operators::{CreateOperatorRequest, RotateTokenRequest, Rotation, chain};
 use ledger::{Ledger, LedgerError, OperatorChange};
 use model::{Operator, OperatorName, Scope};
 use rustix::fs::Mode;

@@ -11,7 +11,7 @@ mod record;
 use std::io::{self, BufRead as _};
 use std::sync::Arc;
 
-use engine::object_claims::LedgerClaims;
+use engine::runs::LedgerClaims;
 
 use crate::admin::offline_run::{OfflineRun, other_history};
 use crate::admin::output::{print, print_drift};

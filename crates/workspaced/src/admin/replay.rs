@@ -12,9 +12,9 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use content::NoClaims;
-use engine::audit::story::find_break;
-use engine::history::snapshot::RawContents;
-use engine::tool::change_plan::INLINE_BYTES;
+use engine::audit::find_break;
+use engine::audit::snapshot::RawContents;
+use engine::tools::INLINE_BYTES;
 use model::{FirstVersions, LogicalPath, Sha256};
 use transparency::LeafCheck;
 use workspace::{LargeContent, RebuildReport, Snapshot, StoredContents, Workspace, WorkspaceError};

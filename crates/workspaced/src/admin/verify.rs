@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
-use engine::audit::story::find_break;
+use engine::audit::find_break;
 use ledger::{Ledger, LedgerError, StoredCheckpoint};
 use model::{ChainReport, FirstVersions, RunId};
 use rustix::fs::Access;

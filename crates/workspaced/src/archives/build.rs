@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use archive::{ArchiveWriter, FinishedArchive, Part, RecordFile};
 use engine::CallError;
-use engine::history::content_history;
-use engine::runs::archive::ClosedRun;
+use engine::audit::content_history;
+use engine::runs::ClosedRun;
 use ledger::{ApprovalFilter, PageSize, RecordData};
 use model::{RunId, Sha256};
 use serde_json::value::RawValue;
@@ -52,7 +52,7 @@ pub(super) async fn build(
     add_records(service, &run.run_id, run.head_seq, &mut writer).await?;
     if closed.has_files() {
         let cancel = CancelOnDrop(Arc::default());
-        let files = service.write_run_files(closed, writer.files()?, Arc::clone(&cancel.0)).await?;
+        let files = service.runs.write_run_files(closed, writer.files()?, Arc::clone(&cancel.0)).await?;
         writer.add(files)?;
     }
     let (run_id, seq, hash) = (run.run_id.clone(), run.head_seq, run.head_hash);
@@ -103,13 +103,13 @@ async fn add_records(
     let (mut records, mut data) = (writer.records()?, writer.data()?);
     let mut seq = 0;
     while seq < head_seq {
-        let page = service.ledger.record_range(run, seq + 1, head_seq, PAGE).await.map_err(CallError::from)?;
+        let page = service.state.ledger.record_range(run, seq + 1, head_seq, PAGE).await.map_err(CallError::from)?;
         if page.is_empty() {
             return Err(ArchiveFailure::Broken(format!("record {}: it is missing", seq + 1)));
         }
         for record in page {
             seq += 1;
-            let found = service.ledger.record_data(run, seq).await.map_err(CallError::from)?;
+            let found = service.state.ledger.record_data(run, seq).await.map_err(CallError::from)?;
             block_in_place(|| {
                 writeln!(records, "{}", record.text)?;
                 found.iter().try_for_each(|found| add_data(&mut data, seq, found))
@@ -131,7 +131,7 @@ async fn add_large_contents(
     found: &[RecordData],
     data: &mut Part,
 ) -> Result<(), ArchiveFailure> {
-    let Some(objects) = &service.objects else { return Ok(()) };
+    let Some(objects) = &service.state.objects else { return Ok(()) };
     let record = content_history::parse(record)?;
     if record.paths_written.is_empty() {
         return Ok(());
@@ -167,11 +167,11 @@ async fn add_approvals(service: &Service, run: &RunId, mut part: Part) -> Result
     let filter = ApprovalFilter { run: Some(run.clone()), ..ApprovalFilter::default() };
     let mut after = None;
     loop {
-        let page = service.ledger.approvals(&filter, after, PAGE).await.map_err(CallError::from)?;
+        let page = service.state.ledger.approvals(&filter, after, PAGE).await.map_err(CallError::from)?;
         let Some((last, _)) = page.last() else { return Ok(part) };
         after = Some(*last);
         for (_, approval) in page {
-            let input = service.ledger.approval_input(&approval.approval_id).await.map_err(CallError::from)?;
+            let input = service.state.ledger.approval_input(&approval.approval_id).await.map_err(CallError::from)?;
             let input: Option<Box<RawValue>> = input.map(RawValue::from_string).transpose().map_err(io::Error::from)?;
             let line = serde_json::json!({ "approval": approval, "input": input });
             writeln!(part, "{line}")?;

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use engine::admission::operators::LoadError;
+use engine::operators::LoadError;
 use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +40,7 @@ async fn reload(sources: &Sources, service: &Service) -> Result<(), ReloadError>
     let sources = sources.clone();
     let loaded = tokio::task::spawn_blocking(move || sources.load_again()).await;
     let loaded = loaded.map_err(|error| ConfigError(error.to_string())).flatten()?;
-    service.tokens.reconfigure(loaded.tokens).await?;
-    *service.profiles.write() = loaded.profiles;
+    service.operators.reconfigure(loaded.tokens).await?;
+    service.runs.set_profiles(loaded.profiles);
     Ok(())
 }

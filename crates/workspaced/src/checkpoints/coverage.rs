@@ -1,6 +1,6 @@
 //! How far the checkpoints cover a run's chain.
 
-use engine::audit::report::ReportVerification;
+use engine::audit::ReportVerification;
 use ledger::{Ledger, StoredLeaf};
 use model::{ChainReport, RunId};
 use serde::Serialize;

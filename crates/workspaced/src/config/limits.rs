@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::limits::Limits;
+use engine::Limits;
 
 use crate::config::error::ConfigError;
 use crate::config::http_limits::HttpLimits;

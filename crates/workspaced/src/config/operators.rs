@@ -6,9 +6,7 @@ pub(crate) mod reload;
 
 use std::path::PathBuf;
 
-use engine::admission::operators::{OperatorIdentity, parse_name};
-use engine::operators::manage::CreateOperatorRequest;
-use engine::operators::rotate::RotateTokenRequest;
+use engine::operators::{CreateOperatorRequest, OperatorIdentity, RotateTokenRequest, parse_name};
 use model::{OperatorName, Scope, Sha256};
 
 use crate::cli::connection::{Connection, Env};

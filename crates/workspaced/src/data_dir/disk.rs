@@ -50,7 +50,7 @@ impl DiskProbe {
     pub(crate) fn unwritable(&self) -> Option<Refusal> {
         [("the data folder", &self.folder), ("the runs' files", &self.runs)].into_iter().find_map(|(what, folder)| {
             let failed = try_write(folder).err()?;
-            engine::call_error::unwritable(what, failed.kind())
+            engine::unwritable(what, failed.kind())
         })
     }
 

@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use engine::admission::idempotency::DerivationKey;
+use engine::operators::DerivationKey;
 use hmac::Mac as _;
 use model::Sha256;
 

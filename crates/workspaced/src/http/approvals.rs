@@ -1,17 +1,14 @@
 //! Routes of approvals.
 
 use axum::extract::State;
+use engine::calls::{self, ApprovalDecision, ApprovalQuery, ApprovalResult};
+use engine::{CreatedQuery, List, OrderQuery, Page, Paging};
 use model::{Approval, ApprovalId};
 
 use crate::http::auth::{Decider, Reviewer};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
-use engine::approvals::decide;
-use engine::approvals::{ApprovalDecision, ApprovalQuery};
-use engine::deciding::ApprovalResult;
-use engine::page::conditions::{CreatedQuery, OrderQuery};
-use engine::page::{List, Page, Paging};
 
 /// List approvals
 ///
@@ -29,7 +26,7 @@ pub(crate) async fn list_approvals(
 ) -> Result<Json<Page<Approval>>, Problem> {
     let filter = query.to_ledger(&created, order)?;
     let (limit, after) = paging.check(&List::Approvals.filtered(&filter))?;
-    Ok(Json(service.approvals(&filter, after, limit).await?))
+    Ok(Json(service.calls.approvals(&filter, after, limit).await?))
 }
 
 /// Get an approval
@@ -44,7 +41,7 @@ pub(crate) async fn get_approval(
     Path(id): Path<ApprovalId>,
     Query(()): Query<()>,
 ) -> Result<Json<Approval>, Problem> {
-    Ok(Json(service.current_approval(&id).await?))
+    Ok(Json(service.calls.approval(&id).await?))
 }
 
 /// Approve a pending call
@@ -69,8 +66,8 @@ pub(crate) async fn approve(
     Query(()): Query<()>,
     Json(decision): Json<ApprovalDecision>,
 ) -> Result<Json<ApprovalResult>, Problem> {
-    let decider = decide::Decider { request: Some(request), ..decision.check(operator)? };
-    Ok(Json(service.approve(&id, decider).await?))
+    let decider = calls::Decider { request: Some(request), ..decision.check(operator)? };
+    Ok(Json(service.calls.approve(&id, decider).await?))
 }
 
 /// Deny a pending call
@@ -92,6 +89,6 @@ pub(crate) async fn deny(
     Query(()): Query<()>,
     Json(decision): Json<ApprovalDecision>,
 ) -> Result<Json<ApprovalResult>, Problem> {
-    let decider = decide::Decider { request: Some(request), ..decision.check(operator)? };
-    Ok(Json(service.deny(&id, decider).await?))
+    let decider = calls::Decider { request: Some(request), ..decision.check(operator)? };
+    Ok(Json(service.calls.deny(&id, decider).await?))
 }

@@ -10,8 +10,9 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
+use engine::audit::{Filters, RecordFilter, RunFilter, StartQuery, ToolCall, WaitQuery, without_event_data};
+use engine::{CreatedQuery, Cursor, LabelQuery, List, ListKey, OrderQuery, Page, Paging};
 use futures_util::stream;
-use ledger::RecordFilter;
 use model::{Record, RunId, ToolCallId};
 
 use crate::checkpoints::AuditVerification;
@@ -19,10 +20,6 @@ use crate::http::auth::{Auditor, RunAuditor, RunReviewer};
 use crate::http::extract::{Json, Path, Query, json_text};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::audit::content::without_event_data;
-use engine::audit::{Filters, RunFilter, StartQuery, ToolCall, WaitQuery};
-use engine::page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
-use engine::page::{Cursor, List, ListKey, Page, Paging};
 
 /// The query of the list of all records.
 type AuditQuery = (RunFilter, Filters, CreatedQuery, LabelQuery, OrderQuery, Paging);
@@ -45,7 +42,7 @@ pub(crate) async fn list_audit(
     let filter = filters.to_ledger(run.run()?, &created, &labels, order)?;
     let list = List::Audit.filtered(&filter);
     let (limit, after) = paging.check(&list)?;
-    service.check_not_archived(filter.run.as_ref()).await?;
+    service.audit.check_not_archived(filter.run.as_ref()).await?;
     page_of(&service, &filter, after, limit, &list, true).await
 }
 
@@ -70,9 +67,9 @@ pub(crate) async fn list_run_audit(
     let mut filter = filters.to_ledger(None, &created, &labels, order)?;
     let list = List::RunAudit(&run).filtered(&filter);
     let (limit, mut after) = paging.check(&list)?;
-    service.known_run(&run).await?;
+    service.audit.known_run(&run).await?;
     if let (None, Some(seq)) = (after, start.from_seq()) {
-        after = Some(service.cursor_at(&run, seq, filter.newest_first).await?);
+        after = Some(service.audit.cursor_at(&run, seq, filter.newest_first).await?);
     }
     filter.run = Some(run);
     page_of(&service, &filter, after, limit, &list, may_read).await
@@ -88,7 +85,7 @@ async fn page_of(
     list: &ListKey,
     may_read: bool,
 ) -> Result<impl IntoResponse + use<>, Problem> {
-    let mut page = service.records(filter, after, limit, list).await?;
+    let mut page = service.audit.records(filter, after, limit, list).await?;
     if !may_read {
         page.items = page.items.into_iter().map(without_event_data).collect::<Result<_, _>>()?;
     }
@@ -124,10 +121,10 @@ pub(crate) async fn stream_audit(
     let after = match last {
         Some(cursor) => cursor.position(),
         None if filter.since.is_some() => 0,
-        None => service.newest_position(),
+        None => service.audit.newest_position(),
     };
-    service.check_not_archived(filter.run.as_ref()).await?;
-    let state = (service.follow_records(filter, after), permit.into_stream(&service.pools.stream)?);
+    service.audit.check_not_archived(filter.run.as_ref()).await?;
+    let state = (service.audit.follow_records(filter, after), service.operators.open_stream(permit)?);
     let records = stream::unfold(state, async |(mut follow, open)| {
         let record = follow.next().await.transpose()?;
         Some((record, (follow, open)))
@@ -152,7 +149,7 @@ pub(crate) async fn verify_run(
     RunAuditor { run, .. }: RunAuditor,
     Query(()): Query<()>,
 ) -> Result<Json<AuditVerification>, Problem> {
-    let report = service.verify_story(&run, &mut |_| ()).await?;
+    let report = service.audit.verify_story(&run, &mut |_| ()).await?;
     Ok(Json(service.checkpoints().verify_leaves(report).await?))
 }
 
@@ -173,8 +170,8 @@ pub(crate) async fn get_tool_call(
     Query((wait,)): Query<(WaitQuery,)>,
 ) -> Result<Json<ToolCall>, Problem> {
     let call = tokio::select! {
-        call = service.tool_call_once_decided(&run, &id, wait.timeout()) => call?,
-        () = service.token_ended(permit.token()) => return Err(Problem::unauthenticated()),
+        call = service.audit.tool_call_once_decided(&run, &id, wait.timeout()) => call?,
+        () = service.operators.token_ended(permit.token()) => return Err(Problem::unauthenticated()),
     };
     Ok(Json(if may_read { call } else { call.without_content() }))
 }

@@ -9,13 +9,9 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::http::request::Parts;
-use engine::admission::operators::OperatorIdentity;
-use engine::admission::pools::run_party;
-use engine::admission::rate_limit::RequestPermit;
-use engine::admission::tokens::Identity;
-use engine::call_error::refusals::forbidden;
-use engine::tool::Tool;
-use engine::tools;
+use engine::operators::{Identity, OperatorIdentity, RequestPermit, run_party};
+use engine::tools::Tool;
+use engine::{Caller, RequestIds, forbidden, tools};
 use model::{Code, Permission, Refusal, RunId, Scope, Token};
 use shared_pool::Parties;
 
@@ -25,7 +21,6 @@ use crate::http::conventions::rate_limit::ObservedRate;
 use crate::http::conventions::request_ids;
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::caller::{Caller, RequestIds};
 
 /// An operator with a scope that `S` accepts.
 #[derive(Debug)]
@@ -220,7 +215,7 @@ impl<S: Accepts> RunCallerWith<S> {
     ///
     /// `RATE_LIMITED` if there are too many.
     pub(crate) fn charge(&self, service: &Service, calls: usize) -> Result<(), Refusal> {
-        service.rate_limiter.charge(self.permit.token(), calls.saturating_sub(1), |state| {
+        service.operators.charge(self.permit.token(), calls.saturating_sub(1), |state| {
             if let Some(rate) = &self.rate {
                 rate.set(state);
             }
@@ -244,7 +239,7 @@ impl FromRequestParts<Service> for ToolCaller {
         let caller = RunCaller::with_scopes(parts, service, scopes_for(tool)).await?;
         // Before the body is read, which takes memory.
         if let Some(tool) = tool {
-            let permitted = service.check_permitted(&caller.run, &caller.caller, tool).await;
+            let permitted = service.calls.check_permitted(&caller.run, &caller.caller, tool).await;
             permitted.map_err(|failed| Problem::from(failed.error).of_call(failed.tool_call_id))?;
         }
         Ok(Self(caller))

@@ -4,6 +4,7 @@ pub(crate) mod uploads;
 
 use axum::extract::{FromRequest as _, Request, State};
 use axum::http::StatusCode;
+use engine::calls::{AppendEventRequest, AppendedEvent};
 use model::{RunId, json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -12,7 +13,6 @@ use crate::http::auth::RunCaller;
 use crate::http::extract::{Json, JsonBytes, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
-use engine::events::{AppendEventRequest, AppendedEvent};
 
 /// Several events of one run, in order.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
@@ -66,13 +66,13 @@ pub(crate) async fn append_event(
     Query(()): Query<()>,
     request: Request,
 ) -> Result<(StatusCode, Json<AppendedEvent>), Problem> {
-    service.admit_event(&run, &caller).await?;
+    service.calls.admit_event(&run, &caller).await?;
     let JsonBytes(body) = JsonBytes::from_request(request, &service).await?;
     let event = match json::parse_object(&body) {
         Ok(event) => event,
-        Err(refusal) => return Err(service.refuse_event(&run, &caller, refusal).await.into()),
+        Err(refusal) => return Err(service.calls.refuse_event(&run, &caller, refusal).await.into()),
     };
-    let appended = service.append_events(&run, &caller, vec![event]).await?;
+    let appended = service.calls.append_events(&run, &caller, vec![event]).await?;
     let event = appended.into_iter().next().ok_or_else(Problem::internal)?;
     Ok((StatusCode::CREATED, Json(event)))
 }
@@ -95,14 +95,14 @@ pub(crate) async fn append_events(
     Query(()): Query<()>,
     request: Request,
 ) -> Result<(StatusCode, Json<AppendedEvents>), Problem> {
-    service.admit_event(&caller.run, &caller.caller).await?;
+    service.calls.admit_event(&caller.run, &caller.caller).await?;
     let JsonBytes(body) = JsonBytes::from_request(request, &service).await?;
     let request: AppendEventsRequest = match json::parse_into(&body) {
         Ok(request) => request,
-        Err(refusal) => return Err(service.refuse_event(&caller.run, &caller.caller, refusal).await.into()),
+        Err(refusal) => return Err(service.calls.refuse_event(&caller.run, &caller.caller, refusal).await.into()),
     };
     caller.charge(&service, request.events.len())?;
     let RunCaller { run, caller, .. } = caller;
-    let events = service.append_events(&run, &caller, request.events).await?;
+    let events = service.calls.append_events(&run, &caller, request.events).await?;
     Ok((StatusCode::CREATED, Json(AppendedEvents { ok: true, events })))
 }

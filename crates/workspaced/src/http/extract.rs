@@ -7,6 +7,7 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use engine::CallError;
 use model::{Refusal, json};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,7 +16,6 @@ pub(crate) use self::body::JsonBytes;
 pub(crate) use self::query::Query;
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::CallError;
 
 /// A JSON body. A request body is one object, limited in size, depth and time, without unknown or duplicate members.
 #[derive(Debug)]

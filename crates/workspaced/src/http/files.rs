@@ -11,6 +11,9 @@ use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use engine::CallError;
+use engine::calls::{Answer, Chunks, Download, Failed, FileCallOptions, Upload};
+use engine::tools::StoredFile;
 use futures_util::stream;
 use model::{Code, FileKind, Refusal, RunId, Sha256};
 use serde::Deserialize;
@@ -27,10 +30,6 @@ use crate::http::files::conditional::{
 use crate::http::problem::{Problem, ProblemBody};
 use crate::http::transfer::MinRate;
 use crate::service::Service;
-use engine::CallError;
-use engine::call::{Answer, Failed};
-use engine::dispatch::file_transfers::{Chunks, Download, FileCallOptions, Upload};
-use engine::tools::files::StoredFile;
 
 /// Chunks of an upload that may wait for the disk.
 const MAX_WAITING_CHUNKS: usize = 16;
@@ -82,7 +81,8 @@ pub(crate) async fn get_file(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let options = FileCallOptions { mount: query.mount, ..call_options(&headers) };
-    let Download { transfer, is_outside } = service.get_file(&run, caller, &path, &options).await.map_err(problem)?;
+    let Download { transfer, is_outside } =
+        service.calls.get_file(&run, caller, &path, &options).await.map_err(problem)?;
     let etag = etag(&transfer.state.sha256);
     if headers.get(header::IF_NONE_MATCH).is_some_and(|known| matches_etag(known, &etag)) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
@@ -138,7 +138,7 @@ pub(crate) async fn put_file(
     let min_rate = MinRate::of(&service.state.http_limits);
     let upload = Upload { expected, announced, receive: move || receive(body, min_rate) };
     // The future has the upload's buffers and the state of the whole call: too large for the stack of every layer above it.
-    let stored_file = Box::pin(service.put_file(&run, caller, &path, &options, upload));
+    let stored_file = Box::pin(service.calls.put_file(&run, caller, &path, &options, upload));
     let answer = stored_file.await.map_err(failed_precondition)?;
     let status = if expected.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok(stored(status, answer))
@@ -164,7 +164,8 @@ pub(crate) async fn delete_file(
 ) -> Result<Response, Problem> {
     let known = headers.get(header::IF_MATCH).ok_or_else(missing_precondition);
     let (expected, options) = with_precondition(known.and_then(parse_etag).map(Some), call_options(&headers));
-    let answer = service.delete_file(&run, caller, &path, expected, &options).await.map_err(failed_precondition)?;
+    let answer =
+        service.calls.delete_file(&run, caller, &path, expected, &options).await.map_err(failed_precondition)?;
     Ok(stored(StatusCode::OK, answer))
 }
 

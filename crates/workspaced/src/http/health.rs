@@ -2,20 +2,18 @@
 
 pub(crate) mod nodes;
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
-use engine::CallError;
-use engine::metrics::set_permits;
+use engine::{CallError, set_permits};
 use serde::Serialize;
 use tower::ServiceBuilder;
 use tower_http::set_header::SetResponseHeaderLayer;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
+use crate::data_dir::DiskProbe;
 use crate::http::auth::MetricsReader;
 use crate::http::extract::Json;
 use crate::http::problem::{Problem, ProblemBody};
@@ -81,13 +79,12 @@ pub(crate) async fn healthz() -> Json<Health> {
     ),
 )]
 pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<Readiness>, Problem> {
-    service.check_ready().await?;
-    let disk = Arc::clone(&service.state.disk);
-    let measure = move || match disk.unwritable() {
+    service.runs.check_ready().await?;
+    let measure = |disk: &DiskProbe| match disk.unwritable() {
         Some(refusal) => Err(CallError::Refused(refusal)),
         None => disk.measure().map_err(|error| CallError::Internal(error.into())),
     };
-    let is_disk_low = service.blocking(measure).await?.free < service.state.disk.reserve();
+    let is_disk_low = service.on_disk(measure).await?.free < service.state.disk.reserve();
     let signing = service.checkpoints().is_halted().then_some(Degradation {
         what: "signing",
         detail: "no more checkpoints are signed: the database contradicts what was signed",
@@ -110,7 +107,7 @@ pub(crate) async fn readyz(State(service): State<Service>) -> Result<Json<Readin
     responses((status = 200, description = "The metrics.", body = String, content_type = "text/plain")),
 )]
 pub(crate) async fn metrics(State(service): State<Service>, _reader: MetricsReader) -> Response {
-    service.record_gauges();
+    service.runs.record_gauges();
     telemetry::process::record();
     for pool in service.state.pools() {
         set_permits(pool);

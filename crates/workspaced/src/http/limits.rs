@@ -1,6 +1,9 @@
 //! The route of the limits.
 
 use axum::extract::State;
+use engine::runs::{MAX_AUTHOR, MAX_MESSAGE_BYTES};
+use engine::tools::ToolLimits;
+use engine::{DEFAULT_LIMIT, MAX_LIMIT};
 use model::Budget;
 use serde::Serialize;
 
@@ -8,9 +11,6 @@ use crate::http::auth::ToolUser;
 use crate::http::extract::{Json, Query};
 use crate::http::tools::batch::MAX_CALLS;
 use crate::service::Service;
-use engine::page::{DEFAULT_LIMIT, MAX_LIMIT};
-use engine::runs::exports::{MAX_AUTHOR, MAX_MESSAGE_BYTES};
-use engine::tools::ToolLimits;
 
 /// The limits of the service. Those of a run's policy are part of the run.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -113,7 +113,7 @@ pub(crate) struct BundleLimits {
     responses((status = 200, description = "The limits.", body = Limits)),
 )]
 pub(crate) async fn get_limits(State(service): State<Service>, _user: ToolUser, Query(()): Query<()>) -> Json<Limits> {
-    let (limits, http) = (&service.limits, &service.state.http_limits);
+    let (limits, http) = (&service.state.limits, &service.state.http_limits);
     Json(Limits {
         requests: RequestLimits {
             max_body_bytes: http.max_body_bytes,

@@ -95,7 +95,7 @@ pub(crate) async fn handle(
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(max_body_bytes)
-        .with_cancellation_token(service.shutdown.child_token())
+        .with_cancellation_token(service.state.shutdown.child_token())
         // A request for another host still needs a token, which no web page has.
         .disable_allowed_hosts();
     let handler = move || Ok(RunServer::new(service.clone()));

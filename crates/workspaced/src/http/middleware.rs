@@ -12,6 +12,8 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use engine::calls::RequestMemory;
+use engine::timed_out;
 use hyper::body::Body as _;
 use model::{MAX_UPLOAD_BYTES, Refusal};
 use shared_pool::Parties;
@@ -31,8 +33,6 @@ use crate::http::tools::{self, text_view};
 use crate::nodes::peers::FromNode;
 use crate::service::Service;
 use crate::telemetry::{self, traces};
-use engine::admission::body_memory::RequestMemory;
-use engine::call_error::refusals::timed_out;
 
 /// Routes without the request timeout. Each has limits of its own.
 const UNTIMED_ROUTES: [&str; 5] = [TOOL_CALL, CHANGES, "/v1/audit/stream", ARCHIVE, FILES];
@@ -130,7 +130,7 @@ async fn answer_within_limits(service: Service, mut request: Request, next: Next
     let token = VerifiedToken::default();
     request.extensions_mut().insert(token.clone());
     // Nothing is observed without a rate limit.
-    let rate = service.limits.rate.map(|limit| (ObservedRate::default(), limit));
+    let rate = service.state.limits.rate.map(|limit| (ObservedRate::default(), limit));
     if let Some((observed, _)) = &rate {
         request.extensions_mut().insert(observed.clone());
     }
@@ -189,9 +189,9 @@ async fn answer_in_time(service: &Service, request: Request, next: Next, route: 
     if !is_timed {
         return next.run(request).await;
     }
-    match tokio::time::timeout(service.limits.request_timeout, next.run(request)).await {
+    match tokio::time::timeout(service.state.limits.request_timeout, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => Problem::from(timed_out(service.limits.request_timeout)).into_response(),
+        Err(_) => Problem::from(timed_out(service.state.limits.request_timeout)).into_response(),
     }
 }
 

@@ -7,6 +7,7 @@ mod schemas;
 mod tool_operations;
 mod version_3_0;
 
+use engine::tools::{TOOLS, referring_input_schema, referring_output_schema};
 use model::{ApprovalId, ArtifactId, RunId, TokenId, ToolCallId};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -15,7 +16,6 @@ use utoipa::openapi::{OpenApi, RefOr, Schema};
 use crate::http::mcp;
 use crate::http::problem::ProblemBody;
 use crate::http::tools::PATH as TOOL_PATH;
-use engine::tools::{TOOLS, referring_input_schema, referring_output_schema};
 
 pub(crate) use version_3_0::convert as to_version_3_0;
 
@@ -155,7 +155,7 @@ fn add_schemas(document: &mut Value) {
     schemas["ToolInfo"] = tool_operations::catalogue_item();
     schemas["ToolList"]["properties"]["items"]["items"] = json!({"$ref": "#/components/schemas/ToolInfo"});
     // What the files plane answers has the members that every mutation has.
-    schemas["StoredFile"] = referring_output_schema(&engine::tools::files::PUT);
+    schemas["StoredFile"] = referring_output_schema(&engine::tools::PUT);
     for tool in TOOLS {
         schemas[(tool.input)().name] = referring_input_schema(tool);
         schemas[(tool.output)().name] = referring_output_schema(tool);

@@ -5,9 +5,8 @@ pub(crate) mod webhooks;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use engine::operators::manage::{CreateOperatorRequest, CreatedOperator};
-use engine::operators::rotate::RotateTokenRequest;
-use engine::page::{List, Page, Paging};
+use engine::operators::{CreateOperatorRequest, CreatedOperator, RotateTokenRequest};
+use engine::{List, Page, Paging};
 use model::{Code, OperatorName, Refusal, Scope, json};
 use serde::Serialize;
 
@@ -41,10 +40,8 @@ pub(crate) async fn create_operator(
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, Problem> {
     let request = json::parse_into(&body)?;
-    let created: CreatedOperator = match keyed_request(&operator.actor(), &headers, "operator.create", &body)? {
-        None => service.create_operator(request, operator).await?,
-        Some(keyed) => service.create_operator_once(request, operator, keyed).await?,
-    };
+    let keyed = keyed_request(&operator.actor(), &headers, "operator.create", &body)?;
+    let created = service.operators.create_operator(request, operator, keyed).await?;
     Ok(created_at(&format!("/v1/operators/{}", created.operator.name), created))
 }
 
@@ -61,7 +58,7 @@ pub(crate) async fn list_operators(
     Query((paging,)): Query<(Paging,)>,
 ) -> Result<Json<Page<model::Operator>>, Problem> {
     let (limit, after) = paging.check(&List::Operators.unfiltered())?;
-    Ok(Json(service.operators(after, limit).await?))
+    Ok(Json(service.operators.operators(after, limit).await?))
 }
 
 /// The operator whose token the request has.
@@ -125,10 +122,8 @@ pub(crate) async fn rotate_operator_token(
 ) -> Result<Response, Problem> {
     let request = json::parse_into(&body)?;
     let operation = format!("operator.rotate {}", name.to_ascii_lowercase());
-    let created: CreatedOperator = match keyed_request(&operator.actor(), &headers, &operation, &body)? {
-        None => service.rotate_operator_token(&name, request, operator).await?,
-        Some(keyed) => service.rotate_operator_token_once(&name, request, operator, keyed).await?,
-    };
+    let keyed = keyed_request(&operator.actor(), &headers, &operation, &body)?;
+    let created = service.operators.rotate_operator_token(&name, request, operator, keyed).await?;
     Ok(created_at(&format!("/v1/operators/{}", created.operator.name), created))
 }
 
@@ -147,6 +142,6 @@ pub(crate) async fn revoke_operator(
     Path(name): Path<String>,
     Query(()): Query<()>,
 ) -> Result<StatusCode, Problem> {
-    service.revoke_operator(&name, operator).await?;
+    service.operators.revoke_operator(&name, operator).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use engine::{CallError, RequestIds};
 use model::{Code, ProblemDetails, Reader, Refusal, ToolCallId, hint_for};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::http::conventions::request_ids;
-use engine::CallError;
-use engine::caller::RequestIds;
 
 /// What a refused token is answered with (RFC 6750).
 pub(crate) const CHALLENGE: &str = r#"Bearer realm="workspaced", error="invalid_token""#;

@@ -8,6 +8,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use engine::operators::{IssueTokenRequest, IssuedToken};
+use engine::runs::{Answer, CreateRunRequest, CreatedRun, OwnRun, RunQuery, RunUsage, UpdateRunRequest};
+use engine::{CreatedQuery, LabelQuery, List, OrderQuery, Page, Paging};
 use model::{Run, RunId, RunState, RunToken, Source, TokenId, json};
 use serde::Serialize;
 
@@ -17,13 +20,6 @@ use crate::http::conventions::prefer::{applied_async, prefers_async};
 use crate::http::extract::{Json, JsonBytes, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
-use engine::admission::tokens::{IssueTokenRequest, IssuedToken};
-use engine::page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
-use engine::page::{List, Page, Paging};
-use engine::runs::listing::RunQuery;
-use engine::runs::own_view::{OwnRun, RunUsage};
-use engine::runs::update::UpdateRunRequest;
-use engine::runs::{Answer, CreateRunRequest, CreatedRun};
 
 /// Create a run
 ///
@@ -61,10 +57,8 @@ pub(crate) async fn create_run(
     let request = json::parse_into(&body)?;
     let (caller, creator) = (operator.caller(), Arc::clone(&operator.operator));
     let answer = if prefers_async(&headers) { Answer::AtOnce } else { Answer::AfterImport };
-    let created = match keyed_request(&caller.actor, &headers, "run.create", &body)? {
-        None => service.create_run(request, creator, &caller, answer).await?,
-        Some(keyed) => service.create_run_once(request, creator, &caller, keyed, answer).await?,
-    };
+    let keyed = keyed_request(&caller.actor, &headers, "run.create", &body)?;
+    let created = service.runs.create_run(request, creator, &caller, keyed, answer).await?;
     // A repetition under a key gets the first answer, regardless of its preference.
     let is_importing = created.run.state == RunState::Preparing && created.run.source != Source::Archive {};
     let mut response = created_at(&format!("/v1/runs/{}", created.run.run_id), created);
@@ -90,7 +84,7 @@ pub(crate) async fn list_runs(
 ) -> Result<Json<Page<Run>>, Problem> {
     let filter = query.to_ledger(&created, &labels, order)?;
     let (limit, after) = paging.check(&List::Runs.filtered(&filter))?;
-    Ok(Json(service.runs(&filter, after, limit).await?))
+    Ok(Json(service.runs.runs(&filter, after, limit).await?))
 }
 
 /// A run as its caller may see it.
@@ -118,8 +112,8 @@ pub(crate) async fn get_run(
     Query(()): Query<()>,
 ) -> Result<Json<RunView>, Problem> {
     Ok(Json(match &viewer.token {
-        None => RunView::Run(Box::new(service.run(&run).await?)),
-        Some(token) => RunView::OwnRun(Box::new(service.own_run(token).await?)),
+        None => RunView::Run(Box::new(service.runs.run(&run).await?)),
+        Some(token) => RunView::OwnRun(Box::new(service.runs.own_run(token).await?)),
     }))
 }
 
@@ -143,7 +137,7 @@ pub(crate) async fn update_run(
     Query(()): Query<()>,
     Json(request): Json<UpdateRunRequest>,
 ) -> Result<Json<Run>, Problem> {
-    Ok(Json(service.update_run(&run, &operator.caller(), request).await?))
+    Ok(Json(service.runs.update_run(&run, &operator.caller(), request).await?))
 }
 
 /// Close a run
@@ -164,7 +158,7 @@ pub(crate) async fn close_run(
     Path(run): Path<RunId>,
     Query(()): Query<()>,
 ) -> Result<Json<Run>, Problem> {
-    Ok(Json(service.close_run(&run, &operator.caller()).await?))
+    Ok(Json(service.runs.close_run(&run, &operator.caller()).await?))
 }
 
 /// Delete a run's files
@@ -185,7 +179,7 @@ pub(crate) async fn delete_run(
     Path(run): Path<RunId>,
     Query(()): Query<()>,
 ) -> Result<Json<Run>, Problem> {
-    Ok(Json(service.delete_run(&run, &operator.caller()).await?))
+    Ok(Json(service.runs.delete_run(&run, &operator.caller()).await?))
 }
 
 /// Get a run's usage
@@ -201,7 +195,7 @@ pub(crate) async fn get_usage(
     Path(run): Path<RunId>,
     Query(()): Query<()>,
 ) -> Result<Json<RunUsage>, Problem> {
-    Ok(Json(service.run_usage(&run).await?))
+    Ok(Json(service.runs.run_usage(&run).await?))
 }
 
 /// List a run's tokens
@@ -223,7 +217,7 @@ pub(crate) async fn list_tokens(
 ) -> Result<Json<Page<RunToken>>, Problem> {
     let list = List::Tokens(&run).unfiltered();
     let (limit, after) = paging.check(&list)?;
-    Ok(Json(service.run_tokens(&run, after, limit, &list).await?))
+    Ok(Json(service.runs.run_tokens(&run, after, limit, &list).await?))
 }
 
 /// Issue a token for a run
@@ -254,10 +248,8 @@ pub(crate) async fn issue_token(
     let request = json::parse_into(&body)?;
     let operation = format!("token.issue {run}");
     let caller = operator.caller();
-    let issued: IssuedToken = match keyed_request(&caller.actor, &headers, &operation, &body)? {
-        None => service.issue_token(&run, &caller, request).await?,
-        Some(keyed) => service.issue_token_once(&run, &caller, request, keyed).await?,
-    };
+    let keyed = keyed_request(&caller.actor, &headers, &operation, &body)?;
+    let issued = service.operators.issue_token(&run, &caller, request, keyed).await?;
     Ok(created_at(&format!("/v1/runs/{run}/tokens/{}", issued.token_id), issued))
 }
 
@@ -276,6 +268,6 @@ pub(crate) async fn revoke_token(
     Path((run, token)): Path<(RunId, TokenId)>,
     Query(()): Query<()>,
 ) -> Result<StatusCode, Problem> {
-    service.revoke_token(&run, &operator.caller(), &token).await?;
+    service.operators.revoke_token(&run, &operator.caller(), &token).await?;
     Ok(StatusCode::NO_CONTENT)
 }

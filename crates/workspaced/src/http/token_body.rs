@@ -37,7 +37,7 @@ pub(crate) fn end_with_token(service: &Service, token: &VerifiedToken, response:
     let event_stream = HeaderValue::from_static("text/event-stream");
     let is_event_stream = response.headers().get(header::CONTENT_TYPE) == Some(&event_stream);
     let service = service.clone();
-    let token_ended = Box::pin(async move { service.token_ended(&hash).await });
+    let token_ended = Box::pin(async move { service.operators.token_ended(&hash).await });
     response.map(|body| Body::new(TokenBody { body, token_ended, is_event_stream, has_ended: false }))
 }
 

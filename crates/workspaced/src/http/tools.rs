@@ -8,6 +8,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use engine::tools::{Audience, CatalogueFormat, CatalogueView, ToolInfo};
+use engine::{CallError, tools};
 use model::{Code, Mount, Refusal, Sha256};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,8 +20,6 @@ use crate::http::files::conditional::{etag, matches_etag};
 use crate::http::problem::Problem;
 use crate::http::tools::text_view::PrefersText;
 use crate::service::Service;
-use engine::CallError;
-use engine::tools::{self, Audience, CatalogueFormat, CatalogueView, ToolInfo};
 
 /// The route of all tools.
 pub(crate) const PATH: &str = "/v1/runs/{run}/tools/{tool}";
@@ -72,7 +72,7 @@ pub(crate) async fn list_tools(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let run = match &user.run {
-        Some(run) => Some(service.run(run).await?),
+        Some(run) => Some(service.runs.run(run).await?),
         None => None,
     };
     let mounts = run.as_ref().map_or_else(Vec::new, |run| run.mounts.clone());
@@ -104,9 +104,9 @@ pub(crate) async fn call_tool(
 ) -> Result<Response, Problem> {
     let tool = tools::find(&tool).ok_or_else(tool_not_found)?;
     let answer = if prefers_text {
-        service.call_tool_as_text(&run, caller, tool, body).await.map(text_view::answer)
+        service.calls.call_tool_as_text(&run, caller, tool, body).await.map(text_view::answer)
     } else {
-        service.call_tool(&run, caller, tool, body).await.map(|answer| json_text(answer.body).into_response())
+        service.calls.call_tool(&run, caller, tool, body).await.map(|answer| json_text(answer.body).into_response())
     };
     answer.map_err(|failed| Problem::from(failed.error).of_call(failed.tool_call_id))
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use engine::authentication::issuer::IssuedCaller;
 use engine::clock::time_at;
+use engine::operators::IssuedCaller;
 use model::{RunId, json};
 use serde_json::{Map, Value};
 

@@ -20,8 +20,8 @@ const PASS_INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::f
 
 /// Runs until the service shuts down. Returns at once if there is no object store.
 pub(crate) async fn run(service: Service) {
-    let Some(objects) = service.objects.clone() else { return };
-    let shutdown = service.shutdown.clone();
+    let Some(objects) = service.state.objects.clone() else { return };
+    let shutdown = service.state.shutdown.clone();
     let interval = (objects.grace() / 4).clamp(PASS_INTERVAL.0, PASS_INTERVAL.1);
     loop {
         tokio::select! {
@@ -47,7 +47,7 @@ pub(crate) async fn run(service: Service) {
 
 /// Deletes every object that has been unused for the grace period and that no run refers to. Returns how many.
 async fn pass(service: &Service, objects: &Objects) -> Result<usize, CallError> {
-    while service.ledger.end_references().await? > 0 {}
+    while service.state.ledger.end_references().await? > 0 {}
     let mut deleted = 0;
     for prefix in [ObjectName::CONTENTS, ObjectName::BASES] {
         let mut after = None;

@@ -1,6 +1,5 @@
 //! Gauges that are updated periodically, because they need the database or the passing of time.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use engine::CallError;
@@ -14,17 +13,16 @@ use crate::telemetry;
 ///
 /// If the disk or the ledger fails.
 pub(crate) async fn record(service: &Service) -> Result<(), CallError> {
-    let disk = Arc::clone(&service.state.disk);
-    let space = service.blocking(move || disk.measure().map_err(|error| CallError::Internal(error.into()))).await?;
+    let space = service.on_disk(|disk| disk.measure().map_err(|error| CallError::Internal(error.into()))).await?;
     telemetry::set_disk(space.total, space.free, service.state.disk.reserve());
     if service.state.node.is_some() {
-        service.refresh_totals().await?;
+        service.runs.refresh_totals().await?;
     } else {
-        service.refresh_history().await?;
+        service.runs.refresh_history().await?;
     }
-    let pending = service.ledger.pending_deliveries().await?;
+    let pending = service.state.webhooks.pending().await?;
     telemetry::set_webhook_pending(pending.iter().map(|(_, count)| count).sum());
-    Ok(service.record_ledger_gauges().await?)
+    service.runs.record_ledger_gauges().await
 }
 
 /// Measures for how long records have waited for a checkpoint.
@@ -38,7 +36,7 @@ impl CheckpointLag {
     /// Updates the gauges of checkpoints. After signing has stopped, they keep their values.
     pub(crate) fn record(&mut self, service: &Service) {
         let Some(covered) = service.checkpoints().covered_position() else { return };
-        let newest = *service.ledger.newest_position().borrow();
+        let newest = service.audit.newest_position();
         if self.uncovered.is_none_or(|(position, _)| covered >= position) {
             self.uncovered = (newest > covered).then(|| (newest, Instant::now()));
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use axum::http::HeaderMap;
 use bytes::{Bytes, BytesMut};
-use engine::metrics::SPANS;
+use engine::SPANS;
 use opentelemetry::trace::{
     SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId, TraceState, TracerProvider as _,
 };

@@ -16,7 +16,7 @@ type Fetches = Arc<Mutex<HashMap<RunId, watch::Receiver<Option<Fetched>>>>>;
 
 /// The runs whose files are being fetched.
 #[derive(Default)]
-pub struct RunFetches(Fetches);
+pub(crate) struct RunFetches(Fetches);
 
 /// The only fetch of a run, until this is dropped.
 pub(crate) struct Fetch {

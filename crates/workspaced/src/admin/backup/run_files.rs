@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
-use engine::history::{content_history, snapshot};
+use engine::audit::{content_history, snapshot};
 use ledger::{CopiedRun, Ledger, LedgerError, RecordFilter};
 use model::{ARCHIVE_TOOL, LogicalPath, RunId, RunState, Sha256, StepBytes};
 use serde::Deserialize;

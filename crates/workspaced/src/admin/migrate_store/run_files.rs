@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use content::{ObjectError, ObjectName, Objects};
 use engine::CallError;
-use engine::history::snapshot;
-use engine::opening::store_existing_base;
+use engine::audit::snapshot;
+use engine::runs::store_existing_base;
 use ledger::{Ledger, LedgerError, StoredRun};
 use model::{ApprovalId, ApprovalState, LogicalPath, RunId, Sha256};
 use workspace::{ContentLocation, Drift, RecordedBase, Snapshot, WorkspaceError, Workspaces};
@@ -80,7 +80,7 @@ pub(super) async fn put(
     }
     if !workspaces.has_folder(run)? {
         // A store may have everything of it; whether it does is verified with all other objects.
-        if engine::opening::is_base_referenced(ledger.as_ref(), &stored.run).await? {
+        if engine::runs::is_base_referenced(ledger.as_ref(), &stored.run).await? {
             return Ok(RunFiles { base: None, objects: Vec::new() });
         }
         return Err(RunProblem::OfRun("its folder is missing".to_owned()));

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 
 use content::ReservedObject;
+use engine::audit::snapshot::{MAX_RESTORABLE_BYTES, VerifiedContents};
 use engine::clock::now;
-use engine::history::snapshot::{MAX_RESTORABLE_BYTES, VerifiedContents};
 use ledger::{Entry, EntryObject, JournalEntry, ObjectHolder};
 use model::{LogicalPath, Rules, Sha256, StepBytes, StepContent};
 use workspace::{ChainPoint, Drift, DriftEntry, EntryState, RestoreTarget, Snapshot};
@@ -175,7 +175,7 @@ async fn store_large(
 ) -> Result<Option<Vec<EntryObject>>, StartError> {
     let Some(objects) = &run.objects else {
         let paths: Vec<_> = large.iter().map(|(path, _)| path.clone()).collect();
-        let is_stored = engine::opening::is_base_referenced(run.ledger.as_ref(), &run.stored.run).await;
+        let is_stored = engine::runs::is_base_referenced(run.ledger.as_ref(), &run.stored.run).await;
         let is_stored = is_stored.map_err(|error| StartError::failed("the database", &error))?;
         if is_stored && !large.is_empty() {
             print_paths("is over 1 MiB and belongs into the object store", &paths);

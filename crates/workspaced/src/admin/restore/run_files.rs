@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use engine::history::snapshot::{self, LedgerContents, VerifiedContents};
+use engine::audit::snapshot;
+use engine::audit::snapshot::{LedgerContents, VerifiedContents};
 use ledger::Ledger;
 use model::{LogicalPath, Sha256};
 use workspace::{RebuildReport, RunEntry, RunEntryKind, Snapshot, Workspaces};

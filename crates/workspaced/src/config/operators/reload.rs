@@ -4,8 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::admission::operators::{AUDIT, OPERATOR, OperatorIdentity};
-use engine::admission::tokens::ConfiguredTokens;
+use engine::operators::{AUDIT, ConfiguredTokens, OPERATOR, OperatorIdentity};
 use model::{OperatorName, Profiles, Scope};
 
 use crate::config::error::ConfigError;

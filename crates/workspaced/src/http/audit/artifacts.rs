@@ -3,13 +3,13 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use engine::forbidden;
 use model::{ArtifactId, Permission, RunId};
 
 use crate::http::auth::RunReviewer;
 use crate::http::extract::{Path, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::call_error::refusals::forbidden;
 
 /// Get the diff of a mutation
 ///
@@ -29,6 +29,6 @@ pub(crate) async fn get_artifact(
     if !may_read {
         return Err(forbidden(&[Permission::FileRead]).into());
     }
-    let diff = service.artifact(&run, &id).await?;
+    let diff = service.runs.artifact(&run, &id).await?;
     Ok(([(header::CONTENT_TYPE, "text/x-diff")], diff).into_response())
 }

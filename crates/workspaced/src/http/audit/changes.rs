@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse as _, Response};
+use engine::calls::{ChangeList, ChangesQuery};
 use futures_util::stream;
 use model::RunId;
 
@@ -12,7 +13,6 @@ use crate::http::auth::RunAuditor;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::change_feed::{ChangeList, ChangesQuery};
 
 /// List a run's changes
 ///
@@ -36,11 +36,11 @@ pub(crate) async fn list_changes(
     let (since, limit) = since.check()?;
     let accepted = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     if !accepted.contains("text/event-stream") {
-        return Ok(Json(service.changes(&run, since.unwrap_or(0), limit).await?).into_response());
+        return Ok(Json(service.calls.changes(&run, since.unwrap_or(0), limit).await?).into_response());
     }
     let last = event_stream::last_event_id(&headers, |raw| raw.parse::<u32>().ok())?;
     let since = last.map(u64::from).or(since).unwrap_or(0);
-    let state = (service.follow_changes(run, since).await?, permit.into_stream(&service.pools.stream)?);
+    let state = (service.calls.follow_changes(run, since).await?, service.operators.open_stream(permit)?);
     let changes = stream::unfold(state, async |(mut follow, open)| {
         let change = follow.next().await.transpose()?;
         Some((change, (follow, open)))

@@ -3,8 +3,8 @@
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use engine::audit::content::has_event_data;
-use engine::call_error::refusals::forbidden;
+use engine::audit::has_event_data;
+use engine::forbidden;
 use model::{Permission, RunId};
 use serde::Deserialize;
 use transparency::{ConsistencyProof, InclusionProof};

@@ -6,11 +6,10 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
+use engine::CallError;
 use futures_util::{Stream, StreamExt as _, stream};
 use model::Refusal;
 use shared_pool::Parties;
-
-use engine::CallError;
 
 /// Interval of comments on a stream without events.
 const HEARTBEAT: Duration = Duration::from_secs(15);

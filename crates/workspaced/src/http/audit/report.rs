@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
+use engine::audit::RunReport;
 use model::RunId;
 use serde::Deserialize;
 
@@ -11,7 +12,6 @@ use crate::http::conventions::accept;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::audit::report::RunReport;
 
 /// The media type of Markdown.
 const MARKDOWN: &str = "text/markdown; charset=utf-8";
@@ -60,7 +60,7 @@ pub(crate) async fn get_report(
     Query((query,)): Query<(ReportQuery,)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let (mut report, chain) = service.report(&run, query.verify.unwrap_or(true)).await?;
+    let (mut report, chain) = service.audit.report(&run, query.verify.unwrap_or(true)).await?;
     if let Some(chain) = chain {
         report.verification = Some(service.checkpoints().verify_leaves(chain).await?.summary());
     }

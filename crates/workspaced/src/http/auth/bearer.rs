@@ -5,9 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use axum::extract::{FromRequestParts as _, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use engine::admission::pools::{operator_party, token_parties};
-use engine::admission::rate_limit::RequestPermit;
-use engine::admission::tokens::{Identity, network_of};
+use engine::operators::{Identity, RequestPermit, network_of, operator_party, token_parties};
 use model::{Refusal, RunId, Sha256};
 use shared_pool::{Parties, Party};
 
@@ -50,18 +48,18 @@ impl Bearer {
         let issuer = service.state.access.issuer.as_ref();
         let max_bytes = issuer.map_or(MAX_TOKEN_BYTES, |_| issuer::MAX_TOKEN_BYTES);
         let Some(token) = bearer_token(&parts.headers, max_bytes) else {
-            service.tokens.fail(peer)?;
+            service.operators.fail(peer)?;
             return Err(Problem::unauthenticated());
         };
         let hash = Sha256::of(token.as_bytes());
         let issued = match issuer {
-            Some(issuer) => issuer.identify(&service.engine, token, &hash).await?,
+            Some(issuer) => issuer.identify(&service.operators, token, &hash).await?,
             None => None,
         };
         let identity = match issued {
             Some(identity) => identity,
             // Counts every token that is not valid, also one of an issuer.
-            None => service.identify(token, &hash, peer).await?.ok_or_else(Problem::unauthenticated)?,
+            None => service.operators.identify(token, &hash, peer).await?.ok_or_else(Problem::unauthenticated)?,
         };
         let parties = match &identity {
             Identity::Operator(operator) => Parties::one(operator_party(operator)),
@@ -79,7 +77,7 @@ impl Bearer {
 
     /// Takes the request's rate-limit permit.
     pub(crate) fn permit(&self, parts: &Parts, service: &Service) -> Result<RequestPermit, Refusal> {
-        service.rate_limiter.acquire(self.hash, |state| {
+        service.operators.acquire(self.hash, |state| {
             if let Some(observed) = parts.extensions.get::<ObservedRate>() {
                 observed.set(state);
             }

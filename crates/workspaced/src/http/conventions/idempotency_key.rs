@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use engine::admission::idempotency::KeyedRequest;
+use engine::operators::KeyedRequest;
 use model::{Refusal, canonical_json, json};
 use serde::Serialize;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
-use engine::admission::rate_limit::RateState;
+use engine::operators::RateState;
 use parking_lot::Mutex;
 
 static RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");

@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
-use engine::caller::RequestIds;
+use engine::RequestIds;
 use engine::clock::new_request_id;
 
 use crate::nodes::peers::FromNode;

@@ -6,6 +6,8 @@ use axum::body::{Body, HttpBody as _};
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use engine::calls::{UploadedArtifact, too_large};
+use engine::{Caller, forbidden};
 use model::{MAX_UPLOAD_BYTES, Permission, Refusal, RunId, Sha256};
 
 use crate::http::auth::{RunAuditor, RunCaller};
@@ -14,9 +16,6 @@ use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
 use crate::http::transfer::MinRate;
 use crate::service::Service;
-use engine::call_error::refusals::forbidden;
-use engine::caller::Caller;
-use engine::events::uploads::{UploadedArtifact, too_large};
 
 /// Minimum rate of an upload, which is in memory until it is complete.
 const MIN_BYTES_PER_SECOND: u64 = 64 * 1024;
@@ -45,13 +44,13 @@ pub(crate) async fn put_upload(
     Query(()): Query<()>,
     body: Body,
 ) -> Result<Response, Problem> {
-    service.admit_upload(&run, &caller).await?;
+    service.calls.admit_upload(&run, &caller).await?;
     let digest = match parse_digest(&digest) {
         Ok(digest) => digest,
-        Err(refusal) => return Err(service.refuse_upload(&run, &caller, refusal).await.into()),
+        Err(refusal) => return Err(service.calls.refuse_upload(&run, &caller, refusal).await.into()),
     };
     let bytes = receive(&service, &run, &caller, body).await?;
-    let stored = service.store_upload(&run, &caller, digest, bytes).await?;
+    let stored = service.calls.store_upload(&run, &caller, digest, bytes).await?;
     let status = if stored.seq.is_some() { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(stored)).into_response())
 }
@@ -74,7 +73,7 @@ pub(crate) async fn get_upload(
         return Err(forbidden(&[Permission::FileRead]).into());
     }
     let digest = parse_digest(&digest)?;
-    let bytes = service.uploaded_artifact(&run, &digest).await?;
+    let bytes = service.calls.uploaded_artifact(&run, &digest).await?;
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
         // A browser must not show what an agent wrote as a page of this service.
@@ -94,7 +93,7 @@ async fn receive(service: &Service, run: &RunId, caller: &Caller, body: Body) ->
     // A body of unknown length may be as long as the limit.
     let announced = body.size_hint().exact().unwrap_or(MAX_UPLOAD_BYTES);
     if announced > 0 {
-        service.pools.acquire_body(announced, http.body_timeout).await.map_err(|refusal| close(refusal.into()))?;
+        service.calls.acquire_body(announced, http.body_timeout).await.map_err(|refusal| close(refusal.into()))?;
     }
     let min_rate =
         MinRate { bytes_per_second: http.min_bytes_per_second.max(MIN_BYTES_PER_SECOND), ..MinRate::of(http) };
@@ -122,7 +121,7 @@ async fn receive_all(
             }
         }
         if bytes.len() as u64 > MAX_UPLOAD_BYTES {
-            return Err(close(service.refuse_upload(run, caller, too_large(bytes.len() as u64)).await.into()));
+            return Err(close(service.calls.refuse_upload(run, caller, too_large(bytes.len() as u64)).await.into()));
         }
     }
 }

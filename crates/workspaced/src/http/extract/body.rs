@@ -26,7 +26,7 @@ impl FromRequest<Service> for JsonBytes {
         // A body of unknown length may be as long as the limit.
         let bytes = body.size_hint().exact().unwrap_or(limits.max_body_bytes).min(limits.max_body_bytes);
         if bytes > 0 {
-            service.pools.acquire_body(bytes, limits.body_timeout).await.map_err(closing)?;
+            service.calls.acquire_body(bytes, limits.body_timeout).await.map_err(closing)?;
         }
         let text = read_body(body, limits.max_body_bytes, limits.body_timeout).await?;
         if !text.is_empty() {

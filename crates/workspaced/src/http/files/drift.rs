@@ -2,15 +2,13 @@
 
 use axum::extract::State;
 use axum::response::IntoResponse;
+use engine::tools::{Accept, DriftReport, SettledDrift};
 use model::{RunId, json};
 
 use crate::http::auth::{Operator, RunCaller};
 use crate::http::extract::{JsonBytes, Path, Query, json_text};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::tool::outside_change::Accept;
-use engine::tools::drift::DriftReport;
-use engine::tools::settle_drift::SettledDrift;
 
 /// List files that differ from the ledger
 ///
@@ -25,7 +23,7 @@ pub(crate) async fn get_drift(
     RunCaller { run, caller, .. }: RunCaller,
     Query(()): Query<()>,
 ) -> Result<impl IntoResponse, Problem> {
-    Ok(json_text(service.drift(&run, caller).await?))
+    Ok(json_text(service.calls.drift(&run, caller).await?))
 }
 
 /// Settle files that differ from the ledger
@@ -46,7 +44,7 @@ pub(crate) async fn settle_drift(
     Query(()): Query<()>,
     JsonBytes(body): JsonBytes,
 ) -> Result<impl IntoResponse, Problem> {
-    let settled = service.settle_drift(&run, operator.caller(), json::parse_object(&body)).await;
+    let settled = service.calls.settle_drift(&run, operator.caller(), json::parse_object(&body)).await;
     let answer = settled.map_err(|failed| Problem::from(failed.error).of_call(failed.tool_call_id))?;
     Ok(json_text(answer.body))
 }

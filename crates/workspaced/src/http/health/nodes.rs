@@ -1,14 +1,13 @@
 //! The list of the nodes that share the database.
 
 use axum::extract::State;
-use engine::page::Page;
-use engine::{CallError, clock};
-use ledger::StoredNode;
+use engine::{Page, clock};
 use serde::Serialize;
 
 use crate::http::auth::Auditor;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
+use crate::nodes::KnownNode;
 use crate::service::Service;
 
 /// A node.
@@ -47,18 +46,15 @@ pub(crate) async fn list_nodes(
     _auditor: Auditor,
     Query(()): Query<()>,
 ) -> Result<Json<Page<NodeView>>, Problem> {
-    let nodes = match service.ledger.node() {
-        Some(_) => service.ledger.nodes().await.map_err(CallError::from)?,
-        None => Vec::new(),
+    let view = |known: KnownNode| NodeView {
+        node_id: known.node_id,
+        incarnation: known.incarnation,
+        url: known.url,
+        started_at: clock::time_at(known.started_at_ms),
+        is_alive: known.is_alive,
+        is_this: known.is_this,
+        owned_runs: known.owned_runs,
     };
-    let view = |stored: StoredNode| NodeView {
-        is_this: service.ledger.node() == Some(&stored.node),
-        node_id: stored.node.node_id,
-        incarnation: stored.node.incarnation,
-        url: stored.url,
-        started_at: clock::time_at(stored.started_at_ms),
-        is_alive: stored.expires_in_ms > 0,
-        owned_runs: stored.owned_runs,
-    };
+    let nodes = service.nodes().await?;
     Ok(Json(Page { items: nodes.into_iter().map(view).collect(), next_cursor: None }))
 }

@@ -1,7 +1,7 @@
 //! The files of the run as resources: `workspace:///PATH`.
 
-use engine::tool::input::URI_SCHEME as SCHEME;
 use engine::tools;
+use engine::tools::URI_SCHEME as SCHEME;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::ErrorData;
 use rmcp::model::{ListResourcesResult, MetaObject, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::call::Failed;
-use engine::tool::Tool;
-use engine::tool::text::{TextAnswer, refusal_text};
-use engine::tools::{self, Audience, CatalogueFormat, CatalogueView};
+use engine::calls::Failed;
+use engine::tools;
+use engine::tools::{Audience, CatalogueFormat, CatalogueView, TextAnswer, Tool, refusal_text};
 use model::Run;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
@@ -60,14 +59,14 @@ impl RunServer {
     ) -> Result<TextAnswer, Failed> {
         // A map of JSON values always serialises.
         let body = Bytes::from(serde_json::to_vec(input).unwrap_or_default());
-        let call = self.service.call_tool_as_text(&caller.run, caller.caller.clone(), tool, body);
+        let call = self.service.calls.call_tool_as_text(&caller.run, caller.caller.clone(), tool, body);
         // The protocol's handlers run in tasks of their own.
         caller.parties.scope(call).await
     }
 
     /// The run of the caller.
     async fn run(&self, Caller(caller, moved): &Caller) -> Result<Run, ErrorData> {
-        self.service.run(&caller.run).await.map_err(|error| protocol_error(&moved.problem_of(error)))
+        self.service.runs.run(&caller.run).await.map_err(|error| protocol_error(&moved.problem_of(error)))
     }
 
     /// The server as the caller sees it: with the instructions of its run.

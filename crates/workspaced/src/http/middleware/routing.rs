@@ -10,8 +10,7 @@ use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
-use engine::CallError;
-use engine::admission::tokens::Identity;
+use engine::operators::Identity;
 use futures_util::future::BoxFuture;
 use hyper::body::Body as _;
 use model::{ApprovalId, RunId};
@@ -80,7 +79,7 @@ async fn route_by_run(
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let location = membership.peers.location_of(service.ledger.as_ref(), &run).await.map_err(CallError::from)?;
+        let location = service.location_of(&membership.peers, &run).await?;
         let (answered, is_final) = match location {
             Location::Here | Location::Unowned => {
                 let response = next.clone().run(Request::from_parts(parts.clone(), body)).await;
@@ -102,12 +101,7 @@ async fn route_by_run(
                         membership.peers.forget(&run);
                         // It may have left a moment ago. One that may have received the request is not asked again.
                         let is_final = !matches!(error, NotForwarded::Unreachable)
-                            || membership
-                                .peers
-                                .location_of(service.ledger.as_ref(), &run)
-                                .await
-                                .map_err(CallError::from)?
-                                == Location::At(peer);
+                            || service.location_of(&membership.peers, &run).await? == Location::At(peer);
                         (Problem::from(error).into_response(), is_final)
                     }
                 }
@@ -155,7 +149,7 @@ async fn until_lost(service: Service, membership: Arc<Membership>, run: RunId, o
     let peers = &membership.peers;
     loop {
         tokio::time::sleep(OWNER_CHECK).await;
-        match peers.location_of(service.ledger.as_ref(), &run).await {
+        match service.location_of(peers, &run).await {
             Ok(Location::At(peer)) if peer == owner => {}
             // While the database is away, nobody can take the run.
             Ok(Location::Unowned) | Err(_) => {}
@@ -203,7 +197,7 @@ async fn run_of(service: &Service, parts: &mut Parts) -> Result<Option<RunId>, P
         (Some(run), _, Identity::Run(token)) => Some(token.run_id.clone()).filter(|own| own.as_str() == run),
         (Some(run), _, Identity::Operator(_)) => RunId::parse(&run).ok(),
         (None, Some(approval), Identity::Operator(_)) => match ApprovalId::parse(&approval) {
-            Ok(id) => service.ledger.approval(&id).await.map_err(CallError::from)?.map(|approval| approval.run_id),
+            Ok(id) => service.calls.run_of_approval(&id).await?,
             Err(_) => None,
         },
         (None, None, Identity::Run(token)) => Some(token.run_id.clone()),

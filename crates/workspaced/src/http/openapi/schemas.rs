@@ -1,8 +1,7 @@
 //! What the schemas of the document have in common: formats of members, bytes, and references instead of copies.
 
+use engine::tools::merge_annotations;
 use serde_json::{Map, Value, json};
-
-use engine::tool::merge_annotations;
 
 /// Members whose values are commits.
 const COMMITS: [&str; 1] = ["baseCommit"];

@@ -1,10 +1,9 @@
 //! One operation for each tool, from the catalogue.
 
+use engine::tools::{TOOLS, Tool};
 use serde_json::{Value, json};
 
 use super::responses::{header_references, refusal};
-use engine::tool::Tool;
-use engine::tools::TOOLS;
 
 /// Returns the ID of the operation that calls a tool: `read_file` → `callReadFile`. Without the prefix, `delete_file` and
 /// the operation `deleteFile` would have the same name in generated clients.

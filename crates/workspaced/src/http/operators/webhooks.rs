@@ -2,9 +2,7 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use engine::page::conditions::OrderQuery;
-use engine::page::{Cursor, List, Page, Paging};
-use engine::{CallError, clock};
+use engine::{Cursor, List, OrderQuery, Page, Paging};
 use model::{Code, Refusal, WebhookDelivery, WebhookEvent};
 use serde::Serialize;
 
@@ -54,7 +52,7 @@ pub(crate) async fn list_webhooks(
     _operator: Operator,
     Query(()): Query<()>,
 ) -> Result<Json<Page<WebhookView>>, Problem> {
-    let pending = service.ledger.pending_deliveries().await.map_err(CallError::from)?;
+    let pending = service.state.webhooks.pending().await?;
     let view = |webhook: &Webhook| {
         let config = webhook.config();
         let count = pending.iter().find(|(name, _)| *name == config.name).map_or(0, |(_, count)| *count);
@@ -89,8 +87,8 @@ pub(crate) async fn list_deliveries(
     let list = List::Deliveries(&name).filtered(&newest_first);
     let (limit, after) = paging.check(&list)?;
     let after = after.map(Cursor::position);
-    let found = service.ledger.deliveries(&name, newest_first, after, limit.into()).await;
-    Ok(Json(Page::of(found.map_err(CallError::from)?, &list)))
+    let found = service.state.webhooks.deliveries(&name, newest_first, after, limit).await?;
+    Ok(Json(Page::of(found, &list)))
 }
 
 /// Send a message again
@@ -114,12 +112,11 @@ pub(crate) async fn redeliver(
     let webhook = known(&service, &name)?;
     // A database refuses a text with NUL, and no ID is this long.
     let is_id = id.len() <= 64 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    let found = if is_id { service.ledger.redeliver(&name, &id, &clock::now()).await } else { Ok(None) };
-    let found = found.map_err(CallError::from)?.ok_or_else(|| {
+    let found = if is_id { webhook.redeliver(&id).await? } else { None };
+    let found = found.ok_or_else(|| {
         let hint = "List them with GET /v1/webhooks/{name}/deliveries.";
         Refusal::new(Code::NotFound, "the webhook has no delivery with this ID", hint)
     })?;
-    webhook.redeliver();
     Ok((StatusCode::ACCEPTED, Json(found)))
 }
 

@@ -44,7 +44,7 @@ pub(crate) async fn put_archive(
     let send = send_chunks(body, sender, limits.max_archive_bytes, MinRate::of(limits));
     let reader = ChunkReader { receiver, chunk: Bytes::new(), is_complete: false };
     let caller = operator.caller();
-    let import = service.import_archive(&run, &caller, reader, Arc::clone(&operator.operator));
+    let import = service.runs.import_archive(&run, &caller, reader, Arc::clone(&operator.operator));
     tokio::pin!(send);
     tokio::pin!(import);
     let (imported, sent) = tokio::select! {

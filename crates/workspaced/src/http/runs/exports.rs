@@ -9,6 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::{Bytes, BytesMut};
+use engine::runs::{BundleCommit, Export, ExportFormat};
 use model::RunId;
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -18,7 +19,6 @@ use crate::http::auth::{DiffReader, RunCaller};
 use crate::http::extract::Query;
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
-use engine::runs::exports::{BundleCommit, Export, ExportFormat};
 
 /// Chunks that may wait between the exporting thread and the connection.
 const MAX_WAITING_CHUNKS: usize = 4;
@@ -41,7 +41,7 @@ pub(crate) async fn get_archive(
     RunCaller { run, caller, .. }: RunCaller,
     Query(()): Query<()>,
 ) -> Result<Response, Problem> {
-    let export = service.begin_export(&run, caller, ExportFormat::Archive).await?;
+    let export = service.runs.begin_export(&run, caller, ExportFormat::Archive).await?;
     Ok(stream(&service, export, "application/gzip", &format!("{run}.tar.gz")))
 }
 
@@ -96,7 +96,7 @@ pub(crate) async fn get_patch(
         PatchForm::Diff => (ExportFormat::Patch, "text/x-diff", "diff"),
         PatchForm::Mbox => (ExportFormat::Mail(commit), "application/mbox", "mbox"),
     };
-    let export = service.begin_export(&run, caller, format).await?;
+    let export = service.runs.begin_export(&run, caller, format).await?;
     Ok(stream(&service, export, media_type, &format!("{run}.{extension}")))
 }
 
@@ -122,7 +122,7 @@ pub(crate) async fn get_bundle(
     RunCaller { run, caller, .. }: RunCaller,
     Query((commit,)): Query<(BundleCommit,)>,
 ) -> Result<Response, Problem> {
-    let export = service.begin_export(&run, caller, ExportFormat::Bundle(commit)).await?;
+    let export = service.runs.begin_export(&run, caller, ExportFormat::Bundle(commit)).await?;
     Ok(stream(&service, export, "application/x-git-bundle", &format!("{run}.bundle")))
 }
 
@@ -130,7 +130,7 @@ pub(crate) async fn get_bundle(
 fn stream(service: &Service, export: Export, media_type: &'static str, file_name: &str) -> Response {
     let (sender, receiver) = mpsc::channel(MAX_WAITING_CHUNKS);
     let writer = ChunkWriter { sender: sender.clone(), chunk: BytesMut::new() };
-    service.tasks.spawn(async move {
+    service.state.tasks.spawn(async move {
         let cancel = Arc::new(AtomicBool::new(false));
         let write = export.write(writer, Arc::clone(&cancel));
         tokio::pin!(write);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use engine::admission::tokens::network_of;
+use engine::operators::network_of;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use axum::extract::{FromRequest as _, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
+use engine::calls::{Answer, CallContext, CallWithInput, Outcomes};
+use engine::{CallError, Caller, tools};
 use model::{Refusal, RunId, ToolCallId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -16,12 +18,6 @@ use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::http::tools::tool_not_found;
 use crate::service::Service;
-use engine::CallError;
-use engine::call::{Answer, CallContext};
-use engine::caller::Caller;
-use engine::dispatch::CallWithInput;
-use engine::tools;
-use engine::transaction::Outcomes;
 
 /// Maximum number of calls in a batch.
 pub(crate) const MAX_CALLS: usize = 100;
@@ -108,7 +104,7 @@ pub(crate) async fn batch(
     Query(()): Query<()>,
     request: Request,
 ) -> Result<Response, Problem> {
-    service.check_permitted_batch(&caller.run, &caller.caller).await?;
+    service.calls.check_permitted_batch(&caller.run, &caller.caller).await?;
     let Json(batch) = Json::<BatchRequest>::from_request(request, &service).await?;
     check(&batch)?;
     caller.charge(&service, batch.calls.len())?;
@@ -126,7 +122,7 @@ pub(crate) async fn batch(
             None => refused(&tool_not_found().into()),
             Some(tool) => {
                 let input = Value::Object(call.input).to_string().into();
-                match service.call_tool(run, caller.clone(), tool, input).await {
+                match service.calls.call_tool(run, caller.clone(), tool, input).await {
                     Ok(answer) => (StatusCode::OK, raw(answer.body)),
                     Err(failed) => refused(&Problem::from(failed.error).of_call(failed.tool_call_id)),
                 }
@@ -167,7 +163,7 @@ async fn execute_atomically(
     }
     check_atomic(&heads)?;
     let names: Vec<_> = heads.iter().map(|(head, _)| (head.tool.name, head.tool_call_id.clone())).collect();
-    let Outcomes { answers, failed } = service.call_batch(heads).await?;
+    let Outcomes { answers, failed } = service.calls.call_batch(heads).await?;
     let result = |((tool, id), answer): ((&str, ToolCallId), Result<Answer, CallError>)| {
         let (status, answer) = match answer {
             Ok(answer) => (StatusCode::OK, raw(answer.body)),

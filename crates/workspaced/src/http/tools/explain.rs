@@ -1,14 +1,14 @@
 //! The route that explains policy decisions.
 
 use axum::extract::{FromRequest as _, Request, State};
+use engine::calls::Calls;
+use engine::calls::{PolicyExplanation, PolicyQuery};
 use model::RunId;
 
 use crate::http::auth::RunCaller;
 use crate::http::extract::{Json, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use engine::Engine;
-use engine::dispatch::policy_query::{PolicyExplanation, PolicyQuery};
 
 /// Explain what policy would decide
 ///
@@ -26,7 +26,7 @@ pub(crate) async fn explain_policy(
     Query(()): Query<()>,
     request: Request,
 ) -> Result<Json<PolicyExplanation>, Problem> {
-    Engine::check_may_explain(&caller)?;
+    Calls::check_may_explain(&caller)?;
     let Json(query) = Json::<PolicyQuery>::from_request(request, &service).await?;
-    Ok(Json(service.explain(&run, caller, query).await?))
+    Ok(Json(service.calls.explain(&run, caller, query).await?))
 }

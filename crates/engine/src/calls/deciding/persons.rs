@@ -6,8 +6,8 @@ use model::{Approval, ApprovalVote, OperatorName, RUN_TOKEN_ACTOR, Record, Run, 
 
 use crate::CallError;
 use crate::admission::operators::{OF_ISSUER, OPERATOR};
+use crate::calls::Calls;
 use crate::clock::now_plus;
-use crate::engine::Engine;
 use crate::history::content_history;
 use ledger::RecordFilter;
 
@@ -86,10 +86,10 @@ impl Persons {
     }
 }
 
-impl Engine {
+impl Calls {
     /// Returns who has lately made which operator.
     pub(crate) async fn origins(&self) -> Result<Origins, CallError> {
-        Ok(Origins::new(self.ledger.operator_origins(&now_plus(-STANDS_FOR_CREATOR_SECONDS)).await?))
+        Ok(Origins::new(self.engine.ledger.operator_origins(&now_plus(-STANDS_FOR_CREATOR_SECONDS)).await?))
     }
 
     /// Returns the operator who made the call that waits for `approval`: the caller, or the issuer of its run token.
@@ -113,7 +113,7 @@ impl Engine {
         let filter = RecordFilter { run, tool, ..RecordFilter::default() };
         let mut after = None;
         loop {
-            let page = self.ledger.records(&filter, after, PAGE.into()).await?;
+            let page = self.engine.ledger.records(&filter, after, PAGE.into()).await?;
             for stored in page.iter() {
                 let record = content_history::parse(&stored.text)?;
                 if names_token(&record, token) {

@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 use crate::audit::STREAM_BATCH;
 use crate::call::{Answer, CallContext, Failed};
 use crate::caller::Caller;
-use crate::engine::Engine;
+use crate::calls::Calls;
 use crate::history::content_history;
 use crate::page::{DEFAULT_LIMIT, MAX_LIMIT};
 use crate::run::open_run::OpenRun;
@@ -69,7 +69,7 @@ pub struct RunChange {
 /// A path that changed.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct ChangedFile {
+pub(crate) struct ChangedFile {
     /// The path.
     path: LogicalPath,
     /// `created`, `modified` or `deleted`.
@@ -124,19 +124,19 @@ impl RunChange {
     }
 }
 
-impl Engine {
+impl Calls {
     /// Returns the changes of `run` after the record `since`.
     ///
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
     pub async fn changes(&self, run: &RunId, since: u64, limit: u32) -> Result<ChangeList, CallError> {
-        self.known_run(run).await?;
+        self.engine.known_run(run).await?;
         self.changes_page(run, since, limit.into()).await
     }
 
     async fn changes_page(&self, run: &RunId, since: u64, size: PageSize) -> Result<ChangeList, CallError> {
-        let found = self.ledger.changes(run, since, size).await?;
+        let found = self.engine.ledger.changes(run, since, size).await?;
         let more = found.more;
         let (mut items, mut next_since) = (Vec::with_capacity(found.len()), since);
         for stored in found {
@@ -156,12 +156,12 @@ impl Engine {
         let (call, members) = CallContext::of(run, caller, &DRIFT, Map::new());
         let (open_run, _) = self.admit(&call, members).await?;
         // The whole run stays locked, since a file that is written during the comparison would look like drift.
-        let _guard = match reconcile::lock_consistent(self, &open_run).await {
+        let _guard = match reconcile::lock_consistent(&self.engine, &open_run).await {
             Ok(guard) => guard,
-            Err(error) => return Err(self.record_error(&call, &[], error).await),
+            Err(error) => return Err(self.engine.record_error(&call, &[], error).await),
         };
         let expected = ExpectedFiles { written: open_run.known.written() };
-        Ok(self.read(call, &open_run, Box::new(expected)).await?.0.output)
+        Ok(self.engine.read(call, &open_run, Box::new(expected)).await?.0.output)
     }
 
     /// Settles files of `run` that differ from its audit: those of the request, or all.
@@ -185,7 +185,7 @@ impl Engine {
             let operation = match self.settlement(&open_run, members).await {
                 Ok(operation) => Ok(operation),
                 Err(CallError::Refused(refusal)) => Err(refusal),
-                Err(error) => return Err(self.record_error(&call, &[], error).await),
+                Err(error) => return Err(self.engine.record_error(&call, &[], error).await),
             };
             self.execute_one(call, open_run, operation).await
         };
@@ -198,9 +198,9 @@ impl Engine {
         if input.paths.is_some() {
             return Ok(Operation::Mutation(Box::new(SettleDrift::try_from(input)?)));
         }
-        let guard = reconcile::lock_consistent(self, run).await?;
+        let guard = reconcile::lock_consistent(&self.engine, run).await?;
         let expected = ExpectedFiles { written: run.known.written() };
-        let _permit = self.read_permit(true).await;
+        let _permit = self.engine.read_permit(true).await;
         let open_run = Arc::clone(run);
         let find = move || {
             let mut paths = BTreeSet::new();
@@ -210,7 +210,7 @@ impl Engine {
             expected.compare(&open_run.workspace, &open_run.rules, &AtomicBool::new(false), &mut add)?;
             Ok(paths.into_iter().collect())
         };
-        let paths = self.blocking(find).await?;
+        let paths = self.engine.blocking(find).await?;
         // The call locks its paths itself, and compares them again.
         drop(guard);
         Ok(Operation::Mutation(Box::new(SettleDrift::of_all(input.accept, paths))))
@@ -221,16 +221,16 @@ impl Engine {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`.
-    pub async fn follow_changes(&self, run: RunId, since: u64) -> Result<ChangeStream, CallError> {
-        self.known_run(&run).await?;
-        let newest = self.ledger.newest_position();
-        Ok(ChangeStream { engine: self.clone(), run, since, newest, batch: Vec::new().into_iter() })
+    pub async fn follow_changes(self: &Arc<Self>, run: RunId, since: u64) -> Result<ChangeStream, CallError> {
+        self.engine.known_run(&run).await?;
+        let newest = self.engine.ledger.newest_position();
+        Ok(ChangeStream { calls: Arc::clone(self), run, since, newest, batch: Vec::new().into_iter() })
     }
 }
 
 /// A stream of changes.
 pub struct ChangeStream {
-    engine: Engine,
+    calls: Arc<Calls>,
     run: RunId,
     since: u64,
     newest: tokio::sync::watch::Receiver<i64>,
@@ -250,7 +250,7 @@ impl ChangeStream {
             }
             // Before the query, so that a change that is recorded during it ends the wait below.
             self.newest.mark_unchanged();
-            let found = self.engine.changes_page(&self.run, self.since, STREAM_BATCH).await?;
+            let found = self.calls.changes_page(&self.run, self.since, STREAM_BATCH).await?;
             let has_advanced = found.next_since > self.since;
             self.since = found.next_since;
             self.batch = found.items.into_iter();
@@ -259,7 +259,7 @@ impl ChangeStream {
             }
             tokio::select! {
                 changed = self.newest.changed() => if changed.is_err() { return Ok(None) },
-                () = self.engine.shutdown.cancelled() => return Ok(None),
+                () = self.calls.engine.shutdown.cancelled() => return Ok(None),
             }
         }
     }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::{CallError, Caller, tools};
 use ::ledger::{Epoch, Ledger as _, Node, NodeLog as _, RunOwner};
-use engine::caller::Caller;
-use engine::{CallError, tools};
 use model::{RunId, RunState};
 use serde_json::{Value, json};
 
-use crate::rig::{Rig, Service, operator};
+use crate::tests::rig::{Rig, Service, operator};
 
 fn other() -> RunOwner {
     let node = Node { node_id: "b".to_owned(), incarnation: 1 };
@@ -35,7 +34,7 @@ impl Rig {
 
     async fn append_event(&self, run: &RunId) -> Result<usize, CallError> {
         let event = json!({"kind": "message", "summary": "a note"}).as_object().unwrap().clone();
-        let appended = self.engine.append_events(run, &Caller::of_operator(&operator()), vec![event]).await;
+        let appended = self.services.calls.append_events(run, &Caller::of_operator(&operator()), vec![event]).await;
         appended.map(|events| events.len())
     }
 }
@@ -54,7 +53,7 @@ async fn nothing_is_recorded_in_a_run_that_another_node_owns() {
         assert_moved(&rig.read(&run, "missing.txt").await, &run);
         assert_moved(&rig.write(&run, "kept.txt", "x\n", None).await, &run);
         assert_moved(&rig.append_event(&run).await, &run);
-        assert_moved(&rig.engine.close_run(&run, &Caller::of_operator(&operator())).await.map(drop), &run);
+        assert_moved(&rig.services.runs.close_run(&run, &Caller::of_operator(&operator())).await.map(drop), &run);
     }
     assert_eq!((rig.head(&run).await, rig.epoch(&run).await), (head, None));
     assert!(!rig.on_disk(&run).contains_key("new.txt"));
@@ -76,14 +75,14 @@ async fn a_call_from_before_the_run_was_lost_is_not_recorded_when_it_is_owned_ag
     rig.ledger.take_run(&run).await.unwrap();
     let head = rig.head(&run).await;
     let input = json!({"path": "stale.txt", "content": "stale\n", "reason": "a test"});
-    let (call, members) = engine::call::CallContext::of(
+    let (call, members) = crate::calls::CallContext::of(
         &run,
         Caller::of_operator(&operator()),
         tools::find("write_file").unwrap(),
         input.as_object().unwrap().clone(),
     );
-    let operation = engine::transaction::Operation::parse(&call, members.unwrap());
-    assert_moved(&rig.engine.execute_one(call, Arc::clone(&stale), operation).await, &run);
+    let operation = crate::transaction::Operation::parse(&call, members.unwrap());
+    assert_moved(&rig.services.calls.execute_one(call, Arc::clone(&stale), operation).await, &run);
     assert_eq!(rig.head(&run).await, head);
 
     // The run is opened again once no such call is left, which could still write to its files.
@@ -104,7 +103,7 @@ async fn operations_on_a_run_that_is_not_open_take_it() {
     let epoch = rig.epoch(&run).await.unwrap();
     assert!(epoch > Epoch::FIRST);
     rig.write(&run, "new.txt", "new\n", None).await.unwrap();
-    rig.engine.close_run(&run, &Caller::of_operator(&operator())).await.unwrap();
+    rig.services.runs.close_run(&run, &Caller::of_operator(&operator())).await.unwrap();
     assert_eq!(rig.epoch(&run).await, Some(epoch));
 }
 

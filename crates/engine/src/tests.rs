@@ -3,31 +3,27 @@
 //! If a call of the ledger fails, before or after it took effect, a change is recorded and in the tree, or neither; the
 //! chain is intact; the run takes further calls; and a repetition under the same ID makes the change exactly once.
 
-#![cfg_attr(test, expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests prepare folders"))]
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests prepare folders")]
 
-#[cfg(test)]
 mod ledger;
-#[cfg(test)]
 mod ownership;
-#[cfg(test)]
 mod rig;
 
-#[cfg(test)]
-mod tests {
+mod failing_ledger {
     use std::time::Duration;
 
+    use crate::CallError;
+    use crate::Caller;
+    use crate::operators::IssueTokenRequest;
+    use crate::operators::KeyedRequest;
+    use crate::runs::{Answer, CreateRunRequest};
     use ::ledger::Ledger as _;
-    use engine::CallError;
-    use engine::admission::idempotency::KeyedRequest;
-    use engine::admission::tokens::IssueTokenRequest;
-    use engine::caller::Caller;
-    use engine::runs::{Answer, CreateRunRequest};
     use model::{RunId, RunState};
     use rstest::rstest;
     use serde_json::json;
 
-    use crate::ledger::FailureMode;
-    use crate::rig::{Action, Rig, Service, operator};
+    use crate::tests::ledger::FailureMode;
+    use crate::tests::rig::{Action, Rig, Service, operator};
 
     /// No transaction makes so many calls of the ledger.
     const MAX_LEDGER_CALLS: u64 = 60;
@@ -126,12 +122,13 @@ mod tests {
             let keyed = KeyedRequest::new("operator:test", &format!("key-{number}"), "run.create", &body.to_string());
             let create = async || {
                 let request: CreateRunRequest = serde_json::from_value(body.clone()).unwrap();
-                rig.engine
-                    .create_run_once(
+                rig.services
+                    .runs
+                    .create_run(
                         request,
                         operator(),
                         &Caller::of_operator(&operator()),
-                        keyed.clone(),
+                        Some(keyed.clone()),
                         Answer::AfterImport,
                     )
                     .await
@@ -154,8 +151,9 @@ mod tests {
             let issue = serde_json::from_value::<IssueTokenRequest>(json!({})).unwrap();
             let token = KeyedRequest::new("operator:test", &format!("token-{number}"), "token.issue", "{}");
             let caller = Caller::of_operator(&operator());
-            let issued = rig.engine.issue_token_once(&run, &caller, issue.clone(), token.clone()).await.unwrap();
-            let repeated = rig.engine.issue_token_once(&run, &caller, issue, token).await.unwrap();
+            let issued =
+                rig.services.operators.issue_token(&run, &caller, issue.clone(), Some(token.clone())).await.unwrap();
+            let repeated = rig.services.operators.issue_token(&run, &caller, issue, Some(token)).await.unwrap();
             assert_eq!(serde_json::to_string(&issued).unwrap(), serde_json::to_string(&repeated).unwrap());
             let runs = rig.ledger.runs(&ledger::RunFilter::default(), None, 1000.into()).await.unwrap();
             assert_eq!(runs.iter().count() as u64, number + 1, "{mode:?} {number}: one run for each key");
@@ -169,7 +167,7 @@ mod tests {
 
     async fn is_accepted(rig: &Rig, token: &str) -> bool {
         let hash = model::Sha256::of(token.as_bytes());
-        rig.engine.identify(token, &hash, std::net::Ipv4Addr::LOCALHOST.into()).await.unwrap().is_some()
+        rig.services.operators.identify(token, &hash, std::net::Ipv4Addr::LOCALHOST.into()).await.unwrap().is_some()
     }
 
     /// Waits until the token is accepted, or is not.
@@ -193,14 +191,15 @@ mod tests {
             let name = format!("ada-{number}");
             let what = format!("{mode:?} {number}, revokes: {revokes}");
             let request = serde_json::from_value(json!({"name": name, "scopes": ["audit"]})).unwrap();
-            let first = rig.engine.create_operator(request, operator()).await.unwrap().token;
+            let first = rig.services.operators.create_operator(request, operator(), None).await.unwrap().token;
             let change = async || {
                 if revokes {
-                    return rig.engine.revoke_operator(&name, operator()).await.map(|()| None);
+                    return rig.services.operators.revoke_operator(&name, operator()).await.map(|()| None);
                 }
                 let request = serde_json::from_value(json!({"overlapSeconds": 0})).unwrap();
                 let keyed = KeyedRequest::new("operator:test", &name, "operator.rotate", "{}");
-                let rotated = rig.engine.rotate_operator_token_once(&name, request, operator(), keyed).await;
+                let rotated =
+                    rig.services.operators.rotate_operator_token(&name, request, operator(), Some(keyed)).await;
                 rotated.map(|created| Some(created.token))
             };
             rig.ledger.arm(number, mode);
@@ -249,8 +248,8 @@ mod tests {
             let run = rig.run().await;
             rig.ledger.arm_for(&run, number, mode);
             let answer = match to {
-                RunState::Closed => rig.engine.close_run(&run, &caller).await,
-                _ => rig.engine.delete_run(&run, &caller).await,
+                RunState::Closed => rig.services.runs.close_run(&run, &caller).await,
+                _ => rig.services.runs.delete_run(&run, &caller).await,
             };
             let has_failed = rig.ledger.disarm();
             failures += u32::from(has_failed);
@@ -258,7 +257,7 @@ mod tests {
             let write = rig.write_after(&run).await;
             assert_eq!(write.is_ok(), recorded != to, "{to:?} {mode:?} {number}: {answer:?}, then {write:?}");
 
-            rig.engine.delete_run(&run, &caller).await.unwrap();
+            rig.services.runs.delete_run(&run, &caller).await.unwrap();
             assert!(!rig.folder.path().join("workspaces").join(run.as_str()).exists(), "{to:?} {mode:?} {number}");
             assert_eq!(rig.engine.node.bytes(), 0, "{to:?} {mode:?} {number}: the space is released once");
             assert_eq!(rig.ledger.unpurged_runs().await.unwrap(), [], "{to:?} {mode:?} {number}");

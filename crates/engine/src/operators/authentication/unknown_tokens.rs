@@ -1,27 +1,29 @@
 //! Looks up tokens that this process does not know yet.
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use model::Sha256;
 
 use crate::CallError;
 use crate::admission::tokens::lookups::Kind;
-use crate::engine::Engine;
+use crate::operators::Operators;
 
 /// The pause after a query for operators, which reads all of them.
 const OPERATOR_PAUSE: Duration = Duration::from_millis(50);
 
-impl Engine {
+impl Operators {
     /// Looks up a token that this process does not know, with the others that wait. Those that are valid are known afterwards.
     ///
     /// # Errors
     ///
     /// If the ledger fails.
-    pub(crate) async fn look_up_unknown(&self, kind: Kind, hash: &Sha256) -> Result<(), CallError> {
-        let (done, is_first) = self.tokens.lookups(kind).add(*hash);
+    pub(crate) async fn look_up_unknown(self: &Arc<Self>, kind: Kind, hash: &Sha256) -> Result<(), CallError> {
+        let (done, is_first) = self.engine.tokens.lookups(kind).add(*hash);
         if is_first {
-            let engine = self.clone();
-            self.tasks.spawn(async move { engine.run_lookups(kind).await });
+            let operators = Arc::clone(self);
+            self.engine.tasks.spawn(async move { operators.run_lookups(kind).await });
         }
         match done.await {
             Ok(true) => Ok(()),
@@ -30,11 +32,11 @@ impl Engine {
     }
 
     async fn run_lookups(&self, kind: Kind) {
-        while let Some(tokens) = self.tokens.lookups(kind).next() {
+        while let Some(tokens) = self.engine.tokens.lookups(kind).next() {
             let hashes: Vec<_> = tokens.iter().map(|(hash, _)| *hash).collect();
             let result = match kind {
-                Kind::Runs => self.tokens.look_up(self.ledger.as_ref(), &hashes).await.map(drop),
-                Kind::Operators => self.tokens.operators.refresh(self.ledger.as_ref()).await,
+                Kind::Runs => self.engine.tokens.look_up(self.engine.ledger.as_ref(), &hashes).await.map(drop),
+                Kind::Operators => self.engine.tokens.operators.refresh(self.engine.ledger.as_ref()).await,
             };
             if let Err(error) = &result {
                 tracing::warn!(error = error as &dyn std::error::Error, "failed to look up tokens");

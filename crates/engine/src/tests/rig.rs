@@ -5,28 +5,28 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::Engine;
+use crate::operators::{ConfiguredTokens, DerivationKey, OperatorIdentity, TokenSettings, Tokens};
+use crate::runs::{Answer, CreateRunRequest};
+use crate::{CallError, Caller, Limits, Services, tools};
 use ::ledger::{Ledger, NodeIdentity, NodeLog as _};
 use bytes::Bytes;
-use engine::Engine;
-use engine::admission::idempotency::DerivationKey;
-use engine::admission::operators::OperatorIdentity;
-use engine::admission::tokens::{ConfiguredTokens, TokenSettings, Tokens};
-use engine::caller::Caller;
-use engine::limits::Limits;
-use engine::runs::{Answer, CreateRunRequest};
-use engine::{CallError, tools};
 use model::{OperatorName, Profiles, RecordFile, RunId, Scope};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use workspace::Workspaces;
 
-use crate::ledger::FailingLedger;
+use crate::tests::ledger::FailingLedger;
 
 /// An engine over a ledger that can fail.
 pub(crate) struct Rig {
     pub(crate) folder: TempDir,
     pub(crate) ledger: Arc<FailingLedger>,
-    pub(crate) engine: Engine,
+    pub(crate) services: Services,
+    /// What the services share.
+    pub(crate) engine: Arc<Engine>,
     runs: u32,
 }
 
@@ -75,8 +75,10 @@ impl Rig {
         let workspaces = Arc::new(Workspaces::open(folder.path(), &[]).unwrap());
         let totals = ledger.storage_totals().await.unwrap();
         let dynamic: Arc<dyn Ledger> = Arc::clone(&ledger) as Arc<dyn Ledger>;
-        let engine = Engine::new(limits(), Profiles::built_in(), dynamic, workspaces, None, tokens, totals);
-        Self { folder, ledger, engine, runs: 0 }
+        let process = (TaskTracker::new(), CancellationToken::new());
+        let engine = Arc::new(Engine::new(limits(), dynamic, workspaces, None, tokens, totals, process));
+        let services = Services::of(&engine, Profiles::built_in());
+        Self { folder, ledger, services, engine, runs: 0 }
     }
 
     /// A new run with `kept.txt` in two versions, and `deleted.txt`.
@@ -86,8 +88,9 @@ impl Rig {
         let policy = json!({"profile": "SUPERVISED_PR", "requireApprovalIf": ["deletesFile"]});
         let request = json!({"runId": id, "source": {"type": "empty"}, "policy": policy});
         let request: CreateRunRequest = serde_json::from_value(request).unwrap();
-        self.engine
-            .create_run(request, operator(), &Caller::of_operator(&operator()), Answer::AfterImport)
+        self.services
+            .runs
+            .create_run(request, operator(), &Caller::of_operator(&operator()), None, Answer::AfterImport)
             .await
             .unwrap();
         let run = RunId::parse(&id).unwrap();
@@ -118,7 +121,7 @@ impl Rig {
         }
         input.as_object_mut().unwrap().retain(|_, value| !value.is_null());
         let body = Bytes::from(input.to_string());
-        let answer = self.engine.call_tool(run, Caller::of_operator(&operator()), tool, body).await;
+        let answer = self.services.calls.call_tool(run, Caller::of_operator(&operator()), tool, body).await;
         answer.map(|answer| serde_json::from_str(&answer.body).unwrap()).map_err(|failed| failed.error)
     }
 
@@ -126,9 +129,9 @@ impl Rig {
         let calls = inputs.into_iter().map(|(tool, mut input)| {
             input["reason"] = json!("a test");
             let members = input.as_object().unwrap().clone();
-            engine::call::CallContext::of(run, Caller::of_operator(&operator()), tools::find(tool).unwrap(), members)
+            crate::calls::CallContext::of(run, Caller::of_operator(&operator()), tools::find(tool).unwrap(), members)
         });
-        let outcomes = self.engine.call_batch(calls.collect()).await?;
+        let outcomes = self.services.calls.call_batch(calls.collect()).await?;
         let mut last = json!(null);
         for answer in outcomes.answers {
             last = serde_json::from_str(&answer?.body).unwrap();
@@ -170,11 +173,10 @@ impl Rig {
                 self.call(run, "delete_file", input).await
             }
             Action::Approve => {
-                let decision =
-                    serde_json::from_value::<engine::approvals::ApprovalDecision>(json!({"decidedBy": "alice"}));
+                let decision = serde_json::from_value::<crate::calls::ApprovalDecision>(json!({"decidedBy": "alice"}));
                 let decider = decision.unwrap().check(operator()).unwrap();
                 let id = model::ApprovalId::parse(approval.unwrap()).unwrap();
-                let result = self.engine.approve(&id, decider).await?;
+                let result = self.services.calls.approve(&id, decider).await?;
                 Ok(serde_json::to_value(result).unwrap())
             }
             Action::Revert => {

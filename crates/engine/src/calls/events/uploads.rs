@@ -10,8 +10,8 @@ use crate::CallError;
 use crate::call::history_quota::history_exceeded;
 use crate::call_error::refusals::refusal_of;
 use crate::caller::{Caller, RequestIds};
+use crate::calls::Calls;
 use crate::clock::{new_tool_call_id, now};
-use crate::engine::Engine;
 
 /// The tool in the record of an upload.
 const TOOL: &str = "artifact.upload";
@@ -40,7 +40,7 @@ pub struct UploadedArtifact {
     pub head_hash: Option<Sha256>,
 }
 
-impl Engine {
+impl Calls {
     /// Checks before the body is read that the caller may upload artifacts of the run.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Engine {
             return Err(self.record_refusal(run, caller, TOOL, lacks_permission()).await);
         }
         // Also closes a run whose time is over.
-        self.run(run).await.map(drop)
+        self.engine.run(run).await.map(drop)
     }
 
     /// Stores an artifact under its digest.
@@ -89,7 +89,8 @@ impl Engine {
         if size_bytes > MAX_UPLOAD_BYTES {
             return Err(too_large(size_bytes).into());
         }
-        let bytes = self.blocking(move || check(digest, &bytes).map(|()| bytes).map_err(CallError::from)).await?;
+        let bytes =
+            self.engine.blocking(move || check(digest, &bytes).map(|()| bytes).map_err(CallError::from)).await?;
         let uri = format!("artifact://{run}/sha256/{digest}");
         let mut draft = Draft::new(run.clone(), caller.actor.clone(), TOOL, new_tool_call_id(), now());
         draft.artifact_uris = vec![uri.clone()];
@@ -101,7 +102,7 @@ impl Engine {
         entry.preconditions.open_run = true;
         entry.preconditions.token.clone_from(&caller.token);
         let stored = UploadedArtifact { ok: true, uri, sha256: digest, size_bytes, seq: None, head_hash: None };
-        match self.append(vec![entry]).await? {
+        match self.engine.append(vec![entry]).await? {
             Appended::Recorded(records) => {
                 let record = records.into_iter().next();
                 let (seq, head_hash) =
@@ -122,13 +123,13 @@ impl Engine {
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
     pub async fn uploaded_artifact(&self, run: &RunId, digest: &Sha256) -> Result<Vec<u8>, CallError> {
-        if let Some(bytes) = self.ledger.upload(run, digest).await? {
+        if let Some(bytes) = self.engine.ledger.upload(run, digest).await? {
             if Sha256::of(&bytes) != *digest {
                 return Err(CallError::Internal("a stored upload does not have its digest".into()));
             }
             return Ok(bytes);
         }
-        self.known_run(run).await?;
+        self.engine.known_run(run).await?;
         let hint = "The records of the tool `artifact.upload` list the run's uploads.";
         Err(Refusal::new(Code::NotFound, format!("the run has no uploaded artifact {digest}"), hint).into())
     }

@@ -6,8 +6,8 @@ use crate::CallError;
 use crate::admission::operators::OF_ISSUER;
 use crate::approvals::decide::{Decider, decision_of};
 use crate::call_error::refusals::run_not_found;
-use crate::deciding::persons::Origins;
-use crate::engine::Engine;
+use crate::calls::Calls;
+use crate::calls::deciding::persons::Origins;
 use crate::run::chain_head::ChainHead;
 
 /// An operator's approval among those that the call needs.
@@ -27,7 +27,7 @@ impl Vote {
     }
 }
 
-impl Engine {
+impl Calls {
     /// Checks that policy lets `decider` approve, and counts the votes of different persons. Those that do not count any more are
     /// removed from `approval`.
     ///
@@ -72,8 +72,8 @@ impl Engine {
             // The issuer of a token is the only one who knows whether its operator is still one.
             let is_of_issuer = vote.operator.as_str().starts_with(OF_ISSUER);
             if is_of_issuer
-                || self.tokens.operators.is_fixed(&vote.operator)
-                || self.ledger.operator(&vote.operator).await?.is_some()
+                || self.engine.tokens.operators.is_fixed(&vote.operator)
+                || self.engine.ledger.operator(&vote.operator).await?.is_some()
             {
                 kept.push(vote);
             }
@@ -90,7 +90,7 @@ impl Engine {
         vote: &ApprovalVote,
         origins: &Origins,
     ) -> Result<(), CallError> {
-        let run = self.ledger.run(&approval.run_id).await?.ok_or_else(run_not_found)?.run;
+        let run = self.engine.ledger.run(&approval.run_id).await?.ok_or_else(run_not_found)?.run;
         let caller = self.operator_of_call(approval, &run).await?;
         let persons = origins.of_vote(vote);
         let is_behind = |name: &str| persons.overlap(&origins.of_operator(name));
@@ -122,7 +122,7 @@ impl Engine {
         if vote.is_repeated {
             return Ok(None);
         }
-        let calls = self.stored_calls(approval, Some(decider)).await?;
+        let calls = self.engine.stored_calls(approval, Some(decider)).await?;
         let Some(first) = calls.first() else { return Err(CallError::Internal("an approval has no call".into())) };
         let mut draft = first.draft(Verdict::RequireApproval, Outcome::Pending);
         draft.code = Some(Code::ApprovalRequired);
@@ -132,7 +132,7 @@ impl Engine {
         draft.reasons.extend(decider.note.as_ref().map(|note| format!("note:{note}")));
         let mut entry = first.entry(draft, None);
         entry.approval_decision = Some(decision_of(approval, Some(decider), ApprovalState::Pending));
-        let records = self.append_for(&calls, vec![entry]).await?;
+        let records = self.engine.append_for(&calls, vec![entry]).await?;
         tracing::info!(run.id = %approval.run_id, approval.id = %id, operator.name = %decider.operator.name, "approval given");
         Ok(records.last().map(|record| ChainHead { seq: record.seq, hash: record.hash }))
     }

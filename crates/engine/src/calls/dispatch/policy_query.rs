@@ -13,8 +13,8 @@ use crate::call::CallContext;
 use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::{forbidden, refusal_of};
 use crate::caller::{Caller, RequestIds};
+use crate::calls::Calls;
 use crate::clock::{new_tool_call_id, now};
-use crate::engine::Engine;
 use crate::run::open_run::OpenRun;
 use crate::tools;
 use crate::transaction::{Operation, Parsed};
@@ -50,7 +50,7 @@ pub struct PolicyExplanation {
 /// The decisions about a path.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct PathExplanation {
+pub(crate) struct PathExplanation {
     /// The normalised path.
     path: LogicalPath,
     /// The kind of the file.
@@ -64,7 +64,7 @@ pub struct PathExplanation {
 /// A decision of the policy.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct PolicyDecision {
+pub(crate) struct PolicyDecision {
     /// The verdict.
     decision: Verdict,
     /// The rules that decided.
@@ -99,7 +99,7 @@ impl PolicyDecision {
     }
 }
 
-impl Engine {
+impl Calls {
     /// Returns what the policy would decide about a path or a patch. The answer discloses no more than a call would; one that
     /// depends on the content of files is recorded.
     ///
@@ -116,8 +116,8 @@ impl Engine {
             (Some(raw), None) => {
                 require(&caller, Permission::FileList)?;
                 let path = LogicalPath::parse(&raw).map_err(|rule| Refusal::path(&raw, rule))?;
-                let open_run = self.open(run).await?;
-                let paths = self.blocking(move || Ok(vec![explain_path(&open_run, path)?])).await?;
+                let open_run = self.engine.open(run).await?;
+                let paths = self.engine.blocking(move || Ok(vec![explain_path(&open_run, path)?])).await?;
                 Ok(PolicyExplanation { paths, patch: None })
             }
             (None, Some(patch)) => {
@@ -147,11 +147,11 @@ impl Engine {
     async fn explain_patch(&self, run: &RunId, caller: Caller, patch: String) -> Result<PolicyExplanation, CallError> {
         let parsed = Patch::parse(&patch)?;
         let paths: BTreeSet<_> = parsed.files.into_iter().flat_map(|section| [section.from, section.path]).collect();
-        let open_run = self.open(run).await?;
+        let open_run = self.engine.open(run).await?;
         let run_of_paths = Arc::clone(&open_run);
         let explain =
             move || paths.into_iter().map(|path| explain_path(&run_of_paths, path)).collect::<Result<Vec<_>, _>>();
-        let paths = self.blocking(explain).await?;
+        let paths = self.engine.blocking(explain).await?;
         if !caller.may_read() {
             // Whether the patch matches depends on the content of the files, and a query is not recorded.
             let strictest = paths.iter().map(|path| &path.mutate).max_by_key(|decision| decision.decision).cloned();
@@ -180,7 +180,7 @@ impl Engine {
         RequestIds::write(caller.request.as_deref(), &mut draft);
         let mut entry = Entry::new(draft, patch_sha256);
         entry.preconditions.token.clone_from(&caller.token);
-        match self.append(vec![entry]).await? {
+        match self.engine.append(vec![entry]).await? {
             Appended::Recorded(_) => Ok(()),
             Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
             other => Err(CallError::Internal(format!("the ledger rejected a policy query as {other:?}").into())),
@@ -200,7 +200,7 @@ impl Engine {
         let (call, members) =
             CallContext::of(run, caller.clone(), tool, members.as_object().cloned().unwrap_or_default());
         let operation = Operation::parse(&call, members?)?;
-        let decision = match self.evaluate(open_run, Parsed::new(open_run, vec![(call, Ok(operation))])).await {
+        let decision = match self.engine.evaluate(open_run, Parsed::new(open_run, vec![(call, Ok(operation))])).await {
             Ok(decision) => PolicyDecision::of(decision),
             Err(CallError::Refused(refusal)) => PolicyDecision::refused(refusal),
             Err(error) => return Err(error),

@@ -1,7 +1,7 @@
 //! Dispatches calls: admission, then a read or a transaction.
 
-pub mod file_transfers;
-pub mod policy_query;
+pub(crate) mod file_transfers;
+pub(crate) mod policy_query;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::call::record::{Failure, RecordedFailure};
 use crate::call::{Answer, CallContext, Failed, View, splice};
 use crate::call_error::refusals::forbidden;
 use crate::caller::Caller;
-use crate::engine::Engine;
+use crate::calls::Calls;
 use crate::metrics::SPANS;
 use crate::run::open_run::OpenRun;
 use crate::tool::Tool;
@@ -30,7 +30,7 @@ use crate::{CallError, json};
 /// A call with the tool's own members of its input, or the refusal of the input.
 pub type CallWithInput = (CallContext, Result<Map<String, Value>, Refusal>);
 
-impl Engine {
+impl Calls {
     /// Executes and records one call of `tool` on `run`. The body is dropped as soon as it is parsed.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Engine {
             return Ok(());
         }
         let call = CallContext::new(run, caller.clone(), tool);
-        let refused = self.record_error(&call, &[], forbidden(tool.permissions).into());
+        let refused = self.engine.record_error(&call, &[], forbidden(tool.permissions).into());
         let error = refused.instrument(call.span()).await;
         Err(Failed { tool_call_id: call.tool_call_id, error })
     }
@@ -130,7 +130,7 @@ impl Engine {
     ) -> Result<Answer, CallError> {
         let (run, members) = self.admit(&call, members).await?;
         let listener = run.decisions.listener(&call.caller.actor);
-        let read = self.read_call(call, &run, members).await;
+        let read = self.engine.read_call(call, &run, members).await;
         let mut answer = read.map(|(output, id)| Answer { body: splice(&id, &output.output), head: output.head });
         run.decisions.tell(listener.as_deref(), answer.as_mut().map(|answer| &mut answer.body));
         answer
@@ -143,13 +143,13 @@ impl Engine {
     ) -> Result<Answer, CallError> {
         let (run, members) = self.admit(&call, members).await?;
         let mut call = call;
-        if let Err(error) = self.load_evidence(&mut call).await {
-            return Err(self.record_error(&call, &[], error).await);
+        if let Err(error) = self.engine.load_evidence(&mut call).await {
+            return Err(self.engine.record_error(&call, &[], error).await);
         }
-        let operation = match self.follow_names(&call, &run, members).await {
+        let operation = match self.engine.follow_names(&call, &run, members).await {
             Ok(members) => Operation::parse(&call, members),
             Err(CallError::Refused(refusal)) => Err(refusal),
-            Err(error) => return Err(self.record_error(&call, &[], error).await),
+            Err(error) => return Err(self.engine.record_error(&call, &[], error).await),
         };
         let listener = run.decisions.listener(&call.caller.actor);
         let mut answer = self.execute_one(call, Arc::clone(&run), operation).await;
@@ -162,15 +162,15 @@ impl Engine {
     /// # Errors
     ///
     /// The refusal, recorded.
-    pub async fn execute_one(
+    pub(crate) async fn execute_one(
         &self,
         call: CallContext,
         run: Arc<OpenRun>,
         operation: Result<Operation, Refusal>,
     ) -> Result<Answer, CallError> {
-        let engine = self.clone();
+        let engine = Arc::clone(&self.engine);
         let transaction = Parsed::new(&run, vec![(call, operation)]);
-        let mut outcomes = self.detached(async move { engine.execute(&run, transaction).await }).await?;
+        let mut outcomes = self.engine.detached(async move { engine.execute(&run, transaction).await }).await?;
         outcomes.answers.pop().unwrap_or_else(|| Err(CallError::Internal("a call has no answer".into())))
     }
 
@@ -194,7 +194,7 @@ impl Engine {
             let error = forbidden(calls[index].tool.permissions).into();
             return self.fail(&calls, Failure::Call(index, error)).await;
         }
-        let run = match self.open(&first.run_id).await {
+        let run = match self.engine.open(&first.run_id).await {
             Ok(run) => run,
             Err(error) if is_recorded_when_opening(&error) => return self.fail(&calls, Failure::All(error)).await,
             Err(error) => return Err(error),
@@ -207,12 +207,12 @@ impl Engine {
         let mut inputs = inputs;
         for index in 0..calls.len() {
             if let Some(Ok(members)) = inputs.get_mut(index) {
-                match self.follow_names(&calls[index], &run, std::mem::take(members)).await {
+                match self.engine.follow_names(&calls[index], &run, std::mem::take(members)).await {
                     Ok(followed) => *members = followed,
                     Err(error) => return self.fail(&calls, Failure::Call(index, error)).await,
                 }
             }
-            if let Err(error) = self.load_evidence(&mut calls[index]).await {
+            if let Err(error) = self.engine.load_evidence(&mut calls[index]).await {
                 return self.fail(&calls, Failure::Call(index, error)).await;
             }
         }
@@ -222,8 +222,8 @@ impl Engine {
         };
         let listener = calls.first().and_then(|call| run.decisions.listener(&call.caller.actor));
         let transaction = Parsed::new(&run, calls.into_iter().zip(inputs).map(parse).collect());
-        let (engine, executed) = (self.clone(), Arc::clone(&run));
-        let mut outcomes = self.detached(async move { engine.execute(&executed, transaction).await }).await?;
+        let (engine, executed) = (Arc::clone(&self.engine), Arc::clone(&run));
+        let mut outcomes = self.engine.detached(async move { engine.execute(&executed, transaction).await }).await?;
         if let Some(first) = outcomes.answers.first_mut() {
             run.decisions.tell(listener.as_deref(), first.as_mut().map(|answer| &mut answer.body));
         }
@@ -231,7 +231,7 @@ impl Engine {
     }
 
     async fn fail(&self, calls: &[CallContext], failure: Failure) -> Result<Outcomes, CallError> {
-        Ok(self.record_failure(calls, &[], failure).await?.into())
+        Ok(self.engine.record_failure(calls, &[], failure).await?.into())
     }
 
     /// Checks what every call needs: a permission, a run with files, a valid input.
@@ -246,17 +246,19 @@ impl Engine {
     ) -> Result<(Arc<OpenRun>, Map<String, Value>), CallError> {
         if !call.is_permitted() {
             let refusal = forbidden(call.tool.permissions);
-            return Err(self.record_error(call, &[], refusal.into()).await);
+            return Err(self.engine.record_error(call, &[], refusal.into()).await);
         }
-        let run = match self.open(&call.run_id).await {
+        let run = match self.engine.open(&call.run_id).await {
             Ok(run) => run,
-            Err(error) if is_recorded_when_opening(&error) => return Err(self.record_error(call, &[], error).await),
+            Err(error) if is_recorded_when_opening(&error) => {
+                return Err(self.engine.record_error(call, &[], error).await);
+            }
             Err(error) => return Err(error),
         };
         match members {
             Ok(members) => Ok((run, members)),
             Err(refusal) => {
-                let mut error = self.record_error(call, &[], refusal.into()).await;
+                let mut error = self.engine.record_error(call, &[], refusal.into()).await;
                 run.decisions.tell_refused(run.decisions.listener(&call.caller.actor).as_deref(), &mut error);
                 Err(error)
             }

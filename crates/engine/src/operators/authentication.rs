@@ -1,6 +1,6 @@
 //! Identifies callers by their tokens; issues and revokes run tokens.
 
-pub mod issuer;
+pub(crate) mod issuer;
 mod unknown_tokens;
 
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use crate::admission::tokens::{Identity, IssueTokenRequest, IssuedToken, TOKEN_T
 use crate::call_error::refusals::{refusal_of, run_not_found};
 use crate::caller::Caller;
 use crate::clock::latest;
-use crate::engine::Engine;
+use crate::operators::Operators;
 use crate::run::lifecycle;
 
 /// What a caller with the scope `audit` may do in a run.
@@ -58,7 +58,7 @@ impl Caller {
     }
 }
 
-impl Engine {
+impl Operators {
     /// Returns the owner of a token; `None` if it is unknown, expired or revoked.
     ///
     /// Known tokens are cached. The ledger is queried for an unknown token only if its checksum is valid, one query at a time for
@@ -67,8 +67,13 @@ impl Engine {
     /// # Errors
     ///
     /// `RATE_LIMITED`; if the ledger fails.
-    pub async fn identify(&self, token: &str, hash: &Sha256, peer: IpAddr) -> Result<Option<Identity>, CallError> {
-        let tokens = &self.tokens;
+    pub async fn identify(
+        self: &Arc<Self>,
+        token: &str,
+        hash: &Sha256,
+        peer: IpAddr,
+    ) -> Result<Option<Identity>, CallError> {
+        let tokens = &self.engine.tokens;
         if let Some(operator) = tokens.operators.find(hash) {
             return Ok(Some(Identity::Operator(operator)));
         }
@@ -78,7 +83,7 @@ impl Engine {
             TokenForm::Run if tokens.is_known(hash) => self.look_up(hash).await?,
             TokenForm::Foreign => None,
             // A single service knows all operators.
-            TokenForm::Operator if self.ledger.node().is_none() => None,
+            TokenForm::Operator if self.engine.ledger.node().is_none() => None,
             // Another node may have issued it a moment ago.
             TokenForm::Operator => {
                 self.look_up_unknown(Kind::Operators, hash).await?;
@@ -104,38 +109,42 @@ impl Engine {
     }
 
     async fn look_up(&self, hash: &Sha256) -> ledger::Result<Option<Arc<Token>>> {
-        Ok(self.tokens.look_up(self.ledger.as_ref(), &[*hash]).await?.pop())
+        Ok(self.engine.tokens.look_up(self.engine.ledger.as_ref(), &[*hash]).await?.pop())
     }
 
-    /// Issues another token for a run.
+    /// Issues another token for a run. A repetition under the same key returns the first answer.
     ///
     /// # Errors
     ///
-    /// `RUN_NOT_FOUND`, `RUN_CLOSED` for a deleted run, `INVALID_REQUEST`.
+    /// `RUN_NOT_FOUND`, `IDEMPOTENCY_KEY_REUSED`, `RUN_CLOSED` for a deleted run, `INVALID_REQUEST`.
     pub async fn issue_token(
-        &self,
+        self: &Arc<Self>,
         run: &RunId,
         caller: &Caller,
         request: IssueTokenRequest,
+        keyed: Option<KeyedRequest>,
     ) -> Result<IssuedToken, CallError> {
-        let (engine, run, caller) = (self.clone(), run.clone(), caller.clone());
-        self.detached(async move { engine.create_token(&run, &caller, request, None).await }).await
+        let (operators, run, caller) = (Arc::clone(self), run.clone(), caller.clone());
+        let work = async move {
+            operators.engine.once(keyed.as_ref(), operators.create_token(&run, &caller, request, keyed.as_ref())).await
+        };
+        self.engine.detached(work).await
     }
 
-    /// As [`issue_token`](Self::issue_token), for a request that may be a keyed one.
-    pub(crate) async fn create_token(
+    /// Issues a token, whatever was answered under its key.
+    async fn create_token(
         &self,
         run: &RunId,
         caller: &Caller,
         request: IssueTokenRequest,
         keyed: Option<&KeyedRequest>,
     ) -> Result<IssuedToken, CallError> {
-        self.ledger.run(run).await?.ok_or_else(run_not_found)?;
-        let (token, issued) = request.issue(run, |id| self.tokens.secret(keyed, id))?;
-        self.tokens.note(&token);
+        self.engine.ledger.run(run).await?.ok_or_else(run_not_found)?;
+        let (token, issued) = request.issue(run, |id| self.engine.tokens.secret(keyed, id))?;
+        self.engine.tokens.note(&token);
         let mut entry = lifecycle::token_issued(&token, caller);
         entry.keyed_answer = keyed.map(|keyed| (keyed.answer(&issued.with_secret(String::new())), latest()));
-        match self.append(vec![entry]).await {
+        match self.engine.append(vec![entry]).await {
             Ok(Appended::Recorded(_)) => {}
             Ok(Appended::PreconditionFailed(failed)) => return Err(refusal_of(failed).into()),
             Ok(other) => {
@@ -150,7 +159,7 @@ impl Engine {
 
     /// Waits until the token with this hash is revoked or has expired.
     pub async fn token_ended(&self, hash: &Sha256) {
-        let tokens = &self.tokens;
+        let tokens = &self.engine.tokens;
         let mut revocations = tokens.revocations();
         if self.identify_issued(hash).is_some() {
             while self.identify_issued(hash).is_some() {
@@ -196,9 +205,9 @@ impl Engine {
     ///
     /// If the ledger fails; the cached tokens are forgotten nevertheless.
     pub async fn refresh_tokens(&self) -> ledger::Result<()> {
-        self.tokens.forget();
-        self.tokens.operators.refresh(self.ledger.as_ref()).await?;
-        self.tokens.announce_revocation();
+        self.engine.tokens.forget();
+        self.engine.tokens.operators.refresh(self.engine.ledger.as_ref()).await?;
+        self.engine.tokens.announce_revocation();
         Ok(())
     }
 
@@ -208,20 +217,25 @@ impl Engine {
     /// # Errors
     ///
     /// `RUN_NOT_FOUND`, `NOT_FOUND`.
-    pub async fn revoke_token(&self, run: &RunId, caller: &Caller, token: &TokenId) -> Result<(), CallError> {
-        let (engine, run, token) = (self.clone(), run.clone(), token.clone());
+    pub async fn revoke_token(
+        self: &Arc<Self>,
+        run: &RunId,
+        caller: &Caller,
+        token: &TokenId,
+    ) -> Result<(), CallError> {
+        let (operators, run, token) = (Arc::clone(self), run.clone(), token.clone());
         let entry = lifecycle::token_revoked(&run, caller, &token);
-        self.detached(async move { engine.record_revocation(&run, &token, entry).await }).await
+        self.engine.detached(async move { operators.record_revocation(&run, &token, entry).await }).await
     }
 
     async fn record_revocation(&self, run: &RunId, token: &TokenId, entry: Entry) -> Result<(), CallError> {
-        if let Appended::NoSuchToken = self.append_change(entry).await? {
+        if let Appended::NoSuchToken = self.engine.append_change(entry).await? {
             let message = format!("the run has no token `{token}`");
             return Err(
                 Refusal::new(Code::NotFound, message, "Use the tokenId that was returned with the token.").into()
             );
         }
-        self.tokens.revoked(run, token);
+        self.engine.tokens.revoked(run, token);
         tracing::info!(run.id = %run, token.id = %token, "token revoked");
         Ok(())
     }

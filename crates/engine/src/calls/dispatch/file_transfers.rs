@@ -16,7 +16,7 @@ use crate::admission::pools::permit_within;
 use crate::call::disclosure::Disclosure;
 use crate::call::{Answer, CallContext, Failed};
 use crate::caller::Caller;
-use crate::engine::Engine;
+use crate::calls::Calls;
 use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::Reservation;
@@ -85,7 +85,7 @@ pub struct Download {
     pub is_outside: bool,
 }
 
-impl Engine {
+impl Calls {
     /// Opens a file for a download, and records the read.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Engine {
         let (tool_call_id, span) = (call.tool_call_id.clone(), call.span());
         let read = async {
             let (open_run, members) = self.admit(&call, options.check(members)).await?;
-            let (output, _) = self.read_call(call, &open_run, members).await?;
+            let (output, _) = self.engine.read_call(call, &open_run, members).await?;
             let is_outside = output.is_outside;
             let transfer = output.transfer.ok_or_else(|| CallError::Internal("a download has no transfer".into()))?;
             Ok(Download { transfer, is_outside })
@@ -135,7 +135,7 @@ impl Engine {
     ///
     /// The refusal, recorded.
     pub async fn put_file(
-        &self,
+        self: &Arc<Self>,
         run: &RunId,
         caller: Caller,
         path: &str,
@@ -170,12 +170,12 @@ impl Engine {
         let tool_call_id = call.tool_call_id.clone();
         let answer = match members {
             Ok(_) => {
-                let engine = self.clone();
+                let calls = Arc::clone(self);
                 let work = async move {
                     let staged = received.map(ReceivedFile::into_name);
-                    engine.store(call, put, staged).await
+                    calls.store(call, put, staged).await
                 };
-                self.detached(work).await
+                self.engine.detached(work).await
             }
             Err(refusal) => return self.finish(call, Err(refusal)).await,
         };
@@ -185,14 +185,14 @@ impl Engine {
     /// Stores a received upload. Must run as a task of its own, so that the staged file is removed if it is not used.
     async fn store(&self, call: CallContext, put: PutFile, staged: Option<String>) -> Result<Answer, CallError> {
         let (disclosure, span) = (Disclosure::of(&call), call.span());
-        let open_run = self.open(&call.run_id).await?;
+        let open_run = self.engine.open(&call.run_id).await?;
         let operation = Operation::Mutation(Box::new(put));
         let stored = self.execute_one(call, Arc::clone(&open_run), Ok(operation)).instrument(span);
         let answer = disclosure.apply(stored.await);
         // If it succeeded, the file was moved into the tree, or the call was a repetition that did not use it.
         let may_be_journalled = answer.as_ref().err().is_some_and(|error| may_be_journalled(error, &open_run));
         if let Some(name) = staged.filter(|_| !may_be_journalled) {
-            self.blocking(move || Ok(open_run.workspace.discard(&name)?)).await?;
+            self.engine.blocking(move || Ok(open_run.workspace.discard(&name)?)).await?;
         }
         answer
     }
@@ -210,13 +210,13 @@ impl Engine {
             let content = NewContent::Inline(Vec::new());
             return Ok((PutFile { path, expected: upload.expected, content, reservation: None }, None));
         }
-        let open_run = self.open(&call.run_id).await?;
+        let open_run = self.engine.open(&call.run_id).await?;
         let Upload { expected, announced, receive } = upload;
         let is_large = |bytes: u64| bytes > INLINE_BYTES as u64;
         let announce = async |size: Option<u64>| {
             let content = NewContent::Announced(size);
             let put = PutFile { path: path.clone(), expected, content, reservation: None };
-            self.check_upload(call, &open_run, Operation::Mutation(Box::new(put))).await
+            self.engine.check_upload(call, &open_run, Operation::Mutation(Box::new(put))).await
         };
         if announced.is_some_and(is_large) {
             announce(announced).await?;
@@ -231,7 +231,9 @@ impl Engine {
                 }
                 let limit = open_run.rules.policy().max_transfer_bytes;
                 // The rest is received on a blocking thread. The permits limit the number of these threads.
-                let permit = permit_within(&self.pools.receive, "large uploads", self.limits.request_timeout).await?;
+                let permit =
+                    permit_within(&self.engine.pools.receive, "large uploads", self.engine.limits.request_timeout)
+                        .await?;
                 let mut reader = UploadReader::new(first, chunks, open_run.disk.reservation());
                 let work = move || {
                     let _permit = permit;
@@ -239,7 +241,7 @@ impl Engine {
                     let received = ReceivedFile { run: open_run, name: staged.name.clone() };
                     Ok((NewContent::Staged(staged, reader.scan.finish()), reader.reservation, received))
                 };
-                let (content, reservation, received) = self.blocking(work).await?;
+                let (content, reservation, received) = self.engine.blocking(work).await?;
                 return Ok((PutFile { path, expected, content, reservation: Some(reservation) }, Some(received)));
             }
         }

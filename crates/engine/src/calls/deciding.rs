@@ -14,8 +14,8 @@ use crate::approvals::decide::{Decider, decided, decision_of};
 use crate::call::record::Failure;
 use crate::call::{Answer, CallContext};
 use crate::call_error::refusals::approval_not_pending;
+use crate::calls::Calls;
 use crate::clock::latest;
-use crate::engine::Engine;
 use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
 use crate::run::staged_files::{self, may_be_journalled};
@@ -42,7 +42,7 @@ impl ApprovalResult {
     }
 }
 
-impl Engine {
+impl Calls {
     /// Approves the call that waits for `id`, and executes it if it still makes the approved change. Runs to completion even if the
     /// client disconnects.
     ///
@@ -55,9 +55,9 @@ impl Engine {
     ///
     /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided; `FORBIDDEN` if policy requires another operator; `UNAVAILABLE`, which
     /// leaves it pending.
-    pub async fn approve(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
-        let (engine, id) = (self.clone(), id.clone());
-        self.detached(async move { engine.record_approval(&id, &decider).await }).await
+    pub async fn approve(self: &Arc<Self>, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
+        let (calls, id) = (Arc::clone(self), id.clone());
+        self.engine.detached(async move { calls.record_approval(&id, &decider).await }).await
     }
 
     async fn record_approval(&self, id: &ApprovalId, decider: &Decider) -> Result<ApprovalResult, CallError> {
@@ -71,11 +71,11 @@ impl Engine {
         let vote = self.check_vote(&mut approval, decider).await?;
         if !vote.is_last() {
             let head = self.record_vote(&approval, decider, vote).await?;
-            return Ok(ApprovalResult::new(self.approval(id).await?, head));
+            return Ok(ApprovalResult::new(self.engine.approval(id).await?, head));
         }
         let head = Box::pin(self.execute_approval(&approval, decider)).await?;
         drop(voting);
-        Ok(ApprovalResult::new(self.approval(id).await?, head))
+        Ok(ApprovalResult::new(self.engine.approval(id).await?, head))
     }
 
     /// Denies the call that waits for `id`. Runs to completion even if the client disconnects.
@@ -83,9 +83,9 @@ impl Engine {
     /// # Errors
     ///
     /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided.
-    pub async fn deny(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
-        let (engine, id) = (self.clone(), id.clone());
-        self.detached(async move { engine.record_denial(&id, &decider).await }).await
+    pub async fn deny(self: &Arc<Self>, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
+        let (calls, id) = (Arc::clone(self), id.clone());
+        self.engine.detached(async move { calls.record_denial(&id, &decider).await }).await
     }
 
     async fn record_denial(&self, id: &ApprovalId, decider: &Decider) -> Result<ApprovalResult, CallError> {
@@ -96,18 +96,18 @@ impl Engine {
                 details.reasons = vec![format!("approval:{id}:denied")];
                 details.reasons.extend(decider.reason());
             });
-        let head = self.record_decision(&approval, Some(decider), ApprovalState::Denied, &refusal, None).await?;
-        Ok(ApprovalResult::new(self.approval(id).await?, head))
+        let head = self.engine.record_decision(&approval, Some(decider), ApprovalState::Denied, &refusal, None).await?;
+        Ok(ApprovalResult::new(self.engine.approval(id).await?, head))
     }
 
     async fn pending_approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
-        let approval = self.approval(id).await?;
+        let approval = self.engine.approval(id).await?;
         if approval.state != ApprovalState::Pending {
             return Err(approval_not_pending().into());
         }
         if approval.expires_at <= latest() {
             // Only within a decision, which runs to completion.
-            self.expire(&approval).await?;
+            self.engine.expire(&approval).await?;
             return Err(approval_not_pending().into());
         }
         Ok(approval)
@@ -115,39 +115,39 @@ impl Engine {
 
     /// Executes approved calls. Returns the newest record of the decision.
     async fn execute_approval(&self, approval: &Approval, decider: &Decider) -> Result<Option<ChainHead>, CallError> {
-        let run = self.open(&approval.run_id).await?;
-        let mut calls = self.stored_calls(approval, Some(decider)).await?;
+        let run = self.engine.open(&approval.run_id).await?;
+        let mut calls = self.engine.stored_calls(approval, Some(decider)).await?;
         for call in &mut calls {
             call.epoch = run.epoch;
         }
         let executed = self.execute_calls(&run, approval, &calls, decider).await;
         if executed.as_ref().is_err_and(|error| error.is_retryable() || error.is(Code::Unauthenticated)) {
-            self.count_waiting(&run, &approval.approval_id).await?;
+            self.engine.count_waiting(&run, &approval.approval_id).await?;
         }
         match executed {
             Ok(answers) => {
-                self.refresh_state(&run).await?;
+                self.engine.refresh_state(&run).await?;
                 let head = answers.iter().filter_map(|answer| answer.head).next_back();
                 let seq = head.map(|head| head.seq);
-                self.end_waiting(approval).await;
+                self.engine.end_waiting(approval).await;
                 run.decisions.decided(&decided(approval, Some(decider), ApprovalState::Approved, seq, None));
                 Ok(head)
             }
             // It has expired meanwhile.
             Err(error) if error.is(Code::AlreadyExists) && approval.expires_at <= latest() => {
-                self.expire(approval).await?;
+                self.engine.expire(approval).await?;
                 Err(error)
             }
             // The operator may not decide any more: the approval stays pending.
             Err(error) if error.is(Code::Unauthenticated) => Err(error),
             Err(CallError::Refused(refusal)) if !refusal.code.is_retryable() => {
-                self.record_decision(approval, Some(decider), ApprovalState::Failed, &refusal, run.epoch).await
+                self.engine.record_decision(approval, Some(decider), ApprovalState::Failed, &refusal, run.epoch).await
             }
             // A retryable refusal leaves the approval pending.
             Err(error @ CallError::Refused(_)) => {
                 let paths: Vec<_> = approval.files.iter().map(|file| file.path.clone()).collect();
                 match calls.first() {
-                    Some(call) => Err(self.record_error(call, &paths, error).await),
+                    Some(call) => Err(self.engine.record_error(call, &paths, error).await),
                     None => Err(error),
                 }
             }
@@ -168,17 +168,17 @@ impl Engine {
             let Ok(Value::Object(members)) = serde_json::from_str(&call.input) else {
                 return Err(CallError::Internal("a stored input is not an object".into()));
             };
-            let members = self.follow_names(call, run, CallContext::without_common(members)).await?;
+            let members = self.engine.follow_names(call, run, CallContext::without_common(members)).await?;
             let mut operation = Operation::parse(call, members);
             if let Ok(Operation::Mutation(tool)) = &mut operation
                 && tool.waiting_content().is_some()
             {
-                staged = self.stage_waiting(run, approval, tool.as_mut()).await?;
+                staged = self.engine.stage_waiting(run, approval, tool.as_mut()).await?;
             }
             parsed.push((call.clone(), operation));
         }
         let decision = decision_of(approval, Some(decider), ApprovalState::Approved);
-        let executed = self.execute_approved(run, Parsed::new(run, parsed), approval, decision).await;
+        let executed = self.engine.execute_approved(run, Parsed::new(run, parsed), approval, decision).await;
         let executed = executed.map_err(Failure::into_error);
         if let (Err(error), Some(name)) = (&executed, staged)
             && !may_be_journalled(error, run)

@@ -8,7 +8,7 @@ use model::{OperatorName, Permission, RunId, Scope, Sha256, Token, TokenId};
 use crate::admission::operators::{OF_ISSUER, OperatorIdentity};
 use crate::admission::tokens::{Identity, has_expired};
 use crate::clock::latest;
-use crate::engine::Engine;
+use crate::operators::Operators;
 
 /// Characters of the subject and of the issuer's host that a name shows.
 const SHOWN_CHARS: (usize, usize) = (16, 19);
@@ -66,12 +66,12 @@ impl IssuedCaller {
     }
 }
 
-impl Engine {
+impl Operators {
     /// Returns the caller of a token that was admitted, unless it has expired.
     pub fn identify_issued(&self, hash: &Sha256) -> Option<Identity> {
-        let (_, identity) = self.tokens.of_issuer.lock().get(hash).cloned()?;
+        let (_, identity) = self.engine.tokens.of_issuer.lock().get(hash).cloned()?;
         let is_valid = match &identity {
-            Identity::Operator(operator) => self.tokens.operators.check(operator).is_ok(),
+            Identity::Operator(operator) => self.engine.tokens.operators.check(operator).is_ok(),
             Identity::Run(token) => !has_expired(token),
         };
         is_valid.then_some(identity)
@@ -84,20 +84,20 @@ impl Engine {
         }
         // Every name fits the grammar.
         let identity = caller.identity(*hash).ok()?;
-        self.tokens.of_issuer.lock().put(*hash, (key, identity.clone()));
+        self.engine.tokens.of_issuer.lock().put(*hash, (key, identity.clone()));
         Some(identity)
     }
 
     /// Forgets the tokens that were signed by keys for which `is_valid` is false. Their streams end.
     pub fn retain_issued(&self, is_valid: impl Fn(&Sha256) -> bool) {
-        let mut cached = self.tokens.of_issuer.lock();
+        let mut cached = self.engine.tokens.of_issuer.lock();
         let ended: Vec<_> = cached.iter().filter(|(_, (key, _))| !is_valid(key)).map(|(hash, _)| *hash).collect();
         for hash in &ended {
             cached.pop(hash);
         }
         drop(cached);
         if !ended.is_empty() {
-            self.tokens.announce_revocation();
+            self.engine.tokens.announce_revocation();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Events of a run: prompts, commands, tests, hand-overs and the like, recorded in the chain of its tool calls.
 
 mod input;
-pub mod uploads;
+pub(crate) mod uploads;
 
 use std::collections::HashSet;
 
@@ -17,14 +17,14 @@ use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
 use crate::caller::{Caller, RequestIds};
+use crate::calls::Calls;
 use crate::clock::{new_tool_call_id, now};
-use crate::engine::Engine;
 
 pub use input::AppendEventRequest;
 use input::Event;
 
 /// The most events of one request.
-pub const MAX_BATCH: usize = 100;
+pub(crate) const MAX_BATCH: usize = 100;
 /// The tool in the record of a refused event whose kind is unknown.
 const UNKNOWN_KIND: &str = "event";
 
@@ -43,7 +43,7 @@ pub struct AppendedEvent {
     pub head_hash: Sha256,
 }
 
-impl Engine {
+impl Calls {
     /// Records `events`, all or none, and returns them in order. An event that is recorded already is returned as it was.
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Engine {
             return Err(Refusal::invalid(message, "Give every event an ID of its own, or omit it.").into());
         }
         // Also closes a run whose time is over.
-        self.run(run).await?;
+        self.engine.run(run).await?;
         let entries: Vec<_> = events.into_iter().map(|event| entry_of(run, caller, event)).collect();
         // An event that is recorded already leaves the list, and the others are tried again.
         let mut done: Vec<Option<AppendedEvent>> = vec![None; entries.len()];
@@ -113,7 +113,7 @@ impl Engine {
             if open.is_empty() {
                 return Ok(done.into_iter().flatten().collect());
             }
-            let appended = self.append(open).await?;
+            let appended = self.engine.append(open).await?;
             if let Appended::Recorded(records) = appended {
                 let open = done.iter_mut().filter(|done| done.is_none());
                 for (done, record) in open.zip(records) {
@@ -156,7 +156,7 @@ impl Engine {
         for (entry, done) in entries.iter().zip(done).filter(|(entry, done)| done.is_none() && entry.client_supplied_id)
         {
             let id = &entry.draft.tool_call_id;
-            let Some(StoredCall { seq, hash, tool, input_sha256, .. }) = self.ledger.call(run, id).await? else {
+            let Some(StoredCall { seq, hash, tool, input_sha256, .. }) = self.engine.ledger.call(run, id).await? else {
                 continue;
             };
             if (&tool, input_sha256) == (&entry.draft.tool, entry.input_sha256) {
@@ -179,7 +179,7 @@ impl Engine {
         draft.outcome = Outcome::Refused;
         draft.reasons = reasons_of(&refusal);
         RequestIds::write(caller.request.as_deref(), &mut draft);
-        match self.append(vec![Entry::new(draft, Sha256::ZERO)]).await {
+        match self.engine.append(vec![Entry::new(draft, Sha256::ZERO)]).await {
             Ok(Appended::Recorded(records)) => match records.first() {
                 Some(record) => refusal.recorded(record.seq, record.hash).into(),
                 None => refusal.into(),

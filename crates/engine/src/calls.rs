@@ -1,0 +1,93 @@
+//! Calls: of the tools, of files as whole, of people who approve or deny; events and uploads; the feed of changes.
+
+pub(crate) mod change_feed;
+pub(crate) mod deciding;
+pub(crate) mod dispatch;
+pub(crate) mod events;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ledger::ApprovalFilter;
+use model::{Approval, ApprovalId, Refusal, RunId};
+
+use crate::CallError;
+use crate::engine::Engine;
+use crate::page::{Cursor, Page};
+use crate::run::vote_locks::VoteLocks;
+
+pub use crate::admission::body_memory::RequestMemory;
+pub use crate::approvals::decide::Decider;
+pub use crate::approvals::{ApprovalDecision, ApprovalQuery};
+pub use crate::call::{Answer, CallContext, Failed};
+pub use crate::transaction::Outcomes;
+pub use change_feed::{ChangeList, ChangesQuery};
+pub use deciding::ApprovalResult;
+pub use dispatch::CallWithInput;
+pub use dispatch::file_transfers::{Chunks, Download, FileCallOptions, Upload};
+pub use dispatch::policy_query::{PolicyExplanation, PolicyQuery};
+pub use events::uploads::{UploadedArtifact, too_large};
+pub use events::{AppendEventRequest, AppendedEvent};
+
+/// Everything that is done in a run and recorded.
+pub struct Calls {
+    engine: Arc<Engine>,
+    /// Locks of approvals that are being given.
+    votes: VoteLocks,
+}
+
+impl Calls {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Self { engine, votes: VoteLocks::default() }
+    }
+
+    /// Acquires memory for a body of up to `bytes` of the current request, and waits for it at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// `RATE_LIMITED` if the token or its run has its share; `UNAVAILABLE` if others use the budget.
+    pub async fn acquire_body(&self, bytes: u64, timeout: Duration) -> Result<(), Refusal> {
+        self.engine.pools.acquire_body(bytes, timeout).await
+    }
+
+    /// Returns a page of the approvals that match `filter`, in order of creation, without their diffs.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub async fn approvals(
+        &self,
+        filter: &ApprovalFilter,
+        after: Option<Cursor>,
+        limit: u32,
+    ) -> Result<Page<Approval>, CallError> {
+        self.engine.approvals(filter, after, limit).await
+    }
+
+    /// Returns an approval. It is expired if its time has passed.
+    ///
+    /// # Errors
+    ///
+    /// `NOT_FOUND`.
+    pub async fn approval(&self, id: &ApprovalId) -> Result<Approval, CallError> {
+        self.engine.current_approval(id).await
+    }
+
+    /// Returns the run of an approval; `None` if there is no such approval.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub async fn run_of_approval(&self, id: &ApprovalId) -> Result<Option<RunId>, CallError> {
+        Ok(self.engine.ledger.approval(id).await?.map(|approval| approval.run_id))
+    }
+
+    /// Records that an approval has expired.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger fails.
+    pub async fn expire(&self, approval: &Approval) -> Result<(), CallError> {
+        self.engine.expire(approval).await
+    }
+}
