@@ -168,6 +168,16 @@ impl Testbed {
         })
     }
 
+    /// Returns the process ID of the server that was started here.
+    pub(crate) fn server_id(&self) -> Option<u32> {
+        self.server.as_ref().map(Server::id)
+    }
+
+    /// Stops the server that was started here, and waits for its end.
+    pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
+        self.server.as_mut().map_or(Ok(()), Server::stop)
+    }
+
     /// Returns the folder of temporary files.
     pub(crate) fn scratch(&self) -> &Scratch {
         &self.scratch
