@@ -93,7 +93,7 @@ pub(crate) fn hidden_characters(text: &str) -> Option<String> {
 /// compared in blocks, which the compiler does for many bytes at once.
 fn first_unusual(bytes: &[u8]) -> Option<usize> {
     const BLOCK: usize = 32;
-    let is_unusual = |byte: &u8| !(matches!(byte, b' '..=b'~') | (*byte == b'\t') | (*byte == b'\n'));
+    let is_unusual = |byte: &u8| !matches!(byte, b' '..=b'~' | b'\t' | b'\n');
     let blocks = bytes.chunks(BLOCK).position(|block| block.iter().fold(false, |any, byte| any | is_unusual(byte)))?;
     let start = blocks * BLOCK;
     bytes[start..].iter().position(is_unusual).map(|at| start + at)
