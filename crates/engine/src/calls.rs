@@ -17,14 +17,14 @@ use crate::page::{Cursor, Page};
 use crate::run::vote_locks::VoteLocks;
 
 pub use crate::admission::body_memory::RequestMemory;
-pub use crate::approvals::decide::Decider;
+pub use crate::approvals::decide::DecidingPerson;
 pub use crate::approvals::{ApprovalDecision, ApprovalQuery};
 pub use crate::call::{Answer, CallContext, Failed};
 pub use crate::transaction::Outcomes;
 pub use change_feed::{ChangeList, ChangesQuery};
 pub use deciding::ApprovalResult;
 pub use dispatch::CallWithInput;
-pub use dispatch::file_transfers::{Chunks, Download, FileCallOptions, Upload};
+pub use dispatch::file_transfers::{Chunks, FileCallOptions, FileDownload, FileUpload};
 pub use dispatch::policy_query::{PolicyExplanation, PolicyQuery};
 pub use events::uploads::{UploadedArtifact, too_large};
 pub use events::{AppendEventRequest, AppendedEvent};

@@ -23,7 +23,7 @@ pub use crate::admission::tokens::{
 };
 pub use authentication::issuer::IssuedCaller;
 pub use manage::{CreateOperatorRequest, CreatedOperator};
-pub use rotate::{RotateTokenRequest, Rotation};
+pub use rotate::{RotateTokenRequest, TokenRotation};
 
 /// Who may call: operators, tokens, and their rates.
 pub struct Operators {

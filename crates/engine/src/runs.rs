@@ -26,7 +26,7 @@ use crate::caller::Caller;
 use crate::clock::now;
 use crate::engine::Engine;
 use crate::opening::base_objects::ImportedBase;
-use crate::run::import_registry::CancelOnDrop;
+use crate::run::import_registry::CancelImportOnDrop;
 use crate::run::lifecycle;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::{RunDeletion, RunDisk};
@@ -40,7 +40,7 @@ pub use crate::opening::{
 };
 pub use crate::run::lifecycle::RunArchive;
 pub use archive::ClosedRun;
-pub use create::{Answer, CreateRunRequest, CreatedRun};
+pub use create::{CreateRunRequest, CreatedRun, CreationAnswer};
 pub use exports::{BundleCommit, Export, ExportFormat, MAX_AUTHOR, MAX_MESSAGE_BYTES};
 pub use listing::RunQuery;
 pub use own_view::{OwnRun, RunUsage};
@@ -225,7 +225,7 @@ impl Runs {
         }
         let disk = RunDisk::new(&self.engine.node, &known.policy.quota, Disk::default()).reservation();
         let importing = self.engine.imports.begin(known, disk).ok_or_else(has_files)?;
-        let _cancel = CancelOnDrop(Arc::clone(&importing.import));
+        let _cancel = CancelImportOnDrop(Arc::clone(&importing.import));
         let (runs, id, caller) = (Arc::clone(self), run.clone(), caller.clone());
         let patience = Some(self.engine.limits.request_timeout);
         let work = async move {

@@ -16,7 +16,7 @@ mod failing_ledger {
     use crate::Caller;
     use crate::operators::IssueTokenRequest;
     use crate::operators::KeyedRequest;
-    use crate::runs::{Answer, CreateRunRequest};
+    use crate::runs::{CreateRunRequest, CreationAnswer};
     use ::ledger::Ledger as _;
     use model::{RunId, RunState};
     use rstest::rstest;
@@ -129,7 +129,7 @@ mod failing_ledger {
                         operator(),
                         &Caller::of_operator(&operator()),
                         Some(keyed.clone()),
-                        Answer::AfterImport,
+                        CreationAnswer::AfterImport,
                     )
                     .await
             };

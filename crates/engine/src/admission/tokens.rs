@@ -19,12 +19,12 @@ use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
 use crate::admission::idempotency::{DerivationKey, KeyedRequest, OPERATOR_TOKEN, RUN_TOKEN};
-use crate::admission::operators::{AUDIT, LoadError, OPERATOR, OperatorIdentity, Operators};
+use crate::admission::operators::{AUDIT, KnownOperators, LoadError, OPERATOR, OperatorIdentity};
 use crate::clock::{latest, new_token_id, parse_time};
 use crate::metrics;
 
 use self::form::{OPERATOR_PREFIX, RUN_PREFIX, new_token, token_of};
-use self::lookups::{Kind, Lookups};
+use self::lookups::{LookupKind, Lookups};
 use self::peers::PeerFailures;
 pub use self::peers::network_of;
 
@@ -70,7 +70,7 @@ pub struct TokenSettings {
 
 /// The valid tokens that this process knows.
 pub struct Tokens {
-    pub(crate) operators: Operators,
+    pub(crate) operators: KnownOperators,
     cache: Mutex<LruCache<Sha256, Arc<Token>>>,
     /// The first 8 bytes of the hash of every run token that may be valid. A million tokens take 16 MB.
     known: Mutex<HashSet<u64>>,
@@ -141,7 +141,7 @@ impl Tokens {
         };
         let configured = settings.configured.identities(orchestrate)?;
         let tokens = Self {
-            operators: Operators::load(configured, ledger).await?,
+            operators: KnownOperators::load(configured, ledger).await?,
             cache: Mutex::new(LruCache::new(CACHED)),
             known: Mutex::new(known_hashes(ledger).await?),
             unknown_runs: Lookups::default(),
@@ -264,10 +264,10 @@ impl Tokens {
     }
 
     /// Returns the tokens that wait to be looked up.
-    pub(crate) fn lookups(&self, kind: Kind) -> &Lookups {
+    pub(crate) fn lookups(&self, kind: LookupKind) -> &Lookups {
         match kind {
-            Kind::Runs => &self.unknown_runs,
-            Kind::Operators => &self.unknown_operators,
+            LookupKind::Runs => &self.unknown_runs,
+            LookupKind::Operators => &self.unknown_operators,
         }
     }
 

@@ -93,7 +93,7 @@ pub struct CreatedRun {
 
 /// When the creation of a run is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CreationAnswer {
     /// After the import. If it fails there is no run.
     AfterImport,
     /// Once the run is stored as `preparing`. If the import fails the run is closed.
@@ -143,7 +143,7 @@ impl Runs {
         creator: Arc<OperatorIdentity>,
         caller: &Caller,
         keyed: Option<KeyedRequest>,
-        answer: Answer,
+        answer: CreationAnswer,
     ) -> Result<CreatedRun, CallError> {
         let (runs, caller) = (Arc::clone(self), caller.clone());
         let work = async move {
@@ -161,7 +161,7 @@ impl Runs {
         creator: Arc<OperatorIdentity>,
         caller: &Caller,
         keyed: Option<KeyedRequest>,
-        answer: Answer,
+        answer: CreationAnswer,
     ) -> Result<CreatedRun, CallError> {
         let runs = Arc::clone(self);
         let mut checked = self.engine.blocking(move || runs.check(request, keyed).map_err(CallError::from)).await?;
@@ -174,7 +174,7 @@ impl Runs {
         }
         let slot = self.engine.node.add_run()?;
         match (answer, checked.origin.take()) {
-            (Answer::AtOnce, Some(origin)) => {
+            (CreationAnswer::AtOnce, Some(origin)) => {
                 self.store_and_import(checked, origin, importing, slot, creator, caller).await
             }
             (_, origin) => {

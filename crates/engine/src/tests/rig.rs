@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::operators::{ConfiguredTokens, DerivationKey, OperatorIdentity, TokenSettings, Tokens};
-use crate::runs::{Answer, CreateRunRequest};
+use crate::runs::{CreateRunRequest, CreationAnswer};
 use crate::{CallError, Caller, Limits, Services, tools};
 use ::ledger::{Ledger, NodeIdentity, NodeLog as _};
 use bytes::Bytes;
@@ -90,7 +90,7 @@ impl Rig {
         let request: CreateRunRequest = serde_json::from_value(request).unwrap();
         self.services
             .runs
-            .create_run(request, operator(), &Caller::of_operator(&operator()), None, Answer::AfterImport)
+            .create_run(request, operator(), &Caller::of_operator(&operator()), None, CreationAnswer::AfterImport)
             .await
             .unwrap();
         let run = RunId::parse(&id).unwrap();

@@ -1,7 +1,7 @@
 //! `workspaced operator`: creates, lists and revokes operators in the database.
 
 use engine::clock;
-use engine::operators::{CreateOperatorRequest, RotateTokenRequest, Rotation, chain};
+use engine::operators::{CreateOperatorRequest, RotateTokenRequest, TokenRotation, chain};
 use ledger::{Ledger, LedgerError, OperatorChange};
 use model::{Operator, OperatorName, Scope};
 use rustix::fs::Mode;
@@ -86,7 +86,7 @@ async fn rotate(
         return Err(unknown(config, name, "give it a second token in the configuration").into());
     };
     let rotation = request.issue(present.operator, CREATED_BY).map_err(|refusal| ConfigError(refusal.message))?;
-    let Rotation { token, created, ends_at, overlaps } = rotation;
+    let TokenRotation { token, created, ends_at, overlaps } = rotation;
     let replacing =
         OperatorChange::ReplaceToken { token, ends_at: ends_at.clone(), is_valid_until: overlaps, answer: None };
     if !change(ledger, replacing).await.map_err(database)? {

@@ -66,7 +66,7 @@ pub(crate) async fn approve(
     Query(()): Query<()>,
     Json(decision): Json<ApprovalDecision>,
 ) -> Result<Json<ApprovalResult>, Problem> {
-    let decider = calls::Decider { request: Some(request), ..decision.check(operator)? };
+    let decider = calls::DecidingPerson { request: Some(request), ..decision.check(operator)? };
     Ok(Json(service.calls.approve(&id, decider).await?))
 }
 
@@ -89,6 +89,6 @@ pub(crate) async fn deny(
     Query(()): Query<()>,
     Json(decision): Json<ApprovalDecision>,
 ) -> Result<Json<ApprovalResult>, Problem> {
-    let decider = calls::Decider { request: Some(request), ..decision.check(operator)? };
+    let decider = calls::DecidingPerson { request: Some(request), ..decision.check(operator)? };
     Ok(Json(service.calls.deny(&id, decider).await?))
 }

@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::CallError;
-use engine::calls::{Answer, Chunks, Download, Failed, FileCallOptions, Upload};
+use engine::calls::{Answer, Chunks, Failed, FileCallOptions, FileDownload, FileUpload};
 use engine::tools::StoredFile;
 use futures_util::stream;
 use model::{Code, FileKind, Refusal, RunId, Sha256};
@@ -81,7 +81,7 @@ pub(crate) async fn get_file(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let options = FileCallOptions { mount: query.mount, ..call_options(&headers) };
-    let Download { transfer, is_outside } =
+    let FileDownload { transfer, is_outside } =
         service.calls.get_file(&run, caller, &path, &options).await.map_err(problem)?;
     let etag = etag(&transfer.state.sha256);
     if headers.get(header::IF_NONE_MATCH).is_some_and(|known| matches_etag(known, &etag)) {
@@ -136,7 +136,7 @@ pub(crate) async fn put_file(
     let (expected, options) = with_precondition(precondition, call_options(&headers));
     let announced = body.size_hint().exact();
     let min_rate = MinRate::of(&service.state.http_limits);
-    let upload = Upload { expected, announced, receive: move || receive(body, min_rate) };
+    let upload = FileUpload { expected, announced, receive: move || receive(body, min_rate) };
     // The future has the upload's buffers and the state of the whole call: too large for the stack of every layer above it.
     let stored_file = Box::pin(service.calls.put_file(&run, caller, &path, &options, upload));
     let answer = stored_file.await.map_err(failed_precondition)?;

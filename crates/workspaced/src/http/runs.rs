@@ -9,12 +9,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use engine::operators::{IssueTokenRequest, IssuedToken};
-use engine::runs::{Answer, CreateRunRequest, CreatedRun, OwnRun, RunQuery, RunUsage, UpdateRunRequest};
+use engine::runs::{CreateRunRequest, CreatedRun, CreationAnswer, OwnRun, RunQuery, RunUsage, UpdateRunRequest};
 use engine::{CreatedQuery, LabelQuery, List, OrderQuery, Page, Paging};
 use model::{Run, RunId, RunState, RunToken, Source, TokenId, json};
 use serde::Serialize;
 
-use crate::http::auth::{Operator, Reviewer, RunViewer};
+use crate::http::auth::{Orchestrator, Reviewer, RunViewer};
 use crate::http::conventions::idempotency_key::{DESCRIPTION as IDEMPOTENCY_KEY, created_at, keyed_request};
 use crate::http::conventions::prefer::{applied_async, prefers_async};
 use crate::http::extract::{Json, JsonBytes, Path, Query};
@@ -49,14 +49,14 @@ use crate::service::Service;
 )]
 pub(crate) async fn create_run(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Query(()): Query<()>,
     headers: HeaderMap,
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, Problem> {
     let request = json::parse_into(&body)?;
     let (caller, creator) = (operator.caller(), Arc::clone(&operator.operator));
-    let answer = if prefers_async(&headers) { Answer::AtOnce } else { Answer::AfterImport };
+    let answer = if prefers_async(&headers) { CreationAnswer::AtOnce } else { CreationAnswer::AfterImport };
     let keyed = keyed_request(&caller.actor, &headers, "run.create", &body)?;
     let created = service.runs.create_run(request, creator, &caller, keyed, answer).await?;
     // A repetition under a key gets the first answer, regardless of its preference.
@@ -132,7 +132,7 @@ pub(crate) async fn get_run(
 )]
 pub(crate) async fn update_run(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
     Json(request): Json<UpdateRunRequest>,
@@ -154,7 +154,7 @@ pub(crate) async fn update_run(
 )]
 pub(crate) async fn close_run(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
 ) -> Result<Json<Run>, Problem> {
@@ -175,7 +175,7 @@ pub(crate) async fn close_run(
 )]
 pub(crate) async fn delete_run(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
 ) -> Result<Json<Run>, Problem> {
@@ -239,7 +239,7 @@ pub(crate) async fn list_tokens(
 )]
 pub(crate) async fn issue_token(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
     headers: HeaderMap,
@@ -264,7 +264,7 @@ pub(crate) async fn issue_token(
 )]
 pub(crate) async fn revoke_token(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Path((run, token)): Path<(RunId, TokenId)>,
     Query(()): Query<()>,
 ) -> Result<StatusCode, Problem> {

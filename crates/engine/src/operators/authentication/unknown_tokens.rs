@@ -7,7 +7,7 @@ use std::time::Duration;
 use model::Sha256;
 
 use crate::CallError;
-use crate::admission::tokens::lookups::Kind;
+use crate::admission::tokens::lookups::LookupKind;
 use crate::operators::Operators;
 
 /// The pause after a query for operators, which reads all of them.
@@ -19,7 +19,7 @@ impl Operators {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub(crate) async fn look_up_unknown(self: &Arc<Self>, kind: Kind, hash: &Sha256) -> Result<(), CallError> {
+    pub(crate) async fn look_up_unknown(self: &Arc<Self>, kind: LookupKind, hash: &Sha256) -> Result<(), CallError> {
         let (done, is_first) = self.engine.tokens.lookups(kind).add(*hash);
         if is_first {
             let operators = Arc::clone(self);
@@ -31,12 +31,12 @@ impl Operators {
         }
     }
 
-    async fn run_lookups(&self, kind: Kind) {
+    async fn run_lookups(&self, kind: LookupKind) {
         while let Some(tokens) = self.engine.tokens.lookups(kind).next() {
             let hashes: Vec<_> = tokens.iter().map(|(hash, _)| *hash).collect();
             let result = match kind {
-                Kind::Runs => self.engine.tokens.look_up(self.engine.ledger.as_ref(), &hashes).await.map(drop),
-                Kind::Operators => self.engine.tokens.operators.refresh(self.engine.ledger.as_ref()).await,
+                LookupKind::Runs => self.engine.tokens.look_up(self.engine.ledger.as_ref(), &hashes).await.map(drop),
+                LookupKind::Operators => self.engine.tokens.operators.refresh(self.engine.ledger.as_ref()).await,
             };
             if let Err(error) = &result {
                 tracing::warn!(error = error as &dyn std::error::Error, "failed to look up tokens");
@@ -45,7 +45,7 @@ impl Operators {
                 // A request that has left waits for nothing.
                 let _ = done.send(result.is_ok());
             }
-            if kind == Kind::Operators {
+            if kind == LookupKind::Operators {
                 tokio::time::sleep(OPERATOR_PAUSE).await;
             }
         }

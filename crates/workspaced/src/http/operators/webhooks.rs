@@ -6,11 +6,11 @@ use engine::{Cursor, List, OrderQuery, Page, Paging};
 use model::{Code, Refusal, WebhookDelivery, WebhookEvent};
 use serde::Serialize;
 
-use crate::http::auth::Operator;
+use crate::http::auth::Orchestrator;
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use crate::webhooks::Webhook;
+use crate::webhooks::WebhookSender;
 
 /// Whether messages are sent.
 #[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
@@ -49,11 +49,11 @@ pub(crate) struct WebhookView {
 )]
 pub(crate) async fn list_webhooks(
     State(service): State<Service>,
-    _operator: Operator,
+    _operator: Orchestrator,
     Query(()): Query<()>,
 ) -> Result<Json<Page<WebhookView>>, Problem> {
     let pending = service.state.webhooks.pending().await?;
-    let view = |webhook: &Webhook| {
+    let view = |webhook: &WebhookSender| {
         let config = webhook.config();
         let count = pending.iter().find(|(name, _)| *name == config.name).map_or(0, |(_, count)| *count);
         WebhookView {
@@ -78,7 +78,7 @@ pub(crate) async fn list_webhooks(
 )]
 pub(crate) async fn list_deliveries(
     State(service): State<Service>,
-    _operator: Operator,
+    _operator: Orchestrator,
     Path(name): Path<String>,
     Query((order, paging)): Query<(OrderQuery, Paging)>,
 ) -> Result<Json<Page<WebhookDelivery>>, Problem> {
@@ -105,7 +105,7 @@ pub(crate) async fn list_deliveries(
 )]
 pub(crate) async fn redeliver(
     State(service): State<Service>,
-    _operator: Operator,
+    _operator: Orchestrator,
     Path((name, id)): Path<(String, String)>,
     Query(()): Query<()>,
 ) -> Result<(StatusCode, Json<WebhookDelivery>), Problem> {
@@ -120,7 +120,7 @@ pub(crate) async fn redeliver(
     Ok((StatusCode::ACCEPTED, Json(found)))
 }
 
-fn known<'a>(service: &'a Service, name: &str) -> Result<&'a Webhook, Refusal> {
+fn known<'a>(service: &'a Service, name: &str) -> Result<&'a WebhookSender, Refusal> {
     service.state.webhooks.get(name).ok_or_else(|| {
         let hint = "List them with GET /v1/webhooks. They are set in the configuration of the service.";
         Refusal::new(Code::NotFound, "there is no webhook of this name", hint)
