@@ -11,7 +11,7 @@ use crate::server_sent_events::EventReader;
 use crate::transport::Client;
 
 /// What follows in the answer to a message.
-enum Answer {
+enum McpAnswer {
     Text(String),
     Events(Box<EventReader>),
     End,
@@ -39,25 +39,25 @@ impl Client {
         let media_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let media_type = media_type.unwrap_or_default().to_owned();
         let answer = if response.status() == StatusCode::ACCEPTED {
-            Answer::End
+            McpAnswer::End
         } else if media_type.starts_with("text/event-stream") {
-            Answer::Events(Box::new(EventReader::new(response, self.max_answer_bytes)))
+            McpAnswer::Events(Box::new(EventReader::new(response, self.max_answer_bytes)))
         } else if media_type.starts_with("application/json") {
             // A fault of the protocol has an error status, and a JSON-RPC error as its body.
-            Answer::Text(into_text(read(response, self.max_answer_bytes).await?)?)
+            McpAnswer::Text(into_text(read(response, self.max_answer_bytes).await?)?)
         } else {
             return Err(refusal(response).await);
         };
         Ok(stream::try_unfold(answer, async |answer| match answer {
-            Answer::Text(text) => Ok(Some((text, Answer::End))),
-            Answer::Events(mut events) => loop {
+            McpAnswer::Text(text) => Ok(Some((text, McpAnswer::End))),
+            McpAnswer::Events(mut events) => loop {
                 match events.next().await? {
                     Some(event) if event.data.is_empty() => {}
-                    Some(event) => return Ok(Some((event.data, Answer::Events(events)))),
+                    Some(event) => return Ok(Some((event.data, McpAnswer::Events(events)))),
                     None => return Ok(None),
                 }
             },
-            Answer::End => Ok(None),
+            McpAnswer::End => Ok(None),
         }))
     }
 }

@@ -124,9 +124,9 @@ fn archived_head(text: &str) -> Option<(u64, Sha256)> {
     Some((member("headSeq")?.as_u64()?, head_hash))
 }
 
-type Head = (i64, Option<(u64, Sha256)>, i64, Option<u64>);
+type VerifiedHead = (i64, Option<(u64, Sha256)>, i64, Option<u64>);
 
-fn read_head(row: &dyn RowReader) -> Result<Head> {
+fn read_head(row: &dyn RowReader) -> Result<VerifiedHead> {
     let head = row.maybe_int(1)?.zip(row.maybe_bytes(2)?);
     let head = head.map(|(seq, hash)| Ok::<_, LedgerError>((to_count(seq), rows::sha256(&hash)?))).transpose()?;
     Ok((row.int(0)?, head, row.int(3)?, row.maybe_int(4)?.map(to_count)))

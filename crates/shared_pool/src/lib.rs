@@ -27,29 +27,29 @@ pub struct SharedPool(Arc<Inner>);
 struct Inner {
     name: &'static str,
     total: u64,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
 }
 
-struct State {
+struct PoolState {
     free: u64,
     /// The parties that hold something or wait.
-    usage: HashMap<Party, Usage>,
+    usage: HashMap<Party, PartyUsage>,
     /// A queue for each combination of parties that waits.
-    queues: Vec<Queue>,
+    queues: Vec<PoolQueue>,
     /// Number of the newest grant or waiter.
     last: u64,
 }
 
 /// What a party holds.
 #[derive(Default)]
-struct Usage {
+struct PartyUsage {
     held: u64,
     waiting: usize,
     /// Number of its newest grant. Forgotten when the party is idle.
     served: u64,
 }
 
-struct Queue {
+struct PoolQueue {
     parties: Parties,
     /// By number, so that the first has waited longest.
     waiters: BTreeMap<u64, Waiter>,
@@ -86,7 +86,7 @@ enum Fit {
 }
 
 /// Removes a waiter that stops waiting.
-struct Waiting<'p> {
+struct WaitGuard<'p> {
     pool: &'p Arc<Inner>,
     parties: Parties,
     number: u64,
@@ -96,7 +96,7 @@ impl SharedPool {
     /// Creates a pool of `total` permits or bytes, at least one.
     pub fn new(name: &'static str, total: u64) -> Self {
         let total = total.max(1);
-        let state = State { free: total, usage: HashMap::new(), queues: Vec::new(), last: 0 };
+        let state = PoolState { free: total, usage: HashMap::new(), queues: Vec::new(), last: 0 };
         Self(Arc::new(Inner { name, total, state: Mutex::new(state) }))
     }
 
@@ -150,7 +150,7 @@ impl SharedPool {
                 }
                 state.wait(parties, amount)
             };
-            let _waiting = Waiting { pool: &self.0, parties, number };
+            let _waiting = WaitGuard { pool: &self.0, parties, number };
             // It may be its turn before those that wait for room.
             self.0.serve();
             // The sender is only dropped with its permit.
@@ -199,7 +199,7 @@ impl Inner {
     }
 }
 
-impl State {
+impl PoolState {
     fn fit(&self, parties: Parties, amount: u64) -> Fit {
         let held = self.held(parties).0;
         if held == 0 {
@@ -224,7 +224,7 @@ impl State {
 
     /// Whether somebody waits for room, whom nobody may overtake.
     fn is_awaited(&self) -> bool {
-        let waits = |queue: &Queue| {
+        let waits = |queue: &PoolQueue| {
             let first = queue.waiters.values().next();
             first.is_some_and(|first| self.fit(queue.parties, first.amount) != Fit::OverShare)
         };
@@ -250,14 +250,14 @@ impl State {
         }
         match self.queues.iter_mut().find(|queue| queue.parties == parties) {
             Some(queue) => drop(queue.waiters.insert(self.last, waiter)),
-            None => self.queues.push(Queue { parties, waiters: BTreeMap::from([(self.last, waiter)]) }),
+            None => self.queues.push(PoolQueue { parties, waiters: BTreeMap::from([(self.last, waiter)]) }),
         }
         (self.last, granted)
     }
 
     /// Takes for the waiter whose turn it is; `None` if nothing fits.
     fn next(&mut self) -> Option<(Parties, Waiter)> {
-        let turn = |queue: &Queue| {
+        let turn = |queue: &PoolQueue| {
             let (number, first) = queue.waiters.first_key_value()?;
             let fit = self.fit(queue.parties, first.amount);
             let turn = (self.held(queue.parties), self.served(queue.parties), *number);
@@ -283,7 +283,7 @@ impl State {
         Some(waiter)
     }
 
-    fn update(&mut self, parties: Parties, change: impl Fn(&mut Usage)) {
+    fn update(&mut self, parties: Parties, change: impl Fn(&mut PartyUsage)) {
         for party in parties.iter() {
             let Some(usage) = self.usage.get_mut(&party) else { continue };
             change(usage);
@@ -339,7 +339,7 @@ impl Drop for Permit {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         let left = {
             let mut state = self.pool.state.lock();

@@ -1,6 +1,5 @@
 //! Applying steps to the tree: new content is staged in `tmp/`, then renamed into the tree, and replayed after a crash.
 
-mod kept;
 mod replay;
 mod restore;
 mod stage;
@@ -10,21 +9,18 @@ mod tests;
 
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::OwnedFd;
 
-use model::{LogicalPath, Sha256, Step, StepBytes};
+use model::{LogicalPath, Step, StepBytes};
 use rustix::fs::{AtFlags, FileType, RenameFlags, Stat};
 use rustix::io::Errno;
-use sha2::Digest as _;
 
 use crate::Workspace;
 use crate::dir::fresh_name;
 use crate::guard::{self, GuardError, IsRemoved, ParentHandle, Root};
 use crate::stamp::FileStamp;
 
-pub(crate) use kept::{KeptFiles, Pin};
 pub use replay::Replay;
 pub use restore::RestoreTarget;
 use stage::Folder;
@@ -183,44 +179,6 @@ fn target_state(root: &Root, path: &LogicalPath, is_removed: IsRemoved<'_>) -> i
 fn one_of<'a, I: Iterator<Item = &'a LogicalPath>>(paths: impl FnOnce() -> I) -> impl Fn(&LogicalPath) -> bool {
     let paths = LazyCell::new(|| paths().collect::<BTreeSet<_>>());
     move |path| paths.contains(path)
-}
-
-/// Returns the hash and the stamp of the file at `path`. `None` if there is no such file, or it changed meanwhile.
-pub(crate) fn hash(root: &Root, path: &LogicalPath) -> io::Result<Option<(Sha256, FileStamp)>> {
-    let opened = match root.open_unlinked(path) {
-        Ok(opened) => opened,
-        Err(error) => {
-            error.unless_disk()?;
-            return Ok(None);
-        }
-    };
-    if !opened.file_type().is_file() || opened.is_hard_linked() {
-        return Ok(None);
-    }
-    let before = FileStamp::of(&opened.stat);
-    let mut file = File::from(opened.file);
-    let (sha256, _) = copy_hashed(&mut file, &mut io::sink(), before.size)?;
-    let after = FileStamp::of(&rustix::fs::fstat(&file)?);
-    Ok((before == after).then_some((sha256, after)))
-}
-
-/// Copies `from` to `to` until its end, and returns the hash and the number of the bytes. `expected_size` only determines the
-/// size of the buffer.
-pub(crate) fn copy_hashed(from: &mut dyn Read, to: &mut dyn Write, expected_size: u64) -> io::Result<(Sha256, u64)> {
-    let buffer_bytes = usize::try_from(expected_size).unwrap_or(usize::MAX).clamp(512, 256 * 1024);
-    let (mut sha256, mut size, mut buffer) = (sha2::Sha256::new(), 0, vec![0; buffer_bytes]);
-    loop {
-        match from.read(&mut buffer) {
-            Ok(0) => return Ok((Sha256::from_bytes(sha256.finalize().into()), size)),
-            Ok(count) => {
-                size += count as u64;
-                sha256.update(&buffer[..count]);
-                to.write_all(&buffer[..count])?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 /// Renames a staged folder into the tree. If a folder exists there by now, the files are moved into that one.

@@ -2,6 +2,7 @@
 
 mod blobs;
 mod cache;
+mod file_change;
 mod ignored_files;
 pub(crate) mod manifest;
 mod read;
@@ -20,11 +21,14 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 pub(crate) use blobs::{Blobs, OpenBlobs};
-pub(crate) use cache::{BaseLru, FileChange};
+pub(crate) use cache::BaseLru;
 use cache::{BlobCache, DiffCache};
+pub use file_change::DiffFile;
+pub(crate) use file_change::FileChange;
 pub(crate) use ignored_files::LIST_NAME as IGNORED_NAME;
 use manifest::{FileIndex, Head, Manifest};
 pub use read::BaseFile;
+pub(crate) use read::describe;
 
 use crate::git::{Git, GitHome};
 use crate::ignored::{Baseline, RuleSet};

@@ -12,13 +12,12 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use model::{Access, Encoding, LogicalPath, Refusal, Rules, Sha256};
+use model::{Access, LogicalPath, Refusal, Rules, Sha256};
 use rustix::fs::FileType;
-use serde::{Deserialize, Serialize};
 
-use crate::base::Loaded;
+use crate::base::{DiffFile, Loaded};
 use crate::guard::{Blocking, GuardError};
-use crate::read::is_readable;
+use crate::opened_file::is_readable;
 use crate::{Workspace, WorkspaceError};
 pub use planned::{PlannedDiff, PlannedFile, PlannedVersion};
 use report::{Output, Report};
@@ -69,35 +68,6 @@ impl WorkspaceDiff {
     pub fn paths(&self) -> impl Iterator<Item = LogicalPath> {
         self.files.iter().filter_map(|file| LogicalPath::parse(&file.path).ok())
     }
-}
-
-/// One changed file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DiffFile {
-    /// Its path.
-    pub path: String,
-    /// `created`, `modified` or `deleted`.
-    pub status: String,
-    /// Lines added.
-    pub insertions: u64,
-    /// Lines removed.
-    pub deletions: u64,
-    /// Whether it is binary.
-    pub binary: bool,
-    /// The encoding from which the text was decoded, if it is not UTF-8.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub encoding: Option<Encoding>,
-    /// True if the encoding is guessed from the bytes.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    #[schema(required = false)]
-    pub encoding_guessed: bool,
-    /// Hash in the base.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub old_sha256: Option<Sha256>,
-    /// Hash now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub new_sha256: Option<Sha256>,
 }
 
 impl Workspace {

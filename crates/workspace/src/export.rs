@@ -21,12 +21,12 @@ use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 use tar::{Builder, EntryType as HeaderType, Header};
 
-use crate::apply::Pin;
 use crate::error::file_too_large;
 use crate::guard::{self, Opened};
 use crate::ignored::{GITIGNORE_NAME, Scope};
 use crate::import::stays_inside;
-use crate::read::{is_readable, is_secret_file};
+use crate::kept_files::Pin;
+use crate::opened_file::{is_readable, is_secret_file};
 use crate::stamp::FileStamp;
 use crate::walk::each_entry;
 use crate::{Workspace, WorkspaceError};
@@ -44,14 +44,14 @@ impl Workspace {
     pub fn begin_export(self: &Arc<Self>, rules: &Rules, cancel: &AtomicBool) -> Result<TreeExport, WorkspaceError> {
         // Before the first file is listed.
         let pin = Pin::new(self.kept(), self.tmp());
-        let lister = Lister { workspace: self, rules, cancel };
+        let lister = ExportLister { workspace: self, rules, cancel };
         let (mut entries, mut listed) = (lister.entries(&LogicalPath::root(), &Scope::default())?, Vec::new());
         while let Some((entry, scope)) = entries.pop() {
-            if let (EntryKind::Folder, Some(scope)) = (&entry.kind, scope) {
+            if let (ExportEntryKind::Folder, Some(scope)) = (&entry.kind, scope) {
                 entries.append(&mut lister.entries(&entry.path, &scope)?);
             }
             // The folder itself is left out like its files, which are read nevertheless: policy may permit one of them.
-            if !matches!(entry.kind, EntryKind::Folder) || is_shown_folder(rules, &entry.path) {
+            if !matches!(entry.kind, ExportEntryKind::Folder) || is_shown_folder(rules, &entry.path) {
                 listed.push(entry);
             }
         }
@@ -95,17 +95,17 @@ impl EntryTimes {
 pub struct TreeExport {
     workspace: Arc<Workspace>,
     /// In path order.
-    entries: Vec<Entry>,
+    entries: Vec<ExportEntry>,
     pin: Pin,
 }
 
 /// An entry of an export.
-struct Entry {
+struct ExportEntry {
     path: LogicalPath,
-    kind: EntryKind,
+    kind: ExportEntryKind,
 }
 
-enum EntryKind {
+enum ExportEntryKind {
     Folder,
     File {
         stamp: FileStamp,
@@ -116,16 +116,16 @@ enum EntryKind {
 }
 
 /// Lists what is exported.
-struct Lister<'a> {
+struct ExportLister<'a> {
     workspace: &'a Workspace,
     rules: &'a Rules,
     cancel: &'a AtomicBool,
 }
 
-impl Lister<'_> {
+impl ExportLister<'_> {
     /// Returns the entries of the folder at `path` in reverse order, folders with the rules in force in this one. `above` are the rules
     /// in force in its parent.
-    fn entries(&self, path: &LogicalPath, above: &Scope) -> Result<Vec<(Entry, Option<Scope>)>, WorkspaceError> {
+    fn entries(&self, path: &LogicalPath, above: &Scope) -> Result<Vec<(ExportEntry, Option<Scope>)>, WorkspaceError> {
         let tree = self.workspace.tree();
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
         let Some(opened) = open(self.workspace, path)? else { return Ok(Vec::new()) };
@@ -149,14 +149,14 @@ impl Lister<'_> {
             let is_hidden = tree.hides(&scope, path.as_str().as_bytes(), is_folder);
             if is_folder {
                 if is_hidden.is_ok_and(|hidden| !hidden) {
-                    entries.push((Entry { path, kind: EntryKind::Folder }, Some(scope.clone())));
+                    entries.push((ExportEntry { path, kind: ExportEntryKind::Folder }, Some(scope.clone())));
                 }
             } else if matches!(file_type, FileType::RegularFile | FileType::Symlink)
                 && !is_hidden?
                 && is_readable(self.rules, &path, false)
                 && let Some(kind) = self.kind(folder, &name, &path)?
             {
-                entries.push((Entry { path, kind }, None));
+                entries.push((ExportEntry { path, kind }, None));
             }
         }
         entries.sort_unstable_by(|(a, _), (b, _)| b.path.cmp(&a.path));
@@ -169,7 +169,7 @@ impl Lister<'_> {
         folder: BorrowedFd<'_>,
         name: &CStr,
         path: &LogicalPath,
-    ) -> Result<Option<EntryKind>, WorkspaceError> {
+    ) -> Result<Option<ExportEntryKind>, WorkspaceError> {
         let stat = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
             stat => stat.map_err(io::Error::from)?,
@@ -186,7 +186,7 @@ impl Lister<'_> {
                 if stamp.size > most {
                     return Err(file_too_large(path, most, stamp.size).into());
                 }
-                Ok(Some(EntryKind::File { stamp, is_executable: stat.st_mode & 0o111 != 0 }))
+                Ok(Some(ExportEntryKind::File { stamp, is_executable: stat.st_mode & 0o111 != 0 }))
             }
             _ => Ok(None),
         }
@@ -199,9 +199,9 @@ fn is_shown_folder(rules: &Rules, path: &LogicalPath) -> bool {
 }
 
 /// Returns the entry of a link, unless it leads out of the tree.
-fn link_kind(path: &LogicalPath, target: Vec<u8>) -> Option<EntryKind> {
+fn link_kind(path: &LogicalPath, target: Vec<u8>) -> Option<ExportEntryKind> {
     let target = String::from_utf8(target).ok()?;
-    stays_inside(path.as_str().as_bytes(), target.as_bytes()).then_some(EntryKind::Link(target))
+    stays_inside(path.as_str().as_bytes(), target.as_bytes()).then_some(ExportEntryKind::Link(target))
 }
 
 fn open(workspace: &Workspace, path: &LogicalPath) -> Result<Option<Opened>, WorkspaceError> {
@@ -226,19 +226,19 @@ impl TreeExport {
     /// kept. The archive is truncated then.
     pub fn write(&self, rules: &Rules, times: &EntryTimes, out: &mut dyn Write) -> Result<(), WorkspaceError> {
         let mut tar = Builder::new(GzEncoder::new(out, Compression::fast()));
-        for Entry { path, kind } in &self.entries {
+        for ExportEntry { path, kind } in &self.entries {
             match kind {
-                EntryKind::Folder => {
+                ExportEntryKind::Folder => {
                     let mut header = header(HeaderType::Directory, 0o755, 0);
                     times.created.set(&mut header);
                     tar.append_data(&mut header, format!("{path}/"), io::empty())?;
                 }
-                EntryKind::Link(target) => {
+                ExportEntryKind::Link(target) => {
                     let mut header = header(HeaderType::Symlink, 0o777, 0);
                     times.of(path).set(&mut header);
                     tar.append_link(&mut header, path.as_str(), target)?;
                 }
-                EntryKind::File { stamp, is_executable } => {
+                ExportEntryKind::File { stamp, is_executable } => {
                     let Some((file, size)) = self.open_file(path, *stamp)? else { continue };
                     if is_secret_file(rules, path, &file)? {
                         continue;

@@ -61,21 +61,21 @@ pub(crate) struct Ignored {
 /// The rules in force in one folder. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
-    level: Option<Arc<Level>>,
+    level: Option<Arc<FolderRules>>,
     /// Whether rules exclude the folder itself, and so everything in it.
     excluded: bool,
 }
 
 /// The rules of one folder, and of those above it.
 #[derive(Debug)]
-struct Level {
+struct FolderRules {
     /// Length of the folder's path with its `/`; 0 for the root.
     prefix: usize,
     now: Option<Arc<RuleFile>>,
     base: Option<Arc<RuleFile>>,
     /// Whether the base's rules differ from the current ones, here or above.
     differs: bool,
-    above: Option<Arc<Level>>,
+    above: Option<Arc<FolderRules>>,
 }
 
 impl Ignored {
@@ -229,7 +229,7 @@ impl Ignored {
         };
         let differs = !same || above.level.as_ref().is_some_and(|level| level.differs);
         let prefix = if folder == b"." { 0 } else { folder.len() + 1 };
-        let level = Level { prefix, now, base, differs, above: above.level.clone() };
+        let level = FolderRules { prefix, now, base, differs, above: above.level.clone() };
         Ok(Scope { level: Some(Arc::new(level)), excluded: false })
     }
 

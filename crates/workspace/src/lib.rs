@@ -13,14 +13,18 @@ mod error;
 mod export;
 mod git;
 mod guard;
+mod hashing;
 mod ignored;
 mod import;
+mod kept_files;
+mod opened_file;
 mod preview;
 mod query;
 mod read;
 mod remove;
 mod snapshot;
 mod stamp;
+mod targets;
 #[cfg(test)]
 mod test_support;
 mod transfer;
@@ -29,10 +33,9 @@ mod walk;
 mod workspaces;
 
 pub use apply::{Applied, ApplyError, Replay, RestoreTarget, Staged, StagedFile, is_fsync_failure};
-pub use base::{Base, BaseFile};
+pub use base::{Base, BaseFile, DiffFile};
 pub use diff::{
-    DiffFile, DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedFile, PlannedVersion,
-    WorkspaceDiff,
+    DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedFile, PlannedVersion, WorkspaceDiff,
 };
 pub use error::WorkspaceError;
 pub use export::{
@@ -52,8 +55,9 @@ pub use snapshot::{
     ContentLocation, Drift, DriftEntry, EntryState, LargeContent, RebuildReport, Snapshot, SnapshotFile, StoredContents,
 };
 pub use stamp::FileStamp;
+pub use targets::Target;
 pub use transfer::Transfer;
-pub use tree::{Target, Tree, Workspace};
+pub use tree::{Tree, Workspace};
 pub use workspaces::{
     BasePart, ChainPoint, FolderState, ImportedRun, MadeRun, RecordedBase, RestoredRun, RunEntry, RunEntryKind,
     RunFolder, RunPart, RunRestorer, TreeNote, TreeNoteFile, Workspaces, sync_notes,

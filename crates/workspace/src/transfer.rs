@@ -6,13 +6,13 @@ use std::os::unix::fs::FileExt as _;
 use model::{Access, ContentScan, FileState, LogicalPath, Rules, ScannedContent, Sha256};
 use rustix::fs::FileType;
 
-use crate::apply::copy_hashed;
 use crate::error::{file_too_large, not_a_file};
-use crate::guard::{Blocking, GuardError, IsRemoved, Opened};
-use crate::read::{HEAD_BYTES, hash_cache, head_of};
+use crate::guard::{Blocking, Opened};
+use crate::hashing::copy_hashed;
+use crate::opened_file::{HEAD_BYTES, head_of};
+use crate::read::hash_cache;
 use crate::stamp::{DeviceStamp, FileStamp};
-use crate::tree::Existing;
-use crate::{Tree, Workspace, WorkspaceError, read};
+use crate::{Tree, WorkspaceError, opened_file};
 
 /// How much is read at a time.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -20,7 +20,7 @@ const CHUNK_BYTES: usize = 256 * 1024;
 /// A file to be sent, in the version that its hash identifies.
 #[derive(Debug)]
 pub struct Transfer {
-    source: Source,
+    source: TransferSource,
     stamp: DeviceStamp,
     /// Its state.
     pub state: FileState,
@@ -28,7 +28,7 @@ pub struct Transfer {
 
 /// Where a file's bytes come from.
 #[derive(Debug)]
-enum Source {
+enum TransferSource {
     /// From memory, if they are one chunk, so that a concurrent write does not interrupt the transfer.
     Memory(Vec<u8>),
     /// From the disk. [`Transfer::read_chunk`] detects that the file was written to meanwhile.
@@ -48,43 +48,6 @@ impl Tree {
     }
 }
 
-impl Workspace {
-    /// Returns what a mutation by the files endpoints finds at `path`: a file of any kind with at most `max_bytes`, or nothing
-    /// that prevents one.
-    ///
-    /// # Errors
-    ///
-    /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_A_FILE`, `FILE_TOO_LARGE`.
-    pub(crate) fn transfer_target(
-        &self,
-        rules: &Rules,
-        path: &LogicalPath,
-        is_removed: IsRemoved<'_>,
-        max_bytes: u64,
-    ) -> Result<Existing<Transfer>, WorkspaceError> {
-        let tree = self.tree();
-        let found = match tree.root.open_unlinked(path) {
-            Err(error @ (GuardError::Rejected(_) | GuardError::Io(_))) => {
-                return Err(tree.with_target(rules, path, error));
-            }
-            found => found,
-        };
-        let kind = rules.kind_of_path(path);
-        tree.judge(rules, Access::Mutate, path, found.as_ref().ok(), kind, Blocking::Allowed)?;
-        if let Some(refusal) = tree.replaceable(path, &found, is_removed)? {
-            return Ok(Existing::EmptyDir(refusal));
-        }
-        match found {
-            Ok(opened) => {
-                tree.judge_content(rules, Access::Mutate, path, &opened)?;
-                transfer(rules, opened, path, max_bytes).map(Existing::File)
-            }
-            Err(GuardError::Missing) => Ok(Existing::Nothing),
-            Err(error) => Err(error.at(path)),
-        }
-    }
-}
-
 impl Transfer {
     /// Returns the version that was opened.
     pub(crate) fn stamp(&self) -> FileStamp {
@@ -99,11 +62,11 @@ impl Transfer {
     pub fn read_chunk(&self, offset: u64, at_most: u64) -> std::io::Result<Vec<u8>> {
         let at_most = usize::try_from(at_most).unwrap_or(usize::MAX).min(CHUNK_BYTES);
         let file = match &self.source {
-            Source::Memory(bytes) => {
+            TransferSource::Memory(bytes) => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
                 return Ok(bytes[start..start.saturating_add(at_most).min(bytes.len())].to_vec());
             }
-            Source::File(file) => file,
+            TransferSource::File(file) => file,
         };
         let mut chunk = vec![0; at_most];
         let count = file.read_at(&mut chunk, offset)?;
@@ -137,7 +100,7 @@ impl Transfer {
     ///
     /// As for [`read_chunk`](Self::read_chunk).
     pub(crate) fn scan_text(&self) -> std::io::Result<Option<ScannedContent>> {
-        let is_binary = read::is_binary(self.state.kind, &self.read_chunk(0, HEAD_BYTES as u64)?);
+        let is_binary = opened_file::is_binary(self.state.kind, &self.read_chunk(0, HEAD_BYTES as u64)?);
         if is_binary { Ok(None) } else { self.scan().map(Some) }
     }
 
@@ -161,7 +124,12 @@ impl Transfer {
     }
 }
 
-fn transfer(rules: &Rules, opened: Opened, path: &LogicalPath, max_bytes: u64) -> Result<Transfer, WorkspaceError> {
+pub(crate) fn transfer(
+    rules: &Rules,
+    opened: Opened,
+    path: &LogicalPath,
+    max_bytes: u64,
+) -> Result<Transfer, WorkspaceError> {
     if opened.file_type() != FileType::RegularFile {
         return Err(not_a_file(path).into());
     }
@@ -173,22 +141,22 @@ fn transfer(rules: &Rules, opened: Opened, path: &LogicalPath, max_bytes: u64) -
     let name = opened.real.clone().unwrap_or_else(|| path.clone());
     let one_chunk = max_bytes.min(CHUNK_BYTES as u64);
     if size <= one_chunk {
-        let (bytes, version) = read::read_whole(&opened, one_chunk, Blocking::Allowed)?;
+        let (bytes, version) = opened_file::read_whole(&opened, one_chunk, Blocking::Allowed)?;
         let size_bytes = bytes.len() as u64;
         // Otherwise it has grown meanwhile.
         if size_bytes <= one_chunk {
             let sha256 = hash_cache::hash(&bytes, version);
-            let state = FileState { sha256, size_bytes, mode, kind: read::kind_of(rules, &name, &bytes) };
-            return Ok(Transfer { source: Source::Memory(bytes), stamp: version.unwrap_or(stamp), state });
+            let state = FileState { sha256, size_bytes, mode, kind: opened_file::kind_of(rules, &name, &bytes) };
+            return Ok(Transfer { source: TransferSource::Memory(bytes), stamp: version.unwrap_or(stamp), state });
         }
     }
-    let kind = read::kind_of(rules, &name, &head_of(&opened)?);
+    let kind = opened_file::kind_of(rules, &name, &head_of(&opened)?);
     let file = File::from(opened.file);
     let (sha256, size_bytes) = match hash_cache::get(&stamp) {
         Some(sha256) => (sha256, size),
         None => hash_file(&file, path, max_bytes, stamp)?,
     };
-    Ok(Transfer { source: Source::File(file), stamp, state: FileState { sha256, size_bytes, mode, kind } })
+    Ok(Transfer { source: TransferSource::File(file), stamp, state: FileState { sha256, size_bytes, mode, kind } })
 }
 
 /// Returns the hash and the length of a file.

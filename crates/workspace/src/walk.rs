@@ -121,7 +121,7 @@ pub(crate) fn walk<V: Visitor>(
 ) -> Result<V::Outcome, WorkspaceError> {
     let work = Work::Read { folder: root.at, scope: FolderScope::Own(root.scope) };
     let tasks = vec![Task { node: Progress::<V::Finding>::ROOT, dir: Handle::Open(Arc::new(root.dir)), work }];
-    let state = State { tasks, busy: 0, idle: 0, progress: Progress::new(), outcome, complete: false, error: None };
+    let state = WalkState { tasks, busy: 0, idle: 0, progress: Progress::new(), outcome, complete: false, error: None };
     let walk =
         Walk { tree, visitor, cancel, state: Mutex::new(state), wake: Condvar::new(), stopped: AtomicBool::new(false) };
     thread::scope(|scope| {
@@ -139,13 +139,13 @@ struct Walk<'a, V: Visitor> {
     tree: &'a Tree,
     visitor: &'a V,
     cancel: &'a AtomicBool,
-    state: Mutex<State<V>>,
+    state: Mutex<WalkState<V>>,
     wake: Condvar,
     /// Whether no more results are needed.
     stopped: AtomicBool,
 }
 
-struct State<V: Visitor> {
+struct WalkState<V: Visitor> {
     /// The tasks that remain; the last is the first in path order.
     tasks: Vec<Task>,
     /// The number of threads that run a task.
@@ -259,7 +259,7 @@ impl<V: Visitor> Walk<'_, V> {
     }
 
     /// Takes the next task. Waits for one while other threads may create some.
-    fn next(&self, mut state: MutexGuard<'_, State<V>>) -> Option<Task> {
+    fn next(&self, mut state: MutexGuard<'_, WalkState<V>>) -> Option<Task> {
         loop {
             if let Some(task) = state.tasks.pop() {
                 state.busy += 1;
@@ -276,7 +276,7 @@ impl<V: Visitor> Walk<'_, V> {
     }
 
     /// Adds the result of a task.
-    fn finish(&self, node: Node, done: Result<Done<V::Finding>, WorkspaceError>) -> MutexGuard<'_, State<V>> {
+    fn finish(&self, node: Node, done: Result<Done<V::Finding>, WorkspaceError>) -> MutexGuard<'_, WalkState<V>> {
         let mut state = self.state.lock();
         state.busy -= 1;
         match done {
@@ -303,7 +303,7 @@ impl<V: Visitor> Walk<'_, V> {
     }
 }
 
-impl<V: Visitor> State<V> {
+impl<V: Visitor> WalkState<V> {
     /// Adds tasks for the entries of a folder: its files are visited, then its subfolders read, in path order.
     fn add_items(&mut self, node: Node, dir: &Handle, scope: &Scope, items: Vec<Item<V::Finding>>) {
         let mut slots = Vec::with_capacity(items.len());

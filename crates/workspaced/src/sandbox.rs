@@ -61,13 +61,13 @@ const CONFIGURATION: [&str; 22] = [
 /// The outcome of [`confine`], to be logged once logging has started.
 #[derive(Debug)]
 pub struct Confinement {
-    state: State,
+    state: SandboxState,
     /// Confines git; `None` if there is no sandbox.
     git: Option<Arc<GitSandbox>>,
 }
 
 #[derive(Debug)]
-enum State {
+enum SandboxState {
     Off,
     /// The kernel enforces all rules.
     Full,
@@ -87,24 +87,24 @@ pub fn confine(config: &Config) -> Result<Confinement, ConfigError> {
     rustix::process::umask(Mode::from_raw_mode(0o077));
     telemetry::process::open();
     if config.sandbox == SandboxMode::Off {
-        return Ok(Confinement { state: State::Off, git: None });
+        return Ok(Confinement { state: SandboxState::Off, git: None });
     }
     let paths = AllowedPaths::of(config)?;
     let git = Arc::new(paths.of_git(config));
     let state = match paths.enforce() {
-        Ok(RulesetStatus::FullyEnforced) => State::Full,
-        Ok(RulesetStatus::PartiallyEnforced) => State::Partial,
+        Ok(RulesetStatus::FullyEnforced) => SandboxState::Full,
+        Ok(RulesetStatus::PartiallyEnforced) => SandboxState::Partial,
         Ok(RulesetStatus::NotEnforced) => {
-            State::Unavailable("the kernel does not support Landlock, or it is disabled".to_owned())
+            SandboxState::Unavailable("the kernel does not support Landlock, or it is disabled".to_owned())
         }
-        Err(error) => State::Unavailable(error.to_string()),
+        Err(error) => SandboxState::Unavailable(error.to_string()),
     };
     match state {
-        State::Unavailable(why) if config.sandbox == SandboxMode::Require => {
+        SandboxState::Unavailable(why) if config.sandbox == SandboxMode::Require => {
             Err(ConfigError(format!("--sandbox require: {why}")))
         }
-        State::Off | State::Unavailable(_) => Ok(Confinement { state, git: None }),
-        State::Full | State::Partial => Ok(Confinement { state, git: Some(git) }),
+        SandboxState::Off | SandboxState::Unavailable(_) => Ok(Confinement { state, git: None }),
+        SandboxState::Full | SandboxState::Partial => Ok(Confinement { state, git: Some(git) }),
     }
 }
 
@@ -117,14 +117,14 @@ impl Confinement {
     /// Logs the state of the sandbox.
     pub(crate) fn log(&self) {
         match &self.state {
-            State::Off => tracing::info!(sandbox = "off", "the sandbox is off"),
-            State::Full => {
+            SandboxState::Off => tracing::info!(sandbox = "off", "the sandbox is off"),
+            SandboxState::Full => {
                 tracing::info!(sandbox = "landlock", "sandboxed: access is restricted to the required paths");
             }
-            State::Partial => {
+            SandboxState::Partial => {
                 tracing::info!(sandbox = "landlock", "sandboxed as far as the Landlock version of this kernel allows");
             }
-            State::Unavailable(why) => {
+            SandboxState::Unavailable(why) => {
                 tracing::warn!(
                     sandbox = "none",
                     why,

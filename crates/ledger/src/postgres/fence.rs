@@ -91,13 +91,13 @@ impl FencedTx<'_> {
 /// The state that the database must have for this process to write to it.
 #[derive(Debug, Default)]
 pub(crate) struct Fence {
-    expected: Mutex<Expected>,
+    expected: Mutex<ExpectedWriter>,
     /// The node that this process is.
     node: OnceLock<Node>,
 }
 
 #[derive(Debug, Default)]
-struct Expected {
+struct ExpectedWriter {
     /// The instance of this process, after it has taken over the database.
     instance: Option<String>,
     /// The last position that this process committed.

@@ -53,7 +53,7 @@ pub(crate) struct Writer {
 }
 
 /// What a group has committed.
-struct Committed {
+struct CommittedGroup {
     results: Vec<Result<Appended>>,
     /// The position of its last record; 0 if it has none.
     position: i64,
@@ -124,7 +124,7 @@ impl Writer {
         let mut connection = self.connect().await?;
         let started = Instant::now();
         match tokio::time::timeout(TIMEOUT, run_transaction(&mut connection, &self.fence, group)).await {
-            Ok(Ok(Committed { results, position, settled })) => {
+            Ok(Ok(CommittedGroup { results, position, settled })) => {
                 count_commit(group.len(), started.elapsed());
                 self.connection = Some(connection);
                 self.settled.after_commit(settled, position);
@@ -180,7 +180,7 @@ fn count_that_fits(jobs: &[Job]) -> usize {
 }
 
 /// Commits a group.
-async fn run_transaction(connection: &mut PgConnection, fence: &Fence, group: &[Job]) -> Result<Committed> {
+async fn run_transaction(connection: &mut PgConnection, fence: &Fence, group: &[Job]) -> Result<CommittedGroup> {
     let mut fenced = fence.enter(connection, EnterMode::Begin).await?;
     for statement in group.iter().flat_map(|job| &job.creation) {
         let query = bind(sqlx::query(statement.sql), statement.params.clone());
@@ -214,7 +214,7 @@ async fn run_transaction(connection: &mut PgConnection, fence: &Fence, group: &[
     if mutates {
         failpoint::hit("ledger.committed");
     }
-    Ok(Committed { results, position: state.position, settled })
+    Ok(CommittedGroup { results, position: state.position, settled })
 }
 
 /// Commits the transaction. Returns the settled position after it, if the server has responded with it.

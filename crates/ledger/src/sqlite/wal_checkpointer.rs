@@ -29,7 +29,7 @@ const CHECKPOINT: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 
 /// The length of the log and of its copied part, in pages.
 #[derive(Clone, Copy, Debug)]
-struct Progress {
+struct WalProgress {
     pages: i64,
     copied: i64,
 }
@@ -112,9 +112,9 @@ fn log_failure(done: rusqlite::Result<()>) {
 }
 
 /// Runs a checkpoint, which blocks neither readers nor the writer.
-fn checkpoint(connection: &Connection, pragma: &str) -> rusqlite::Result<Progress> {
+fn checkpoint(connection: &Connection, pragma: &str) -> rusqlite::Result<WalProgress> {
     let mut sql = connection.prepare_cached(pragma)?;
-    sql.query_row([], |row| Ok(Progress { pages: row.get(1)?, copied: row.get(2)? }))
+    sql.query_row([], |row| Ok(WalProgress { pages: row.get(1)?, copied: row.get(2)? }))
 }
 
 /// Aborts the process after a failed sync. A second sync may report success although the kernel has discarded the pages.

@@ -89,27 +89,27 @@ fn pick(ids: &[u32], indexes: &[usize]) -> Vec<u32> {
 }
 
 /// Lines that are the same on both sides: where they start, and how many they are.
-struct Run {
+struct EqualLines {
     old: usize,
     new: usize,
     lines: usize,
 }
 
 /// Collects what a search finds equal.
-struct Runs(Vec<Run>);
+struct Runs(Vec<EqualLines>);
 
 impl DiffHook for Runs {
     type Error = Infallible;
 
     fn equal(&mut self, old: usize, new: usize, lines: usize) -> Result<(), Infallible> {
-        self.0.push(Run { old, new, lines });
+        self.0.push(EqualLines { old, new, lines });
         Ok(())
     }
 }
 
 /// The unchanged lines. Lists too long for one search are split at lines that occur once on each side; parts for which the
 /// work does not suffice have no equal lines.
-fn equal_runs(old: &[u32], new: &[u32]) -> Vec<Run> {
+fn equal_runs(old: &[u32], new: &[u32]) -> Vec<EqualLines> {
     let mut runs = Runs(Vec::new());
     let lines = old.len() + new.len();
     if lines <= MAX_EXACT_LINES {
@@ -126,7 +126,7 @@ fn equal_runs(old: &[u32], new: &[u32]) -> Vec<Run> {
             let Ok(()) = myers::diff(&mut runs, old, old_part, new, new_part);
         }
         if old_at < old.len() {
-            runs.0.push(Run { old: old_at, new: new_at, lines: 1 });
+            runs.0.push(EqualLines { old: old_at, new: new_at, lines: 1 });
         }
         (old_start, new_start) = (old_at + 1, new_at + 1);
     }

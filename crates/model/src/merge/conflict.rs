@@ -22,7 +22,7 @@ pub(crate) fn marker_length(texts: [&str; 3]) -> usize {
 
 /// The part of a region that is read.
 #[derive(Clone, Copy)]
-enum Part {
+enum RegionPart {
     Outside,
     New,
     Base,
@@ -34,14 +34,14 @@ enum Part {
 pub(crate) fn regions(marked: &str, current: &str, length: usize) -> (Vec<ConflictRegion>, usize) {
     let [new, base, middle, end] = ["<", "|", "=", ">"].map(|mark| mark.repeat(length));
     let line_in_current = line_map(marked, current);
-    let (mut regions, mut count, mut part) = (Vec::new(), 0, Part::Outside);
+    let (mut regions, mut count, mut part) = (Vec::new(), 0, RegionPart::Outside);
     let mut texts: [Vec<&str>; 3] = Default::default();
     for (index, line) in marked.lines().enumerate() {
         match part {
-            Part::Outside if line.starts_with(&new) => part = Part::New,
-            Part::New if line.starts_with(&base) => part = Part::Base,
-            Part::Base if line.starts_with(&middle) => part = Part::Current,
-            Part::Current if line.starts_with(&end) => {
+            RegionPart::Outside if line.starts_with(&new) => part = RegionPart::New,
+            RegionPart::New if line.starts_with(&base) => part = RegionPart::Base,
+            RegionPart::Base if line.starts_with(&middle) => part = RegionPart::Current,
+            RegionPart::Current if line.starts_with(&end) => {
                 count += 1;
                 let [new, base, current] = std::mem::take(&mut texts);
                 if regions.len() < MAX_REGIONS {
@@ -49,12 +49,12 @@ pub(crate) fn regions(marked: &str, current: &str, length: usize) -> (Vec<Confli
                     let [base, current, new] = [base, current, new].map(|lines| excerpt(&lines));
                     regions.push(ConflictRegion { line, base, current, new });
                 }
-                part = Part::Outside;
+                part = RegionPart::Outside;
             }
-            Part::Outside => {}
-            Part::New => texts[0].push(line),
-            Part::Base => texts[1].push(line),
-            Part::Current => texts[2].push(line),
+            RegionPart::Outside => {}
+            RegionPart::New => texts[0].push(line),
+            RegionPart::Base => texts[1].push(line),
+            RegionPart::Current => texts[2].push(line),
         }
     }
     (regions, count)

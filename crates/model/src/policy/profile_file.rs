@@ -28,7 +28,7 @@ pub struct ProfileFileError {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct File {
+struct ParsedFile {
     #[serde(default)]
     profiles: BTreeMap<Spanned<String>, Spanned<Profile>>,
 }
@@ -79,7 +79,7 @@ impl Profiles {
     /// number that is too large, or the name of a built-in profile.
     pub fn with_toml(text: &str) -> Result<Self, ProfileFileError> {
         let at = |(byte, message): ErrorAt| locate(text, byte, message);
-        let file: File = toml::from_str(text).map_err(|error| {
+        let file: ParsedFile = toml::from_str(text).map_err(|error| {
             at((error.span().map_or(0, |span| span.start), error.message().lines().collect::<Vec<_>>().join(" ")))
         })?;
         let built_in = Self::built_in();

@@ -14,7 +14,7 @@ const DECODE_BYTES: usize = 16 * 1024;
 #[derive(Default)]
 pub struct ContentScan {
     head: Vec<u8>,
-    form: Form,
+    form: CharacterForm,
     lines: u64,
     /// The last character, as a byte.
     last: Option<u8>,
@@ -35,7 +35,7 @@ pub struct ScannedContent {
 
 /// How the bytes encode characters, by the first two bytes.
 #[derive(Default)]
-enum Form {
+enum CharacterForm {
     #[default]
     Unknown,
     /// One byte for each ASCII character.
@@ -71,36 +71,36 @@ impl ContentScan {
         let before = self.head.len();
         self.head.extend_from_slice(&piece[..piece.len().min(HEAD_BYTES - before)]);
         match &mut self.form {
-            Form::Unknown if self.head.len() < 2 => {}
-            Form::Unknown => {
+            CharacterForm::Unknown if self.head.len() < 2 => {}
+            CharacterForm::Unknown => {
                 // The bytes in the head were not scanned yet.
                 let start = self.head[..before].to_vec();
                 match self.head[..2] {
-                    [0xff, 0xfe] => self.form = Form::Utf16(UTF_16LE.new_decoder_without_bom_handling()),
-                    [0xfe, 0xff] => self.form = Form::Utf16(UTF_16BE.new_decoder_without_bom_handling()),
-                    _ => self.form = Form::Bytes,
+                    [0xff, 0xfe] => self.form = CharacterForm::Utf16(UTF_16LE.new_decoder_without_bom_handling()),
+                    [0xfe, 0xff] => self.form = CharacterForm::Utf16(UTF_16BE.new_decoder_without_bom_handling()),
+                    _ => self.form = CharacterForm::Bytes,
                 }
-                if matches!(self.form, Form::Bytes) {
+                if matches!(self.form, CharacterForm::Bytes) {
                     self.take(&start);
                     self.take(piece);
                 } else {
                     self.decode(&piece[2 - before..], false);
                 }
             }
-            Form::Bytes => self.take(piece),
-            Form::Utf16(_) => self.decode(piece, false),
+            CharacterForm::Bytes => self.take(piece),
+            CharacterForm::Utf16(_) => self.decode(piece, false),
         }
     }
 
     /// Ends the scan and returns its result.
     pub fn finish(mut self) -> ScannedContent {
         match &self.form {
-            Form::Unknown => {
+            CharacterForm::Unknown => {
                 let head = self.head.clone();
                 self.take(&head);
             }
-            Form::Bytes => {}
-            Form::Utf16(_) => self.decode(&[], true),
+            CharacterForm::Bytes => {}
+            CharacterForm::Utf16(_) => self.decode(&[], true),
         }
         let mut credentials = self.credentials.finish();
         if let Some(dense) = self.dense {
@@ -113,7 +113,7 @@ impl ContentScan {
     fn decode(&mut self, piece: &[u8], is_last: bool) {
         let (mut rest, mut text) = (piece, vec![0; DECODE_BYTES]);
         loop {
-            let Form::Utf16(decoder) = &mut self.form else { return };
+            let CharacterForm::Utf16(decoder) = &mut self.form else { return };
             let (result, read, written, _) = decoder.decode_to_utf8(rest, &mut text, is_last);
             rest = &rest[read..];
             self.take(&text[..written]);
@@ -127,7 +127,7 @@ impl ContentScan {
     fn take(&mut self, text: &[u8]) {
         let Some(last) = text.last() else { return };
         self.lines += memchr::memchr_iter(b'\n', text).count() as u64;
-        let is_utf16 = matches!(self.form, Form::Utf16(_));
+        let is_utf16 = matches!(self.form, CharacterForm::Utf16(_));
         let first_nul = memchr::memchr(0, text).filter(|_| self.dense.is_none() && !is_utf16);
         let (before, rest) = text.split_at(first_nul.unwrap_or(0));
         self.credentials.feed(before);

@@ -15,7 +15,7 @@ const MAX_KEY_BYTES: usize = 64;
 
 /// A form of settings, by the name of the file.
 #[derive(Clone, Copy)]
-enum Form {
+enum SettingsForm {
     Env,
     Properties,
     Yaml,
@@ -41,22 +41,22 @@ pub fn redact_settings(path: &LogicalPath, bytes: &[u8]) -> Option<String> {
         return None;
     }
     match form {
-        Form::Env => lines::redact(text, &['=']),
-        Form::Properties => lines::redact(text, &['=', ':']),
-        Form::Yaml => yaml::redact(text),
-        Form::Json => tree::redact_json(text),
-        Form::Toml => tree::redact_toml(text),
+        SettingsForm::Env => lines::redact(text, &['=']),
+        SettingsForm::Properties => lines::redact(text, &['=', ':']),
+        SettingsForm::Yaml => yaml::redact(text),
+        SettingsForm::Json => tree::redact_json(text),
+        SettingsForm::Toml => tree::redact_toml(text),
     }
 }
 
-fn form_of(path: &LogicalPath) -> Option<Form> {
+fn form_of(path: &LogicalPath) -> Option<SettingsForm> {
     with_folded(path.file_name(), |name| match name.rsplit_once('.').map_or("", |(_, extension)| extension) {
-        "properties" => Some(Form::Properties),
-        "yml" | "yaml" => Some(Form::Yaml),
-        "json" => Some(Form::Json),
-        "toml" => Some(Form::Toml),
-        "env" => Some(Form::Env),
-        _ if name.starts_with(".env.") => Some(Form::Env),
+        "properties" => Some(SettingsForm::Properties),
+        "yml" | "yaml" => Some(SettingsForm::Yaml),
+        "json" => Some(SettingsForm::Json),
+        "toml" => Some(SettingsForm::Toml),
+        "env" => Some(SettingsForm::Env),
+        _ if name.starts_with(".env.") => Some(SettingsForm::Env),
         _ => None,
     })
 }

@@ -7,10 +7,11 @@ use model::{LogicalPath, Sha256, Step, StepBytes, StepContent};
 use rustix::io::Errno;
 
 use super::stage::write_content;
-use super::{Applied, MoveError, Replaced, TargetState, copy_hashed, hash, move_in, move_out, one_of, target_state};
+use super::{Applied, MoveError, Replaced, TargetState, move_in, move_out, one_of, target_state};
 use crate::Workspace;
 use crate::dir::{open_file, remove_file};
 use crate::guard::{IsRemoved, Root};
+use crate::hashing::{copy_hashed, hash};
 
 /// Files up to this size are checked for a torn write.
 const MAX_TORN_BYTES: u64 = 64 << 20;
@@ -33,7 +34,7 @@ struct Chain<'a> {
 
 /// Whether the last step of a path was applied.
 #[derive(PartialEq, Eq)]
-enum Progress {
+enum StepProgress {
     Applied,
     Pending { replaces: bool },
     ChangedOutside,
@@ -56,10 +57,10 @@ impl Workspace {
         for (path, chain, progress) in self.progress_of_all(root, &chains)? {
             match progress {
                 // Applied, but perhaps not synced, and neither are the folders above.
-                Progress::Applied if chain.last.is_some() => applied.wrote(path, true),
-                Progress::Applied => applied.removed(path),
-                Progress::Pending { replaces } => pending.push((path, chain.last, replaces)),
-                Progress::ChangedOutside => changed.push(path.clone()),
+                StepProgress::Applied if chain.last.is_some() => applied.wrote(path, true),
+                StepProgress::Applied => applied.removed(path),
+                StepProgress::Pending { replaces } => pending.push((path, chain.last, replaces)),
+                StepProgress::ChangedOutside => changed.push(path.clone()),
             }
         }
         // Removals first, as when the steps were applied.
@@ -87,9 +88,9 @@ impl Workspace {
         let (mut applied, mut pending) = (false, false);
         for (_, _, progress) in self.progress_of_all(&self.tree().root, &chains(steps))? {
             match progress {
-                Progress::Applied => applied = true,
-                Progress::Pending { .. } => pending = true,
-                Progress::ChangedOutside => {}
+                StepProgress::Applied => applied = true,
+                StepProgress::Pending { .. } => pending = true,
+                StepProgress::ChangedOutside => {}
             }
         }
         Ok(applied && pending)
@@ -99,7 +100,7 @@ impl Workspace {
         &self,
         root: &Root,
         chains: &'b BTreeMap<&'a LogicalPath, Chain<'a>>,
-    ) -> io::Result<Vec<(&'a LogicalPath, &'b Chain<'a>, Progress)>> {
+    ) -> io::Result<Vec<(&'a LogicalPath, &'b Chain<'a>, StepProgress)>> {
         let is_removed = one_of(|| chains.iter().filter(|(_, chain)| chain.last.is_none()).map(|(path, _)| *path));
         // Another file may have been created above or under a removed one since.
         let is_named = one_of(|| chains.keys().copied());
@@ -116,26 +117,26 @@ impl Workspace {
         path: &LogicalPath,
         chain: &Chain<'_>,
         is_removed: IsRemoved<'_>,
-    ) -> io::Result<Progress> {
+    ) -> io::Result<StepProgress> {
         let last = chain.states.last().copied().flatten();
         let found = match target_state(root, path, is_removed)? {
-            TargetState::Other => return Ok(Progress::ChangedOutside),
+            TargetState::Other => return Ok(StepProgress::ChangedOutside),
             TargetState::Nothing => None,
             TargetState::File(stamp) => match hash(root, path)? {
                 Some((sha256, _)) if chain.states.contains(&Some(sha256)) => Some(sha256),
                 Some(_) if stamp.size <= MAX_TORN_BYTES && is_torn(root, path, chain)? => {
-                    return Ok(Progress::Pending { replaces: true });
+                    return Ok(StepProgress::Pending { replaces: true });
                 }
-                _ => return Ok(Progress::ChangedOutside),
+                _ => return Ok(StepProgress::ChangedOutside),
             },
         };
         let is_applied = found == last && self.has_mode(root, path, chain.last)?;
         Ok(if is_applied {
-            Progress::Applied
+            StepProgress::Applied
         } else if !chain.states.contains(&found) || !self.has_staged(chain.last)? {
-            Progress::ChangedOutside
+            StepProgress::ChangedOutside
         } else {
-            Progress::Pending { replaces: found.is_some() }
+            StepProgress::Pending { replaces: found.is_some() }
         })
     }
 

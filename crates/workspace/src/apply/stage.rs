@@ -10,11 +10,12 @@ use model::{LogicalPath, Sha256, Step, StepBytes, StepContent};
 use rustix::fs::{Access, AtFlags, Mode};
 use rustix::io::Errno;
 
-use super::kept::KeptFiles;
-use super::{Replaced, TargetState, copy_hashed, hash, one_of, target_state};
+use super::{Replaced, TargetState, one_of, target_state};
 use crate::Workspace;
 use crate::dir::{create_file, fresh_name, open_dir, open_file, remove_file};
 use crate::guard::{FOLDER_MODE, GuardError, IsRemoved, Root};
+use crate::hashing::{copy_hashed, hash};
+use crate::kept_files::KeptFiles;
 use crate::remove::remove_tree;
 use crate::stamp::FileStamp;
 
@@ -343,7 +344,7 @@ fn copy_bounded(from: &mut dyn Read, to: &mut File, max_bytes: u64) -> io::Resul
     if size_bytes > max_bytes {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
-    let mut head = vec![0; crate::read::HEAD_BYTES];
+    let mut head = vec![0; crate::opened_file::HEAD_BYTES];
     let count = to.read_at(&mut head, 0)?;
     head.truncate(count);
     Ok((sha256, size_bytes, head))

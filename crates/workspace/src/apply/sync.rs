@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use model::LogicalPath;
 use parking_lot::Mutex;
 
-use super::kept::KeptFiles;
 use crate::Workspace;
 use crate::guard::Root;
+use crate::kept_files::KeptFiles;
 
 /// How many syncs run at once: the disk combines them.
 const THREADS: usize = 4;

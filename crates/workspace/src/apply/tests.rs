@@ -2,11 +2,12 @@ mod folders;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use model::{Step, StepBytes, StepContent};
+use model::{Sha256, Step, StepBytes, StepContent};
 use proptest::prelude::*;
 
 use super::*;

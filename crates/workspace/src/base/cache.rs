@@ -8,8 +8,8 @@ use model::Sha256;
 use parking_lot::Mutex;
 
 use super::Loaded;
+use super::file_change::FileChange;
 use super::manifest::FileIndex;
-use crate::DiffFile;
 use crate::stamp::FileStamp;
 
 /// What an entry counts besides its own bytes.
@@ -101,21 +101,9 @@ impl BlobCache {
     }
 }
 
-/// The change of one file against the base.
-#[derive(Debug)]
-pub(crate) struct FileChange {
-    pub(crate) file: DiffFile,
-    /// Sizes before and after.
-    pub(crate) bytes: (u64, u64),
-    /// What git records of the new mode: whether it is a link, and whether it is executable. `None` for a deleted file.
-    pub(crate) mode: Option<(bool, bool)>,
-    /// The text of its diff.
-    pub(crate) text: Vec<u8>,
-}
-
 /// How the current version of a cached file is identified.
 #[derive(Debug, PartialEq, Eq)]
-enum Version {
+enum CachedVersion {
     /// By its stamp; `None` for a deleted file.
     Stamp(Option<FileStamp>),
     /// By its hash alone: its stamp is not settled, or the change is planned only.
@@ -123,7 +111,7 @@ enum Version {
 }
 
 /// Changes of one base's files that were diffed, so that the next diff need not compute them again.
-pub(super) struct DiffCache(ByteLru<FileIndex, (Version, Arc<FileChange>)>);
+pub(super) struct DiffCache(ByteLru<FileIndex, (CachedVersion, Arc<FileChange>)>);
 
 impl Default for DiffCache {
     fn default() -> Self {
@@ -138,7 +126,7 @@ impl DiffCache {
     /// Returns the change to the version with `stamp` (`None` for a deleted file).
     pub(super) fn get(&mut self, file: FileIndex, stamp: Option<FileStamp>) -> Option<Arc<FileChange>> {
         let (version, change) = self.0.get(&file)?;
-        (*version == Version::Stamp(stamp)).then(|| Arc::clone(change))
+        (*version == CachedVersion::Stamp(stamp)).then(|| Arc::clone(change))
     }
 
     /// Returns the change to this content and mode.
@@ -153,15 +141,16 @@ impl DiffCache {
     }
 
     pub(super) fn insert(&mut self, file: FileIndex, stamp: Option<FileStamp>, change: &Arc<FileChange>) {
-        self.put(file, Version::Stamp(stamp), change);
+        self.put(file, CachedVersion::Stamp(stamp), change);
     }
 
     pub(super) fn insert_by_content(&mut self, file: FileIndex, change: &Arc<FileChange>) {
-        self.put(file, Version::Content, change);
+        self.put(file, CachedVersion::Content, change);
     }
 
-    fn put(&mut self, file: FileIndex, version: Version, change: &Arc<FileChange>) {
-        let is_cached = |(cached, old): &(Version, Arc<FileChange>)| *cached == version && Arc::ptr_eq(old, change);
+    fn put(&mut self, file: FileIndex, version: CachedVersion, change: &Arc<FileChange>) {
+        let is_cached =
+            |(cached, old): &(CachedVersion, Arc<FileChange>)| *cached == version && Arc::ptr_eq(old, change);
         if change.text.len() <= Self::MAX_TEXT_BYTES && !self.0.get(&file).is_some_and(is_cached) {
             self.0.insert(file, (version, Arc::clone(change)), change.text.len());
         }

@@ -8,55 +8,18 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Weak;
 
-use model::{LogicalPath, Rules, Sha256, Verdict};
-use rustix::fs::FileType;
+use model::{LogicalPath, Sha256};
 
 use super::Base;
 use super::manifest::{MODE_EXECUTABLE, MODE_FILE, Row};
-use crate::apply::copy_hashed;
 use crate::git::{Bounds, GitError, hex, parse_oid};
-use crate::guard::Blocking;
+use crate::hashing::copy_hashed;
 use crate::stamp::FileStamp;
-use crate::{Workspace, WorkspaceError};
 
 /// The file beside the manifest that lists them.
 pub(crate) const LIST_NAME: &str = "base.late";
 /// The time limit for storing one file.
 const SECONDS: u64 = 600;
-
-impl Workspace {
-    /// Adds those of `paths` to the base that git ignores and that the run is about to change for the first time. Must be
-    /// called before the change is journalled.
-    ///
-    /// # Errors
-    ///
-    /// If the disk or git fails.
-    pub fn add_ignored_to_base<'p>(
-        &self,
-        rules: &Rules,
-        paths: impl IntoIterator<Item = &'p LogicalPath>,
-    ) -> Result<(), WorkspaceError> {
-        if rules.policy().ignored_files == Verdict::Deny {
-            return Ok(());
-        }
-        let mut rows = Vec::new();
-        for path in paths {
-            // A file that the run has written does not count as ignored.
-            if !self.tree().is_ignored(path, None, Blocking::Allowed)? {
-                continue;
-            }
-            match self.tree().root.open_unlinked(path) {
-                Ok(opened) if opened.file_type() == FileType::RegularFile => {
-                    let executable = opened.stat.st_mode & 0o111 != 0;
-                    rows.push(self.base().store(path, executable, &mut File::from(opened.file))?);
-                }
-                Ok(_) => {}
-                Err(error) => error.unless_disk()?,
-            }
-        }
-        if rows.is_empty() { Ok(()) } else { Ok(self.base().add_ignored_files(rows)?) }
-    }
-}
 
 impl Base {
     /// Stores a file's bytes in the base's repository.

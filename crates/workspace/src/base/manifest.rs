@@ -54,8 +54,8 @@ pub(crate) struct Manifest {
     names: Vec<u8>,
     by_path: HashMap<Box<[u8]>, FolderIndex>,
     /// Sorted by parent folder, so that the folders in one folder are adjacent.
-    folders: Vec<Folder>,
-    files: Vec<File>,
+    folders: Vec<ManifestFolder>,
+    files: Vec<ManifestFile>,
     hashes: Vec<([u8; 20], [u8; 32])>,
     /// Files that git ignores, added after the import.
     ignored: HashSet<FileIndex>,
@@ -64,7 +64,7 @@ pub(crate) struct Manifest {
 }
 
 #[derive(Debug)]
-struct Folder {
+struct ManifestFolder {
     name: Range<u32>,
     files: Range<u32>,
     folders: Range<u32>,
@@ -75,7 +75,7 @@ struct Folder {
 }
 
 #[derive(Debug)]
-struct File {
+struct ManifestFile {
     name: Range<u32>,
     mode: u32,
     stamp: FileStamp,
@@ -104,7 +104,7 @@ impl Manifest {
             };
             let at = files.start as usize + offset;
             self.names.extend_from_slice(name);
-            self.files.insert(at, File { name: start..start + len, mode: row.mode, stamp: row.stamp });
+            self.files.insert(at, ManifestFile { name: start..start + len, mode: row.mode, stamp: row.stamp });
             self.hashes.insert(at, (row.oid, row.sha256));
             // Files are sorted by folder, so those of all later folders move.
             self.folders[folder.0 as usize].files.end += 1;
@@ -209,7 +209,7 @@ impl Manifest {
     pub(crate) fn rows_in(&self, path: &[u8], folder: FolderIndex) -> impl Iterator<Item = (FileIndex, Row)> {
         self.files_in(folder).map(FileIndex).map(move |index| {
             let (oid, sha256) = self.hashes[index.0 as usize];
-            let File { mode, stamp, .. } = self.files[index.0 as usize];
+            let ManifestFile { mode, stamp, .. } = self.files[index.0 as usize];
             (index, Row { path: self.path(path, index), mode, oid, sha256, stamp })
         })
     }
@@ -242,8 +242,8 @@ impl Manifest {
     pub(crate) fn weight(&self) -> usize {
         let paths: usize = self.by_path.keys().map(|path| path.len() + 48).sum();
         self.names.capacity()
-            + self.files.len() * (size_of::<File>() + 52)
-            + self.folders.len() * size_of::<Folder>()
+            + self.files.len() * (size_of::<ManifestFile>() + 52)
+            + self.folders.len() * size_of::<ManifestFolder>()
             + paths
     }
 

@@ -1,13 +1,11 @@
 //! Reading files of the base.
 
 use std::io;
-use std::sync::atomic::AtomicBool;
 
-use model::{FileState, LogicalPath, Rules, Sha256};
+use model::{LogicalPath, Sha256};
 
 use super::manifest::{FileIndex, MODE_LINK};
 use super::{Base, Loaded};
-use crate::{Workspace, WorkspaceError, read};
 
 /// A file of the base.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,49 +56,7 @@ impl Base {
     }
 }
 
-impl Workspace {
-    /// Returns the file that the run started with at `path`, with its bytes. `None` if there was none, or a symbolic link. Not
-    /// filtered by policy, as [`Base::files`].
-    ///
-    /// # Errors
-    ///
-    /// If the disk fails, or the file has more than `max_bytes` ([`io::ErrorKind::FileTooLarge`]); `Cancelled`.
-    pub fn base_file(
-        &self,
-        rules: &Rules,
-        path: &LogicalPath,
-        max_bytes: u64,
-        cancel: &AtomicBool,
-    ) -> Result<Option<(FileState, Vec<u8>)>, WorkspaceError> {
-        let loaded = self.base().load()?;
-        let Some(file) = loaded.manifest.get(path.as_str().as_bytes()) else { return Ok(None) };
-        let BaseFile { sha256, size_bytes, mode, is_link, .. } = describe(path.clone(), &loaded, file);
-        if is_link {
-            return Ok(None);
-        }
-        if size_bytes > max_bytes {
-            return Err(WorkspaceError::Io(io::ErrorKind::FileTooLarge.into()));
-        }
-        let bytes = self.base_bytes(&loaded, file, cancel)?;
-        let kind = read::kind_of(rules, path, &bytes);
-        Ok(Some((FileState { sha256, size_bytes, mode, kind }, bytes)))
-    }
-
-    /// Returns the bytes of a file of the base.
-    pub(crate) fn base_bytes(
-        &self,
-        loaded: &Loaded,
-        file: FileIndex,
-        cancel: &AtomicBool,
-    ) -> Result<Vec<u8>, WorkspaceError> {
-        match loaded.cached_bytes(file) {
-            Some(bytes) => Ok(bytes.to_vec()),
-            None => Ok(self.base().blobs().with(cancel, |blobs| blobs.get(loaded.manifest.oid(file)))?),
-        }
-    }
-}
-
-fn describe(path: LogicalPath, loaded: &Loaded, file: FileIndex) -> BaseFile {
+pub(crate) fn describe(path: LogicalPath, loaded: &Loaded, file: FileIndex) -> BaseFile {
     let manifest = &loaded.manifest;
     let mode = manifest.mode(file);
     BaseFile {

@@ -11,14 +11,14 @@ use model::{Counts, FileDiff, LogicalPath, Rules, Sha256, Side, diff_file, diff_
 use sha2::Digest as _;
 
 use super::scan::{Candidate, Now};
-use super::{DiffFile, DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedFile, WorkspaceDiff, stat_table};
-use crate::apply::hash;
+use super::{DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedFile, WorkspaceDiff, stat_table};
 use crate::base::manifest::{FileIndex, MODE_LINK};
-use crate::base::{FileChange, Loaded, OpenBlobs};
+use crate::base::{DiffFile, FileChange, Loaded, OpenBlobs};
 use crate::error::{check_cancelled, file_too_large};
+use crate::hashing::hash;
 use crate::import::stays_inside;
+use crate::opened_file::HEAD_BYTES;
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
-use crate::read::HEAD_BYTES;
 use crate::{Workspace, WorkspaceError};
 
 /// Larger files are shown as binary files are: that they differ, and their sizes.

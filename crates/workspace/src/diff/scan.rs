@@ -52,7 +52,7 @@ pub(super) struct Scan<'a> {
     ignored: &'a Ignored,
     loaded: &'a Loaded,
     cancel: &'a AtomicBool,
-    queue: Mutex<Queue>,
+    queue: Mutex<FolderQueue>,
     wake: Condvar,
     /// The number of threads that wait for work.
     idle: AtomicUsize,
@@ -62,7 +62,7 @@ pub(super) struct Scan<'a> {
 
 /// Folders that remain to be read.
 #[derive(Default)]
-struct Queue {
+struct FolderQueue {
     folders: Vec<(LogicalPath, Scope)>,
     /// The number of threads that read folders, and may add more.
     busy: usize,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use model::quoted_name;
 
-use super::DiffFile;
+use crate::base::DiffFile;
 
 /// The maximum width of the table.
 const WIDTH: u64 = 80;

@@ -17,7 +17,7 @@ use crate::diff::Candidate;
 use crate::dir::fresh_name;
 use crate::git::{Bounds, Git, hex};
 use crate::import::{FETCHED, make_bare, write_quoted};
-use crate::read::{HEAD_BYTES, is_readable, is_secret};
+use crate::opened_file::{HEAD_BYTES, is_readable, is_secret};
 use crate::{Workspace, WorkspaceError};
 
 /// The time limit of each call of git.
@@ -81,7 +81,7 @@ impl Workspace {
         cancel: &AtomicBool,
     ) -> Result<PreparedBundle, WorkspaceError> {
         bundle.check()?;
-        let Committed { scratch, commit, is_fetched, .. } = self.commit(rules, bundle, cancel)?;
+        let BundleCommit { scratch, commit, is_fetched, .. } = self.commit(rules, bundle, cancel)?;
         let branch = format!("refs/heads/{}", bundle.branch);
         let base = format!("^{}", self.base_commit());
         // A clone of the bundle then checks the branch out.
@@ -108,12 +108,12 @@ impl Workspace {
             PatchFormat::Diff => (false, Bundle::unnamed()),
             PatchFormat::Mail(commit) => (true, commit.clone()),
         };
-        let Committed { scratch, commit, is_empty, .. } = self.commit(rules, &commit, cancel)?;
+        let BundleCommit { scratch, commit, is_empty, .. } = self.commit(rules, &commit, cancel)?;
         Ok(PreparedPatch { scratch, commit, is_mail, is_empty })
     }
 
     /// Makes the commit in a temporary repository.
-    fn commit(&self, rules: &Rules, bundle: &Bundle, cancel: &AtomicBool) -> Result<Committed, WorkspaceError> {
+    fn commit(&self, rules: &Rules, bundle: &Bundle, cancel: &AtomicBool) -> Result<BundleCommit, WorkspaceError> {
         let changes = self.changes(rules, cancel)?;
         let fetched = self.base().git().dir().join(FETCHED).exists();
         // A fetched base is known to the caller. Any other must not reveal what policy hides.
@@ -135,7 +135,7 @@ impl Workspace {
             stdout.by_ref().take(256).read_to_string(&mut output)?;
             Ok(output.trim().to_owned())
         })?;
-        Ok(Committed { scratch, commit, is_fetched: fetched, is_empty: changes.is_empty() })
+        Ok(BundleCommit { scratch, commit, is_fetched: fetched, is_empty: changes.is_empty() })
     }
 
     /// Returns the files of the base that the caller may read; `None` if these are exactly the files of the base commit.
@@ -216,19 +216,19 @@ impl Workspace {
     }
 
     /// Returns the content of the file or link at `path`; `None` if it was removed meanwhile, or is a secret.
-    fn content_of(&self, rules: &Rules, path: &LogicalPath, is_link: bool) -> io::Result<Option<Content>> {
+    fn content_of(&self, rules: &Rules, path: &LogicalPath, is_link: bool) -> io::Result<Option<BundleContent>> {
         let root = &self.tree().root;
         if is_link {
             let Ok(parent) = root.open_parent(path) else { return Ok(None) };
             let Ok(target) = rustix::fs::readlinkat(&parent.dir, &*parent.name, Vec::new()) else { return Ok(None) };
             let target = target.into_bytes();
-            return Ok(Some(Content { size: target.len() as u64, from: Box::new(io::Cursor::new(target)) }));
+            return Ok(Some(BundleContent { size: target.len() as u64, from: Box::new(io::Cursor::new(target)) }));
         }
         match root.open_unlinked(path) {
             Ok(opened)
                 if opened.file_type().is_file() && !opened.is_hard_linked() && !is_secret(rules, path, &opened)? =>
             {
-                Ok(Some(Content { size: opened.size(), from: Box::new(File::from(opened.file)) }))
+                Ok(Some(BundleContent { size: opened.size(), from: Box::new(File::from(opened.file)) }))
             }
             Ok(_) => Ok(None),
             Err(error) => error.unless_disk().map(|()| None),
@@ -313,7 +313,7 @@ impl PreparedPatch {
 }
 
 /// A commit of the run's changes in a temporary repository.
-struct Committed {
+struct BundleCommit {
     scratch: Scratch,
     commit: String,
     /// Whether the base was fetched, so that the caller can have it.
@@ -349,7 +349,7 @@ fn write_visible_base(bundle: &Bundle, files: &[BaseEntry], to: &mut impl Write)
     Ok(MARK.to_owned())
 }
 
-struct Content {
+struct BundleContent {
     size: u64,
     from: Box<dyn Read>,
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use model::Sha256;
 
-use super::Level;
+use super::FolderRules;
 use super::pattern::{Pattern, Rule, Steps};
 
 /// Larger rule files are not compiled: a hostile file must not cost memory and time.
@@ -17,7 +17,7 @@ const MAX_BYTES: usize = 256 * 1024;
 pub(crate) struct RuleFile {
     sha256: Sha256,
     text: Vec<u8>,
-    compiled: OnceLock<Option<Rules>>,
+    compiled: OnceLock<Option<FileRules>>,
 }
 
 /// Reads a rule file, up to the size at which it counts as too large.
@@ -55,10 +55,10 @@ impl std::fmt::Debug for RuleFile {
 /// Whether the rules that `pick` selects exclude `path`. They are asked from the folder `level` upwards; the first match
 /// decides.
 pub(super) fn is_excluded(
-    level: &Arc<Level>,
+    level: &Arc<FolderRules>,
     path: &[u8],
     is_folder: bool,
-    pick: impl Fn(&Level) -> Option<&RuleFile>,
+    pick: impl Fn(&FolderRules) -> Option<&RuleFile>,
 ) -> bool {
     let mut next = Some(level);
     while let Some(level) = next {
@@ -72,7 +72,7 @@ pub(super) fn is_excluded(
 }
 
 /// The rules of a file, of which the last that matches decides.
-struct Rules {
+struct FileRules {
     all: Vec<Rule>,
     /// Those whose pattern is the whole name of a file, by that name: a file may have many.
     by_name: HashMap<Vec<u8>, Vec<usize>>,
@@ -80,7 +80,7 @@ struct Rules {
     others: Vec<usize>,
 }
 
-impl Rules {
+impl FileRules {
     fn excludes(&self, path: &[u8], is_folder: bool) -> Option<bool> {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         // One bound for all rules of the file, of which there may be many.
@@ -99,7 +99,7 @@ impl Rules {
     }
 }
 
-fn compile(text: &[u8]) -> Option<Rules> {
+fn compile(text: &[u8]) -> Option<FileRules> {
     if text.len() > MAX_BYTES {
         return None;
     }
@@ -113,5 +113,5 @@ fn compile(text: &[u8]) -> Option<Rules> {
             Pattern::Literal(_) | Pattern::Suffix(_) | Pattern::Glob(_) => others.push(at),
         }
     }
-    Some(Rules { all, by_name, others })
+    Some(FileRules { all, by_name, others })
 }

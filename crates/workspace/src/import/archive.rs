@@ -32,7 +32,7 @@ pub(super) fn copy(
 ) -> Result<(), ImportError> {
     let meter = Rc::new(Meter::new(limits));
     let mut reader = Reader::new(decode(archive, &meter)?, meter.clone());
-    let mut copier = Copier { writer, meter: &meter, files: HashMap::new(), absent: HashSet::new() };
+    let mut copier = ArchiveCopier { writer, meter: &meter, files: HashMap::new(), absent: HashSet::new() };
     while let Some(member) = reader.next()? {
         copier.entry(&member, &mut reader)?;
     }
@@ -40,7 +40,7 @@ pub(super) fn copy(
     reader.finish()
 }
 
-struct Copier<'a, 'b> {
+struct ArchiveCopier<'a, 'b> {
     writer: &'a mut ImportWriter<'b>,
     meter: &'a Meter,
     /// Files so far: only these may be replaced or linked to by a later entry. Each with its index in the writer's list of
@@ -50,7 +50,7 @@ struct Copier<'a, 'b> {
     absent: HashSet<Vec<u8>>,
 }
 
-impl Copier<'_, '_> {
+impl ArchiveCopier<'_, '_> {
     fn entry(&mut self, member: &Member, bytes: &mut Reader<'_>) -> Result<(), ImportError> {
         // A volume label.
         if member.kind.as_byte() == b'V' {

@@ -16,7 +16,7 @@ use super::{ImportError, ImportLimits, own_folder};
 use crate::dir::{is_dot, known_type, open_dir, open_file};
 
 /// A folder on the path of the walk, with the entries that remain, the next one last.
-struct Level {
+struct WalkedFolder {
     fd: OwnedFd,
     names: Vec<(CString, FileType)>,
     /// The length of the path without the entry's name.
@@ -50,7 +50,7 @@ pub(super) fn copy(
     }
     let mut path = Vec::new();
     let (mut listed, mut linked) = (EntryQuota::new(limits), Linked::new());
-    let mut levels = vec![Level { names: names(&root, &mut listed)?, fd: root, path_len: 0 }];
+    let mut levels = vec![WalkedFolder { names: names(&root, &mut listed)?, fd: root, path_len: 0 }];
     while let Some(level) = levels.last_mut() {
         path.truncate(level.path_len);
         let Some((name, file_type)) = level.names.pop() else {
@@ -67,7 +67,7 @@ pub(super) fn copy(
                 continue;
             }
             let names = names(&fd, &mut listed)?;
-            levels.push(Level { fd, names, path_len: path.len() });
+            levels.push(WalkedFolder { fd, names, path_len: path.len() });
         }
     }
     Ok(())
@@ -80,7 +80,7 @@ pub(super) fn identity(fd: impl AsFd) -> io::Result<FolderId> {
 
 /// Copies one entry. Returns the handle of a folder, whose entries come next.
 fn copy_entry(
-    level: &Level,
+    level: &WalkedFolder,
     name: &CStr,
     file_type: FileType,
     path: &[u8],
@@ -103,7 +103,7 @@ fn copy_entry(
 }
 
 fn write(
-    level: &Level,
+    level: &WalkedFolder,
     name: &CStr,
     file_type: FileType,
     path: &[u8],

@@ -4,7 +4,7 @@ use model::{Access, Decision, FileKind, LogicalPath, PathFacts, Rules};
 use rustix::fs::FileType;
 
 use crate::guard::{Blocking, GuardError};
-use crate::read::{head_of, kind_of};
+use crate::opened_file::{head_of, kind_of};
 use crate::{Tree, WorkspaceError};
 
 impl Tree {

@@ -116,7 +116,7 @@ struct Hits {
 }
 
 /// What the walk has found at an entry.
-enum Finding {
+enum FindStep {
     Hit(FindPosition),
     LeftOut(LeftOut),
     /// It was removed meanwhile.
@@ -268,7 +268,7 @@ impl Visitor for Finder<'_> {
         = ()
     where
         Self: 'a;
-    type Finding = Finding;
+    type Finding = FindStep;
     type Outcome = Hits;
 
     fn rules(&self) -> &Rules {
@@ -285,38 +285,43 @@ impl Visitor for Finder<'_> {
         !self.globs.is_excluded(path, is_folder)
     }
 
-    fn admit(&self, candidate: &Candidate) -> Admission<Finding> {
+    fn admit(&self, candidate: &Candidate) -> Admission<FindStep> {
         match self.left_out(candidate) {
-            Some(reason) if !self.is_named(candidate) => Admission::Report(Finding::LeftOut(reason)),
+            Some(reason) if !self.is_named(candidate) => Admission::Report(FindStep::LeftOut(reason)),
             Some(_) | None => Admission::Visit,
         }
     }
 
-    fn visit(&self, (): &mut (), dir: Option<BorrowedFd<'_>>, candidate: Candidate) -> Result<Finding, WorkspaceError> {
+    fn visit(
+        &self,
+        (): &mut (),
+        dir: Option<BorrowedFd<'_>>,
+        candidate: Candidate,
+    ) -> Result<FindStep, WorkspaceError> {
         let path = candidate.at.shown;
-        let Some(dir) = dir else { return Ok(Finding::Missing) };
+        let Some(dir) = dir else { return Ok(FindStep::Missing) };
         if self.query.sort == FindSort::Path {
-            return Ok(Finding::Hit(FindPosition { rank: (0, 0), path }));
+            return Ok(FindStep::Hit(FindPosition { rank: (0, 0), path }));
         }
         let stat = match rustix::fs::statat(dir, &candidate.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
-            Err(errno) => return skip_missing(errno).map(|()| Finding::Missing),
+            Err(errno) => return skip_missing(errno).map(|()| FindStep::Missing),
         };
         let rank = match self.query.sort {
             FindSort::Modified => (stat.st_mtime, stat.st_mtime_nsec),
             FindSort::Size | FindSort::Path => (stat.st_size, 0),
         };
-        Ok(Finding::Hit(FindPosition { rank, path }))
+        Ok(FindStep::Hit(FindPosition { rank, path }))
     }
 
-    fn collect(&self, hits: &mut Hits, finding: Finding) -> bool {
+    fn collect(&self, hits: &mut Hits, finding: FindStep) -> bool {
         let hit = match finding {
-            Finding::Hit(hit) => hit,
-            Finding::LeftOut(reason) => {
+            FindStep::Hit(hit) => hit,
+            FindStep::LeftOut(reason) => {
                 hits.not_shown.add(reason);
                 return false;
             }
-            Finding::Missing => return false,
+            FindStep::Missing => return false,
         };
         hits.total += 1;
         let is_full = hits.list.len() > self.query.max_results || hits.bytes > MAX_ENTRIES_BYTES;

@@ -167,7 +167,7 @@ impl Tree {
             name: composed(path.file_name()).to_lowercase(),
             until: Instant::now() + MAX_SEARCH_TIME,
         };
-        let found = walk(self, &finder, root, Found::default(), cancel)?;
+        let found = walk(self, &finder, root, SameNames::default(), cancel)?;
         let is_whole = Instant::now() < finder.until;
         Ok(<[LogicalPath; 1]>::try_from(found.0).ok().filter(|_| is_whole).map(|[only]| only))
     }
@@ -182,7 +182,7 @@ struct SameName<'a> {
 
 /// At most two files.
 #[derive(Default)]
-struct Found(Vec<LogicalPath>);
+struct SameNames(Vec<LogicalPath>);
 
 impl Visitor for SameName<'_> {
     type Worker<'a>
@@ -190,7 +190,7 @@ impl Visitor for SameName<'_> {
     where
         Self: 'a;
     type Finding = LogicalPath;
-    type Outcome = Found;
+    type Outcome = SameNames;
 
     fn rules(&self) -> &Rules {
         self.rules
@@ -230,7 +230,7 @@ impl Visitor for SameName<'_> {
         Ok(candidate.at.shown)
     }
 
-    fn collect(&self, found: &mut Found, path: LogicalPath) -> bool {
+    fn collect(&self, found: &mut SameNames, path: LogicalPath) -> bool {
         found.0.push(path);
         found.0.len() > 1
     }

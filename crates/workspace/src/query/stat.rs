@@ -9,8 +9,9 @@ use sha2::Digest as _;
 
 use crate::error::check_cancelled;
 use crate::guard::{Blocking, GuardError, Opened, is_hard_linked};
+use crate::opened_file::{head_of, kind_of};
 use crate::query::list::is_redacted;
-use crate::read::{hash_cache, head_of, kind_of};
+use crate::read::hash_cache;
 use crate::stamp::DeviceStamp;
 use crate::{EntryType, Tree, WorkspaceError};
 

@@ -12,9 +12,9 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::guard::{GuardError, Opened};
+use crate::opened_file::head_of;
 use crate::query::not_shown::{LeftOut, NotShown};
 use crate::query::stat::{RANGED_READ_FACTOR, each_chunk};
-use crate::read::head_of;
 use crate::walk::{Admission, Candidate, Visitor, WalkRoot, walk};
 use crate::{Tree, WorkspaceError};
 
@@ -95,7 +95,7 @@ struct Counted {
 }
 
 /// What the walk has found at an entry.
-enum Finding {
+enum StatsStep {
     Counted(Counted),
     LeftOut(LeftOut),
     /// It was removed or replaced meanwhile.
@@ -107,7 +107,7 @@ impl Visitor for Counter<'_> {
         = ()
     where
         Self: 'a;
-    type Finding = Finding;
+    type Finding = StatsStep;
     type Outcome = TreeStats;
 
     fn rules(&self) -> &Rules {
@@ -120,9 +120,9 @@ impl Visitor for Counter<'_> {
         true
     }
 
-    fn admit(&self, candidate: &Candidate) -> Admission<Finding> {
+    fn admit(&self, candidate: &Candidate) -> Admission<StatsStep> {
         if self.skips_ignored && candidate.ignored {
-            return Admission::Report(Finding::LeftOut(LeftOut::Ignored));
+            return Admission::Report(StatsStep::LeftOut(LeftOut::Ignored));
         }
         if candidate.kind == FileKind::Directory {
             self.directories.fetch_add(1, Ordering::Relaxed);
@@ -130,28 +130,33 @@ impl Visitor for Counter<'_> {
         Admission::Visit
     }
 
-    fn visit(&self, (): &mut (), dir: Option<BorrowedFd<'_>>, candidate: Candidate) -> Result<Finding, WorkspaceError> {
-        let Some(dir) = dir else { return Ok(Finding::Missing) };
+    fn visit(
+        &self,
+        (): &mut (),
+        dir: Option<BorrowedFd<'_>>,
+        candidate: Candidate,
+    ) -> Result<StatsStep, WorkspaceError> {
+        let Some(dir) = dir else { return Ok(StatsStep::Missing) };
         let opened = self.tree.root.open_entry(dir, &candidate.name).map_err(GuardError::from).and_then(Opened::of);
         let opened = match opened {
             Ok(opened) if opened.file_type() == FileType::RegularFile => opened,
             // It was replaced meanwhile.
-            Ok(_) => return Ok(Finding::Missing),
+            Ok(_) => return Ok(StatsStep::Missing),
             Err(error) => {
                 error.unless_disk()?;
-                return Ok(Finding::Missing);
+                return Ok(StatsStep::Missing);
             }
         };
         let (kind, lines) = self.count(&opened, &candidate)?;
         let extension = extension(candidate.at.shown.file_name());
-        Ok(Finding::Counted(Counted { kind, extension, bytes: opened.size(), lines }))
+        Ok(StatsStep::Counted(Counted { kind, extension, bytes: opened.size(), lines }))
     }
 
-    fn collect(&self, stats: &mut TreeStats, finding: Finding) -> bool {
+    fn collect(&self, stats: &mut TreeStats, finding: StatsStep) -> bool {
         match finding {
-            Finding::Counted(counted) => stats.add(counted),
-            Finding::LeftOut(reason) => stats.not_shown.add(reason),
-            Finding::Missing => {}
+            StatsStep::Counted(counted) => stats.add(counted),
+            StatsStep::LeftOut(reason) => stats.not_shown.add(reason),
+            StatsStep::Missing => {}
         }
         false
     }

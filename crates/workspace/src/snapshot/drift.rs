@@ -9,10 +9,10 @@ use model::{LogicalPath, Rules, Sha256};
 use rustix::fs::FileType;
 
 use super::{LargeContent, Snapshot, SnapshotFile, StoredContents};
-use crate::apply::copy_hashed;
 use crate::dir::open_file;
 use crate::guard::GuardError;
-use crate::read::{HEAD_BYTES, is_readable};
+use crate::hashing::copy_hashed;
+use crate::opened_file::{HEAD_BYTES, is_readable};
 use crate::{Workspace, WorkspaceError};
 
 /// What is at a path.

@@ -12,14 +12,14 @@ use crate::error::{check_cancelled, not_a_directory};
 use crate::guard::Blocking;
 use crate::ignored::Scope;
 use crate::ignored::is_machine_made;
+use crate::opened_file::{HEAD_BYTES, is_binary, kind_of};
 use crate::query::RANGED_READ_FACTOR;
 use crate::query::list::{ENTRY_OVERHEAD, MAX_COUNTED};
 use crate::query::not_shown::{LeftOut, NotShown};
-use crate::read::{HEAD_BYTES, is_binary, kind_of};
 use crate::{BoundedEntries, Entry, EntryType, ListQuery, Listing, Workspace, WorkspaceError};
 
 /// A listing under construction.
-struct Lister<'a> {
+struct SnapshotLister<'a> {
     workspace: &'a Workspace,
     rules: &'a Rules,
     query: &'a ListQuery,
@@ -54,7 +54,7 @@ impl Workspace {
             let refusal = if is_file { not_a_directory(&query.path) } else { not_in_snapshot(&query.path) };
             return Err(refusal.into());
         }
-        let mut lister = Lister::new(self, rules, query)?;
+        let mut lister = SnapshotLister::new(self, rules, query)?;
         let mut found = BoundedEntries::new(query.max_entries, ENTRY_OVERHEAD);
         for (path, file) in snapshot.under(&query.path) {
             check_cancelled(cancel)?;
@@ -107,7 +107,7 @@ impl Workspace {
     }
 }
 
-impl<'a> Lister<'a> {
+impl<'a> SnapshotLister<'a> {
     fn new(workspace: &'a Workspace, rules: &'a Rules, query: &'a ListQuery) -> Result<Self, WorkspaceError> {
         let scope = workspace.tree().scope_of(&query.path)?;
         let shows_ignored = query.include_ignored || scope.excludes_folder_itself();

@@ -7,7 +7,7 @@ use model::{Access, Code, LogicalPath, Refusal, Rules, Sha256};
 use super::{ContentLocation, Snapshot, StoredContents};
 use crate::error::{file_too_large, not_a_file, unsupported_binary};
 use crate::guard::Blocking;
-use crate::read::{is_binary, kind_of};
+use crate::opened_file::{is_binary, kind_of};
 use crate::{FileContent, Workspace, WorkspaceError};
 
 impl Workspace {

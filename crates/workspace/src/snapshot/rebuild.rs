@@ -9,10 +9,10 @@ use model::{LogicalPath, Sha256};
 use rustix::fs::Mode;
 
 use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
-use crate::apply::copy_hashed;
 use crate::base::OpenBlobs;
 use crate::dir::{create_file, entries, remove_file};
 use crate::guard::{Root, open_ambient_folder};
+use crate::hashing::copy_hashed;
 use crate::{Base, WorkspaceError};
 
 /// How many files are written per git process.

@@ -11,11 +11,11 @@ use rustix::fs::OFlags;
 
 use super::base_parts::{BasePart, list_of_files, rows_of, unnamed_file, write_header};
 use super::{RecordedBase, RunEntry, RunEntryKind, RunPart, Workspaces};
-use crate::apply::copy_hashed;
 use crate::base::Base;
 use crate::base::manifest::{self, MODE_EXECUTABLE, MODE_FILE, MODE_LINK, Manifest, Row};
 use crate::dir::{open_dir, open_under};
 use crate::git::GitError;
+use crate::hashing::copy_hashed;
 use crate::snapshot::Snapshot;
 use crate::stamp::FileStamp;
 

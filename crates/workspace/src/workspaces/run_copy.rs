@@ -12,9 +12,9 @@ use rustix::io::Errno;
 
 use super::waiting::WAITING;
 use super::{FOLDERS, Workspaces};
-use crate::apply::copy_hashed;
 use crate::base::{GIT_NAME, IGNORED_NAME, MANIFEST_NAME};
 use crate::dir::{create_file, entries, open_dir, open_under};
+use crate::hashing::copy_hashed;
 use crate::import::SOURCE_NAME;
 use crate::snapshot::{RebuildReport, Snapshot, StoredContents};
 use crate::{WorkspaceError, guard};

@@ -53,7 +53,7 @@ pub(super) struct LogReport {
 }
 
 /// Why the check ends early.
-enum Stop {
+enum CheckStop {
     Ledger(LedgerError),
     /// File or database were tampered with.
     Tampered(String),
@@ -61,7 +61,7 @@ enum Stop {
     Forked(String),
 }
 
-impl From<LedgerError> for Stop {
+impl From<LedgerError> for CheckStop {
     fn from(error: LedgerError) -> Self {
         Self::Ledger(error)
     }
@@ -147,9 +147,9 @@ impl<'a> LogCheck<'a> {
     pub(super) async fn run(mut self) -> ledger::Result<LogReport> {
         let (remark, problem, is_forked) = match self.check_all().await {
             Ok(remark) => (remark, None, false),
-            Err(Stop::Tampered(problem)) => (None, Some(problem), false),
-            Err(Stop::Forked(problem)) => (None, Some(problem), true),
-            Err(Stop::Ledger(error)) => return Err(error),
+            Err(CheckStop::Tampered(problem)) => (None, Some(problem), false),
+            Err(CheckStop::Forked(problem)) => (None, Some(problem), true),
+            Err(CheckStop::Ledger(error)) => return Err(error),
         };
         // The leaves after a problem still show which run's chain was changed.
         while problem.is_some() && self.next_leaf().await?.is_some() {
@@ -162,11 +162,11 @@ impl<'a> LogCheck<'a> {
     }
 
     /// Checks until the first problem. Returns a remark on what the next start repairs.
-    async fn check_all(&mut self) -> Result<Option<String>, Stop> {
+    async fn check_all(&mut self) -> Result<Option<String>, CheckStop> {
         let ends_partially = loop {
             let Some(file) = &mut self.file else { break false };
             let next = file.next_entry();
-            match next.map_err(|error| Stop::Tampered(format!("{}: {error}", self.path.display())))? {
+            match next.map_err(|error| CheckStop::Tampered(format!("{}: {error}", self.path.display())))? {
                 LogEntry::Note(note) => self.check_entry(&note).await?,
                 LogEntry::Partial => break true,
                 LogEntry::End => break false,
@@ -177,26 +177,28 @@ impl<'a> LogCheck<'a> {
         remark = self.check_missing_entries().await?.or(remark);
         match self.next_leaf().await? {
             None => Ok(remark),
-            Some(leaf) => Err(Stop::Tampered(format!("leaf {} is not in a checkpoint", leaf.index))),
+            Some(leaf) => Err(CheckStop::Tampered(format!("leaf {} is not in a checkpoint", leaf.index))),
         }
     }
 
     /// Checks the checkpoints that the database has and the file lacks. Returns a remark on them.
-    async fn check_missing_entries(&mut self) -> Result<Option<String>, Stop> {
+    async fn check_missing_entries(&mut self) -> Result<Option<String>, CheckStop> {
         let (size, mut missing) = (self.tree.size(), 0_u64);
         while let Some(checkpoint) = self.next_checkpoint().await? {
             self.verify(&checkpoint.note).await?;
             missing += 1;
             // A process that is killed may have stored one entry without writing it.
             if missing > 1 && !self.is_of_nodes {
-                return Err(Stop::Tampered(format!(
+                return Err(CheckStop::Tampered(format!(
                     "the file ends at {size} leaves and lacks checkpoints that the database has"
                 )));
             }
         }
         let last_change = self.keys.changes().last().map_or(0, |last| last.checkpoint.size);
         if self.tree.size() < last_change {
-            return Err(Stop::Tampered(format!("the checkpoint over {last_change} leaves, by two keys, is missing")));
+            return Err(CheckStop::Tampered(format!(
+                "the checkpoint over {last_change} leaves, by two keys, is missing"
+            )));
         }
         Ok(match missing {
             0 => None,
@@ -208,21 +210,21 @@ impl<'a> LogCheck<'a> {
     }
 
     /// Checks the file's next note, which has to be the database's next checkpoint.
-    async fn check_entry(&mut self, note: &str) -> Result<(), Stop> {
+    async fn check_entry(&mut self, note: &str) -> Result<(), CheckStop> {
         let checkpoint = self.verify(note).await?;
         match self.next_checkpoint().await? {
             Some(stored) if stored.note == note => Ok(()),
             Some(stored) if stored.size < checkpoint.size => {
-                Err(Stop::Tampered(format!("the file lacks the checkpoint over {} leaves", stored.size)))
+                Err(CheckStop::Tampered(format!("the file lacks the checkpoint over {} leaves", stored.size)))
             }
             Some(_) | None => {
-                Err(Stop::Tampered(format!("the database lacks the checkpoint over {} leaves", checkpoint.size)))
+                Err(CheckStop::Tampered(format!("the database lacks the checkpoint over {} leaves", checkpoint.size)))
             }
         }
     }
 
     /// Verifies a note: it is signed, larger than the one before, and has the root of the leaves in the database.
-    async fn verify(&mut self, note: &str) -> Result<Checkpoint, Stop> {
+    async fn verify(&mut self, note: &str) -> Result<Checkpoint, CheckStop> {
         let before = self.tree.size();
         let checkpoint = self.keys.verify(note).map_err(|error| {
             let hint = match error {
@@ -232,16 +234,16 @@ impl<'a> LogCheck<'a> {
                 _ => "",
             };
             let number = self.verified + 1;
-            Stop::Tampered(format!("checkpoint {number} of the file (after {before} leaves): {error}{hint}"))
+            CheckStop::Tampered(format!("checkpoint {number} of the file (after {before} leaves): {error}{hint}"))
         })?;
         if checkpoint.size <= before {
             let problem = format!("the checkpoint over {} leaves follows one over {before}", checkpoint.size);
-            return Err(Stop::Tampered(problem));
+            return Err(CheckStop::Tampered(problem));
         }
         let mut first = None;
         while self.tree.size() < checkpoint.size {
             let Some(leaf) = self.next_leaf().await? else {
-                return Err(Stop::Forked(format!(
+                return Err(CheckStop::Forked(format!(
                     "a tree of {} leaves was signed, and the database has {}: the later history was cut off",
                     checkpoint.size,
                     self.tree.size()
@@ -251,7 +253,7 @@ impl<'a> LogCheck<'a> {
         }
         if self.tree.root() != checkpoint.root {
             let first = first.map(|(run, seq)| format!(" (run {run}, seq {seq}, and later ones)")).unwrap_or_default();
-            return Err(Stop::Forked(format!(
+            return Err(CheckStop::Forked(format!(
                 "the leaves {before} to {}{first} do not have the signed root: the history was forked",
                 checkpoint.size - 1
             )));
@@ -272,14 +274,14 @@ impl<'a> LogCheck<'a> {
     }
 
     /// Compares the stored nodes with those of the leaves. The service computes missing nodes again.
-    async fn check_nodes(&mut self) -> Result<(), Stop> {
+    async fn check_nodes(&mut self) -> Result<(), CheckStop> {
         let nodes = std::mem::take(&mut self.nodes);
         let indexes: Vec<_> = nodes.iter().map(|(node, _)| node.storage_index()).collect();
         let stored = self.ledger.node_hashes(&indexes).await?;
         let differs = |(node, hash): &&(Node, Sha256)| stored.get(&node.storage_index()).is_some_and(|one| one != hash);
         match nodes.iter().find(differs) {
             None => Ok(()),
-            Some((node, _)) => Err(Stop::Tampered(format!(
+            Some((node, _)) => Err(CheckStop::Tampered(format!(
                 "the stored node over the leaves {} to {} has another hash than they have: proofs from it are invalid",
                 node.index << node.level,
                 ((node.index + 1) << node.level) - 1

@@ -15,13 +15,13 @@ const MAX_FILES: usize = 2;
 #[derive(Debug, clap::Args)]
 pub struct ApprovalsArgs {
     #[command(subcommand)]
-    action: Action,
+    action: ApprovalAction,
     #[command(flatten)]
     pub(super) connection: Connection,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum ApprovalAction {
     /// List approvals, by default those that nobody has decided yet.
     List {
         /// Only approvals in this state: `pending`, `approved`, `denied`, `expired` or `failed`.
@@ -63,7 +63,7 @@ pub(super) async fn run(args: ApprovalsArgs, env: &Env<'_>) -> Result<(), CliErr
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     match args.action {
-        Action::List { state, run, list: part } => {
+        ApprovalAction::List { state, run, list: part } => {
             let run = match run {
                 Some(run) => Some(resolve_run(&client, run).await?),
                 None => None,
@@ -71,8 +71,10 @@ pub(super) async fn run(args: ApprovalsArgs, env: &Env<'_>) -> Result<(), CliErr
             let filter = ApprovalFilter { state: Some(state), run, newest_first: part.is_newest_first() };
             list(&client, output, &filter, part).await
         }
-        Action::Show { approval } => show(output, &client.approval(&resolve_approval(&client, approval).await?).await?),
-        Action::Approve(args) => {
+        ApprovalAction::Show { approval } => {
+            show(output, &client.approval(&resolve_approval(&client, approval).await?).await?)
+        }
+        ApprovalAction::Approve(args) => {
             let approval = resolve_approval(&client, args.approval.clone()).await?;
             let decided = client.approve(&approval, &decision_of(&args)).await?;
             decision(output, &decided)?;
@@ -81,7 +83,7 @@ pub(super) async fn run(args: ApprovalsArgs, env: &Env<'_>) -> Result<(), CliErr
             }
             Ok(())
         }
-        Action::Deny(args) => {
+        ApprovalAction::Deny(args) => {
             let approval = resolve_approval(&client, args.approval.clone()).await?;
             decision(output, &client.deny(&approval, &decision_of(&args)).await?)
         }

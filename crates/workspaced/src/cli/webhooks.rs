@@ -11,13 +11,13 @@ use crate::cli::output::Output;
 #[derive(Debug, clap::Args)]
 pub struct WebhookArgs {
     #[command(subcommand)]
-    action: Action,
+    action: WebhookAction,
     #[command(flatten)]
     pub(super) connection: Connection,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum WebhookAction {
     /// List the webhooks of the service's configuration.
     List,
     /// List the deliveries of a webhook, the newest first.
@@ -48,9 +48,11 @@ pub(super) async fn run(args: WebhookArgs, env: &Env<'_>) -> Result<(), CliError
     let client = connect(&args.connection.address, env)?;
     let output = Output::new(&args.connection, env);
     match args.action {
-        Action::List => list(&client, output).await,
-        Action::Deliveries { webhook, state, limit } => deliveries(&client, output, &webhook, state, limit).await,
-        Action::Redeliver { webhook, message } => {
+        WebhookAction::List => list(&client, output).await,
+        WebhookAction::Deliveries { webhook, state, limit } => {
+            deliveries(&client, output, &webhook, state, limit).await
+        }
+        WebhookAction::Redeliver { webhook, message } => {
             let delivery = client.redeliver(&webhook, &message).await?;
             if output.is_json {
                 output.json(&delivery)?;

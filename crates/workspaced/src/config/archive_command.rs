@@ -15,11 +15,11 @@ use crate::config::stores::StoreTarget;
 #[derive(Debug, clap::Args)]
 pub struct ArchiveArgs {
     #[command(subcommand)]
-    action: ActionArgs,
+    action: ArchiveActionArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum ActionArgs {
+enum ArchiveActionArgs {
     /// List the archives of a store with their sizes.
     List {
         #[command(flatten)]
@@ -35,7 +35,7 @@ enum ActionArgs {
         #[command(flatten)]
         hash: HashArgs,
         #[command(flatten)]
-        key: KeyArgs,
+        key: LogKeyArgs,
         #[command(flatten)]
         store: StoreArgs,
     },
@@ -50,7 +50,7 @@ enum ActionArgs {
         #[command(flatten)]
         hash: HashArgs,
         #[command(flatten)]
-        key: KeyArgs,
+        key: LogKeyArgs,
         #[command(flatten)]
         store: StoreArgs,
     },
@@ -76,7 +76,7 @@ fn parse_hash(raw: &str) -> Result<Sha256, String> {
 }
 
 #[derive(Debug, clap::Args)]
-struct KeyArgs {
+struct LogKeyArgs {
     /// Public key of the checkpoints, as returned by `GET /v1/checkpoint/key`, or an earlier one of the log. Without it, their
     /// signatures are not verified.
     #[arg(long, env = "WORKSPACED_CHECKPOINT_VERIFIER_KEY", value_name = "KEY")]
@@ -112,11 +112,11 @@ impl ArchiveArgs {
     /// Fails with the first setting that cannot be used.
     pub fn check(self) -> Result<ArchiveCommandConfig, ConfigError> {
         let (action, key, sha256, store) = match self.action {
-            ActionArgs::List { store } => (ArchiveAction::List, None, None, store),
-            ActionArgs::Verify { run, hash, key, store } => {
+            ArchiveActionArgs::List { store } => (ArchiveAction::List, None, None, store),
+            ArchiveActionArgs::Verify { run, hash, key, store } => {
                 (ArchiveAction::Verify(run), key.checkpoint_verifier_key, hash.sha256, store)
             }
-            ActionArgs::Read { run, to, hash, key, store } => {
+            ArchiveActionArgs::Read { run, to, hash, key, store } => {
                 (ArchiveAction::Read(run, to), key.checkpoint_verifier_key, hash.sha256, store)
             }
         };

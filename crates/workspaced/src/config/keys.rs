@@ -14,24 +14,24 @@ use crate::config::settings::Settings;
 #[derive(Debug, clap::Args)]
 pub struct KeyArgs {
     #[command(subcommand)]
-    action: ActionArgs,
+    action: KeyActionArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum ActionArgs {
+enum KeyActionArgs {
     /// Begin to replace the key: from the next start on, checkpoints are signed by the present key and by a new one.
     ///
     /// The present key is that of `WORKSPACED_CHECKPOINT_KEY`, or of the key file. Both keys go into the key file, or into
     /// `--new-key-file`. A kill leaves the file as it was, or complete.
-    Rotate(FileArgs),
+    Rotate(KeyFileArgs),
     /// End it: from the next start on, the new key signs alone.
     ///
     /// Refused while no checkpoint is signed by both keys.
-    Retire(FileArgs),
+    Retire(KeyFileArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct FileArgs {
+struct KeyFileArgs {
     /// New file for the keys, if the key file should not be replaced.
     #[arg(long, value_name = "FILE")]
     new_key_file: Option<PathBuf>,
@@ -72,10 +72,10 @@ impl KeyArgs {
     /// Fails with the first setting that cannot be used.
     pub fn check(self, env: &dyn Fn(&str) -> Option<String>) -> Result<KeyConfig, ConfigError> {
         let (action, args) = match self.action {
-            ActionArgs::Rotate(args) => (KeyAction::Rotate, args),
-            ActionArgs::Retire(args) => (KeyAction::Retire, args),
+            KeyActionArgs::Rotate(args) => (KeyAction::Rotate, args),
+            KeyActionArgs::Retire(args) => (KeyAction::Retire, args),
         };
-        let FileArgs { new_key_file, checkpoint_key_file, checkpoint_origin, data } = args;
+        let KeyFileArgs { new_key_file, checkpoint_key_file, checkpoint_origin, data } = args;
         let given = Settings { checkpoint_key_file, checkpoint_origin, ..Settings::default() };
         let settings = data.merge(given)?;
         let data_dir = settings.data_dir();

@@ -23,13 +23,13 @@ use crate::config::settings::{OperatorSetting, Settings};
 #[derive(Debug, clap::Args)]
 pub struct OperatorArgs {
     #[command(subcommand)]
-    action: ActionArgs,
+    action: OperatorActionArgs,
     #[command(flatten)]
     pub(crate) connection: Connection,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum ActionArgs {
+enum OperatorActionArgs {
     /// Create an operator and print its token once.
     Add {
         /// Name: a letter or digit, then up to 63 letters, digits, `.`, `_`, `@`, `+` or `-`.
@@ -127,22 +127,22 @@ impl OperatorArgs {
     pub(crate) fn action(&self) -> Result<OperatorAction, ConfigError> {
         let invalid = |refusal: model::Refusal| ConfigError(refusal.message);
         Ok(match &self.action {
-            ActionArgs::Add { name, scopes, expires_at, .. } => {
+            OperatorActionArgs::Add { name, scopes, expires_at, .. } => {
                 parse_name(name).map_err(invalid)?;
                 let (name, scopes, expires_at) = (name.clone(), scopes.clone(), expires_at.clone());
                 OperatorAction::Add(CreateOperatorRequest { name, scopes, expires_at })
             }
-            ActionArgs::List { .. } => OperatorAction::List,
-            ActionArgs::Rotate { name, overlap_seconds, expires_at, .. } => {
+            OperatorActionArgs::List { .. } => OperatorAction::List,
+            OperatorActionArgs::Rotate { name, overlap_seconds, expires_at, .. } => {
                 let (overlap_seconds, expires_at) = (*overlap_seconds, expires_at.clone());
                 OperatorAction::Rotate(existing(name)?, RotateTokenRequest { overlap_seconds, expires_at })
             }
-            ActionArgs::Revoke { name, .. } => OperatorAction::Revoke(existing(name)?),
+            OperatorActionArgs::Revoke { name, .. } => OperatorAction::Revoke(existing(name)?),
         })
     }
 }
 
-impl ActionArgs {
+impl OperatorActionArgs {
     fn data(&self) -> &DataArgs {
         let (Self::Add { data, .. } | Self::List { data } | Self::Rotate { data, .. } | Self::Revoke { data, .. }) =
             self;

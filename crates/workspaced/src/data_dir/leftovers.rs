@@ -28,19 +28,19 @@ enum Fate {
 
 impl Fate {
     /// Decides about a folder. A database that `is_older` than the folders does not know of imports that have finished since.
-    fn of(folder: &RunFolder, owner: Owner, is_older: bool) -> Self {
+    fn of(folder: &RunFolder, owner: FolderOwner, is_older: bool) -> Self {
         match owner {
-            Owner::WithFiles => Self::Keep,
-            Owner::Deleted => Self::Remove,
-            Owner::WithoutFiles if folder.is_unfinished && !is_older => Self::Remove,
-            Owner::WithoutFiles => Self::SetAside,
+            FolderOwner::WithFiles => Self::Keep,
+            FolderOwner::Deleted => Self::Remove,
+            FolderOwner::WithoutFiles if folder.is_unfinished && !is_older => Self::Remove,
+            FolderOwner::WithoutFiles => Self::SetAside,
         }
     }
 }
 
 /// What the database knows of a folder's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
+enum FolderOwner {
     /// It has files.
     WithFiles,
     /// It is preparing, was closed before its import had ended, or is unknown.
@@ -49,7 +49,7 @@ enum Owner {
     Deleted,
 }
 
-impl Owner {
+impl FolderOwner {
     fn of(stored: Option<StoredRun>) -> Self {
         match stored.map(|stored| stored.run) {
             Some(Run { state: RunState::Deleted, .. }) => Self::Deleted,
@@ -88,9 +88,9 @@ pub(crate) async fn clean_up(
         let run = folder.run.clone();
         // Few imports are unfinished: a run that was closed meanwhile has no files.
         let owner = if with_files.contains(run.as_str()) && !folder.is_unfinished {
-            Owner::WithFiles
+            FolderOwner::WithFiles
         } else {
-            Owner::of(ledger.run(&run).await?)
+            FolderOwner::of(ledger.run(&run).await?)
         };
         match Fate::of(&folder, owner, is_older) {
             // Of a node, another one may have imported the run under this ID: opening it compares the folder with its records.
@@ -161,8 +161,8 @@ mod tests {
         let folder = |is_unfinished| RunFolder { run: RunId::parse("r").unwrap(), is_unfinished };
         let fates = |owner, is_unfinished| [false, true].map(|older| Fate::of(&folder(is_unfinished), owner, older));
         let of = |owner| [fates(owner, false), fates(owner, true)];
-        assert_eq!(of(Owner::WithFiles), [[Fate::Keep; 2]; 2]);
-        assert_eq!(of(Owner::Deleted), [[Fate::Remove; 2]; 2]);
-        assert_eq!(of(Owner::WithoutFiles), [[Fate::SetAside; 2], [Fate::Remove, Fate::SetAside]]);
+        assert_eq!(of(FolderOwner::WithFiles), [[Fate::Keep; 2]; 2]);
+        assert_eq!(of(FolderOwner::Deleted), [[Fate::Remove; 2]; 2]);
+        assert_eq!(of(FolderOwner::WithoutFiles), [[Fate::SetAside; 2], [Fate::Remove, Fate::SetAside]]);
     }
 }

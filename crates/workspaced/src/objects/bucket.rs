@@ -65,7 +65,7 @@ pub(crate) enum StoreError {
 }
 
 /// The content of an object while it is sent.
-struct Source {
+struct SentContent {
     content: Box<dyn Read + Send>,
     digest: sha2::Sha256,
     /// The bytes that remain to be read.
@@ -158,7 +158,7 @@ impl Bucket {
         content: Box<dyn Read + Send>,
         expected: Option<Sha256>,
     ) -> Result<Sha256, StoreError> {
-        let mut source = Source { content, digest: sha2::Sha256::new(), rest: bytes };
+        let mut source = SentContent { content, digest: sha2::Sha256::new(), rest: bytes };
         let path = self.path(name);
         if bytes <= CHUNK_BYTES as u64 {
             let whole = source.next(name).await?;
@@ -280,7 +280,7 @@ impl Bucket {
     }
 }
 
-impl Source {
+impl SentContent {
     /// Reads the next chunk.
     async fn next(&mut self, name: &str) -> Result<Bytes, StoreError> {
         let length = usize::try_from(self.rest).unwrap_or(usize::MAX).min(CHUNK_BYTES);

@@ -20,20 +20,20 @@ const SYSTEM_TICKS: usize = 12;
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Files of the kernel. The sandbox keeps the process from opening them later.
-struct Files {
+struct KernelFiles {
     stat: File,
     status: File,
     descriptors: Mutex<Dir>,
     started_seconds: f64,
 }
 
-static FILES: OnceLock<Option<Files>> = OnceLock::new();
+static FILES: OnceLock<Option<KernelFiles>> = OnceLock::new();
 
 /// Opens what the metrics are read from. Without it, there are none of the process.
 pub(crate) fn open() {
     FILES.get_or_init(|| {
         let folder = File::open("/proc/self/fd").ok()?;
-        Some(Files {
+        Some(KernelFiles {
             stat: File::open("/proc/self/stat").ok()?,
             status: File::open("/proc/self/status").ok()?,
             descriptors: Mutex::new(Dir::new(folder).ok()?),

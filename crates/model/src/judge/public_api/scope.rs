@@ -15,12 +15,12 @@ pub(crate) enum Language {
 #[derive(Debug, Default)]
 pub(super) struct Scope {
     /// The enclosing public declaration whose members are public too.
-    owner: Option<Owner>,
+    owner: Option<MemberOwner>,
 }
 
 #[derive(Debug)]
-struct Owner {
-    kind: Members,
+struct MemberOwner {
+    kind: PublicMembers,
     /// The indentation of its own line. It ends at the next line that is not indented further.
     indent: usize,
     /// The indentation of its members: that of the first one. Lines indented further belong to their bodies.
@@ -29,7 +29,7 @@ struct Owner {
 
 /// The public members of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Members {
+enum PublicMembers {
     /// Functions, types and constants of a trait.
     Trait,
     /// Methods of an interface.
@@ -68,7 +68,7 @@ impl Scope {
         };
         let extent = extent.or_else(|| self.member(indent, code));
         if let Some(kind) = owner_kind(language, indent, code) {
-            self.owner = Some(Owner { kind, indent, members: None });
+            self.owner = Some(MemberOwner { kind, indent, members: None });
         }
         extent
     }
@@ -76,7 +76,7 @@ impl Scope {
     fn leave(&mut self, indent: usize, code: &str) {
         // A brace or bracket at the owner's indentation opens its body or ends its head.
         let continues =
-            |owner: &Owner| indent > owner.indent || (owner.members.is_none() && code.starts_with(['{', ')']));
+            |owner: &MemberOwner| indent > owner.indent || (owner.members.is_none() && code.starts_with(['{', ')']));
         if self.owner.as_ref().is_some_and(|owner| !continues(owner)) {
             self.owner = None;
         }
@@ -89,41 +89,43 @@ impl Scope {
         }
         let word = code.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default();
         match owner.kind {
-            Members::Trait => {
+            PublicMembers::Trait => {
                 matches!(word, "fn" | "async" | "unsafe" | "const" | "type").then_some(Extent::Head("{;="))
             }
-            Members::Interface => (code.contains('(') && !code.starts_with(['@', '}'])).then_some(Extent::Head("{;=")),
-            Members::Constants => {
+            PublicMembers::Interface => {
+                (code.contains('(') && !code.starts_with(['@', '}'])).then_some(Extent::Head("{;="))
+            }
+            PublicMembers::Constants => {
                 let is_constant = !word.is_empty() && word == word.to_uppercase() && !code.starts_with('@');
                 is_constant.then_some(Extent::Head(",;\n"))
             }
-            Members::ExportedClass => {
+            PublicMembers::ExportedClass => {
                 let hidden = matches!(word, "private" | "static" if code.contains("private ") || code.contains('#'));
                 (!hidden && !code.starts_with(['#', '}', '@', '_'])).then_some(Extent::Head("{;=\n"))
             }
-            Members::Methods => python(0, code).filter(|_| !code.starts_with("class ")),
-            Members::Capitals => word.starts_with(char::is_uppercase).then_some(Extent::Head("\n")),
+            PublicMembers::Methods => python(0, code).filter(|_| !code.starts_with("class ")),
+            PublicMembers::Capitals => word.starts_with(char::is_uppercase).then_some(Extent::Head("\n")),
         }
     }
 }
 
 /// Returns which members of the declaration that begins with `code` are public.
-fn owner_kind(language: Language, indent: usize, code: &str) -> Option<Members> {
+fn owner_kind(language: Language, indent: usize, code: &str) -> Option<PublicMembers> {
     let has = |word: &str| code.split_whitespace().any(|part| part == word);
     match language {
-        Language::Rust => (code.starts_with("pub ") && has("trait")).then_some(Members::Trait),
+        Language::Rust => (code.starts_with("pub ") && has("trait")).then_some(PublicMembers::Trait),
         Language::Java if !has("public") => None,
-        Language::Java if has("interface") || has("@interface") => Some(Members::Interface),
-        Language::Java => has("enum").then_some(Members::Constants),
-        Language::TypeScript => (code.starts_with("export ") && has("class")).then_some(Members::ExportedClass),
+        Language::Java if has("interface") || has("@interface") => Some(PublicMembers::Interface),
+        Language::Java => has("enum").then_some(PublicMembers::Constants),
+        Language::TypeScript => (code.starts_with("export ") && has("class")).then_some(PublicMembers::ExportedClass),
         Language::Python => {
-            (indent == 0 && code.starts_with("class ") && python(0, code).is_some()).then_some(Members::Methods)
+            (indent == 0 && code.starts_with("class ") && python(0, code).is_some()).then_some(PublicMembers::Methods)
         }
         Language::Go => {
             let group = matches!(code, "const (" | "var (" | "type (");
             let fields = code.ends_with("struct {") || code.ends_with("interface {");
             let public = code.strip_prefix("type ").is_some_and(|name| name.starts_with(char::is_uppercase));
-            (indent == 0 && (group || (fields && public))).then_some(Members::Capitals)
+            (indent == 0 && (group || (fields && public))).then_some(PublicMembers::Capitals)
         }
     }
 }

@@ -95,7 +95,7 @@ const CONFIGURATION_EXTENSIONS: &[&str] =
 
 /// How a file that also configures other things says which tests run.
 #[derive(Clone, Copy)]
-enum Part {
+enum RunnerPart {
     /// By sections of INI or TOML whose names begin with one of these, and lines with one of the words.
     Sections(&'static [&'static str], &'static [&'static str]),
     /// By members of the top level of a JSON object, and scripts whose names have one of the words.
@@ -112,49 +112,49 @@ const JVM_WORDS: &[&str] =
     &["test", "surefire", "failsafe", "junit", "exclude", "include", "skipits", "ignorefailures", "groups"];
 
 /// Files that also configure other things, by their names.
-const SHARED: &[(&str, Part)] = &[
-    ("angular.json", Part::Lines(&["test", "karma", "jest"])),
-    ("build", Part::Lines(TASK_WORDS)),
-    ("build.bazel", Part::Lines(TASK_WORDS)),
-    ("build.gradle", Part::Lines(JVM_WORDS)),
-    ("build.gradle.kts", Part::Lines(JVM_WORDS)),
-    ("build.sbt", Part::Lines(&["test"])),
-    ("build.xml", Part::Lines(JVM_WORDS)),
-    ("bunfig.toml", Part::Sections(&["test"], &["preload"])),
-    ("cargo.toml", Part::Sections(&["test", "profile.test", "package.metadata.nextest"], CARGO_WORDS)),
-    ("config.toml", Part::Lines(&["runner", "test", "rustflags"])),
-    ("deno.json", Part::Members(&["test", "tasks", "exclude", "bench"])),
-    ("deno.jsonc", Part::Members(&["test", "tasks", "exclude", "bench"])),
-    ("gnumakefile", Part::Lines(TASK_WORDS)),
-    ("gradle.properties", Part::Lines(JVM_WORDS)),
-    ("hatch.toml", Part::Lines(&["test", "pytest", "cov"])),
-    ("justfile", Part::Lines(TASK_WORDS)),
-    ("lerna.json", Part::Lines(&["test"])),
-    ("magefile.go", Part::Lines(TASK_WORDS)),
-    ("makefile", Part::Lines(TASK_WORDS)),
-    ("maven.config", Part::Lines(JVM_WORDS)),
-    ("noxfile.py", Part::Lines(PYTHON_WORDS)),
-    ("nx.json", Part::Lines(&["test", "jest", "vitest"])),
-    ("package.json", Part::Members(&["ava", "c8", "jasmine", "jest", "mocha", "nyc", "tap", "vitest", "wtr"])),
-    ("pom.xml", Part::Lines(JVM_WORDS)),
-    ("project.json", Part::Lines(&["test", "jest", "vitest"])),
-    ("pyproject.toml", Part::Sections(PYTHON_SECTIONS, &[])),
-    ("rakefile", Part::Lines(TASK_WORDS)),
-    ("settings.gradle", Part::Lines(&["test"])),
-    ("settings.gradle.kts", Part::Lines(&["test"])),
-    ("setup.cfg", Part::Sections(PYTHON_SECTIONS, &[])),
-    ("setup.py", Part::Lines(PYTHON_WORDS)),
-    ("taskfile.yaml", Part::Lines(TASK_WORDS)),
-    ("taskfile.yml", Part::Lines(TASK_WORDS)),
-    ("tasks.py", Part::Lines(PYTHON_WORDS)),
-    ("tox.ini", Part::Sections(PYTHON_SECTIONS, &[])),
-    ("tox.toml", Part::Sections(&["env", "pytest"], &["commands", "env_list"])),
-    ("turbo.json", Part::Lines(&["test"])),
-    ("vite.config.cjs", Part::Lines(VITE_WORDS)),
-    ("vite.config.js", Part::Lines(VITE_WORDS)),
-    ("vite.config.mjs", Part::Lines(VITE_WORDS)),
-    ("vite.config.mts", Part::Lines(VITE_WORDS)),
-    ("vite.config.ts", Part::Lines(VITE_WORDS)),
+const SHARED: &[(&str, RunnerPart)] = &[
+    ("angular.json", RunnerPart::Lines(&["test", "karma", "jest"])),
+    ("build", RunnerPart::Lines(TASK_WORDS)),
+    ("build.bazel", RunnerPart::Lines(TASK_WORDS)),
+    ("build.gradle", RunnerPart::Lines(JVM_WORDS)),
+    ("build.gradle.kts", RunnerPart::Lines(JVM_WORDS)),
+    ("build.sbt", RunnerPart::Lines(&["test"])),
+    ("build.xml", RunnerPart::Lines(JVM_WORDS)),
+    ("bunfig.toml", RunnerPart::Sections(&["test"], &["preload"])),
+    ("cargo.toml", RunnerPart::Sections(&["test", "profile.test", "package.metadata.nextest"], CARGO_WORDS)),
+    ("config.toml", RunnerPart::Lines(&["runner", "test", "rustflags"])),
+    ("deno.json", RunnerPart::Members(&["test", "tasks", "exclude", "bench"])),
+    ("deno.jsonc", RunnerPart::Members(&["test", "tasks", "exclude", "bench"])),
+    ("gnumakefile", RunnerPart::Lines(TASK_WORDS)),
+    ("gradle.properties", RunnerPart::Lines(JVM_WORDS)),
+    ("hatch.toml", RunnerPart::Lines(&["test", "pytest", "cov"])),
+    ("justfile", RunnerPart::Lines(TASK_WORDS)),
+    ("lerna.json", RunnerPart::Lines(&["test"])),
+    ("magefile.go", RunnerPart::Lines(TASK_WORDS)),
+    ("makefile", RunnerPart::Lines(TASK_WORDS)),
+    ("maven.config", RunnerPart::Lines(JVM_WORDS)),
+    ("noxfile.py", RunnerPart::Lines(PYTHON_WORDS)),
+    ("nx.json", RunnerPart::Lines(&["test", "jest", "vitest"])),
+    ("package.json", RunnerPart::Members(&["ava", "c8", "jasmine", "jest", "mocha", "nyc", "tap", "vitest", "wtr"])),
+    ("pom.xml", RunnerPart::Lines(JVM_WORDS)),
+    ("project.json", RunnerPart::Lines(&["test", "jest", "vitest"])),
+    ("pyproject.toml", RunnerPart::Sections(PYTHON_SECTIONS, &[])),
+    ("rakefile", RunnerPart::Lines(TASK_WORDS)),
+    ("settings.gradle", RunnerPart::Lines(&["test"])),
+    ("settings.gradle.kts", RunnerPart::Lines(&["test"])),
+    ("setup.cfg", RunnerPart::Sections(PYTHON_SECTIONS, &[])),
+    ("setup.py", RunnerPart::Lines(PYTHON_WORDS)),
+    ("taskfile.yaml", RunnerPart::Lines(TASK_WORDS)),
+    ("taskfile.yml", RunnerPart::Lines(TASK_WORDS)),
+    ("tasks.py", RunnerPart::Lines(PYTHON_WORDS)),
+    ("tox.ini", RunnerPart::Sections(PYTHON_SECTIONS, &[])),
+    ("tox.toml", RunnerPart::Sections(&["env", "pytest"], &["commands", "env_list"])),
+    ("turbo.json", RunnerPart::Lines(&["test"])),
+    ("vite.config.cjs", RunnerPart::Lines(VITE_WORDS)),
+    ("vite.config.js", RunnerPart::Lines(VITE_WORDS)),
+    ("vite.config.mjs", RunnerPart::Lines(VITE_WORDS)),
+    ("vite.config.mts", RunnerPart::Lines(VITE_WORDS)),
+    ("vite.config.ts", RunnerPart::Lines(VITE_WORDS)),
 ];
 
 const CARGO_WORDS: &[&str] = &["autotests", "harness", "doctest", "test", "required-features", "members", "exclude"];
@@ -225,7 +225,7 @@ fn is_configuration(path: &LogicalPath) -> bool {
     })
 }
 
-fn shared_part(path: &LogicalPath) -> Option<Part> {
+fn shared_part(path: &LogicalPath) -> Option<RunnerPart> {
     with_folded(path.file_name(), |name| {
         let at = SHARED.binary_search_by(|(shared, _)| (*shared).cmp(name)).ok()?;
         // Of files called so, only Cargo's run tests.
@@ -234,11 +234,11 @@ fn shared_part(path: &LogicalPath) -> Option<Part> {
     })
     .or_else(|| {
         let is_makefile = |name: &str| name.rsplit_once('.').is_some_and(|(_, extension)| extension == "mk");
-        with_folded(path.file_name(), is_makefile).then_some(Part::Lines(TASK_WORDS))
+        with_folded(path.file_name(), is_makefile).then_some(RunnerPart::Lines(TASK_WORDS))
     })
 }
 
-impl Part {
+impl RunnerPart {
     /// Returns the lines of `text` that belong to the part, with the number of their occurrences.
     fn of(self, text: Option<&[u8]>) -> BTreeMap<String, usize> {
         let text = String::from_utf8_lossy(&readable(text.unwrap_or_default())).into_owned();

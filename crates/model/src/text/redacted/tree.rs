@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::{REDACTED, is_plain_key};
 
 /// Keys and what is under them.
-enum Node {
+enum SettingsNode {
     /// A value that is not shown.
     Value,
     /// A table; a key that is not shown has none under it.
-    Table(Vec<(Option<String>, Node)>),
+    Table(Vec<(Option<String>, SettingsNode)>),
 }
 
 pub(super) fn redact_json(text: &str) -> Option<String> {
@@ -28,31 +28,33 @@ pub(super) fn redact_toml(text: &str) -> Option<String> {
     has_key(&root).then_some(out)
 }
 
-fn of_json(value: Value) -> Node {
+fn of_json(value: Value) -> SettingsNode {
     match value {
         Value::Object(members) => table(members.into_iter().map(|(key, value)| (key, of_json(value)))),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Node::Value,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => SettingsNode::Value,
     }
 }
 
-fn of_toml(value: toml::Value) -> Node {
+fn of_toml(value: toml::Value) -> SettingsNode {
     match value {
         toml::Value::Table(members) => table(members.into_iter().map(|(key, value)| (key, of_toml(value)))),
-        _ => Node::Value,
+        _ => SettingsNode::Value,
     }
 }
 
-fn table(members: impl Iterator<Item = (String, Node)>) -> Node {
-    let shown = |(key, node): (String, Node)| if is_plain_key(&key) { (Some(key), node) } else { (None, Node::Value) };
-    Node::Table(members.map(shown).collect())
+fn table(members: impl Iterator<Item = (String, SettingsNode)>) -> SettingsNode {
+    let shown = |(key, node): (String, SettingsNode)| {
+        if is_plain_key(&key) { (Some(key), node) } else { (None, SettingsNode::Value) }
+    };
+    SettingsNode::Table(members.map(shown).collect())
 }
 
-fn has_key(root: &Node) -> bool {
-    matches!(root, Node::Table(members) if members.iter().any(|(key, _)| key.is_some()))
+fn has_key(root: &SettingsNode) -> bool {
+    matches!(root, SettingsNode::Table(members) if members.iter().any(|(key, _)| key.is_some()))
 }
 
-fn write_json(node: &Node, depth: usize, out: &mut String) {
-    let Node::Table(members) = node else {
+fn write_json(node: &SettingsNode, depth: usize, out: &mut String) {
+    let SettingsNode::Table(members) = node else {
         out.extend(["\"", REDACTED, "\""]);
         return;
     };
@@ -72,15 +74,15 @@ fn write_json(node: &Node, depth: usize, out: &mut String) {
     out.push('}');
 }
 
-fn write_toml(node: &Node, path: &str, out: &mut String) {
-    let Node::Table(members) = node else { return };
-    for (key, _) in members.iter().filter(|(_, node)| matches!(node, Node::Value)) {
+fn write_toml(node: &SettingsNode, path: &str, out: &mut String) {
+    let SettingsNode::Table(members) = node else { return };
+    for (key, _) in members.iter().filter(|(_, node)| matches!(node, SettingsNode::Value)) {
         match key {
             Some(key) => out.extend([&quoted_dots(key), " = \"", REDACTED, "\"\n"]),
             None => out.extend([REDACTED, "\n"]),
         }
     }
-    for (key, node) in members.iter().filter(|(_, node)| matches!(node, Node::Table(_))) {
+    for (key, node) in members.iter().filter(|(_, node)| matches!(node, SettingsNode::Table(_))) {
         let Some(key) = key else { continue };
         let key = quoted_dots(key);
         let path = if path.is_empty() { key } else { format!("{path}.{key}") };

@@ -3,7 +3,7 @@
 use super::{REDACTED, ends_with_line, is_plain_key};
 
 /// What a line is.
-enum Line<'a> {
+enum YamlLine<'a> {
     /// A key whose value follows on other lines.
     Key(&'a str),
     /// A key with at least the beginning of its value.
@@ -51,23 +51,23 @@ pub(super) fn redact(text: &str) -> Option<String> {
         let (list, rest) = code.split_at(dashes);
         let column = indent + dashes;
         let value = match parse(rest, dashes > 0) {
-            Line::Key(key) => {
+            YamlLine::Key(key) => {
                 has_key = true;
                 out.extend([prefix, list, key, ":\n"]);
                 continue;
             }
-            Line::Setting(key, value) => {
+            YamlLine::Setting(key, value) => {
                 has_key = true;
                 out.extend([prefix, list, key, ": ", REDACTED, "\n"]);
                 value_column = Some((column, is_block(value)));
                 value
             }
-            Line::Item(value) => {
+            YamlLine::Item(value) => {
                 out.extend([prefix, list.trim_end(), " ", REDACTED, "\n"]);
                 value_column = Some((indent, is_block(value)));
                 value
             }
-            Line::Unknown => "\"",
+            YamlLine::Unknown => "\"",
         };
         if !ends_with_line(value) {
             out.extend([prefix, REDACTED, "\n"]);
@@ -91,18 +91,18 @@ fn dashes(code: &str) -> usize {
     length
 }
 
-fn parse(rest: &str, is_item: bool) -> Line<'_> {
+fn parse(rest: &str, is_item: bool) -> YamlLine<'_> {
     if rest == "-" {
-        return Line::Unknown;
+        return YamlLine::Unknown;
     }
     let colon = rest.find(": ").or_else(|| rest.ends_with(':').then(|| rest.len() - 1));
-    let Some(colon) = colon else { return if is_item { Line::Item(rest) } else { Line::Unknown } };
+    let Some(colon) = colon else { return if is_item { YamlLine::Item(rest) } else { YamlLine::Unknown } };
     let (key, value) = (&rest[..colon], rest[colon + 1..].trim());
     if !is_plain_key(key) {
-        Line::Unknown
+        YamlLine::Unknown
     } else if value.is_empty() {
-        Line::Key(key)
+        YamlLine::Key(key)
     } else {
-        Line::Setting(key, value)
+        YamlLine::Setting(key, value)
     }
 }

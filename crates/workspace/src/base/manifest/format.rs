@@ -7,7 +7,7 @@ use flate2::Crc;
 use model::Sha256;
 use sha2::Digest as _;
 
-use super::{File, Folder, FolderIndex, Head, Manifest, Row};
+use super::{FolderIndex, Head, Manifest, ManifestFile, ManifestFolder, Row};
 use crate::byte_path::split;
 use crate::stamp::FileStamp;
 
@@ -126,7 +126,7 @@ fn read_folder(manifest: &mut Manifest, input: &mut Input<'_>, index: u32, path:
     }
     let files = first..position(manifest.files.len())?;
     let is_tracked = count > 0;
-    manifest.folders.push(Folder { name, files, folders: 0..0, stamp, is_tracked, has_gitignore: false });
+    manifest.folders.push(ManifestFolder { name, files, folders: 0..0, stamp, is_tracked, has_gitignore: false });
     manifest.by_path.insert(path.into(), FolderIndex(index));
     if !path.is_empty() {
         // Folders with the same parent are adjacent, and come after it.
@@ -157,7 +157,7 @@ fn read_file(manifest: &mut Manifest, input: &mut Input<'_>) -> io::Result<()> {
     let name = input.bytes()?;
     let name = add_name(manifest, name)?;
     let (mode, stamp) = (input.u32()?, input.stamp()?);
-    manifest.files.push(File { name, mode, stamp });
+    manifest.files.push(ManifestFile { name, mode, stamp });
     manifest.hashes.push((input.array()?, input.array()?));
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::import::{ImportError, ImportLimits};
 /// The compression ratio is only checked beyond this size.
 const RATIO_FREE_BYTES: u64 = 64 << 20;
 
-type Head<'a> = Chain<Cursor<Vec<u8>>, Raw<'a>>;
+type PeekedArchive<'a> = Chain<Cursor<Vec<u8>>, Raw<'a>>;
 
 /// Returns the bytes of the tar archive, decompressed if it is a tar.gz.
 pub(super) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<Decoded<'a>, ImportError> {
@@ -23,7 +23,7 @@ pub(super) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result
         return Err(Refusal::invalid("the archive is empty", "Send a tar or tar.gz.").into());
     }
     let is_gzip = magic == [0x1f, 0x8b];
-    let head: Head<'a> = Cursor::new(magic).chain(raw);
+    let head: PeekedArchive<'a> = Cursor::new(magic).chain(raw);
     let stream: Box<dyn Read + 'a> =
         if is_gzip { Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 * 1024, head))) } else { Box::new(head) };
     Ok(Decoded { from: BufReader::with_capacity(256 * 1024, stream), meter: meter.clone() })

@@ -28,7 +28,7 @@ const BUFFER_BYTES: usize = 128 * 1024;
 type CopiedTree = (Vec<Row>, Vec<(Vec<u8>, FileStamp)>);
 
 /// All that the threads share.
-struct Copier<'a> {
+struct ReuseCopier<'a> {
     from: OwnedFd,
     to: OwnedFd,
     manifest: &'a Manifest,
@@ -54,7 +54,7 @@ pub(super) fn copy(
     watch: &dyn ImportObserver,
 ) -> Result<CopiedTree, CopyError> {
     watch.progress("writing", 0, 0);
-    let copier = Copier {
+    let copier = ReuseCopier {
         from: open_dir(from, "repo")?,
         to: open_dir(to, "repo")?,
         manifest,
@@ -90,7 +90,7 @@ pub(super) fn copy(
     Ok((copier.rows.into_inner(), stamps))
 }
 
-impl Copier<'_> {
+impl ReuseCopier<'_> {
     /// Copies folder after folder, until none is left.
     fn work(&self) -> Result<(), CopyError> {
         let mut buffer = vec![0; BUFFER_BYTES];

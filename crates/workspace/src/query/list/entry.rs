@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 use super::{Entry, EntryType};
 use crate::guard::{GuardError, is_hard_linked};
+use crate::opened_file::HEAD_BYTES;
 use crate::query::stat::RANGED_READ_FACTOR;
-use crate::read::HEAD_BYTES;
 use crate::walk::WalkPath;
 use crate::{Tree, WorkspaceError};
 

@@ -53,15 +53,15 @@ struct Filter<'a> {
 }
 
 /// Whether a name is listed.
-enum Judged {
-    Listed(Found),
+enum JudgedName {
+    Listed(ListedName),
     LeftOut(LeftOut),
     /// No answer says that it exists.
     Unnamed,
 }
 
 /// A name that will be an entry.
-struct Found {
+struct ListedName {
     name: CString,
     /// The name, escaped.
     shown: String,
@@ -154,7 +154,7 @@ impl<'a> Lister<'a> {
     }
 
     /// Returns how many of `names` in the folder `at` are needed: one more than fit.
-    fn fitting(&self, names: &[Found], at: &WalkPath) -> usize {
+    fn fitting(&self, names: &[ListedName], at: &WalkPath) -> usize {
         let mut bytes = self.entry_bytes;
         let fits = names.iter().take_while(|found| {
             bytes += least_bytes(at, found.name.to_bytes());
@@ -165,27 +165,27 @@ impl<'a> Lister<'a> {
     }
 
     /// Returns the first names in path order, as many as can be shown.
-    fn names(&mut self, dir: &OwnedFd, at: &WalkPath, scope: &Scope) -> Result<Vec<Found>, WorkspaceError> {
+    fn names(&mut self, dir: &OwnedFd, at: &WalkPath, scope: &Scope) -> Result<Vec<ListedName>, WorkspaceError> {
         let needed = self.remaining().min((MAX_ENTRIES_BYTES - self.entry_bytes) / least_bytes(at, b"") + 1);
         let after = self.query.after.as_deref();
         let needed = if after.is_some() { needed + MAX_EARLIER_FOLDERS } else { needed };
         let (tree, filter) = (self.tree, self.filter);
-        let (mut kept, not_shown): (Vec<Found>, _) = (Vec::new(), &mut self.not_shown);
+        let (mut kept, not_shown): (Vec<ListedName>, _) = (Vec::new(), &mut self.not_shown);
         each_entry(dir.as_fd(), &mut self.buffer, self.cancel, |name, file_type| {
             match filter.judge(tree, at, scope, name, file_type)? {
-                Judged::Listed(mut found) => {
+                JudgedName::Listed(mut found) => {
                     if found.is_after(after) {
                         kept.push(found);
                     }
                 }
-                Judged::LeftOut(reason) => {
+                JudgedName::LeftOut(reason) => {
                     let is_after =
                         after.is_none_or(|after| join(&at.shown, name.to_bytes()).as_slice() > after.as_bytes());
                     if is_after {
                         not_shown.add(reason);
                     }
                 }
-                Judged::Unnamed => {}
+                JudgedName::Unnamed => {}
             }
             if kept.len() > needed.saturating_mul(2).saturating_add(SLACK) {
                 kept.select_nth_unstable_by(needed, |a, b| a.shown.cmp(&b.shown));
@@ -200,7 +200,7 @@ impl<'a> Lister<'a> {
         Ok(kept)
     }
 
-    fn contents(&mut self, dir: &OwnedFd, found: &Found, scope: &Scope) -> Result<(), WorkspaceError> {
+    fn contents(&mut self, dir: &OwnedFd, found: &ListedName, scope: &Scope) -> Result<(), WorkspaceError> {
         let Some(at) = &found.at else { return Ok(()) };
         let inner = match self.tree.root.open_entry(dir.as_fd(), &found.name) {
             Ok(inner) => inner,
@@ -218,7 +218,7 @@ impl<'a> Lister<'a> {
         }
     }
 
-    fn entry(&mut self, dir: &OwnedFd, found: &Found, scope: &Scope) -> Result<(), WorkspaceError> {
+    fn entry(&mut self, dir: &OwnedFd, found: &ListedName, scope: &Scope) -> Result<(), WorkspaceError> {
         let stat = match rustix::fs::statat(dir, &found.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(errno) => return skip_missing(errno),
@@ -254,15 +254,15 @@ impl Filter<'_> {
         scope: &Scope,
         name: &CStr,
         file_type: FileType,
-    ) -> Result<Judged, WorkspaceError> {
+    ) -> Result<JudgedName, WorkspaceError> {
         let is_folder = file_type == FileType::Directory;
         let child = match name.to_str().map(|name| at.child(name)) {
-            Ok(Err(PathRejected::GitInternal)) => return Ok(Judged::Unnamed),
+            Ok(Err(PathRejected::GitInternal)) => return Ok(JudgedName::Unnamed),
             Ok(Ok(child)) => Some(child),
             Ok(Err(_)) | Err(_) => None,
         };
         if self.hidden && name.to_bytes().starts_with(b".") {
-            return Ok(Judged::LeftOut(LeftOut::Hidden));
+            return Ok(JudgedName::LeftOut(LeftOut::Hidden));
         }
         let kind = match &child {
             Some(child) if is_folder => self.rules.kind_of_dir(child.real()),
@@ -270,7 +270,7 @@ impl Filter<'_> {
             None => FileKind::Unknown,
         };
         if let Some(reason) = LeftOut::machine_made(kind, is_folder).filter(|_| self.machine_made) {
-            return Ok(Judged::LeftOut(reason));
+            return Ok(JudgedName::LeftOut(reason));
         }
         if self.ignored {
             let path = match &child {
@@ -278,7 +278,7 @@ impl Filter<'_> {
                 None => Cow::Owned(join(at.real(), name.to_bytes())),
             };
             if tree.hides(scope, &path, is_folder)? {
-                return Ok(Judged::LeftOut(LeftOut::Ignored));
+                return Ok(JudgedName::LeftOut(LeftOut::Ignored));
             }
         }
         let shown = escape(name.to_bytes());
@@ -287,11 +287,19 @@ impl Filter<'_> {
             (None, true) => shown.clone(),
             (None, false) => format!("{}/{shown}", at.shown),
         };
-        Ok(Judged::Listed(Found { name: name.to_owned(), shown, path, at: child, file_type, kind, is_entry: true }))
+        Ok(JudgedName::Listed(ListedName {
+            name: name.to_owned(),
+            shown,
+            path,
+            at: child,
+            file_type,
+            kind,
+            is_entry: true,
+        }))
     }
 }
 
-impl Found {
+impl ListedName {
     /// Whether the entry, or anything in the folder, is after `after`. Sets [`is_entry`](Self::is_entry).
     fn is_after(&mut self, after: Option<&str>) -> bool {
         let Some(after) = after else { return true };
@@ -311,7 +319,7 @@ pub(crate) fn has_contents_after(path: &str, after: &str) -> bool {
 
 impl Item {
     /// Compares by path: the contents of a folder sort as if its name ended in `/`.
-    fn order(&self, other: &Self, found: &[Found]) -> Ordering {
+    fn order(&self, other: &Self, found: &[ListedName]) -> Ordering {
         let key = |item: &Self| {
             let slash: &[u8] = if item.is_contents { b"/" } else { b"" };
             found[item.index].shown.bytes().chain(slash.iter().copied())

@@ -16,8 +16,8 @@ use super::pattern::{BoundedPattern, Stopped};
 use super::{Match, snippet};
 use crate::WorkspaceError;
 use crate::guard::Opened;
+use crate::opened_file::{HEAD_BYTES, is_secret, kind_of};
 use crate::query::not_shown::LeftOut;
-use crate::read::{HEAD_BYTES, is_secret, kind_of};
 use crate::walk::WalkPath;
 
 /// How many bytes are read at a time until something matches: they stay in the processor's cache.

@@ -9,13 +9,13 @@ use super::scan::{Scanned, Scanner};
 use super::{Match, SearchQuery, SearchReport};
 use crate::error::{file_too_large, unsupported_binary};
 use crate::guard::{GuardError, Opened};
+use crate::opened_file::head_of;
 use crate::query::globs::Globs;
 use crate::query::list::has_contents_after;
 use crate::query::not_shown::{LeftOut, NotShown};
 use crate::query::stat::RANGED_READ_FACTOR;
-use crate::read::head_of;
 use crate::walk::{Admission, Candidate, Visitor, WalkPath};
-use crate::{Tree, WorkspaceError, read};
+use crate::{Tree, WorkspaceError, opened_file};
 
 /// The maximum size of all matches; as JSON they take less than about twice as much.
 const MAX_BYTES: usize = 256 * 1024;
@@ -61,7 +61,7 @@ impl SearchVisitor<'_> {
         }
         let head = head_of(opened)?;
         self.tree.judge_content(self.rules, Access::Search, &at.shown, opened)?;
-        if read::is_binary(read::kind_of(self.rules, at.real(), &head), &head) {
+        if opened_file::is_binary(opened_file::kind_of(self.rules, at.real(), &head), &head) {
             return Err(unsupported_binary(&at.shown).into());
         }
         let mut report = ReportBuilder::default();

@@ -52,14 +52,14 @@ struct ArchiveInput {
 }
 
 /// Why the copy of a run ends.
-enum Stop {
+enum CopyStop {
     /// The run's data cannot be read.
     Source(String),
     /// The backup cannot go on.
     Backup(StartError),
 }
 
-impl From<CopyError> for Stop {
+impl From<CopyError> for CopyStop {
     fn from(error: CopyError) -> Self {
         match error {
             CopyError::Source(error) => Self::Source(error.to_string()),
@@ -68,13 +68,13 @@ impl From<CopyError> for Stop {
     }
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for CopyStop {
     fn from(error: io::Error) -> Self {
         Self::Source(error.to_string())
     }
 }
 
-impl From<LedgerError> for Stop {
+impl From<LedgerError> for CopyStop {
     fn from(error: LedgerError) -> Self {
         Self::Backup(database(error))
     }
@@ -104,14 +104,14 @@ impl RunCopier<'_> {
         }
         match done {
             Ok(()) => {}
-            Err(Stop::Source(why)) => saved.problem = Some(why),
-            Err(Stop::Backup(error)) => return Err(error),
+            Err(CopyStop::Source(why)) => saved.problem = Some(why),
+            Err(CopyStop::Backup(error)) => return Err(error),
         }
         let is_outdated = match self.is_outdated(&saved).await {
             Ok(is_outdated) => is_outdated,
             // The records cannot be read, and could not be read another time.
-            Err(Stop::Source(_)) => false,
-            Err(Stop::Backup(error)) => return Err(error),
+            Err(CopyStop::Source(_)) => false,
+            Err(CopyStop::Backup(error)) => return Err(error),
         };
         Ok(RunCopy::Files { saved, is_outdated })
     }
@@ -135,7 +135,7 @@ impl RunCopier<'_> {
     }
 
     /// Returns whether a record after the copied ones has written a file whose content is missing.
-    async fn is_outdated(&self, saved: &SavedRun) -> Result<bool, Stop> {
+    async fn is_outdated(&self, saved: &SavedRun) -> Result<bool, CopyStop> {
         if saved.missing.is_empty() {
             return Ok(false);
         }
@@ -145,7 +145,7 @@ impl RunCopier<'_> {
 
     /// The tree comes first and the base last: when a call changes a file that git ignores, the base receives the old content
     /// before the tree changes, so that one of the two copies has it.
-    async fn copy_into(&mut self, saved: &mut SavedRun) -> Result<(), Stop> {
+    async fn copy_into(&mut self, saved: &mut SavedRun) -> Result<(), CopyStop> {
         let run = saved.run_id.clone();
         let expected = match self.expected(&run, saved.head_seq).await {
             Ok(expected) => expected,
@@ -181,7 +181,7 @@ impl RunCopier<'_> {
 
     /// Copies the contents of `expected` that were too large for the ledger. They are in the tree, or staged beside it until they
     /// are moved there.
-    async fn copy_large(&mut self, expected: &Snapshot, saved: &mut SavedRun) -> Result<(), Stop> {
+    async fn copy_large(&mut self, expected: &Snapshot, saved: &mut SavedRun) -> Result<(), CopyStop> {
         let run = &saved.run_id;
         for (logical, file) in expected.files() {
             let ContentLocation::Ledger { seq, .. } = file.location else { continue };
@@ -209,7 +209,7 @@ impl RunCopier<'_> {
     }
 
     /// Returns where the content with this hash is staged.
-    async fn staged(&self, run: &RunId, sha256: &Sha256) -> Result<Vec<Vec<u8>>, Stop> {
+    async fn staged(&self, run: &RunId, sha256: &Sha256) -> Result<Vec<Vec<u8>>, CopyStop> {
         let journal = self.ledger.pending_journal(Some(run)).await?;
         let contents = journal.iter().flat_map(|entry| &entry.steps).filter_map(|step| step.after.as_ref());
         let names = contents.filter(|content| content.sha256 == *sha256).filter_map(|content| match &content.bytes {
@@ -221,7 +221,7 @@ impl RunCopier<'_> {
 
     /// Copies the entries of the tree that neither the base nor the ledger knows: files that git ignores, names that no tool can
     /// use, empty folders.
-    async fn copy_others(&mut self, expected: &Snapshot, saved: &mut SavedRun) -> Result<(), Stop> {
+    async fn copy_others(&mut self, expected: &Snapshot, saved: &mut SavedRun) -> Result<(), CopyStop> {
         let run = saved.run_id.clone();
         let folders: HashSet<&str> = expected.files().keys().flat_map(|path| folders_of(path.as_str())).collect();
         let is_other = |entry: &RunEntry| {
@@ -247,7 +247,7 @@ impl RunCopier<'_> {
     }
 
     /// Returns the paths that records after `seq` have written, and the folders above them.
-    async fn written_since(&self, run: &RunId, seq: u64) -> Result<HashSet<String>, Stop> {
+    async fn written_since(&self, run: &RunId, seq: u64) -> Result<HashSet<String>, CopyStop> {
         let (mut written, mut since) = (HashSet::new(), seq);
         loop {
             let page = self.ledger.changes(run, since, PAGE.into()).await?;
@@ -255,7 +255,8 @@ impl RunCopier<'_> {
                 return Ok(written);
             }
             for stored in page {
-                let record = content_history::parse(&stored.text).map_err(|error| Stop::Source(error.to_string()))?;
+                let record =
+                    content_history::parse(&stored.text).map_err(|error| CopyStop::Source(error.to_string()))?;
                 since = record.seq;
                 for path in &record.paths_written {
                     written.extend(folders_of(path.as_str()).map(str::to_owned));
@@ -271,7 +272,7 @@ impl RunCopier<'_> {
         part: RunPart,
         saved: &mut Vec<SavedEntry>,
         is_wanted: &dyn Fn(&RunEntry) -> bool,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), CopyStop> {
         let mut entries = Vec::new();
         let visited = self.workspaces.visit_entries(run, part, &mut |entry| {
             if is_wanted(&entry) {

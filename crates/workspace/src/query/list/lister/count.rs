@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::fs::{FileType, SeekFrom};
 
-use super::{Judged, Lister};
+use super::{JudgedName, Lister};
 use crate::WorkspaceError;
 use crate::ignored::Scope;
 use crate::query::list::{MAX_COUNTED, skip_missing};
@@ -46,12 +46,12 @@ impl Lister<'_> {
                 return Ok(());
             }
             let found = match filter.judge(tree, at, scope, name, file_type)? {
-                Judged::Listed(found) => found,
-                Judged::LeftOut(reason) => {
+                JudgedName::Listed(found) => found,
+                JudgedName::LeftOut(reason) => {
                     not_shown.add(reason);
                     return Ok(());
                 }
-                Judged::Unnamed => return Ok(()),
+                JudgedName::Unnamed => return Ok(()),
             };
             *total += 1;
             match file_type {

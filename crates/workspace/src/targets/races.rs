@@ -9,8 +9,8 @@ use rustix::fs::{CWD, RenameFlags};
 
 use crate::guard::GuardError;
 use crate::query::list::ListQuery;
+use crate::targets::Existing;
 use crate::test_support::{CANARY, TestTree, not_cancelled, path, rules};
-use crate::tree::Existing;
 use crate::{SearchMode, SearchQuery};
 use crate::{Tree, WorkspaceError};
 

@@ -22,10 +22,10 @@ const MAX_KEPT_BYTES: u64 = 1 << 30;
 
 /// The files of one run that were taken out of its tree during an export.
 #[derive(Debug, Default)]
-pub(crate) struct KeptFiles(Mutex<State>);
+pub(crate) struct KeptFiles(Mutex<KeptState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct KeptState {
     /// Number of exports.
     pins: usize,
     /// The names in `tmp/` of the files that were at each path, in order.
@@ -81,7 +81,7 @@ impl KeptFiles {
     }
 }
 
-impl State {
+impl KeptState {
     /// Forgets every file. Returns the names of those that are to be removed.
     fn clear(&mut self) -> Vec<String> {
         let (pins, unneeded) = (self.pins, std::mem::take(&mut self.unneeded));

@@ -20,7 +20,7 @@ impl Workspace {
         let (mut files, mut folders, mut buffer) = (Vec::new(), vec![path.clone()], Vec::new());
         let (never, mut is_folder) = (AtomicBool::new(false), false);
         while let Some(folder) = folders.pop() {
-            let opened = match self.tree.root.open_unlinked(&folder) {
+            let opened = match self.tree().root.open_unlinked(&folder) {
                 Ok(opened) if opened.file_type() == FileType::Directory => opened,
                 // A file, or removed meanwhile.
                 Ok(_) => continue,
