@@ -73,11 +73,11 @@ struct Signer {
     /// The node that signs while it has the role; `None` if the service is the only one.
     node: Option<Arc<Membership>>,
     /// `None` after a failure: the next round loads it again.
-    tree: Option<Tree>,
+    tree: Option<SignedTree>,
 }
 
 /// The state of the log after a checkpoint.
-struct Tree {
+struct SignedTree {
     frontier: Frontier,
     /// The position of the last record whose chain head was taken into account.
     position: i64,
@@ -284,13 +284,13 @@ impl Signer {
     }
 
     /// Whether no checkpoint is newer than the tree.
-    async fn is_newest(&self, tree: &Tree) -> Result<bool, SignError> {
+    async fn is_newest(&self, tree: &SignedTree) -> Result<bool, SignError> {
         let latest = self.ledger.latest_checkpoint().await?;
         Ok(latest.map_or(0, |latest| latest.size) == tree.frontier.size())
     }
 
     /// Covers the next records, up to position `newest` at most.
-    async fn sign_next(&mut self, mut tree: Tree, newest: i64) -> Result<Tree, SignError> {
+    async fn sign_next(&mut self, mut tree: SignedTree, newest: i64) -> Result<SignedTree, SignError> {
         let to = newest.min(tree.position.saturating_add(MAX_RECORDS));
         let heads = self.ledger.advanced_heads(tree.position, to).await?;
         if let Some(AdvancedHead { leaf, .. }) = heads.iter().find(|head| !head.extends_last_leaf) {
@@ -326,7 +326,7 @@ impl Signer {
     }
 
     /// Signs the checkpoint of a tree that continues `tree`: by both keys until a checkpoint is signed by the new one alone.
-    fn sign(&self, size: u64, root: Sha256, tree: &Tree) -> Result<String, SignError> {
+    fn sign(&self, size: u64, root: Sha256, tree: &SignedTree) -> Result<String, SignError> {
         let newest = tree.keys.newest();
         let (key, successor) = (self.keys.key(), self.keys.successor());
         let is_retired = || !tree.has_two_signatures && successor.is_some_and(|one| one.verifier_key() == *newest);
@@ -348,7 +348,7 @@ impl Signer {
     }
 
     /// Loads the tree, completes the file and publishes the newest checkpoint.
-    async fn load(&self) -> Result<Tree, SignError> {
+    async fn load(&self) -> Result<SignedTree, SignError> {
         let latest = self.ledger.latest_checkpoint().await?;
         let (keys, statements) = load_history(self.ledger.as_ref(), &self.keys, latest.as_ref()).await?;
         let frontier = match &latest {
@@ -376,7 +376,7 @@ impl Signer {
         if let Some(latest) = latest {
             self.publish(latest, frontier.root());
         }
-        Ok(Tree { frontier, position, file, keys, has_two_signatures })
+        Ok(SignedTree { frontier, position, file, keys, has_two_signatures })
     }
 
     /// Whether the database has records up to a position. That another node has signed them says so before this process sees that they

@@ -14,7 +14,7 @@ use std::path::Path;
 use ledger::DatabaseCopy;
 use transparency::{LogEntry, SigningKeys};
 
-use crate::admin::backup::folder::{BackupFolder, CopyError};
+use crate::admin::backup::folder::{BackupCopyError, BackupFolder};
 use crate::admin::backup::manifest::NamedFile;
 use crate::admin::backup::{CHECKPOINT_KEY, failed};
 use crate::signer::{self, key};
@@ -59,8 +59,8 @@ pub(crate) fn copy_key(
     let to = path.join(CHECKPOINT_KEY);
     let file = key_file.display();
     let added = folder.add_named(CHECKPOINT_KEY, key_file).map_err(|error| match error {
-        CopyError::Source(error) => StartError::failed(format!("--checkpoint-key-file {file}"), &error),
-        CopyError::Target(error) => failed(&error),
+        BackupCopyError::Source(error) => StartError::failed(format!("--checkpoint-key-file {file}"), &error),
+        BackupCopyError::Target(error) => failed(&error),
     })?;
     let why = match added {
         // The copy is read, because the file may be replaced meanwhile.
