@@ -6,7 +6,7 @@ use transparency::{Checkpoint, InclusionProof, KeyHistory, SignerKey, VerifierKe
 
 use crate::audit::checkpoint_vectors::{assert_good, has_python, python};
 use crate::audit::checkpoints::signing_at_shutdown;
-use crate::harness::{Backend, Run, Server};
+use crate::harness::{Backend, Run, Server, exhaustive};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of};
 
 const TIME: &str = "2026-01-01T00:00:00Z";
@@ -68,9 +68,7 @@ fn assert_intact(server: &Server, key: &SignerKey, report: &str) {
 
 #[rstest]
 #[tokio::test]
-async fn a_verifier_of_either_key_follows_its_replacement(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_verifier_of_either_key_follows_its_replacement(#[values(Backend::Sqlite)] backend: Backend) {
     let (mut server, run) = signed(backend).await;
     server.restart();
     let before = server.auditor().get("/v1/checkpoint").await.text();
@@ -131,7 +129,7 @@ async fn a_verifier_of_either_key_follows_its_replacement(
 #[rstest]
 #[tokio::test]
 async fn an_independent_verifier_follows_the_replacements_and_refuses_missing_and_forged_ones(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
 ) {
     if !has_python() {
         eprintln!("SKIPPED: python3 is not installed");
@@ -184,9 +182,7 @@ async fn an_independent_verifier_follows_the_replacements_and_refuses_missing_an
 /// Before anything is signed, and with a key that is in no file of the service.
 #[rstest]
 #[tokio::test]
-async fn a_key_of_an_empty_log_and_one_of_the_environment_are_replaced(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_key_of_an_empty_log_and_one_of_the_environment_are_replaced(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = signing_at_shutdown(backend).await;
     assert!(server.stop().success());
     let old = secret_of(&server);
@@ -219,7 +215,7 @@ async fn a_key_of_an_empty_log_and_one_of_the_environment_are_replaced(
 #[rstest]
 #[tokio::test]
 async fn a_key_is_replaced_several_times_at_one_size(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(2, 3)] times: usize,
     #[values(false, true)] restarts: bool,
 ) {
@@ -250,7 +246,7 @@ async fn a_key_is_replaced_several_times_at_one_size(
 #[case::before_its_file_is_in_place("key.appended", true)]
 #[tokio::test]
 async fn a_kill_during_a_replacement_leaves_one_key_in_force(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[case] failpoint: &str,
     #[case] is_new: bool,
     #[values(false, true)] repeats: bool,
@@ -325,7 +321,7 @@ fn assert_broken(server: &Server, key: &SignerKey, says: &str) {
 
 #[rstest]
 #[tokio::test]
-async fn a_removed_statement_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_removed_statement_is_reported(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, [old, new], statement) = rotated(backend).await;
     let log = log_of(&server);
     server.replace_in_file(&format!("{statement}\n"), "");
@@ -350,7 +346,7 @@ async fn a_removed_statement_is_reported(#[values(Backend::Sqlite, Backend::Post
 )]
 #[tokio::test]
 async fn a_start_without_an_earlier_statement_signs_nothing(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[case] removed: &str,
     #[case] renamed: &str,
 ) {
@@ -372,9 +368,7 @@ async fn a_start_without_an_earlier_statement_signs_nothing(
 /// Nothing in the database shows that a key was replaced before it signed anything, but the file does.
 #[rstest]
 #[tokio::test]
-async fn a_start_without_the_statement_of_an_empty_log_signs_nothing(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_start_without_the_statement_of_an_empty_log_signs_nothing(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = signing_at_shutdown(backend).await;
     assert!(server.stop().success());
     assert_ends(&offline(&server, "key", &["rotate"]), 0, &["after 0 leaves"]);
@@ -396,7 +390,7 @@ async fn a_start_without_the_statement_of_an_empty_log_signs_nothing(
 #[case::a_statement_too_many(|statements: &[String]| (statements[1].clone(), format!("{0}\n{0}", statements[1])), "after 2 leaves")]
 #[tokio::test]
 async fn a_start_with_other_statements_in_the_file_signs_nothing(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[case] altered: fn(&[String]) -> (String, String),
     #[case] says: &str,
 ) {
@@ -426,7 +420,7 @@ async fn a_start_with_other_statements_in_the_file_signs_nothing(
 
 #[rstest]
 #[tokio::test]
-async fn a_forged_statement_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_forged_statement_is_reported(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, [old, new], statement) = rotated(backend).await;
     let origin = old.verifier_key().name().to_owned();
     let attacker = SignerKey::from_seed(&origin, &[9; 32]).unwrap();
@@ -456,7 +450,7 @@ async fn a_forged_statement_is_reported(#[values(Backend::Sqlite, Backend::Postg
 
 #[rstest]
 #[tokio::test]
-async fn the_replaced_key_signs_nothing_any_more(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_replaced_key_signs_nothing_any_more(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (server, [old, new], _) = rotated(backend).await;
     let by_new = notes_of(&log_of(&server)).remove(2);
     let checkpoint = new.verifier_key().verify(&by_new).unwrap();

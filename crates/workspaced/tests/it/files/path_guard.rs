@@ -13,7 +13,7 @@ fn write(path: &str) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn paths_are_normalized_or_rejected(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn paths_are_normalized_or_rejected(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [
         ("src/App.java", "class App {}\n"),
         ("pom.xml", "<x/>\n"),
@@ -67,7 +67,7 @@ async fn paths_are_normalized_or_rejected(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn a_rejected_path_is_recorded(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_rejected_path_is_recorded(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let recorded_paths = async || {
         let record = run.last_record().await;
@@ -117,7 +117,7 @@ async fn a_rejected_path_is_recorded(#[values(Backend::Sqlite, Backend::Postgres
 #[rstest]
 #[tokio::test]
 async fn a_name_that_no_new_file_may_have_is_refused_before_policy_and_existence(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), (".env", "A=1\n")]).await;
     for bad in ["vendor/x.", "node_modules/a\u{202e}b", ".env.d/x.", "Cargo.lock/x "] {
@@ -143,9 +143,7 @@ async fn a_name_that_no_new_file_may_have_is_refused_before_policy_and_existence
 
 #[rstest]
 #[tokio::test]
-async fn new_names_contain_no_control_or_bidi_characters(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn new_names_contain_no_control_or_bidi_characters(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let long = "x".repeat(256);
     let deep = vec!["d"; 65].join("/");
@@ -193,7 +191,7 @@ async fn new_names_contain_no_control_or_bidi_characters(
 
 #[rstest]
 #[tokio::test]
-async fn links_are_followed_only_inside_the_tree(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn links_are_followed_only_inside_the_tree(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("dir/a.txt", "inside\n"), (".env", "A=1\n")]).await;
     let outside = server.home.join(format!("outside-{}", run.id));
     put(&outside, "secret.txt", "outside\n");
@@ -272,7 +270,7 @@ async fn links_are_followed_only_inside_the_tree(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
-async fn a_file_with_several_hard_links_is_denied(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_file_with_several_hard_links_is_denied(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[(".env", "PASSWORD=hunter2\n")]).await;
     std::fs::hard_link(run.repo.join(".env"), run.repo.join("notes.txt")).unwrap();
     run.call("read_file", json!({"path": "notes.txt"})).await.refused("POLICY_DENIED");
@@ -286,7 +284,7 @@ async fn a_file_with_several_hard_links_is_denied(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn pipes_and_sockets_are_refused_without_delay(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn pipes_and_sockets_are_refused_without_delay(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "needle\n")]).await;
     mkfifo(&run.repo.join("pipe"));
     let _socket = std::os::unix::net::UnixListener::bind(run.repo.join("socket")).unwrap();

@@ -84,7 +84,7 @@ fn mutations(path: &str, old: &str) -> Vec<(&'static str, Value)> {
 
 #[rstest]
 #[tokio::test]
-async fn secrets_are_listed_but_not_disclosed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn secrets_are_listed_but_not_disclosed(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("free.txt", "free\n")]).await;
     for path in SECRETS {
         run.put(path, "PASSWORD=hunter2\n");
@@ -152,7 +152,7 @@ async fn no_answer_artifact_or_log_contains_a_secret(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn names_similar_to_secrets_are_plain_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn names_similar_to_secrets_are_plain_files(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for path in NO_SECRETS {
         run.create(path, "x\n").await;
@@ -163,7 +163,7 @@ async fn names_similar_to_secrets_are_plain_files(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn git_files_are_inaccessible(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn git_files_are_inaccessible(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("free.txt", "free\n")]).await;
     let paths = [
         ".git/config",
@@ -199,9 +199,7 @@ async fn git_files_are_inaccessible(#[values(Backend::Sqlite, Backend::Postgres)
 
 #[rstest]
 #[tokio::test]
-async fn generated_and_vendored_files_can_be_read_but_not_written(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn generated_and_vendored_files_can_be_read_but_not_written(#[values(Backend::Sqlite)] backend: Backend) {
     let table = [
         ("target/generated/X.java", "GENERATED"),
         ("build/out.js", "GENERATED"),
@@ -246,7 +244,7 @@ async fn generated_and_vendored_files_can_be_read_but_not_written(
 
 #[rstest]
 #[tokio::test]
-async fn lockfiles_require_approval(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn lockfiles_require_approval(#[values(Backend::Sqlite)] backend: Backend) {
     let locks = [
         "Cargo.lock",
         "package-lock.json",
@@ -273,7 +271,7 @@ async fn lockfiles_require_approval(#[values(Backend::Sqlite, Backend::Postgres)
 
 #[rstest]
 #[tokio::test]
-async fn binary_files_can_only_be_listed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn binary_files_can_only_be_listed(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("free.txt", "free\n")]).await;
     let bytes = [0x7f, b'E', b'L', b'F', 0, 1, 2, 255];
     for path in ["prog", "pic.png", "text.txt"] {
@@ -292,7 +290,7 @@ async fn binary_files_can_only_be_listed(#[values(Backend::Sqlite, Backend::Post
 
 #[rstest]
 #[tokio::test]
-async fn ignored_files_can_only_be_listed_on_request(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn ignored_files_can_only_be_listed_on_request(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [(".gitignore", "*.log\nlocal/\n!keep.log\n"), ("sub/.gitignore", "*.tmp\n"), ("keep.log", "x\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     for path in ["a.log", "local/x.txt", "sub/a.tmp"] {
@@ -315,9 +313,7 @@ async fn ignored_files_can_only_be_listed_on_request(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn an_agent_cannot_remove_the_ignore_rules_of_the_base(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn an_agent_cannot_remove_the_ignore_rules_of_the_base(#[values(Backend::Sqlite)] backend: Backend) {
     let unasked = json!({"policy": {"requireApprovalIf": []}});
     let (_server, run) = Run::shared_with(backend, &[(".gitignore", "*.log\n")], unasked).await;
     run.put("a.log", "noise\n");
@@ -327,7 +323,7 @@ async fn an_agent_cannot_remove_the_ignore_rules_of_the_base(
 
 #[rstest]
 #[tokio::test]
-async fn tracked_files_are_never_ignored(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn tracked_files_are_never_ignored(#[values(Backend::Sqlite)] backend: Backend) {
     let server = crate::harness::Server::shared(backend).await;
     let (folder, _) = server.repository(&[(".gitignore", "*.log\n"), ("kept.log", "tracked\n")]);
     let run = server.run(json!({"source": {"type": "git", "url": folder}})).await;
@@ -338,7 +334,7 @@ async fn tracked_files_are_never_ignored(#[values(Backend::Sqlite, Backend::Post
 
 #[rstest]
 #[tokio::test]
-async fn a_new_text_with_a_credential_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_new_text_with_a_credential_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     // Split, so that no scanner reports this file.
     let credentials = [
@@ -363,7 +359,7 @@ async fn a_new_text_with_a_credential_is_refused(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
-async fn kinds_are_detected_by_name(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn kinds_are_detected_by_name(#[values(Backend::Sqlite)] backend: Backend) {
     let table = [
         ("a.rs", "TEXT_SOURCE"),
         ("A.java", "TEXT_SOURCE"),
@@ -414,7 +410,7 @@ fn key_files() -> Vec<(&'static str, String)> {
 
 #[rstest]
 #[tokio::test]
-async fn a_private_key_is_secret_under_any_name(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_private_key_is_secret_under_any_name(#[values(Backend::Sqlite)] backend: Backend) {
     let keys = key_files();
     let files: Vec<_> = keys.iter().map(|(path, text)| (*path, text.as_str())).chain([("a.md", "needle\n")]).collect();
     let (server, run) = Run::shared(backend, &files).await;

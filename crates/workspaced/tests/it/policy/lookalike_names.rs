@@ -13,9 +13,7 @@ async fn listed(run: &Run, path: &str) -> Option<Value> {
 
 #[rstest]
 #[tokio::test]
-async fn names_that_only_resemble_secrets_can_be_read_and_written(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn names_that_only_resemble_secrets_can_be_read_and_written(#[values(Backend::Sqlite)] backend: Backend) {
     let plain = [".env.dist", ".env.defaults", ".env.d.ts", "tests/fixtures/key.pem.txt"];
     let secret = [
         "kubeconfig",
@@ -47,7 +45,7 @@ async fn names_that_only_resemble_secrets_can_be_read_and_written(
 
 #[rstest]
 #[tokio::test]
-async fn policy_can_except_names_from_secrets(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn policy_can_except_names_from_secrets(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [
         ("fixtures/ca.pem", "needle\n"),
         ("fixtures/certs.pem/a.txt", "needle\n"),
@@ -95,9 +93,7 @@ async fn policy_can_except_names_from_secrets(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn a_tracked_folder_is_source_regardless_of_its_name(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_tracked_folder_is_source_regardless_of_its_name(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let (folder, _) = server.repository(&[
         (".gitignore", "/target/\n/forced/dist/\n"),
@@ -142,9 +138,7 @@ async fn a_tracked_folder_is_source_regardless_of_its_name(
 
 #[rstest]
 #[tokio::test]
-async fn build_output_of_a_run_that_is_not_from_git_is_known_by_its_name(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn build_output_of_a_run_that_is_not_from_git_is_known_by_its_name(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let paths = ["target/a.rs", "build/rules.mk", "web/dist/app.js"];
     let files: Vec<_> = paths.iter().map(|path| (*path, "needle\n")).collect();

@@ -172,7 +172,7 @@ fn restore(run: &Run, language: Language) {
 #[case::go(GO)]
 #[tokio::test]
 async fn a_change_that_weakens_or_deletes_a_test_asks(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[case] language: Language,
 ) {
     let weakens = language.weakening().into_iter().map(|call| (call, WEAKENS));
@@ -208,7 +208,7 @@ async fn a_change_that_weakens_or_deletes_a_test_asks(
 #[case::go(GO)]
 #[tokio::test]
 async fn an_addition_or_a_rename_that_keeps_the_tests_does_not_ask(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[case] language: Language,
 ) {
     let policy = json!({"profile": "AUTONOMOUS", "requireApprovalIf": ["weakensTest", "deletesTest"]});
@@ -230,9 +230,7 @@ async fn an_addition_or_a_rename_that_keeps_the_tests_does_not_ask(
 
 #[rstest]
 #[tokio::test]
-async fn what_a_runner_is_told_cannot_be_changed_without_an_approval(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn what_a_runner_is_told_cannot_be_changed_without_an_approval(#[values(Backend::Sqlite)] backend: Backend) {
     let triggers = json!({"policy": {"requireApprovalIf": ["weakensTest", "deletesTest"]}});
     let project = "[project]\nname = \"a\"\n\n[tool.pytest.ini_options]\naddopts = \"-q\"\n";
     let files = [("pyproject.toml", project), ("jest.config.js", "module.exports = {};\n"), ("test_a.py", PYTHON.text)];

@@ -56,7 +56,7 @@ rename to src/c.rs
 
 #[rstest]
 #[tokio::test]
-async fn one_patch_changes_many_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn one_patch_changes_many_files(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let answer = run.patch(MANY).await.ok();
     assert_eq!((&answer["applied"], &answer["dryRun"]), (&json!(true), &json!(false)));
@@ -91,9 +91,7 @@ async fn one_patch_changes_many_files(#[values(Backend::Sqlite, Backend::Postgre
 
 #[rstest]
 #[tokio::test]
-async fn one_invalid_section_leaves_every_file_unchanged(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn one_invalid_section_leaves_every_file_unchanged(#[values(Backend::Sqlite)] backend: Backend) {
     let recording = json!({"policy": {"outsideChanges": "RECORD"}});
     let (_server, run) = Run::shared_with(backend, &FILES, recording).await;
     run.put("target/gen.rs", "g\n");
@@ -123,7 +121,7 @@ async fn one_invalid_section_leaves_every_file_unchanged(
 
 #[rstest]
 #[tokio::test]
-async fn invalid_patches_are_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn invalid_patches_are_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let tree = run.snapshot();
     let b = "--- a/src/b.rs\n+++ b/src/b.rs\n";
@@ -163,9 +161,7 @@ async fn invalid_patches_are_refused(#[values(Backend::Sqlite, Backend::Postgres
 
 #[rstest]
 #[tokio::test]
-async fn a_patch_whose_meaning_is_clear_applies_with_a_warning(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_patch_whose_meaning_is_clear_applies_with_a_warning(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("f", "one\ntwo\nthree\n"), ("end.txt", "a\nb\n\n")]).await;
     let miscounted = "\u{feff}--- a/f\n+++ b/f\n@@ -1,3 +1,9 @@\n one\n-two\n+2\n";
     let answer = run.patch(miscounted).await.ok();
@@ -181,9 +177,7 @@ async fn a_patch_whose_meaning_is_clear_applies_with_a_warning(
 
 #[rstest]
 #[tokio::test]
-async fn a_hunk_applies_at_another_line_only_if_it_is_unique_there(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_hunk_applies_at_another_line_only_if_it_is_unique_there(#[values(Backend::Sqlite)] backend: Backend) {
     let numbered = (1..=40).map(|number| format!("line {number}\n")).collect::<Vec<_>>().concat();
     let files = [("a.txt", numbered.as_str()), ("twins.txt", "x\nsame\ny\nx\nsame\ny\nz\n")];
     let (_server, run) = Run::shared(backend, &files).await;
@@ -209,7 +203,7 @@ async fn a_hunk_applies_at_another_line_only_if_it_is_unique_there(
 
 #[rstest]
 #[tokio::test]
-async fn expected_versions_are_checked_first(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn expected_versions_are_checked_first(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let patch = "--- a/README.md\n+++ b/README.md\n@@ -1 +1 @@\n-# hi\n+# bye\n";
     let with = |extra: Value| {
@@ -231,7 +225,7 @@ async fn expected_versions_are_checked_first(#[values(Backend::Sqlite, Backend::
 
 #[rstest]
 #[tokio::test]
-async fn a_dry_run_of_a_patch_changes_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_dry_run_of_a_patch_changes_nothing(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let (tree, diff) = (run.snapshot(), run.diff_sha256().await);
     let dry = run.ok("apply_patch", json!({"patch": MANY, "reason": "r", "dryRun": true})).await;
@@ -245,9 +239,7 @@ async fn a_dry_run_of_a_patch_changes_nothing(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn line_endings_and_missing_final_newlines_are_kept(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn line_endings_and_missing_final_newlines_are_kept(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("crlf.txt", "a\r\nb\r\nc\r\n"), ("open.txt", "a\nb"), ("bom.txt", "\u{feff}a\nb\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     run.patch("--- a/crlf.txt\n+++ b/crlf.txt\n@@ -1,3 +1,3 @@\n a\r\n-b\r\n+B\r\n c\r\n").await.ok();
@@ -261,7 +253,7 @@ async fn line_endings_and_missing_final_newlines_are_kept(
 
 #[rstest]
 #[tokio::test]
-async fn a_patch_and_its_reverse_restore_the_tree(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_patch_and_its_reverse_restore_the_tree(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let tree = run.snapshot();
     let forth = "--- a/src/a.rs\n+++ b/src/a.rs\n@@ -1,3 +1,2 @@\n 1\n-2\n 3\n--- /dev/null\n+++ b/n.txt\n@@ -0,0 +1 @@\n+n\n--- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\n";
@@ -276,7 +268,7 @@ async fn a_patch_and_its_reverse_restore_the_tree(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn renames_refer_to_the_tree_before_the_patch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn renames_refer_to_the_tree_before_the_patch(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let renamed = |from: &str, to: &str| format!("diff --git a/{from} b/{to}\nrename from {from}\nrename to {to}\n");
     let (a, b) = (run.on_disk("src/a.rs"), run.on_disk("src/b.rs"));
@@ -299,7 +291,7 @@ async fn renames_refer_to_the_tree_before_the_patch(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn a_patch_as_a_model_writes_it_is_applied(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_patch_as_a_model_writes_it_is_applied(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let patch = "  *** Begin Patch \n *** Add File: new.txt\n+new\n  *** Update File: src/b.rs\n@@\n+four\n\t*** Update File: README.md\n\
                  @@ # hi\n+\n+more\n  *** End Patch\n\n";
@@ -311,7 +303,7 @@ async fn a_patch_as_a_model_writes_it_is_applied(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
-async fn the_refusal_of_a_patch_says_what_to_do(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_refusal_of_a_patch_says_what_to_do(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let tree = run.snapshot();
     let begin = |body: &str| format!("*** Begin Patch\n{body}*** End Patch\n");

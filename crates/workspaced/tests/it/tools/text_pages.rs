@@ -39,7 +39,7 @@ fn names() -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
-async fn pages_have_every_entry_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn pages_have_every_entry_once(#[values(Backend::Sqlite)] backend: Backend) {
     let names = names();
     let files: Vec<_> = names.iter().map(|name| (name.as_str(), "needle\nx\nneedle\nneedle\n")).collect();
     let (_server, run) = Run::shared(backend, &files).await;
@@ -78,7 +78,7 @@ async fn pages_have_every_entry_once(#[values(Backend::Sqlite, Backend::Postgres
 
 #[rstest]
 #[tokio::test]
-async fn a_cut_list_says_how_much_there_is(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_cut_list_says_how_much_there_is(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for number in 0..1240 {
         run.put(&format!("d/f{number:04}.txt"), "needle\n");
@@ -112,7 +112,7 @@ async fn a_cut_list_says_how_much_there_is(#[values(Backend::Sqlite, Backend::Po
 
 #[rstest]
 #[tokio::test]
-async fn contents_stop_after_a_line(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn contents_stop_after_a_line(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("a.txt", "äää\nbbb\nccc\n"), ("b.txt", "one\ntwo\n"), ("c.txt", "x\n"), ("w.txt", "wwwwwwwwww\nv\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     // A label takes 9 characters, a line of three and its end 4.

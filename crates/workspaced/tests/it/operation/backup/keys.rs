@@ -31,9 +31,7 @@ fn has(report: &Value, name: &str) -> bool {
 
 #[rstest]
 #[tokio::test]
-async fn a_key_that_is_rotated_meanwhile_is_not_in_the_backup(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_key_that_is_rotated_meanwhile_is_not_in_the_backup(#[values(Backend::Sqlite)] backend: Backend) {
     let (mut server, run) = signed(Setup::new(backend)).await;
     let old = std::fs::read(server.data_dir().join("checkpoint.key")).unwrap();
     let (child, file) = paused_backup(&server);
@@ -51,7 +49,7 @@ async fn a_key_that_is_rotated_meanwhile_is_not_in_the_backup(
 #[rstest]
 #[tokio::test]
 async fn after_an_interrupted_rotation_the_key_in_force_is_copied(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values("key.created", "key.stored", "key.appended")] point: &str,
 ) {
     let (mut server, run) = signed(Setup::new(backend)).await;
@@ -67,7 +65,7 @@ async fn after_an_interrupted_rotation_the_key_in_force_is_copied(
 
 #[rstest]
 #[tokio::test]
-async fn a_key_that_is_not_in_the_file_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_key_that_is_not_in_the_file_is_reported(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, _) = signed(Setup::new(backend)).await;
     let missing = server.home.join("nowhere.key");
     let missing = ["--checkpoint-key-file", missing.to_str().unwrap()];
