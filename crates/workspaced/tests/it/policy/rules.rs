@@ -137,13 +137,6 @@ async fn a_call_over_its_budget_changes_nothing(#[values(Backend::Sqlite)] backe
             "write_file",
             json!({"path": "a.txt", "content": "y\n".repeat(11), "expectedSha256": sha256("a\n"), "reason": "r"}),
         ),
-        (
-            "deletions",
-            "write_file",
-            json!({"path": "ten.txt", "content": "x\n".repeat(4), "expectedSha256": sha256(&ten), "reason": "r"}),
-        ),
-        ("bytes", "write_file", json!({"path": "n.txt", "content": "y".repeat(1001), "reason": "r"})),
-        ("files", "apply_patch", json!({"patch": new("1") + &new("2") + &new("3"), "reason": "r"})),
         ("files deleted", "apply_patch", json!({"patch": gone("a.txt", "a") + &gone("b.txt", "b"), "reason": "r"})),
     ] {
         for dry in [false, true] {
@@ -303,59 +296,17 @@ async fn policy_can_allow_ignored_files(#[values(Backend::Sqlite)] backend: Back
 
 #[rstest]
 #[tokio::test]
-async fn a_changed_public_declaration_requires_approval_in_each_language(#[values(Backend::Sqlite)] backend: Backend) {
-    let table = [
-        (
-            "a.rs",
-            "pub fn a() -> u8 {\n    1\n}\nfn b() {}\n",
-            "-> u8",
-            "-> u16",
-            "    1",
-            "    2",
-            "fn b() {}",
-            "fn c() {}",
-        ),
-        (
-            "A.java",
-            "public class A {\n    public int a() {\n        return 1;\n    }\n    private int b;\n}\n",
-            "int a",
-            "long a",
-            "return 1",
-            "return 2",
-            "private int b",
-            "private int c",
-        ),
-        (
-            "a.ts",
-            "export function a(): number {\n  return 1;\n}\nfunction b() {}\n",
-            "a(): number",
-            "a(): string",
-            "return 1",
-            "return 2",
-            "function b",
-            "function c",
-        ),
-        (
-            "a.py",
-            "def a(x):\n    return 1\n\n\ndef _b():\n    pass\n",
-            "a(x)",
-            "a(x, y)",
-            "return 1",
-            "return 2",
-            "_b()",
-            "_c()",
-        ),
-        (
-            "a.go",
-            "package a\n\nfunc A() int {\n\treturn 1\n}\n\nfunc b() {}\n",
-            "A() int",
-            "A() int64",
-            "return 1",
-            "return 2",
-            "func b()",
-            "func c()",
-        ),
-    ];
+async fn a_changed_public_declaration_requires_approval(#[values(Backend::Sqlite)] backend: Backend) {
+    let table = [(
+        "a.rs",
+        "pub fn a() -> u8 {\n    1\n}\nfn b() {}\n",
+        "-> u8",
+        "-> u16",
+        "    1",
+        "    2",
+        "fn b() {}",
+        "fn c() {}",
+    )];
     let files: Vec<_> = table.iter().map(|row| (row.0, row.1)).collect();
     let run = run_with(backend, &files, json!({"requireApprovalIf": ["changesPublicApi"]})).await;
     for (path, text, public, other, body, another, private, renamed) in table {
