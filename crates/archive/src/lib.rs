@@ -36,4 +36,4 @@ pub use error::ArchiveError;
 pub use manifest::{ArchiveName, FORMAT, Manifest, Member};
 pub use unpack::{Unpacked, unpack};
 pub use verify::{ArchiveReport, MAX_UNPACKED_BYTES, verify};
-pub use write::{ArchiveWriter, FinishedArchive, Part, RecordFile};
+pub use write::{ArchiveWriter, DataFile, FinishedArchive, Part};

@@ -12,7 +12,7 @@ use crate::manifest::{FORMAT, KEY_CHANGES, MANIFEST, MEMBERS, Manifest, OPTIONAL
 const MAX_MANIFEST_BYTES: u64 = 64 << 10;
 
 /// What is done with the members of an archive.
-pub(crate) trait Visitor {
+pub(crate) trait MemberVisitor {
     /// Takes the manifest, before the members.
     fn manifest(&mut self, manifest: &Manifest) -> Result<(), ArchiveError>;
 
@@ -25,7 +25,7 @@ pub(crate) trait Visitor {
 pub(crate) fn walk(
     reader: impl Read,
     max_bytes: u64,
-    visitor: &mut impl Visitor,
+    visitor: &mut impl MemberVisitor,
 ) -> Result<(u64, Sha256), ArchiveError> {
     let mut whole = Hashing::new(reader);
     let mut tar = tar::Archive::new(&mut whole);
@@ -72,7 +72,7 @@ pub(crate) fn walk(
     Ok((whole.bytes, whole.sha256()))
 }
 
-fn visit(name: &str, member: impl Read, left: &mut u64, visitor: &mut impl Visitor) -> Result<(), ArchiveError> {
+fn visit(name: &str, member: impl Read, left: &mut u64, visitor: &mut impl MemberVisitor) -> Result<(), ArchiveError> {
     if [RUN, KEY_CHANGES, PROOF].contains(&name) {
         return visitor.member(name, &mut Bounded { inner: member, left });
     }

@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::entries::{NestedEntry, each_entry};
 use crate::error::{ArchiveError, invalid};
 use crate::manifest::{DATA, FILES, MANIFEST, Manifest};
-use crate::member::{Visitor, walk};
+use crate::member::{MemberVisitor, walk};
 use crate::verify::MAX_UNPACKED_BYTES;
 
 /// The file that lists the symbolic links, which are not created.
@@ -58,7 +58,7 @@ struct Unpack<'a> {
     links: Option<BufWriter<File>>,
 }
 
-impl Visitor for Unpack<'_> {
+impl MemberVisitor for Unpack<'_> {
     fn manifest(&mut self, manifest: &Manifest) -> Result<(), ArchiveError> {
         let text = serde_json::to_vec_pretty(manifest).map_err(|error| invalid(MANIFEST, &error))?;
         self.write(Path::new(MANIFEST), &mut &*text, false).map_err(|error| invalid(MANIFEST, &error))

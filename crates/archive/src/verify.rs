@@ -10,7 +10,7 @@ use crate::entries::each_entry;
 use crate::error::{ArchiveError, invalid};
 use crate::hashing::Hashing;
 use crate::manifest::{ABSENT, APPROVALS, DATA, FILES, KEY_CHANGES, MANIFEST, Manifest, PROOF, RECORDS, RUN};
-use crate::member::{Visitor, walk};
+use crate::member::{MemberVisitor, walk};
 use crate::named::Named;
 
 /// The most bytes that an archive may unpack to.
@@ -59,12 +59,12 @@ pub fn verify(
     key: Option<&VerifierKey>,
     expected: Option<Sha256>,
 ) -> Result<ArchiveReport, ArchiveError> {
-    let mut check = Check::new(key);
+    let mut check = ArchiveCheck::new(key);
     let (bytes, sha256) = walk(reader, MAX_UNPACKED_BYTES, &mut check)?;
     if expected.is_some_and(|expected| expected != sha256) {
         return Err(invalid("the file", "it does not have the hash in its name"));
     }
-    let Check { manifest, named, data_files, contents_in_tree, files, tree_size, .. } = check;
+    let ArchiveCheck { manifest, named, data_files, contents_in_tree, files, tree_size, .. } = check;
     let absent = named.absent()?;
     let manifest = manifest.ok_or_else(|| invalid(MANIFEST, "it is missing"))?;
     let Manifest { run_id, head_seq, head_hash, .. } = manifest;
@@ -83,7 +83,7 @@ pub fn verify(
     })
 }
 
-struct Check<'a> {
+struct ArchiveCheck<'a> {
     key: Option<&'a VerifierKey>,
     /// The statements about changes of the key.
     key_changes: Vec<String>,
@@ -95,7 +95,7 @@ struct Check<'a> {
     tree_size: Option<u64>,
 }
 
-impl Visitor for Check<'_> {
+impl MemberVisitor for ArchiveCheck<'_> {
     fn manifest(&mut self, manifest: &Manifest) -> Result<(), ArchiveError> {
         self.manifest = Some(manifest.clone());
         Ok(())
@@ -118,7 +118,7 @@ impl Visitor for Check<'_> {
     }
 }
 
-impl<'a> Check<'a> {
+impl<'a> ArchiveCheck<'a> {
     fn new(key: Option<&'a VerifierKey>) -> Self {
         Self {
             key,

@@ -38,7 +38,7 @@ enum PartWriter {
 
 /// A file of the data of a record.
 #[derive(Clone, Copy, Debug)]
-pub enum RecordFile<'a> {
+pub enum DataFile<'a> {
     /// A content that the record wrote, with its digest.
     Content(u64, Sha256),
     /// The diff of an artifact, by its ID.
@@ -194,12 +194,12 @@ impl Part {
     /// # Errors
     ///
     /// If it cannot be written.
-    pub fn add_file(&mut self, name: RecordFile<'_>, bytes: &[u8]) -> io::Result<()> {
+    pub fn add_file(&mut self, name: DataFile<'_>, bytes: &[u8]) -> io::Result<()> {
         let name = match name {
-            RecordFile::Content(seq, sha256) => format!("contents/{seq}/{sha256}"),
-            RecordFile::Diff(artifact) => format!("diffs/{artifact}"),
-            RecordFile::Upload(sha256) => format!("uploads/{sha256}"),
-            RecordFile::Reply(seq) => format!("replies/{seq}.json"),
+            DataFile::Content(seq, sha256) => format!("contents/{seq}/{sha256}"),
+            DataFile::Diff(artifact) => format!("diffs/{artifact}"),
+            DataFile::Upload(sha256) => format!("uploads/{sha256}"),
+            DataFile::Reply(seq) => format!("replies/{seq}.json"),
         };
         let mut header = header(bytes.len() as u64);
         header.set_path(&name)?;

@@ -11,7 +11,7 @@
 
 use std::io::{Read as _, Write as _};
 
-use archive::{ArchiveError, ArchiveName, ArchiveReport, ArchiveWriter, RecordFile, unpack, verify};
+use archive::{ArchiveError, ArchiveName, ArchiveReport, ArchiveWriter, DataFile, unpack, verify};
 use model::{CheckpointLeaf, Draft, FileKind, LogicalPath, RunId, Sha256, ToolCallId};
 use serde_json::json;
 use transparency::{Frontier, InclusionProof, SignerKey, VerifierKey, hash_checkpoint_leaf};
@@ -73,20 +73,20 @@ fn files(entries: &[(&str, tar::EntryType, &[u8])]) -> Vec<u8> {
 }
 
 /// The data of the records.
-fn data(diff: &[u8]) -> Vec<(RecordFile<'_>, &[u8])> {
+fn data(diff: &[u8]) -> Vec<(DataFile<'_>, &[u8])> {
     vec![
-        (RecordFile::Diff("art_1"), diff),
-        (RecordFile::Content(1, Sha256::of(CONTENT)), CONTENT),
-        (RecordFile::Reply(1), b"{\"status\":200}"),
+        (DataFile::Diff("art_1"), diff),
+        (DataFile::Content(1, Sha256::of(CONTENT)), CONTENT),
+        (DataFile::Reply(1), b"{\"status\":200}"),
     ]
 }
 
-fn build_with(tree: &[u8], data: &[(RecordFile<'_>, &[u8])]) -> Built {
+fn build_with(tree: &[u8], data: &[(DataFile<'_>, &[u8])]) -> Built {
     build_listing(tree, data, None)
 }
 
 /// With a list of what is absent.
-fn build_listing(tree: &[u8], data: &[(RecordFile<'_>, &[u8])], absent: Option<&str>) -> Built {
+fn build_listing(tree: &[u8], data: &[(DataFile<'_>, &[u8])], absent: Option<&str>) -> Built {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = ArchiveWriter::new(folder.path());
     let (texts, head) = records(3);
@@ -215,11 +215,11 @@ fn a_diff_that_is_not_that_of_its_record_is_found_even_in_a_consistent_archive()
 
 #[test]
 fn data_that_no_record_names_and_missing_diffs_are_found_even_in_a_consistent_archive() {
-    let other = (RecordFile::Content(1, Sha256::of(b"other")), &b"other"[..]);
-    let of_another_record = (RecordFile::Content(2, Sha256::of(CONTENT)), CONTENT);
-    let upload = (RecordFile::Upload(Sha256::of(CONTENT)), CONTENT);
-    let second_reply = (RecordFile::Reply(1), &b"{}"[..]);
-    let late_reply = (RecordFile::Reply(4), &b"{}"[..]);
+    let other = (DataFile::Content(1, Sha256::of(b"other")), &b"other"[..]);
+    let of_another_record = (DataFile::Content(2, Sha256::of(CONTENT)), CONTENT);
+    let upload = (DataFile::Upload(Sha256::of(CONTENT)), CONTENT);
+    let second_reply = (DataFile::Reply(1), &b"{}"[..]);
+    let late_reply = (DataFile::Reply(4), &b"{}"[..]);
     for more in [other, of_another_record, upload, second_reply, late_reply, data(DIFF)[0], data(DIFF)[1]] {
         let built = build_with(&files(&[]), &[data(DIFF), vec![more]].concat());
         let error = check(&built, &built.bytes).unwrap_err();

@@ -23,7 +23,7 @@ pub struct ApprovalFilter {
 /// What is recorded of a decision.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Decision {
+pub struct ApprovalDecision {
     /// The person for whom the operator decides. Required from the operator `operator`, whose token names nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_behalf_of: Option<String>,
@@ -70,7 +70,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
-    pub async fn approve(&self, approval: &ApprovalId, decision: &Decision) -> Result<DecisionResult, Error> {
+    pub async fn approve(&self, approval: &ApprovalId, decision: &ApprovalDecision) -> Result<DecisionResult, Error> {
         self.decide(approval, "approve", decision).await
     }
 
@@ -79,11 +79,16 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
-    pub async fn deny(&self, approval: &ApprovalId, decision: &Decision) -> Result<DecisionResult, Error> {
+    pub async fn deny(&self, approval: &ApprovalId, decision: &ApprovalDecision) -> Result<DecisionResult, Error> {
         self.decide(approval, "deny", decision).await
     }
 
-    async fn decide(&self, approval: &ApprovalId, verb: &str, decision: &Decision) -> Result<DecisionResult, Error> {
+    async fn decide(
+        &self,
+        approval: &ApprovalId,
+        verb: &str,
+        decision: &ApprovalDecision,
+    ) -> Result<DecisionResult, Error> {
         let request = self.request(Method::POST, ["v1", "approvals", approval.as_str(), verb])?;
         request.json(decision).repeat(Repeat::IfNotExecuted).answer(self).await
     }

@@ -65,7 +65,7 @@ pub struct UploadedArtifact {
 
 /// A command that was run.
 #[derive(Clone, Debug, Default)]
-pub struct Command<'a> {
+pub struct CommandEvent<'a> {
     /// The command, as it was given to the shell.
     pub command: &'a str,
     /// Its exit code; missing if it was ended by a signal.
@@ -84,8 +84,8 @@ impl NewEvent {
     }
 }
 
-impl From<&Command<'_>> for NewEvent {
-    fn from(command: &Command<'_>) -> Self {
+impl From<&CommandEvent<'_>> for NewEvent {
+    fn from(command: &CommandEvent<'_>) -> Self {
         let outcome = command.exit_code.map_or("ended by a signal".to_owned(), |code| format!("exit code {code}"));
         let max_chars = MAX_SUMMARY - outcome.chars().count() - 2;
         let mut shown: String = command.command.chars().take(max_chars).collect();
@@ -118,9 +118,9 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example(client: workspaced_client::Client, run: workspaced_client::RunId) -> Result<(), workspaced_client::Error> {
-    /// use workspaced_client::Command;
+    /// use workspaced_client::CommandEvent;
     ///
-    /// let tests = Command { command: "cargo test", exit_code: Some(101), ..Command::default() };
+    /// let tests = CommandEvent { command: "cargo test", exit_code: Some(101), ..CommandEvent::default() };
     /// println!("record {}", client.record_command(&run, &tests).await?.seq);
     /// # Ok(())
     /// # }
@@ -129,7 +129,7 @@ impl Client {
     /// # Errors
     ///
     /// Those of every request; see [`Error`].
-    pub async fn record_command(&self, run: &RunId, command: &Command<'_>) -> Result<AppendedEvent, Error> {
+    pub async fn record_command(&self, run: &RunId, command: &CommandEvent<'_>) -> Result<AppendedEvent, Error> {
         self.append_event(run, &NewEvent::from(command)).await
     }
 

@@ -55,9 +55,9 @@ mod tools;
 mod transport;
 mod webhooks;
 
-pub use approvals::{ApprovalFilter, Decision, DecisionResult};
+pub use approvals::{ApprovalDecision, ApprovalFilter, DecisionResult};
 pub use audit::{AuditFilter, Verification};
-pub use events::{AppendedEvent, Command, NewEvent, UploadedArtifact};
+pub use events::{AppendedEvent, CommandEvent, NewEvent, UploadedArtifact};
 pub use files::{ByteRange, Download, Precondition, StoredFile, body_of};
 pub use follow::FollowedRecord;
 pub use operators::{CreatedOperator, NewOperator, NewOperatorToken};

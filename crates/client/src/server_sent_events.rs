@@ -7,7 +7,7 @@ use crate::request::append;
 
 /// An event.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct ServerSentEvent {
     pub(crate) name: String,
     pub(crate) id: String,
     pub(crate) data: String,
@@ -23,17 +23,17 @@ pub(crate) struct EventReader {
 struct EventParser {
     /// Bytes of an incomplete line.
     rest: Vec<u8>,
-    event: Event,
+    event: ServerSentEvent,
     max_bytes: usize,
 }
 
 impl EventReader {
     pub(crate) fn new(response: Response, max_bytes: usize) -> Self {
-        Self { response, parser: EventParser { rest: Vec::new(), event: Event::default(), max_bytes } }
+        Self { response, parser: EventParser { rest: Vec::new(), event: ServerSentEvent::default(), max_bytes } }
     }
 
     /// Returns the next event; `None` at the end of the stream. May be cancelled.
-    pub(crate) async fn next(&mut self) -> Result<Option<Event>, Error> {
+    pub(crate) async fn next(&mut self) -> Result<Option<ServerSentEvent>, Error> {
         loop {
             if let Some(event) = self.parser.next()? {
                 return Ok(Some(event));
@@ -48,7 +48,7 @@ impl EventReader {
 
 impl EventParser {
     /// Returns the next complete event of what has arrived.
-    fn next(&mut self) -> Result<Option<Event>, Error> {
+    fn next(&mut self) -> Result<Option<ServerSentEvent>, Error> {
         let mut start = 0;
         let mut complete = None;
         while let Some(length) = self.rest[start..].iter().position(|byte| *byte == b'\n') {
@@ -61,7 +61,7 @@ impl EventParser {
                 if self.event.data.len() > self.max_bytes {
                     return Err(Error::Protocol(format!("an event has more than {} bytes", self.max_bytes)));
                 }
-            } else if self.event != Event::default() {
+            } else if self.event != ServerSentEvent::default() {
                 complete = Some(std::mem::take(&mut self.event));
                 break;
             }
@@ -71,7 +71,7 @@ impl EventParser {
     }
 }
 
-impl Event {
+impl ServerSentEvent {
     fn add(&mut self, line: &str) {
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
@@ -98,7 +98,7 @@ mod tests {
     fn events_are_split_at_any_byte() {
         let text = ": alive\n\nevent: audit\r\nid: c1\r\ndata: {\"a\":\ndata: 1}\n\ndata:x\n\n";
         for split in 0..text.len() {
-            let mut parser = EventParser { rest: Vec::new(), event: Event::default(), max_bytes: 1000 };
+            let mut parser = EventParser { rest: Vec::new(), event: ServerSentEvent::default(), max_bytes: 1000 };
             let mut found = Vec::new();
             for part in [&text[..split], &text[split..]] {
                 parser.rest.extend_from_slice(part.as_bytes());

@@ -62,11 +62,11 @@ fn requests_agree_with_the_api_document() {
     let call = BatchCall { tool: "read_file".into(), input: Map::new() };
     assert_agrees("BatchCall", &call, &[]);
     assert_agrees("BatchRequest", Batch { calls: vec![call], ..Batch::default() }, &[]);
-    let mut event = NewEvent::from(&Command { command: "make", exit_code: Some(1), ..Command::default() });
+    let mut event = NewEvent::from(&CommandEvent { command: "make", exit_code: Some(1), ..CommandEvent::default() });
     (event.event_id, event.step_id) = (Some("e".into()), Some("s".into()));
     (event.started_at, event.duration_micros) = (expires_at.clone(), Some(1));
     assert_agrees("AppendEventRequest", event, &[]);
-    let decision = Decision { on_behalf_of: Some("ada".into()), note: Some("n".into()) };
+    let decision = ApprovalDecision { on_behalf_of: Some("ada".into()), note: Some("n".into()) };
     assert_agrees("ApprovalDecision", decision, &[]);
     let name = OperatorName::parse("ada").unwrap();
     assert_agrees("CreateOperatorRequest", NewOperator { name, scopes: vec![Scope::Audit], expires_at }, &[]);
@@ -127,7 +127,7 @@ fn paths_cannot_leave_their_operation() {
 #[test]
 fn a_long_command_is_cut_in_the_summary_only() {
     let command = "é".repeat(2000);
-    let event = NewEvent::from(&Command { command: &command, ..Command::default() });
+    let event = NewEvent::from(&CommandEvent { command: &command, ..CommandEvent::default() });
     assert!(event.summary.chars().count() <= model::MAX_SUMMARY_CHARS, "{}", event.summary.len());
     assert_eq!(event.data["command"], command);
 }

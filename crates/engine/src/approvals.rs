@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::CallError;
 use crate::admission::operators::OperatorIdentity;
-use crate::approvals::decide::Decider;
+use crate::approvals::decide::DecidingPerson;
 use crate::clock::latest;
 use crate::engine::Engine;
 use crate::page::conditions::{CreatedQuery, OrderQuery, check_actor, check_path_prefix, recorded_actor};
@@ -89,7 +89,7 @@ impl ApprovalDecision {
     /// # Errors
     ///
     /// `INVALID_REQUEST`.
-    pub fn check(self, operator: Arc<OperatorIdentity>) -> Result<Decider, Refusal> {
+    pub fn check(self, operator: Arc<OperatorIdentity>) -> Result<DecidingPerson, Refusal> {
         let on_behalf_of = match (&self.on_behalf_of, &self.decided_by) {
             (Some(_), Some(_)) => {
                 let message = "`onBehalfOf` and `decidedBy`, which is its earlier name, are both given";
@@ -109,7 +109,7 @@ impl ApprovalDecision {
             return Err(Refusal::invalid(message, "Give a shorter note, or omit it."));
         }
         let note = self.note.map(|note| model::redact(&note).into_owned());
-        Ok(Decider { operator, on_behalf_of, note, request: None })
+        Ok(DecidingPerson { operator, on_behalf_of, note, request: None })
     }
 }
 

@@ -63,7 +63,7 @@ pub struct Filters {
 #[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(rename_all = "camelCase", default)]
 #[into_params(parameter_in = Query)]
-pub struct RunFilter {
+pub struct FilterByRun {
     /// Only calls of this run; with `_service`, only changes of operators, which are records of a chain of the service.
     #[param(value_type = Option<String>, pattern = "^([A-Za-z0-9][A-Za-z0-9_-]{0,63}|_service)$", example = "issue-4711")]
     run: Option<String>,
@@ -144,7 +144,7 @@ pub struct ToolCall {
     content_withheld: bool,
 }
 
-impl RunFilter {
+impl FilterByRun {
     /// Returns the run, if the filter has one.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use crate::CallError;
 use crate::admission::idempotency::KeyedRequest;
 use crate::admission::operators::OperatorIdentity;
 use crate::admission::tokens::form::TokenForm;
-use crate::admission::tokens::lookups::Kind;
+use crate::admission::tokens::lookups::LookupKind;
 use crate::admission::tokens::{Identity, IssueTokenRequest, IssuedToken, TOKEN_TICK, has_expired};
 use crate::call_error::refusals::{refusal_of, run_not_found};
 use crate::caller::Caller;
@@ -81,14 +81,14 @@ impl Engine {
             TokenForm::Operator if self.ledger.node().is_none() => None,
             // Another node may have issued it a moment ago.
             TokenForm::Operator => {
-                self.look_up_unknown(Kind::Operators, hash).await?;
+                self.look_up_unknown(LookupKind::Operators, hash).await?;
                 if let Some(operator) = tokens.operators.find(hash) {
                     return Ok(Some(Identity::Operator(operator)));
                 }
                 None
             }
             TokenForm::Run => {
-                self.look_up_unknown(Kind::Runs, hash).await?;
+                self.look_up_unknown(LookupKind::Runs, hash).await?;
                 let cached = tokens.cached(hash);
                 match cached {
                     None if tokens.is_known(hash) => self.look_up(hash).await?,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::CallError;
-use crate::approvals::decide::{Decider, decided, decision_of};
+use crate::approvals::decide::{DecidingPerson, decided, decision_of};
 use crate::call::record::Failure;
 use crate::call::{Answer, CallContext};
 use crate::call_error::refusals::approval_not_pending;
@@ -55,12 +55,12 @@ impl Engine {
     ///
     /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided; `FORBIDDEN` if policy requires another operator; `UNAVAILABLE`, which
     /// leaves it pending.
-    pub async fn approve(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
+    pub async fn approve(&self, id: &ApprovalId, decider: DecidingPerson) -> Result<ApprovalResult, CallError> {
         let (engine, id) = (self.clone(), id.clone());
         self.detached(async move { engine.record_approval(&id, &decider).await }).await
     }
 
-    async fn record_approval(&self, id: &ApprovalId, decider: &Decider) -> Result<ApprovalResult, CallError> {
+    async fn record_approval(&self, id: &ApprovalId, decider: &DecidingPerson) -> Result<ApprovalResult, CallError> {
         failpoint::hit("decision.begin");
         let mut approval = self.pending_approval(id).await?;
         let mut voting = None;
@@ -83,12 +83,12 @@ impl Engine {
     /// # Errors
     ///
     /// `NOT_FOUND`; `ALREADY_EXISTS` if it is decided.
-    pub async fn deny(&self, id: &ApprovalId, decider: Decider) -> Result<ApprovalResult, CallError> {
+    pub async fn deny(&self, id: &ApprovalId, decider: DecidingPerson) -> Result<ApprovalResult, CallError> {
         let (engine, id) = (self.clone(), id.clone());
         self.detached(async move { engine.record_denial(&id, &decider).await }).await
     }
 
-    async fn record_denial(&self, id: &ApprovalId, decider: &Decider) -> Result<ApprovalResult, CallError> {
+    async fn record_denial(&self, id: &ApprovalId, decider: &DecidingPerson) -> Result<ApprovalResult, CallError> {
         failpoint::hit("decision.begin");
         let approval = self.pending_approval(id).await?;
         let refusal = Refusal::new(Code::PolicyDenied, "a person has denied the call", "Ask the operator why.")
@@ -114,7 +114,11 @@ impl Engine {
     }
 
     /// Executes approved calls. Returns the newest record of the decision.
-    async fn execute_approval(&self, approval: &Approval, decider: &Decider) -> Result<Option<ChainHead>, CallError> {
+    async fn execute_approval(
+        &self,
+        approval: &Approval,
+        decider: &DecidingPerson,
+    ) -> Result<Option<ChainHead>, CallError> {
         let run = self.open(&approval.run_id).await?;
         let mut calls = self.stored_calls(approval, Some(decider)).await?;
         for call in &mut calls {
@@ -161,7 +165,7 @@ impl Engine {
         run: &Arc<OpenRun>,
         approval: &Approval,
         calls: &[CallContext],
-        decider: &Decider,
+        decider: &DecidingPerson,
     ) -> Result<Vec<Answer>, CallError> {
         let (mut parsed, mut staged) = (Vec::with_capacity(calls.len()), None);
         for call in calls {

@@ -16,7 +16,7 @@ use crate::clock::latest;
 use crate::engine::Engine;
 use crate::operators::manage::{CreateOperatorRequest, CreatedOperator};
 use crate::operators::rotate::RotateTokenRequest;
-use crate::runs::{Answer, CreateRunRequest, CreatedRun};
+use crate::runs::{CreateRunRequest, CreatedRun, CreationAnswer};
 
 /// An answer that contains a token.
 trait WithToken: DeserializeOwned {
@@ -83,7 +83,7 @@ impl Engine {
         creator: Arc<OperatorIdentity>,
         caller: &Caller,
         keyed: KeyedRequest,
-        answer: Answer,
+        answer: CreationAnswer,
     ) -> Result<CreatedRun, CallError> {
         let (engine, caller) = (self.clone(), caller.clone());
         // Boxed, so that requests without a key do not carry its size.

@@ -163,7 +163,7 @@ impl Cursor {
 
 impl<T> Page<T> {
     /// Converts a page of the ledger, which has the position of each item, to a page of `list`.
-    pub fn of(found: ledger::Page<(i64, T)>, list: &ListKey) -> Self {
+    pub fn of(found: ledger::LedgerPage<(i64, T)>, list: &ListKey) -> Self {
         let next_cursor = found.next().map(|position| Cursor::after(position).to_text(list));
         Self { items: found.into_iter().map(|(_, item)| item).collect(), next_cursor }
     }
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn only_a_page_that_is_not_the_last_has_a_cursor() {
-        let found = |more| ledger::Page { items: vec![(1, 1), (2, 2)], more, resume: None };
+        let found = |more| ledger::LedgerPage { items: vec![(1, 1), (2, 2)], more, resume: None };
         assert_eq!(Page::of(found(false), &List::Runs.unfiltered()).next_cursor, None);
         let page = Page::of(found(true), &List::Runs.unfiltered());
         assert_eq!(

@@ -25,14 +25,14 @@ use crate::clock::now;
 use crate::engine::Engine;
 use crate::opening::base_objects::ImportedBase;
 use crate::opening::unreadable;
-use crate::run::import_registry::CancelOnDrop;
+use crate::run::import_registry::CancelImportOnDrop;
 use crate::run::lifecycle;
 use crate::run::open_run::{OpenRun, has_expired};
 use crate::run::quota::{RunDeletion, RunDisk};
 use crate::runs::import::Origin;
 use crate::{CallError, reconcile};
 
-pub use create::{Answer, CreateRunRequest, CreatedRun};
+pub use create::{CreateRunRequest, CreatedRun, CreationAnswer};
 
 /// The maximum time that a deletion waits for calls in progress.
 const DELETE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -265,7 +265,7 @@ impl Engine {
         }
         let disk = RunDisk::new(&self.node, &known.policy.quota, Disk::default()).reservation();
         let importing = self.imports.begin(known, disk).ok_or_else(has_files)?;
-        let _cancel = CancelOnDrop(Arc::clone(&importing.import));
+        let _cancel = CancelImportOnDrop(Arc::clone(&importing.import));
         let (engine, id, caller) = (self.clone(), run.clone(), caller.clone());
         let patience = Some(self.limits.request_timeout);
         let work = async move {

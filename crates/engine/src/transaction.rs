@@ -27,7 +27,7 @@ mod waiting_contents;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ledger::ApprovalDecision;
+use ledger::DecidedApproval;
 use model::{Approval, ApprovalFile, By, Code, Decision, Refusal, RunState, Usage, Verdict};
 
 use crate::CallError;
@@ -41,7 +41,7 @@ use crate::run::open_run::OpenRun;
 use crate::run::path_locks::PathGuard;
 use crate::transaction::commit::Committed;
 use crate::transaction::judge::Judged;
-use crate::transaction::large_contents::StoredContents;
+use crate::transaction::large_contents::ObjectChanges;
 use crate::transaction::parse::{Loaded, lock_ids};
 use crate::transaction::plan::Planned;
 use crate::transaction::stage::Staged;
@@ -193,12 +193,12 @@ impl Engine {
         &self,
         run: &Arc<OpenRun>,
         staged: Staged,
-        approved: Option<(ApprovalDecision, String)>,
+        approved: Option<(DecidedApproval, String)>,
     ) -> Result<Vec<Answer>, Failure> {
         // Boxed, so that the future of any other call is smaller.
         let (staged, stored) = match &self.objects {
             Some(objects) => Box::pin(staged.store_large(self, objects, run)).await?,
-            None => (staged, StoredContents::default()),
+            None => (staged, ObjectChanges::default()),
         };
         let mut change = run.tree_states.begin();
         let committed: Committed = staged.commit(self, run, approved, stored).await?;
@@ -291,7 +291,7 @@ impl Engine {
         run: &Arc<OpenRun>,
         transaction: Parsed,
         approval: &Approval,
-        decision: ApprovalDecision,
+        decision: DecidedApproval,
     ) -> Result<Vec<Answer>, Failure> {
         let loaded = transaction.load(self, run).await.map_err(|(_, failure)| failure)?;
         match self.prepare(run, loaded, Goal::StageApproved(approval.files.clone())).await? {

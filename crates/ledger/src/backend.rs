@@ -13,7 +13,7 @@ use crate::Result;
 use crate::entry::Appended;
 use crate::entry::prepared::PreparedEntry;
 use crate::node::Node;
-use crate::page::{Page, PageSize};
+use crate::page::{LedgerPage, PageSize};
 use crate::statement::{PageColumns, Param, RowReader, Statement};
 use crate::stored::{ConnectionCounts, SettledRun};
 use crate::table::Rows;
@@ -65,7 +65,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         read: fn(&dyn RowReader) -> Result<T>,
         size: PageSize,
         columns: PageColumns,
-    ) -> impl Future<Output = Result<Page<T>>> + Send;
+    ) -> impl Future<Output = Result<LedgerPage<T>>> + Send;
 
     /// Runs `statements` in one transaction. Returns how many rows the first one changed that does not check an owner. `touched` is
     /// the run whose row or head they may change.

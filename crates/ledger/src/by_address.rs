@@ -75,7 +75,7 @@ pub async fn transfer_database(
     source: &str,
     references: &[ObjectReference],
 ) -> Result<Vec<CopiedTable>> {
-    let source_database = sqlite::transfer::Source::open(from).await?;
+    let source_database = sqlite::transfer::LockedSource::open(from).await?;
     postgres::transfer::copy(source_database, to, source, references).await
 }
 

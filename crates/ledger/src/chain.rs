@@ -14,7 +14,7 @@ use crate::entry_rows::messages::{HeadChange, fan_out, messages};
 use crate::run_head::RunHead;
 use crate::statement::to_int;
 use crate::{
-    Appended, Entry, EventQuota, FailedPrecondition, HistoryUse, LedgerError, Node, Records, Result, RunChange,
+    Appended, Entry, EventQuota, FailedPrecondition, HistoryUse, LedgerError, Node, Records, Result, RunTransition,
     TokenHolder,
 };
 
@@ -27,7 +27,7 @@ pub(crate) const LAST_POSITION: &str = "SELECT coalesce(max(position), 0) FROM (
 
 /// An earlier call with the ID of an entry.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum EarlierCall {
+pub(crate) enum EntryRepetition {
     /// A call with another tool or input.
     Other,
     /// The same call, and whether it has a stored reply.
@@ -43,7 +43,7 @@ pub(crate) trait AppendState {
     /// Returns whether a token of the run, or of an operator, is revoked.
     fn is_revoked(&mut self, run: &RunId, token: &TokenHolder) -> Result<bool>;
     /// Returns the first call with the ID of the entry, which the client supplied.
-    fn earlier_call(&mut self, entry: &Entry, run_no: i64) -> Result<Option<EarlierCall>>;
+    fn earlier_call(&mut self, entry: &Entry, run_no: i64) -> Result<Option<EntryRepetition>>;
     /// Returns whether the run's approval is pending.
     fn is_pending(&mut self, approval: &ApprovalId, run_no: i64) -> Result<bool>;
     /// Returns whether a token of the run is revoked; `None` if the run has no such token.
@@ -82,7 +82,7 @@ pub(crate) fn append<'a>(
     let mut history = HistoryUse::default();
     for (entry, object_bytes) in entries.iter().zip(object_bytes) {
         let position = state.next_position()?;
-        if let Some(RunChange::RevokeToken(token)) = &entry.run_change {
+        if let Some(RunTransition::RevokeToken(token)) = &entry.run_change {
             state.revoke(&entry.draft.run_id, token)?;
         }
         let head = state.head(&entry.draft.run_id)?;
@@ -127,7 +127,7 @@ fn check(state: &mut impl AppendState, entry: &Entry, index: usize) -> Result<Op
     if let Some(rejected) = entry.run_change.as_ref().and_then(|change| change.rejection(head)) {
         return Ok(Some(rejected));
     }
-    if let Some(RunChange::RevokeToken(token)) = &entry.run_change {
+    if let Some(RunTransition::RevokeToken(token)) = &entry.run_change {
         match state.find_token(run, token)? {
             Some(false) => {}
             Some(true) => return Ok(Some(Appended::Unchanged)),
@@ -140,12 +140,14 @@ fn check(state: &mut impl AppendState, entry: &Entry, index: usize) -> Result<Op
         return Ok(Some(Appended::Unchanged));
     }
     match if entry.client_supplied_id { state.earlier_call(entry, run_no)? } else { None } {
-        Some(EarlierCall::Other) => return Ok(Some(Appended::Reused(index))),
-        Some(EarlierCall::Same { has_reply: true }) if entry.is_deduplicated() => {
+        Some(EntryRepetition::Other) => return Ok(Some(Appended::Reused(index))),
+        Some(EntryRepetition::Same { has_reply: true }) if entry.is_deduplicated() => {
             return Ok(Some(Appended::Repeated(index)));
         }
-        Some(EarlierCall::Same { .. }) if entry.event_bytes.is_some() => return Ok(Some(Appended::Repeated(index))),
-        Some(EarlierCall::Same { .. }) | None => {}
+        Some(EntryRepetition::Same { .. }) if entry.event_bytes.is_some() => {
+            return Ok(Some(Appended::Repeated(index)));
+        }
+        Some(EntryRepetition::Same { .. }) | None => {}
     }
     match &entry.approval_decision {
         Some(decision) if !state.is_pending(&decision.approval_id, run_no)? => Ok(Some(Appended::NotPending)),

@@ -10,7 +10,7 @@ use crate::rows::packed::{self, record_columns};
 use crate::statement::{PageColumns, Param, RowReader, damaged, to_count};
 use crate::store::Store;
 use crate::table::{Rows, tables};
-use crate::{Page, PageSize, Result, StoredRecord, rows};
+use crate::{LedgerPage, PageSize, Result, StoredRecord, rows};
 
 /// Selects the heads, not covered by a leaf, of the runs with records after `$1` and up to `$2`. Also each run's last leaf, and the
 /// record that the chain now contains at that leaf.
@@ -149,7 +149,13 @@ pub trait CheckpointLog: Send + Sync {
     /// Returns the hashes of tree nodes by their storage indexes. Unknown nodes are left out.
     async fn node_hashes(&self, indexes: &[u64]) -> Result<HashMap<u64, Sha256>>;
     /// Lists the records of a run from `first` to `last`, in order.
-    async fn record_range(&self, run: &RunId, first: u64, last: u64, size: PageSize) -> Result<Page<StoredRecord>>;
+    async fn record_range(
+        &self,
+        run: &RunId,
+        first: u64,
+        last: u64,
+        size: PageSize,
+    ) -> Result<LedgerPage<StoredRecord>>;
 }
 
 #[async_trait]
@@ -194,7 +200,13 @@ impl<B: Backend> CheckpointLog for Store<B> {
         Ok(hashes)
     }
 
-    async fn record_range(&self, run: &RunId, first: u64, last: u64, size: PageSize) -> Result<Page<StoredRecord>> {
+    async fn record_range(
+        &self,
+        run: &RunId,
+        first: u64,
+        last: u64,
+        size: PageSize,
+    ) -> Result<LedgerPage<StoredRecord>> {
         let params = vec![run.as_str().into(), first.into(), last.into(), Param::Int(size.query_limit())];
         self.0.fetch_page(RECORD_RANGE, params, rows::record, size, PageColumns::RECORDS).await
     }

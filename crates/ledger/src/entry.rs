@@ -14,7 +14,7 @@ use model::{
 use crate::error::FailedPrecondition;
 use crate::node::Epoch;
 use crate::statement::to_count;
-use change::{KeyedAnswer, OperatorChange, RunChange, Upload};
+use change::{KeyedAnswer, OperatorChange, RunTransition, UploadedContent};
 
 /// One call to append: its record, and everything that becomes durable with it.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct Entry {
     /// The approval that the call requests, with the call's input as JSON.
     pub approval: Option<(Approval, String)>,
     /// The decision on a pending approval, or an operator's vote for it, which is stored in the same transaction.
-    pub approval_decision: Option<ApprovalDecision>,
+    pub approval_decision: Option<DecidedApproval>,
     /// What the call adds to the run's usage.
     pub usage: Usage,
     /// The budget of the run, of which webhooks are notified.
@@ -49,11 +49,11 @@ pub struct Entry {
     /// What must hold in the transaction that appends the entry.
     pub preconditions: Preconditions,
     /// The change of the run that the entry records.
-    pub run_change: Option<RunChange>,
+    pub run_change: Option<RunTransition>,
     /// The change of an operator that the entry of the service's own chain records.
     pub operator_change: Option<Box<OperatorChange>>,
     /// The content that the entry records, with its number of bytes in `event_bytes`.
-    pub upload: Option<Upload>,
+    pub upload: Option<UploadedContent>,
     /// For an event, the number of bytes that it counts. An event whose ID, tool and input are those of an earlier one is a
     /// repetition.
     pub event_bytes: Option<u64>,
@@ -230,7 +230,7 @@ pub struct EventQuota {
 
 /// The decision on an approval.
 #[derive(Clone, Debug)]
-pub struct ApprovalDecision {
+pub struct DecidedApproval {
     /// The approval.
     pub approval_id: ApprovalId,
     /// Its new state; `Pending` if other operators must approve as well.
@@ -278,7 +278,7 @@ pub enum Appended {
     NotPending,
     /// A precondition of one of the entries does not hold.
     PreconditionFailed(FailedPrecondition),
-    /// A [`RunChange`] or an [`Upload`] has no effect: the run is in that state, the token is revoked, or the content is
+    /// A [`RunTransition`] or an [`UploadedContent`] has no effect: the run is in that state, the token is revoked, or the content is
     /// stored.
     Unchanged,
     /// The run has no token to revoke.

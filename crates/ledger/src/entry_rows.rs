@@ -15,7 +15,7 @@ use crate::rows::packed::{bytes_params, content_params, text_params};
 use crate::run_head::RunHead;
 use crate::statement::{Check, Param, Statement};
 use crate::table::{Rows, tables};
-use crate::{Artifact, Entry, EntryObject, ObjectHolder, Result, Upload, rows};
+use crate::{Artifact, Entry, EntryObject, ObjectHolder, Result, UploadedContent, rows};
 
 /// Adds the zone `$1`, the positions `$2` to `$3`, to the zone map.
 const SEAL_ZONE: &str = "INSERT INTO audit_zone (zone, min_timestamp, max_timestamp) \
@@ -186,7 +186,7 @@ impl<'a> EntryRows<'a> {
         for (number, step) in (0_i64..).zip(&entry.steps) {
             self.push_step(step, [run_no, seq, number, position]);
         }
-        if let Some(Upload { sha256, bytes }) = &entry.upload {
+        if let Some(UploadedContent { sha256, bytes }) = &entry.upload {
             let sha256 = Param::bytes(sha256.as_bytes());
             let [bytes, raw_bytes] = bytes_params(bytes, entry.packed_upload.as_ref());
             self.uploads.push([position.into(), run_no.into(), sha256, bytes, raw_bytes]);

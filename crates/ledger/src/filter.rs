@@ -115,13 +115,13 @@ fn is_under(path: &str, folder: &str) -> bool {
 }
 
 /// A query and its parameters.
-pub(crate) struct Query {
+pub(crate) struct RecordQuery {
     pub(crate) sql: String,
     pub(crate) params: Vec<Param<'static>>,
     path_key: PathKey,
 }
 
-impl Query {
+impl RecordQuery {
     /// Selects the first `limit` records of `filter` in `range`.
     pub(crate) fn records(
         path_key: PathKey,

@@ -43,21 +43,21 @@ pub use by_address::{
 };
 pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
 pub use copy::{CopiedRun, DatabaseCopy, RestoreTarget};
-pub use entry::change::{Expiry, KeyedAnswer, OperatorChange, RunChange, Upload};
+pub use entry::change::{Expiry, KeyedAnswer, OperatorChange, RunTransition, UploadedContent};
 pub use entry::{
-    Appended, ApprovalDecision, Artifact, Entry, EntryObject, EventQuota, HistoryExcess, HistoryQuota, HistoryUse,
+    Appended, Artifact, DecidedApproval, Entry, EntryObject, EventQuota, HistoryExcess, HistoryQuota, HistoryUse,
     ObjectHolder, Preconditions, Records, Reply, RequiredToken, TokenHolder,
 };
 pub use error::{FailedPrecondition, Fence, LedgerError};
 pub use node::{Epoch, Node, NodeIdentity, Role, RunOwner, StoredNode, Taken, TakenRole};
-pub use page::{Page, PageSize};
+pub use page::{LedgerPage, PageSize};
 pub use postgres::AddressReader;
 pub use store::keyed_answers::KeyedAnswers;
 pub use store::nodes::NodeLog;
 pub use store::objects::{CLAIM_VALIDITY, ObjectLog};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
-    ApprovalFilter, ClosedRun, ConnectionCounts, JournalEntry, JournalledRun, RecordData, RecordFilter, RunFilter,
+    ApprovalFilter, ClosedRunKey, ConnectionCounts, JournalEntry, JournalledRun, RecordData, RecordFilter, RunFilter,
     SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
 };
 pub use transfer::{CopiedTable, ObjectReference, TRANSFER};
@@ -104,7 +104,7 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLo
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>>;
     /// Lists the runs after `after` that match `filter` in order of creation, each with its position for a cursor. Unreadable
     /// runs are skipped. Of runs that are created while a caller reads page after page, the pages may lack some.
-    async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>>;
+    async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<LedgerPage<(i64, Run)>>;
     /// Lists the IDs of all chains after `after` in order of creation, each with its position: those of runs, including runs whose head
     /// row was removed from the database, and the [service's own](RunId::service).
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>>;
@@ -155,11 +155,16 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLo
     /// a commit in flight may still take, so that a caller that continues after its last record misses none. Newest first, it has
     /// every committed record; what a commit in flight adds among them is on no later page. The records of one run are complete in
     /// either order.
-    async fn records(&self, filter: &RecordFilter, after: Option<i64>, size: PageSize) -> Result<Page<StoredRecord>>;
+    async fn records(
+        &self,
+        filter: &RecordFilter,
+        after: Option<i64>,
+        size: PageSize,
+    ) -> Result<LedgerPage<StoredRecord>>;
     /// Returns the record `seq` of a run.
     async fn record(&self, run: &RunId, seq: u64) -> Result<Option<StoredRecord>>;
     /// Lists the records after `since_seq` of a run's successful mutations, dry runs included, in order.
-    async fn changes(&self, run: &RunId, since_seq: u64, size: PageSize) -> Result<Page<StoredRecord>>;
+    async fn changes(&self, run: &RunId, since_seq: u64, size: PageSize) -> Result<LedgerPage<StoredRecord>>;
     /// Returns the newest record, up to `at_seq`, of a successful mutation of the run that wrote exactly `path`. Dry runs write
     /// nothing.
     async fn last_change(&self, run: &RunId, path: &LogicalPath, at_seq: u64) -> Result<Option<StoredRecord>>;
@@ -205,7 +210,7 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLo
     /// staged in a file, or if the record was written by a version that did not store contents.
     async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>>;
     /// Lists the closed runs after `after` that were closed at or before `until` (RFC 3339, UTC), in the order of that time.
-    async fn closed_runs(&self, until: &str, after: Option<&ClosedRun>, limit: u32) -> Result<Vec<ClosedRun>>;
+    async fn closed_runs(&self, until: &str, after: Option<&ClosedRunKey>, limit: u32) -> Result<Vec<ClosedRunKey>>;
     /// Returns what record `seq` of a run wrote besides itself: contents, its diff, an upload and its reply.
     async fn record_data(&self, run: &RunId, seq: u64) -> Result<Vec<RecordData>>;
     /// Removes the journal and the stored contents of a deleted run, and of an archived run the archived records with everything
@@ -234,10 +239,10 @@ pub trait Ledger: CheckpointLog + KeyedAnswers + NodeLog + ObjectLog + WebhookLo
         filter: &ApprovalFilter,
         after: Option<i64>,
         size: PageSize,
-    ) -> Result<Page<(i64, Approval)>>;
+    ) -> Result<LedgerPage<(i64, Approval)>>;
     /// Lists the pending approvals that expired at or before `now` (RFC 3339, UTC). To expire one, append an entry with an
-    /// [`ApprovalDecision`].
-    async fn expired_approvals(&self, now: &str, size: PageSize) -> Result<Page<Approval>>;
+    /// [`DecidedApproval`].
+    async fn expired_approvals(&self, now: &str, size: PageSize) -> Result<LedgerPage<Approval>>;
 
     /// Returns the value of a setting, which persists across restarts.
     async fn setting(&self, name: &str) -> Result<Option<String>>;

@@ -44,7 +44,7 @@ impl From<u32> for PageSize {
 
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page<T> {
+pub struct LedgerPage<T> {
     /// The items, in order.
     pub items: Vec<T>,
     /// Whether another page follows.
@@ -54,14 +54,14 @@ pub struct Page<T> {
     pub resume: Option<i64>,
 }
 
-impl<T> Page<T> {
+impl<T> LedgerPage<T> {
     /// Returns the page with each item converted.
-    pub fn map<U>(self, convert: impl FnMut(T) -> U) -> Page<U> {
-        Page { items: self.items.into_iter().map(convert).collect(), more: self.more, resume: self.resume }
+    pub fn map<U>(self, convert: impl FnMut(T) -> U) -> LedgerPage<U> {
+        LedgerPage { items: self.items.into_iter().map(convert).collect(), more: self.more, resume: self.resume }
     }
 }
 
-impl<T> Page<(i64, T)> {
+impl<T> LedgerPage<(i64, T)> {
     /// Returns the position after which the next page begins; `None` if this is the last one.
     pub fn next(&self) -> Option<i64> {
         let last = self.items.last().map(|(position, _)| *position);
@@ -69,7 +69,7 @@ impl<T> Page<(i64, T)> {
     }
 }
 
-impl<T> Deref for Page<T> {
+impl<T> Deref for LedgerPage<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -77,7 +77,7 @@ impl<T> Deref for Page<T> {
     }
 }
 
-impl<T> IntoIterator for Page<T> {
+impl<T> IntoIterator for LedgerPage<T> {
     type Item = T;
     type IntoIter = std::vec::IntoIter<T>;
 

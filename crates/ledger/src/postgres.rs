@@ -27,13 +27,13 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, Transaction};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use self::address::Address;
 pub use self::address::AddressReader;
+use self::address::PostgresAddress;
 use self::convert::{failed, is_conflict};
-use self::fence::{BEGIN, EnterMode, Fence};
+use self::fence::{BEGIN, EnterMode, WriterFence};
 pub(crate) use self::open::check_url;
 use self::settled_position::SettledPosition;
-use self::writer::{Job, Writer};
+use self::writer::{PostgresJob, PostgresWriter};
 use crate::backend::node_sql::{self, NodeSql};
 use crate::backend::object_sql::{self, ObjectSql};
 use crate::backend::{Backend, PathKey};
@@ -41,7 +41,7 @@ use crate::commit_queue::CommitQueue;
 use crate::entry::prepared::PreparedEntry;
 use crate::statement::{PageColumns, Param, RowReader, Statement, to_count, to_int};
 use crate::table::Rows;
-use crate::{Appended, ConnectionCounts, LedgerError, Node, Page, PageSize, Result, SettledRun};
+use crate::{Appended, ConnectionCounts, LedgerError, LedgerPage, Node, PageSize, Result, SettledRun};
 
 /// Whether the role may delete from the append-only tables.
 const CAN_DELETE_ARCHIVED: &str = "SELECT bool_and(has_table_privilege(name, 'DELETE')) \
@@ -54,7 +54,7 @@ const PRUNE_OWNED: &str = "DELETE FROM step USING unnest($1::text[], $2::bigint[
 
 /// A ledger in a database that other programs may use too.
 pub(crate) struct Postgres {
-    queue: CommitQueue<Job>,
+    queue: CommitQueue<PostgresJob>,
     writer: Mutex<Option<JoinHandle<()>>>,
     /// The task that looks for the settled position, which is aborted with the ledger.
     watcher: Mutex<JoinSet<()>>,
@@ -62,15 +62,15 @@ pub(crate) struct Postgres {
     page_queries: SharedPool,
     /// The connection of [`transact_apart`](Backend::transact_apart), between two calls.
     apart: tokio::sync::Mutex<Option<PgConnection>>,
-    address: Arc<Address>,
-    fence: Arc<Fence>,
+    address: Arc<PostgresAddress>,
+    fence: Arc<WriterFence>,
     newest: watch::Receiver<i64>,
 }
 
 impl Postgres {
     /// Connects to the database at `url` and migrates its schema.
     pub(crate) async fn open(url: &str, reader: Option<AddressReader>) -> Result<Self> {
-        let address = Arc::new(Address::open(url, reader).await?);
+        let address = Arc::new(PostgresAddress::open(url, reader).await?);
         let mut connection = address.connect().await?;
         open::migrate(&mut connection).await?;
         open::complete_sequence(&mut connection).await?;
@@ -80,11 +80,12 @@ impl Postgres {
         let (queue, jobs) = CommitQueue::new();
         let (settled, newest) = SettledPosition::new(position);
         let pool = open::pool(address.options());
-        let fence = Arc::<Fence>::default();
+        let fence = Arc::<WriterFence>::default();
         let mut watcher = JoinSet::new();
         watcher.spawn(Arc::clone(&settled).watch(Arc::clone(&address), pool.clone(), Arc::clone(&fence)));
-        let writer =
-            tokio::spawn(Writer::new(Arc::clone(&address), connection, Arc::clone(&fence), jobs, settled).run());
+        let writer = tokio::spawn(
+            PostgresWriter::new(Arc::clone(&address), connection, Arc::clone(&fence), jobs, settled).run(),
+        );
         let (writer, watcher, apart) = (Mutex::new(Some(writer)), Mutex::new(watcher), tokio::sync::Mutex::default());
         Ok(Self { queue, writer, watcher, pool, page_queries: page_queries(), apart, address, fence, newest })
     }
@@ -92,7 +93,7 @@ impl Postgres {
     /// Connects to the database at `url` for reading, while a service may use it. Jobs are rejected. Fails if the database has
     /// another schema than this program.
     pub(crate) async fn open_to_read(url: &str) -> Result<Self> {
-        let address = Arc::new(Address::open(url, None).await?);
+        let address = Arc::new(PostgresAddress::open(url, None).await?);
         let mut connection = address.connect().await?;
         open::check_schema(&mut connection).await?;
         // If this fails, the server closes the connection.
@@ -191,7 +192,7 @@ impl Backend for Postgres {
     const PRUNE_BATCH: usize = 4096;
 
     async fn append(&self, creation: Vec<Statement>, entries: Vec<PreparedEntry>) -> Result<Appended> {
-        self.queue.submit(|result| Job { creation, entries, result }).await
+        self.queue.submit(|result| PostgresJob { creation, entries, result }).await
     }
 
     async fn fetch<T: Send + 'static>(
@@ -221,7 +222,7 @@ impl Backend for Postgres {
         read: fn(&dyn RowReader) -> Result<T>,
         size: PageSize,
         columns: PageColumns,
-    ) -> Result<Page<T>> {
+    ) -> Result<LedgerPage<T>> {
         let sql = page_sql(&sql.into(), params.len() + 1, columns);
         // At least one row is queried, which shows whether any exist.
         params.push(size.bytes.max(1).into());
@@ -235,7 +236,7 @@ impl Backend for Postgres {
         let all = rows.first().map_or(Ok(0), |row| row.int(row.len() - 1)).map(to_count)?;
         let max = if size.bytes == 0 { 0 } else { size.rows as usize };
         let items: Vec<T> = rows.iter().take(max).map(|row| read(row)).collect::<Result<_>>()?;
-        Ok(Page { more: all > items.len() as u64, items, resume: None })
+        Ok(LedgerPage { more: all > items.len() as u64, items, resume: None })
     }
 
     async fn transact(&self, _touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {

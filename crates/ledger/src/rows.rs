@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::statement::{RowReader, damaged, to_count};
 use crate::{
-    ApprovalDecision, JournalEntry, LedgerError, Node, RecordData, Reply, Result, StoredCall, StoredRecord, StoredRun,
+    DecidedApproval, JournalEntry, LedgerError, Node, RecordData, Reply, Result, StoredCall, StoredRecord, StoredRun,
 };
 use packed::record_columns;
 
@@ -330,7 +330,7 @@ fn vote(line: &str) -> Result<ApprovalVote> {
 }
 
 /// Returns the stored form of a decision that the record `seq` has made.
-pub(crate) fn approval_decision(decision: &ApprovalDecision, seq: i64, code: Option<Code>) -> Result<String> {
+pub(crate) fn approval_decision(decision: &DecidedApproval, seq: i64, code: Option<Code>) -> Result<String> {
     to_json(&StoredDecision {
         decided_by: decision.decided_by.clone(),
         on_behalf_of: decision.on_behalf_of.clone(),

@@ -7,7 +7,7 @@ use model::{Disk, RunId, RunState};
 use crate::insert::insert_token;
 use crate::run_head::RunHead;
 use crate::statement::Statement;
-use crate::{Appended, Expiry, FailedPrecondition, Result, RunChange, rows};
+use crate::{Appended, Expiry, FailedPrecondition, Result, RunTransition, rows};
 
 const OPEN_RUN: &str = "UPDATE run SET base_commit = $2, import_report = $3, state = 'open' \
     WHERE run_id = $1 AND state = 'preparing'";
@@ -23,7 +23,7 @@ const SET_EXPIRY: &str = "UPDATE run SET expires_at = $2 WHERE run_id = $1";
 const REVOKE_TOKEN: &str = "UPDATE token SET revoked = $3 \
     WHERE token_id = $2 AND run_no = (SELECT run_no FROM run WHERE run_id = $1)";
 
-impl RunChange {
+impl RunTransition {
     /// Returns why a run with this `head` does not take the change.
     pub(crate) fn rejection(&self, head: &RunHead) -> Option<Appended> {
         let state = head.state;

@@ -27,7 +27,7 @@ use self::ballast::BallastFile;
 use self::convert::unavailable;
 use self::read_pool::ReadPool;
 use self::wal_checkpointer::WalCheckpointer;
-use self::writer::{Job, Writer};
+use self::writer::{SqliteJob, SqliteWriter};
 use crate::backend::node_sql::{self, NodeSql};
 use crate::backend::object_sql::{self, ObjectSql};
 use crate::backend::{Backend, PathKey};
@@ -36,7 +36,7 @@ use crate::entry::prepared::PreparedEntry;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
 use crate::statement::{PageColumns, Param, RowReader, Statement};
 use crate::table::Rows;
-use crate::{Appended, ConnectionCounts, Node, Page, PageSize, Result, SettledRun};
+use crate::{Appended, ConnectionCounts, LedgerPage, Node, PageSize, Result, SettledRun};
 
 /// Changes a row, so that the commit writes to the log.
 const PROBE: &str = "INSERT INTO setting (name, value) VALUES ('probe', '0') \
@@ -48,7 +48,7 @@ const PRUNE_OWNED: &str = "DELETE FROM step WHERE seq = $2 AND run_no = (SELECT 
 
 /// A ledger in one file, which no other process may use.
 pub(crate) struct Sqlite {
-    queue: CommitQueue<Job>,
+    queue: CommitQueue<SqliteJob>,
     writer: Mutex<Option<JoinHandle<()>>>,
     readers: ReadPool,
     page_queries: SharedPool,
@@ -69,7 +69,8 @@ impl Sqlite {
         let (queue, jobs) = CommitQueue::new();
         let checkpointer = WalCheckpointer::start(path)?;
         let node = Arc::default();
-        let (writer, newest) = Writer::new(opened?, BallastFile::new(path), checkpointer, jobs, Arc::clone(&node))?;
+        let (writer, newest) =
+            SqliteWriter::new(opened?, BallastFile::new(path), checkpointer, jobs, Arc::clone(&node))?;
         let last_commit_failed = writer.last_commit_failed();
         let run = move || {
             writer.run();
@@ -114,7 +115,7 @@ impl Backend for Sqlite {
     const PRUNE_BATCH: usize = 64;
 
     async fn append(&self, creation: Vec<Statement>, entries: Vec<PreparedEntry>) -> Result<Appended> {
-        self.queue.submit(|result| Job::Append { creation, entries, result }).await
+        self.queue.submit(|result| SqliteJob::Append { creation, entries, result }).await
     }
 
     async fn fetch<T: Send + 'static>(
@@ -134,7 +135,7 @@ impl Backend for Sqlite {
         read: fn(&dyn RowReader) -> Result<T>,
         size: PageSize,
         columns: PageColumns,
-    ) -> Result<Page<T>> {
+    ) -> Result<LedgerPage<T>> {
         let sql = sql.into();
         let _permit = self.page_queries.acquire(Parties::current(), 1).await;
         self.readers
@@ -143,7 +144,7 @@ impl Backend for Sqlite {
     }
 
     async fn transact(&self, touched: Option<RunId>, statements: Vec<Statement>) -> Result<u64> {
-        self.queue.submit(|result| Job::Transact { touched, statements, result }).await
+        self.queue.submit(|result| SqliteJob::Transact { touched, statements, result }).await
     }
 
     async fn transact_alone(&self, statements: Vec<Statement>) -> Result<u64> {

@@ -16,7 +16,7 @@ use model::{
 use shared_pool::SharedPool;
 use tokio::sync::watch;
 
-use self::list::List;
+use self::list::LedgerList;
 use crate::backend::Backend;
 use crate::backend::node_sql::LOCK_OWNED;
 use crate::entry::prepared::prepare;
@@ -27,8 +27,8 @@ use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, selec
 use crate::statement::{Check, PageColumns, Param, RowReader, Statement, damaged, to_count, to_int};
 use crate::table::{Rows, tables};
 use crate::{
-    Appended, ApprovalFilter, ClosedRun, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
-    JournalledRun, Ledger, LedgerError, Page, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun,
+    Appended, ApprovalFilter, ClosedRunKey, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
+    JournalledRun, Ledger, LedgerError, LedgerPage, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun,
     StorageTotals, StoredCall, StoredRecord, StoredRun, Summary, verify,
 };
 
@@ -161,8 +161,8 @@ impl<B: Backend> Ledger for Store<B> {
         Ok(found.map(|(_, run)| run))
     }
 
-    async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>> {
-        let list = List {
+    async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<LedgerPage<(i64, Run)>> {
+        let list = LedgerList {
             what: "run",
             select: select_run!(""),
             condition: if filter.state.is_some() {
@@ -251,7 +251,12 @@ impl<B: Backend> Ledger for Store<B> {
         self.one(rows::CALL, vec![id.as_str().into(), run.as_str().into()], rows::call).await
     }
 
-    async fn records(&self, filter: &RecordFilter, after: Option<i64>, size: PageSize) -> Result<Page<StoredRecord>> {
+    async fn records(
+        &self,
+        filter: &RecordFilter,
+        after: Option<i64>,
+        size: PageSize,
+    ) -> Result<LedgerPage<StoredRecord>> {
         self.search_records(filter, after, size).await
     }
 
@@ -259,7 +264,7 @@ impl<B: Backend> Ledger for Store<B> {
         self.one(sql::RECORD, vec![run.as_str().into(), seq.into()], rows::record).await
     }
 
-    async fn changes(&self, run: &RunId, since_seq: u64, size: PageSize) -> Result<Page<StoredRecord>> {
+    async fn changes(&self, run: &RunId, since_seq: u64, size: PageSize) -> Result<LedgerPage<StoredRecord>> {
         let params = vec![run.as_str().into(), since_seq.into(), Param::Int(size.query_limit())];
         self.0.fetch_page(sql::CHANGES, params, rows::record, size, PageColumns::RECORDS).await
     }
@@ -388,11 +393,11 @@ impl<B: Backend> Ledger for Store<B> {
         }
     }
 
-    async fn closed_runs(&self, until: &str, after: Option<&ClosedRun>, limit: u32) -> Result<Vec<ClosedRun>> {
+    async fn closed_runs(&self, until: &str, after: Option<&ClosedRunKey>, limit: u32) -> Result<Vec<ClosedRunKey>> {
         let (closed_at, run_no) = after.map_or(("", 0), |after| (&after.closed_at, after.run_no));
         let params = vec![until.into(), closed_at.into(), run_no.into(), Param::Int(limit.into())];
         let read = |row: &dyn RowReader| {
-            Ok(ClosedRun { closed_at: row.text(0)?, run_no: row.int(1)?, run_id: rows::run_id(row, 2)? })
+            Ok(ClosedRunKey { closed_at: row.text(0)?, run_no: row.int(1)?, run_id: rows::run_id(row, 2)? })
         };
         self.0.fetch(sql::CLOSED_BEFORE, params, read).await
     }
@@ -428,7 +433,7 @@ impl<B: Backend> Ledger for Store<B> {
         filter: &ApprovalFilter,
         after: Option<i64>,
         size: PageSize,
-    ) -> Result<Page<(i64, Approval)>> {
+    ) -> Result<LedgerPage<(i64, Approval)>> {
         let state = filter.state.map(|state| Param::from(state.as_str()));
         let run = filter.run.as_ref().map(|run| Param::from(run.as_str()));
         let condition = match (&state, &run) {
@@ -437,7 +442,7 @@ impl<B: Backend> Ledger for Store<B> {
             (None, Some(_)) => " AND run_no = (SELECT run_no FROM run WHERE run_id = $3)",
             (Some(_), Some(_)) => " AND (state || '') = $3 AND run_no = (SELECT run_no FROM run WHERE run_id = $4)",
         };
-        let list = List {
+        let list = LedgerList {
             what: "approval",
             select: select_approval!(""),
             condition,
@@ -451,13 +456,13 @@ impl<B: Backend> Ledger for Store<B> {
         self.list_readable(list, after, size, |approval| filter.matches(approval)).await
     }
 
-    async fn expired_approvals(&self, now: &str, size: PageSize) -> Result<Page<Approval>> {
+    async fn expired_approvals(&self, now: &str, size: PageSize) -> Result<LedgerPage<Approval>> {
         let params = vec![now.into(), Param::Int(size.query_limit())];
         let read = |row: &dyn RowReader| Ok(rows::approval(row).map(|(_, approval)| approval));
         let page =
             self.0.fetch_page(rows::EXPIRED_APPROVALS, params, read, size, PageColumns::EXPIRED_APPROVALS).await?;
         // An unreadable approval must not prevent others from expiring.
-        Ok(Page { more: page.more, resume: None, items: page.into_iter().flatten().collect() })
+        Ok(LedgerPage { more: page.more, resume: None, items: page.into_iter().flatten().collect() })
     }
 
     async fn setting(&self, name: &str) -> Result<Option<String>> {

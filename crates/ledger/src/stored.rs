@@ -64,7 +64,7 @@ pub struct RecordFilter {
     pub until: Option<String>,
     /// The start of a path that the call read or wrote. Without an index beside a path that is not under it.
     pub path_prefix: Option<String>,
-    /// The caller. No index has it: see [`Page::resume`](crate::Page::resume).
+    /// The caller. No index has it: see [`LedgerPage::resume`](crate::LedgerPage::resume).
     pub actor: Option<String>,
     /// Whose call it is. Without an index.
     pub by: Option<By>,
@@ -77,7 +77,7 @@ pub struct RecordFilter {
 }
 
 /// Which runs to list. A run must match every member that is set. Only the state has an index: see
-/// [`Page::resume`](crate::Page::resume).
+/// [`LedgerPage::resume`](crate::LedgerPage::resume).
 #[derive(Clone, Debug, Default, Serialize)]
 #[expect(missing_docs, reason = "the names are those of the HTTP API")]
 pub struct RunFilter {
@@ -95,7 +95,7 @@ pub struct RunFilter {
 }
 
 /// Which approvals to list. An approval must match every member that is set. Only the state and the run have an index: see
-/// [`Page::resume`](crate::Page::resume).
+/// [`LedgerPage::resume`](crate::LedgerPage::resume).
 #[derive(Clone, Debug, Default, Serialize)]
 #[expect(missing_docs, reason = "the names are those of the HTTP API")]
 pub struct ApprovalFilter {
@@ -248,7 +248,7 @@ pub struct ConnectionCounts {
 
 /// A closed run, and its position in the list of closed runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClosedRun {
+pub struct ClosedRunKey {
     /// When it was closed, RFC 3339 UTC.
     pub closed_at: String,
     /// Its number in the database, which orders runs that were closed at one time.

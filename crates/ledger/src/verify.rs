@@ -41,7 +41,7 @@ const END: &str = "SELECT head_seq, coalesce((SELECT seq FROM audit_record WHERE
     FROM run_head WHERE run_no = $1";
 
 /// The columns of a record.
-struct Row {
+struct RecordRow {
     seq: u64,
     tool_call_id: String,
     tool: String,
@@ -207,8 +207,8 @@ async fn stored_diffs(
     Ok(diffs)
 }
 
-fn read_row(row: &dyn RowReader) -> Result<Row> {
-    Ok(Row {
+fn read_row(row: &dyn RowReader) -> Result<RecordRow> {
+    Ok(RecordRow {
         seq: to_count(row.int(0)?),
         tool_call_id: row.text(1)?,
         tool: row.text(2)?,
@@ -222,7 +222,7 @@ fn read_row(row: &dyn RowReader) -> Result<Row> {
 
 /// Compares the indexed columns and the stored diff with the hashed record.
 fn compare(
-    row: &Row,
+    row: &RecordRow,
     found: Option<&ReadableRecord>,
     mut indexed: Vec<String>,
     expected_seq: u64,

@@ -23,7 +23,7 @@ pub struct Change {
     /// The new content; `None` if the file is removed.
     pub after: Option<Content>,
     /// Lines that the diff adds and removes.
-    pub counts: Counts,
+    pub counts: LineCounts,
 }
 
 /// The kind of a change.
@@ -100,14 +100,14 @@ impl std::fmt::Debug for Content {
 /// Lines that a change adds and removes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Counts {
+pub struct LineCounts {
     /// Lines added.
     pub insertions: u64,
     /// Lines removed.
     pub deletions: u64,
 }
 
-impl std::ops::Add for Counts {
+impl std::ops::Add for LineCounts {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -170,7 +170,7 @@ impl ChangeSet {
     }
 
     /// The sum of the line counts of all changes.
-    pub fn counts(&self) -> Counts {
-        self.changes.iter().fold(Counts::default(), |sum, change| sum + change.counts)
+    pub fn counts(&self) -> LineCounts {
+        self.changes.iter().fold(LineCounts::default(), |sum, change| sum + change.counts)
     }
 }

@@ -11,7 +11,7 @@ mod scan;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use form::{BASE64, Found, URL_SAFE, credentials};
+use form::{BASE64, FoundCredential, URL_SAFE, credentials};
 
 pub(crate) use scan::{CredentialScan, Credentials};
 
@@ -60,7 +60,7 @@ pub fn excerpt(text: &str, max_chars: usize) -> String {
 pub fn redact(text: &str) -> Cow<'_, str> {
     let mut redacted = String::new();
     let mut done = 0;
-    for Found { kind, span, .. } in credentials(text.as_bytes()) {
+    for FoundCredential { kind, span, .. } in credentials(text.as_bytes()) {
         // Skips a mark inside a credential that is already redacted.
         if span.start < done {
             continue;

@@ -12,8 +12,8 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 
 use crate::text::view;
-use crate::{Counts, Encoding, decode_as, is_guessed};
-use changes::{Change, changes};
+use crate::{Encoding, LineCounts, decode_as, is_guessed};
+use changes::{LineChange, changes};
 use region::Region;
 pub use side::Side;
 pub use write::quoted_name;
@@ -25,7 +25,7 @@ pub struct FileDiff {
     /// sides are equal.
     pub text: Vec<u8>,
     /// Lines added and removed; zero for binary files.
-    pub counts: Counts,
+    pub counts: LineCounts,
     /// Whether either side is binary, so that its bytes are not shown.
     pub binary: bool,
     /// Bytes of the new side's lines that the old side lacks, each counted as often as it occurs. `None` for a binary side
@@ -58,7 +58,7 @@ pub fn diff_file(old: Option<Side<'_>>, new: Option<Side<'_>>) -> FileDiff {
     if old_bytes == new_bytes {
         write::header(&mut text, old, new, 100);
         let binary = is_binary(old_bytes);
-        return FileDiff { text, counts: Counts::default(), binary, bytes_written: Some(0), decoded: None };
+        return FileDiff { text, counts: LineCounts::default(), binary, bytes_written: Some(0), decoded: None };
     }
     let Some(Texts { old: old_text, new: new_text, decoded }) = texts(old_bytes, new_bytes) else {
         return diff_binary(old, new, write::blob_id);
@@ -87,14 +87,14 @@ fn diff_binary(old: Option<Side<'_>>, new: Option<Side<'_>>, id: impl Fn(&[u8]) 
         write::index(&mut text, old, new, id);
     }
     write::binary_line(&mut text, old, new);
-    FileDiff { text, counts: Counts::default(), binary: true, bytes_written: None, decoded: None }
+    FileDiff { text, counts: LineCounts::default(), binary: true, bytes_written: None, decoded: None }
 }
 
 /// Counts the lines that the diff from `old` to `new` adds and removes, without writing it; zero for binary files.
-pub fn count_changes(old: &[u8], new: &[u8]) -> Counts {
+pub fn count_changes(old: &[u8], new: &[u8]) -> LineCounts {
     match texts(old, new) {
         Some(Texts { old, new, .. }) if old != new => counts_of(&changes(&Region::new(&old, &new))),
-        Some(_) | None => Counts::default(),
+        Some(_) | None => LineCounts::default(),
     }
 }
 
@@ -162,9 +162,9 @@ fn is_binary(bytes: &[u8]) -> bool {
     memchr::memchr(0, &bytes[..bytes.len().min(BINARY_PROBE)]).is_some()
 }
 
-fn counts_of(changes: &[Change]) -> Counts {
-    changes.iter().fold(Counts::default(), |sum, change| {
-        sum + Counts { insertions: change.new.len() as u64, deletions: change.old.len() as u64 }
+fn counts_of(changes: &[LineChange]) -> LineCounts {
+    changes.iter().fold(LineCounts::default(), |sum, change| {
+        sum + LineCounts { insertions: change.new.len() as u64, deletions: change.old.len() as u64 }
     })
 }
 
@@ -185,7 +185,7 @@ pub(crate) fn inserted_bytes<'a>(old: impl Iterator<Item = &'a [u8]>, new: impl 
 }
 
 /// The unchanged share of the larger side, in percent. Below 100, because the sides differ.
-fn similarity(region: &Region<'_>, changes: &[Change], larger: usize) -> u64 {
+fn similarity(region: &Region<'_>, changes: &[LineChange], larger: usize) -> u64 {
     let added: usize = changes.iter().flat_map(|change| &region.new[change.new.clone()]).map(|line| line.len()).sum();
     let kept = region.new_len.saturating_sub(added);
     (kept as u64 * 100 / larger.max(1) as u64).min(99)

@@ -26,7 +26,7 @@ mod run;
 mod test_support;
 mod text;
 
-pub use change::{Change, ChangeSet, Content, Counts, Effect, FileState, Step, StepBytes, StepContent};
+pub use change::{Change, ChangeSet, Content, Effect, FileState, LineCounts, Step, StepBytes, StepContent};
 pub use credential::{credential_in, excerpt, new_credential, redact};
 pub use diff::{DecodedFrom, FileDiff, Side, count_changes, diff_file, diff_unread, quoted_name};
 pub use edit::{EditFault, EditResult, NearMatch, RangeFault, edit, replace_range};
@@ -57,11 +57,11 @@ pub use record::{
     WebhookEvent, WebhookMessage, redact_members, verify_chain,
 };
 pub use refusal::{
-    Code, Conflict, ConflictRegion, Guide, NearestText, ProblemDetails, Reader, Refusal, Result, hint_for,
+    Code, Conflict, ConflictRegion, Guide, NearestText, ProblemDetails, Refusal, RefusalReader, Result, hint_for,
 };
 pub use run::*;
 pub use text::{
-    ContentScan, Decoded, Encoding, LineEnding, MAX_LINE_CHARS, Page, PageFormat, PageSize, PageStart, ScannedContent,
-    declared_encoding, decode, decode_as, detect_encoding, encode, is_guessed, is_likely, is_settings_file, page,
-    page_within, redact_settings,
+    ContentScan, Decoded, Encoding, LineEnding, MAX_LINE_CHARS, PageFormat, PageStart, ScannedContent, TextPage,
+    TextPageSize, declared_encoding, decode, decode_as, detect_encoding, encode, is_guessed, is_likely,
+    is_settings_file, page, page_within, redact_settings,
 };

@@ -14,7 +14,7 @@ use crate::{LogicalPath, PathRejected, Sha256, excerpt, redact};
 pub use code::Code;
 pub use details::{Conflict, ConflictRegion, NearestText, ProblemDetails};
 pub use guide::Guide;
-pub use reader::{Reader, hint_for};
+pub use reader::{RefusalReader, hint_for};
 
 /// The result of an operation that may be refused.
 pub type Result<T, E = Refusal> = std::result::Result<T, E>;

@@ -15,7 +15,7 @@ pub use encoding::{
 };
 pub use line_ending::LineEnding;
 pub(crate) use occurrences::Occurrences;
-pub use page::{MAX_LINE_CHARS, Page, PageFormat, PageSize, PageStart, page, page_within};
+pub use page::{MAX_LINE_CHARS, PageFormat, PageStart, TextPage, TextPageSize, page, page_within};
 pub use redacted::{is_settings_file, redact_settings};
 pub(crate) use unseen::{looks_alike, unseen_difference};
 

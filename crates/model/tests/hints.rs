@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use model::{Reader, hint_for};
+use model::{RefusalReader, hint_for};
 
 /// What only a program can call or set.
 const PROGRAM_WORDS: [&str; 12] = [
@@ -116,7 +116,7 @@ fn a_hint_names_what_its_reader_can_call() {
             }
             seen += 1;
             for (reader, words) in
-                [(Reader::Model, &PROGRAM_WORDS[..]), (Reader::CommandLine, &PROGRAM_WORDS[..ROUTES])]
+                [(RefusalReader::Model, &PROGRAM_WORDS[..]), (RefusalReader::CommandLine, &PROGRAM_WORDS[..ROUTES])]
             {
                 let said = hint_for(&text, reader);
                 // A page in a browser lists the codes.

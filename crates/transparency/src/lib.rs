@@ -53,7 +53,7 @@ pub use checkpoint::Checkpoint;
 pub use key_change::{KeyChange, KeyChangeError, KeyHistory};
 pub use leaf_check::LeafCheck;
 pub use log_file::{CheckpointReader, LogEntry, LogTail};
-pub use merkle::{Frontier, Node, hash_checkpoint_leaf, hash_children, hash_leaf};
+pub use merkle::{Frontier, Subtree, hash_checkpoint_leaf, hash_children, hash_leaf};
 /// The types of records and identifiers in this crate's interface.
 pub use model;
 pub use note::{SignerKey, VerifierKey};

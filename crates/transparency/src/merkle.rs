@@ -1,6 +1,6 @@
 //! The Merkle tree of RFC 6962 with SHA-256.
 //!
-//! The tree is stored as its complete subtrees, the [`Node`]s, which never change once they are complete. A root and a
+//! The tree is stored as its complete subtrees, the [`Subtree`]s, which never change once they are complete. A root and a
 //! proof are computed from a logarithmic number of them.
 
 use model::{CheckpointLeaf, Sha256};
@@ -8,14 +8,14 @@ use sha2::Digest as _;
 
 /// A complete subtree over the `1 << level` leaves from `index << level` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Node {
+pub struct Subtree {
     /// The height. A leaf has 0.
     pub level: u32,
     /// The index among the subtrees of this height, from 0.
     pub index: u64,
 }
 
-impl Node {
+impl Subtree {
     /// Returns the index of this node in the order in which a growing tree completes its nodes, from 0.
     ///
     /// Every node has its own index, so that a store can use it as a key.
@@ -58,7 +58,7 @@ pub struct Frontier {
 
 impl Frontier {
     /// Returns the nodes that make up the frontier of a tree of `size` leaves, the largest first.
-    pub fn nodes(size: u64) -> Vec<Node> {
+    pub fn nodes(size: u64) -> Vec<Subtree> {
         covering_nodes(0, size)
     }
 
@@ -75,14 +75,14 @@ impl Frontier {
     }
 
     /// Appends a leaf by its hash. Returns the nodes that it completes with their hashes, the leaf itself first.
-    pub fn push(&mut self, leaf: Sha256) -> Vec<(Node, Sha256)> {
-        let mut node = Node { level: 0, index: self.size };
+    pub fn push(&mut self, leaf: Sha256) -> Vec<(Subtree, Sha256)> {
+        let mut node = Subtree { level: 0, index: self.size };
         let mut hash = leaf;
         let mut completed = vec![(node, hash)];
         while node.index % 2 == 1 {
             let Some(left) = self.hashes.pop() else { break };
             hash = hash_children(left, hash);
-            node = Node { level: node.level + 1, index: node.index / 2 };
+            node = Subtree { level: node.level + 1, index: node.index / 2 };
             completed.push((node, hash));
         }
         self.hashes.push(hash);
@@ -103,12 +103,12 @@ pub(crate) fn join(subtrees: impl DoubleEndedIterator<Item = Sha256>) -> Option<
 
 /// Returns the complete subtrees over the leaves from `start` to before `end`, the largest first. `start` is a multiple of
 /// the largest one's size.
-pub(crate) fn covering_nodes(start: u64, end: u64) -> Vec<Node> {
+pub(crate) fn covering_nodes(start: u64, end: u64) -> Vec<Subtree> {
     let mut nodes = Vec::new();
     let mut next = start;
     while next < end {
         let level = (end - next).ilog2();
-        nodes.push(Node { level, index: next >> level });
+        nodes.push(Subtree { level, index: next >> level });
         next += 1 << level;
     }
     nodes

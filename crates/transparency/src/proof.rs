@@ -2,11 +2,11 @@
 
 use model::Sha256;
 
-use crate::merkle::{Node, covering_nodes, hash_children, join};
+use crate::merkle::{Subtree, covering_nodes, hash_children, join};
 
 /// The nodes that a proof is computed from, found without access to the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProofPlan(Vec<Vec<Node>>);
+pub struct ProofPlan(Vec<Vec<Subtree>>);
 
 impl ProofPlan {
     /// Plans the proof that the tree of `size` leaves contains leaf `index`. Returns `None` if it has no such leaf.
@@ -57,13 +57,13 @@ impl ProofPlan {
     }
 
     /// Returns the nodes whose hashes the proof needs.
-    pub fn nodes(&self) -> impl Iterator<Item = Node> {
+    pub fn nodes(&self) -> impl Iterator<Item = Subtree> {
         self.0.iter().flatten().copied()
     }
 
     /// Computes the proof from the hashes of its nodes. Returns `None` if one of them is unknown.
-    pub fn compute(&self, hash_of: impl Fn(Node) -> Option<Sha256>) -> Option<Vec<Sha256>> {
-        let subtree = |nodes: &Vec<Node>| {
+    pub fn compute(&self, hash_of: impl Fn(Subtree) -> Option<Sha256>) -> Option<Vec<Sha256>> {
+        let subtree = |nodes: &Vec<Subtree>| {
             let hashes: Option<Vec<_>> = nodes.iter().map(|node| hash_of(*node)).collect();
             join(hashes?.into_iter())
         };
@@ -81,7 +81,7 @@ pub fn verify_inclusion(leaf: Sha256, index: u64, size: u64, proof: &[Sha256], r
     if index >= size {
         return false;
     }
-    let mut path = Path { node: index, last: size - 1 };
+    let mut path = NodePath { node: index, last: size - 1 };
     let mut hash = leaf;
     for sibling in proof {
         match path.ascend() {
@@ -110,7 +110,7 @@ pub fn verify_consistency(from: u64, to: u64, from_root: Sha256, to_root: Sha256
     };
     // The path begins at the largest complete subtree that ends with the old tree.
     let height = from.trailing_zeros();
-    let mut path = Path { node: (from - 1) >> height, last: (to - 1) >> height };
+    let mut path = NodePath { node: (from - 1) >> height, last: (to - 1) >> height };
     let (mut old, mut new) = (first, first);
     for sibling in siblings {
         match path.ascend() {
@@ -126,7 +126,7 @@ pub fn verify_consistency(from: u64, to: u64, from_root: Sha256, to_root: Sha256
 }
 
 /// The path from a node to the root: its index, and that of the last node, on the level that was reached.
-struct Path {
+struct NodePath {
     node: u64,
     last: u64,
 }
@@ -137,7 +137,7 @@ enum Sibling {
     Right,
 }
 
-impl Path {
+impl NodePath {
     /// Ascends to the next parent that has two children. Returns `None` if the root was reached before.
     fn ascend(&mut self) -> Option<Sibling> {
         if self.last == 0 {

@@ -12,7 +12,7 @@ use tlog_tiles::{
     stored_hashes, tree_hash,
 };
 use transparency::{
-    Checkpoint, Frontier, Node, ProofPlan, SignerKey, VerifierKey, hash_children, hash_leaf, verify_consistency,
+    Checkpoint, Frontier, ProofPlan, SignerKey, Subtree, VerifierKey, hash_children, hash_leaf, verify_consistency,
     verify_inclusion,
 };
 
@@ -41,7 +41,7 @@ fn theirs(hashes: &[Sha256]) -> Vec<Hash> {
 }
 
 /// Both implementations' trees of [`MAX_SIZE`] leaves: stored hashes, and our root after each leaf.
-fn trees() -> (Stored, HashMap<Node, Sha256>, Vec<Sha256>) {
+fn trees() -> (Stored, HashMap<Subtree, Sha256>, Vec<Sha256>) {
     let (mut stored, mut tree, mut nodes) = (Stored(Vec::new()), Frontier::default(), HashMap::new());
     let mut roots = vec![tree.root()];
     for index in 0..MAX_SIZE {

@@ -22,10 +22,10 @@ use crate::guard::{self, GuardError, IsRemoved, ParentHandle, Root};
 use crate::stamp::FileStamp;
 
 pub use replay::Replay;
-pub use restore::RestoreTarget;
-use stage::Folder;
+pub use restore::RestoredState;
+use stage::StagedFolder;
 pub(crate) use stage::fdatasync;
-pub use stage::{Staged, StagedFile, is_fsync_failure};
+pub use stage::{StagedFile, StagedSteps, is_fsync_failure};
 pub use sync::Applied;
 pub(crate) use sync::sync_in_parallel;
 
@@ -50,7 +50,7 @@ impl Workspace {
     /// # Errors
     ///
     /// See [`ApplyError`].
-    pub fn apply(&self, mut staged: Staged) -> Result<Applied, ApplyError> {
+    pub fn apply(&self, mut staged: StagedSteps) -> Result<Applied, ApplyError> {
         let root = &self.tree().root;
         let changed = staged.recheck(root)?;
         if !changed.is_empty() {
@@ -182,7 +182,7 @@ fn one_of<'a, I: Iterator<Item = &'a LogicalPath>>(paths: impl FnOnce() -> I) ->
 }
 
 /// Renames a staged folder into the tree. If a folder exists there by now, the files are moved into that one.
-fn move_folder_in(tmp: &OwnedFd, root: &Root, folder: &mut Folder) -> Result<(), ApplyError> {
+fn move_folder_in(tmp: &OwnedFd, root: &Root, folder: &mut StagedFolder) -> Result<(), ApplyError> {
     let parent = match root.open_parent(&folder.path) {
         Ok(parent) => parent,
         // The folder above was removed or replaced: moving the files in detects that.

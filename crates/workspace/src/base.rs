@@ -26,7 +26,7 @@ use cache::{BlobCache, DiffCache};
 pub use file_change::DiffFile;
 pub(crate) use file_change::FileChange;
 pub(crate) use ignored_files::LIST_NAME as IGNORED_NAME;
-use manifest::{FileIndex, Head, Manifest};
+use manifest::{BaseManifest, FileIndex, Head};
 pub use read::BaseFile;
 pub(crate) use read::describe;
 
@@ -47,14 +47,14 @@ pub struct Base {
     git: Git,
     file: File,
     lru: Arc<BaseLru>,
-    loaded: Mutex<Weak<Loaded>>,
+    loaded: Mutex<Weak<LoadedBase>>,
     /// Tracked folders with the names of build output; determined on first use.
     source_folders: OnceLock<HashSet<String>>,
 }
 
 /// A base in memory.
-pub(crate) struct Loaded {
-    pub(crate) manifest: Manifest,
+pub(crate) struct LoadedBase {
+    pub(crate) manifest: BaseManifest,
     /// The `.gitignore` files of the base, each with its folder (empty for the root).
     pub(crate) ignores: Vec<(Vec<u8>, Vec<u8>)>,
     /// Stamps under which files were found to be unchanged, other than those in the manifest.
@@ -89,7 +89,7 @@ impl Base {
     }
 
     /// Returns the base's files, loaded from disk if they are not in memory.
-    pub(crate) fn load(&self) -> io::Result<Arc<Loaded>> {
+    pub(crate) fn load(&self) -> io::Result<Arc<LoadedBase>> {
         let mut loaded = self.loaded.lock();
         if let Some(loaded) = loaded.upgrade() {
             self.lru.touch(&loaded);
@@ -99,7 +99,7 @@ impl Base {
         let bytes = read_whole(&self.file, written.size)?;
         let (Head { ignores, .. }, mut manifest) = manifest::read(&bytes, written.modified_ns)?;
         manifest.add_ignored(&self.ignored_files()?);
-        let fresh = Arc::new(Loaded {
+        let fresh = Arc::new(LoadedBase {
             manifest,
             ignores,
             same: Mutex::default(),
@@ -197,7 +197,7 @@ impl Baseline for Base {
     }
 }
 
-impl Loaded {
+impl LoadedBase {
     /// Whether `stamp` alone proves that the file has the base's bytes.
     pub(crate) fn is_same(&self, file: FileIndex, stamp: &FileStamp) -> bool {
         self.manifest.is_unchanged(file, stamp) || self.same.lock().get(&file) == Some(stamp)

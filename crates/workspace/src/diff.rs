@@ -15,13 +15,13 @@ use std::sync::atomic::AtomicBool;
 use model::{Access, LogicalPath, Refusal, Rules, Sha256};
 use rustix::fs::FileType;
 
-use crate::base::{DiffFile, Loaded};
+use crate::base::{DiffFile, LoadedBase};
 use crate::guard::{Blocking, GuardError};
 use crate::opened_file::is_readable;
 use crate::{Workspace, WorkspaceError};
 pub use planned::{PlannedDiff, PlannedFile, PlannedVersion};
-use report::{Output, Report};
-pub(crate) use scan::Candidate;
+use report::{Report, ReportOutput};
+pub(crate) use scan::DiffCandidate;
 use scan::{Area, Scan};
 
 /// What to diff.
@@ -77,7 +77,7 @@ impl Workspace {
     ///
     /// `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND` for the path; `Cancelled`.
     pub fn diff(&self, rules: &Rules, query: &DiffQuery, cancel: &AtomicBool) -> Result<WorkspaceDiff, WorkspaceError> {
-        self.diff_to(rules, query, None, Output::None, cancel)
+        self.diff_to(rules, query, None, ReportOutput::None, cancel)
     }
 
     /// As [`diff`](Self::diff) of the whole tree without its text. Calls `each` for every file, in path order.
@@ -92,7 +92,7 @@ impl Workspace {
         cancel: &AtomicBool,
     ) -> Result<(), WorkspaceError> {
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
-        self.diff_to(rules, &query, None, Output::Files(each), cancel).map(drop)
+        self.diff_to(rules, &query, None, ReportOutput::Files(each), cancel).map(drop)
     }
 
     /// As [`diff`](Self::diff), but compares only `paths`, as if no other could differ.
@@ -107,7 +107,7 @@ impl Workspace {
         paths: &BTreeSet<LogicalPath>,
         cancel: &AtomicBool,
     ) -> Result<WorkspaceDiff, WorkspaceError> {
-        self.diff_to(rules, query, Some(paths), Output::None, cancel)
+        self.diff_to(rules, query, Some(paths), ReportOutput::None, cancel)
     }
 
     fn diff_to(
@@ -115,7 +115,7 @@ impl Workspace {
         rules: &Rules,
         query: &DiffQuery,
         paths: Option<&BTreeSet<LogicalPath>>,
-        output: Output<'_>,
+        output: ReportOutput<'_>,
         cancel: &AtomicBool,
     ) -> Result<WorkspaceDiff, WorkspaceError> {
         let loaded = self.base().load()?;
@@ -123,8 +123,8 @@ impl Workspace {
         let mut report = Report::new(self, rules, &loaded, query);
         // Matched, so that its lifetime may be longer than the report's.
         report.output = match output {
-            Output::None => Output::None,
-            Output::Files(each) => Output::Files(each),
+            ReportOutput::None => ReportOutput::None,
+            ReportOutput::Files(each) => ReportOutput::Files(each),
         };
         let candidates = self.candidates(rules, &loaded, &area, paths, cancel)?;
         let candidates = report.drop_same(candidates, cancel)?;
@@ -136,11 +136,11 @@ impl Workspace {
     fn candidates(
         &self,
         rules: &Rules,
-        loaded: &Loaded,
+        loaded: &LoadedBase,
         area: &Area,
         paths: Option<&BTreeSet<LogicalPath>>,
         cancel: &AtomicBool,
-    ) -> Result<Vec<Candidate>, WorkspaceError> {
+    ) -> Result<Vec<DiffCandidate>, WorkspaceError> {
         let mut candidates = match paths {
             None => Scan::run(self.tree(), loaded, area, cancel)?,
             Some(paths) => {
@@ -160,7 +160,7 @@ impl Workspace {
     }
 
     /// Returns every file that differs and that policy does not hide, in path order.
-    pub(crate) fn changes(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Vec<Candidate>, WorkspaceError> {
+    pub(crate) fn changes(&self, rules: &Rules, cancel: &AtomicBool) -> Result<Vec<DiffCandidate>, WorkspaceError> {
         let loaded = self.base().load()?;
         let query = DiffQuery { path: None, stat_only: true, max_bytes: 0 };
         let candidates = self.candidates(rules, &loaded, &Area::Folder(LogicalPath::root()), None, cancel)?;
@@ -171,7 +171,7 @@ impl Workspace {
     fn fill(
         &self,
         report: &mut Report<'_>,
-        candidates: &[Candidate],
+        candidates: &[DiffCandidate],
         cancel: &AtomicBool,
     ) -> Result<(), WorkspaceError> {
         if !candidates.iter().any(|candidate| report.needs_git(candidate)) {
@@ -191,7 +191,7 @@ impl Workspace {
     }
 
     /// Returns the area to compare: the whole tree, a folder, or one file. A link on the path is followed, as by any read.
-    fn area(&self, rules: &Rules, path: Option<&LogicalPath>, loaded: &Loaded) -> Result<Area, WorkspaceError> {
+    fn area(&self, rules: &Rules, path: Option<&LogicalPath>, loaded: &LoadedBase) -> Result<Area, WorkspaceError> {
         let Some(path) = path.filter(|path| !path.is_root()) else { return Ok(Area::Folder(LogicalPath::root())) };
         let tree = self.tree();
         let found = match tree.root.open(path, Blocking::Allowed) {
@@ -214,7 +214,7 @@ impl Workspace {
     }
 }
 
-impl Candidate {
+impl DiffCandidate {
     /// Whether policy lets the caller read the file.
     fn is_visible(&self, rules: &Rules) -> bool {
         // The scan has left out ignored files.

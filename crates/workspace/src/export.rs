@@ -23,7 +23,7 @@ use tar::{Builder, EntryType as HeaderType, Header};
 
 use crate::error::file_too_large;
 use crate::guard::{self, Opened};
-use crate::ignored::{GITIGNORE_NAME, Scope};
+use crate::ignored::{GITIGNORE_NAME, RuleScope};
 use crate::import::stays_inside;
 use crate::kept_files::Pin;
 use crate::opened_file::{is_readable, is_secret_file};
@@ -45,7 +45,7 @@ impl Workspace {
         // Before the first file is listed.
         let pin = Pin::new(self.kept(), self.tmp());
         let lister = ExportLister { workspace: self, rules, cancel };
-        let (mut entries, mut listed) = (lister.entries(&LogicalPath::root(), &Scope::default())?, Vec::new());
+        let (mut entries, mut listed) = (lister.entries(&LogicalPath::root(), &RuleScope::default())?, Vec::new());
         while let Some((entry, scope)) = entries.pop() {
             if let (ExportEntryKind::Folder, Some(scope)) = (&entry.kind, scope) {
                 entries.append(&mut lister.entries(&entry.path, &scope)?);
@@ -125,7 +125,11 @@ struct ExportLister<'a> {
 impl ExportLister<'_> {
     /// Returns the entries of the folder at `path` in reverse order, folders with the rules in force in this one. `above` are the rules
     /// in force in its parent.
-    fn entries(&self, path: &LogicalPath, above: &Scope) -> Result<Vec<(ExportEntry, Option<Scope>)>, WorkspaceError> {
+    fn entries(
+        &self,
+        path: &LogicalPath,
+        above: &RuleScope,
+    ) -> Result<Vec<(ExportEntry, Option<RuleScope>)>, WorkspaceError> {
         let tree = self.workspace.tree();
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
         let Some(opened) = open(self.workspace, path)? else { return Ok(Vec::new()) };

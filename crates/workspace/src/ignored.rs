@@ -60,7 +60,7 @@ pub(crate) struct Ignored {
 
 /// The rules in force in one folder. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Scope {
+pub(crate) struct RuleScope {
     level: Option<Arc<FolderRules>>,
     /// Whether rules exclude the folder itself, and so everything in it.
     excluded: bool,
@@ -132,8 +132,8 @@ impl Ignored {
     }
 
     /// Returns the rules in force in `folder`.
-    pub(crate) fn scope_of(&self, root: &Root, folder: &LogicalPath, blocking: Blocking) -> io::Result<Scope> {
-        let mut scope = self.enter_by_path(root, &Scope::default(), ".", blocking)?;
+    pub(crate) fn scope_of(&self, root: &Root, folder: &LogicalPath, blocking: Blocking) -> io::Result<RuleScope> {
+        let mut scope = self.enter_by_path(root, &RuleScope::default(), ".", blocking)?;
         if folder.is_root() {
             return Ok(scope);
         }
@@ -148,9 +148,15 @@ impl Ignored {
     }
 
     /// Returns the rules in force in the folder at `path`, which is open as `dir`. `above` are those of its parent.
-    pub(crate) fn enter(&self, root: &Root, above: &Scope, path: &[u8], dir: BorrowedFd<'_>) -> io::Result<Scope> {
+    pub(crate) fn enter(
+        &self,
+        root: &Root,
+        above: &RuleScope,
+        path: &[u8],
+        dir: BorrowedFd<'_>,
+    ) -> io::Result<RuleScope> {
         if above.excludes_folder(path) {
-            return Ok(Scope { excluded: true, ..above.clone() });
+            return Ok(RuleScope { excluded: true, ..above.clone() });
         }
         let now = match root.open_entry(dir, c".gitignore") {
             Ok(file) => self.compile(&rustix::fs::fstat(&file)?, || read_rules(file))?,
@@ -163,16 +169,16 @@ impl Ignored {
     }
 
     /// As [`enter`](Self::enter), for a folder that is known to have no `.gitignore`.
-    pub(crate) fn enter_without_gitignore(&self, above: &Scope, path: &[u8]) -> io::Result<Scope> {
+    pub(crate) fn enter_without_gitignore(&self, above: &RuleScope, path: &[u8]) -> io::Result<RuleScope> {
         if above.excludes_folder(path) {
-            return Ok(Scope { excluded: true, ..above.clone() });
+            return Ok(RuleScope { excluded: true, ..above.clone() });
         }
         self.descend(above, path, None)
     }
 
     /// Whether the entry at `path`, in the folder of `scope`, is ignored: rules exclude it, and nothing in it is tracked or was
     /// written by the run.
-    pub(crate) fn hides(&self, scope: &Scope, path: &[u8], is_folder: bool) -> io::Result<bool> {
+    pub(crate) fn hides(&self, scope: &RuleScope, path: &[u8], is_folder: bool) -> io::Result<bool> {
         if !scope.excludes(path, is_folder) {
             return Ok(false);
         }
@@ -195,9 +201,9 @@ impl Ignored {
         Ok(false)
     }
 
-    fn enter_by_path(&self, root: &Root, above: &Scope, folder: &str, blocking: Blocking) -> io::Result<Scope> {
+    fn enter_by_path(&self, root: &Root, above: &RuleScope, folder: &str, blocking: Blocking) -> io::Result<RuleScope> {
         if above.excludes_folder(folder.as_bytes()) {
-            return Ok(Scope { excluded: true, ..above.clone() });
+            return Ok(RuleScope { excluded: true, ..above.clone() });
         }
         let file = if folder == "." { GITIGNORE_NAME.to_owned() } else { format!("{folder}/{GITIGNORE_NAME}") };
         let now = match root.probe(&file, blocking)? {
@@ -217,10 +223,10 @@ impl Ignored {
         self.descend(above, folder.as_bytes(), now)
     }
 
-    fn descend(&self, above: &Scope, folder: &[u8], now: Option<Arc<RuleFile>>) -> io::Result<Scope> {
+    fn descend(&self, above: &RuleScope, folder: &[u8], now: Option<Arc<RuleFile>>) -> io::Result<RuleScope> {
         let base = self.base()?.get(folder).cloned();
         if now.is_none() && base.is_none() {
-            return Ok(Scope { level: above.level.clone(), excluded: false });
+            return Ok(RuleScope { level: above.level.clone(), excluded: false });
         }
         let same = match (&now, &base) {
             (Some(now), Some(base)) => now.is_same_text(base),
@@ -230,7 +236,7 @@ impl Ignored {
         let differs = !same || above.level.as_ref().is_some_and(|level| level.differs);
         let prefix = if folder == b"." { 0 } else { folder.len() + 1 };
         let level = FolderRules { prefix, now, base, differs, above: above.level.clone() };
-        Ok(Scope { level: Some(Arc::new(level)), excluded: false })
+        Ok(RuleScope { level: Some(Arc::new(level)), excluded: false })
     }
 
     fn base(&self) -> io::Result<&HashMap<Vec<u8>, Arc<RuleFile>>> {
@@ -256,7 +262,7 @@ impl Ignored {
     }
 }
 
-impl Scope {
+impl RuleScope {
     /// Whether rules exclude the entry at `path`, tracked or not. It must be in the folder of this scope.
     pub(crate) fn excludes(&self, path: &[u8], is_folder: bool) -> bool {
         let Some(level) = &self.level else { return self.excluded };

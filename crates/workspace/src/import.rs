@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use crate::git::GitError;
 
 pub(crate) use bare::{make as make_bare, write_quoted};
-pub(crate) use fill::{Destination, Done};
+pub(crate) use fill::{Destination, FilledRun};
 pub(crate) use git::FETCHED;
 pub use git::{GitCredential, GitToken};
 pub(crate) use quota::SkippedReport;
@@ -32,7 +32,7 @@ pub use tracked::Untracked;
 pub(crate) use writer::{ImportWriter, WriteError, stays_inside};
 
 use directory::FolderId;
-use reuse::BaseIndex;
+use reuse::ReuseIndex;
 
 /// The limits of an import.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub(crate) struct Importer {
     pub(crate) limits: ImportLimits,
     pub(crate) credentials: Vec<GitCredential>,
     own: OwnFolders,
-    bases: BaseIndex,
+    bases: ReuseIndex,
 }
 
 /// The service's own folders, which are never imported: they contain the database and the key.
@@ -161,7 +161,7 @@ impl From<GitError> for ImportError {
 impl Importer {
     pub(crate) fn new(own: OwnFolders) -> Self {
         let (roots, credentials) = (Vec::new(), Vec::new());
-        Self { roots, limits: ImportLimits::default(), credentials, own, bases: BaseIndex::default() }
+        Self { roots, limits: ImportLimits::default(), credentials, own, bases: ReuseIndex::default() }
     }
 
     /// Returns the credential `name`, if it is for `url`.
@@ -208,7 +208,7 @@ impl Importer {
     }
 
     /// Notes that `run` has the base that was imported, so that it can be reused.
-    pub(crate) fn add_base(&self, run: &RunId, done: &Done) {
+    pub(crate) fn add_base(&self, run: &RunId, done: &FilledRun) {
         if let Some((origin, commit)) = &done.reusable {
             self.bases.add(*origin, commit, run);
         }

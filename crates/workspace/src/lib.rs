@@ -32,7 +32,7 @@ mod tree;
 mod walk;
 mod workspaces;
 
-pub use apply::{Applied, ApplyError, Replay, RestoreTarget, Staged, StagedFile, is_fsync_failure};
+pub use apply::{Applied, ApplyError, Replay, RestoredState, StagedFile, StagedSteps, is_fsync_failure};
 pub use base::{Base, BaseFile, DiffFile};
 pub use diff::{
     DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedFile, PlannedVersion, WorkspaceDiff,
@@ -46,13 +46,14 @@ pub use ignored::GITIGNORE_NAME;
 pub use import::{GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, Untracked};
 pub use preview::Preview;
 pub use query::{
-    BoundedEntries, Entry, EntryStat, EntryType, FindPosition, FindQuery, FindReport, FindSort, FollowedPath,
+    BoundedEntries, EntryStat, EntryType, FindPosition, FindQuery, FindReport, FindSort, FolderEntry, FollowedPath,
     FoundFile, ListQuery, Listing, MAX_ENTRIES_BYTES, Match, NotShown, PathStat, RANGED_READ_FACTOR, SearchMode,
     SearchQuery, SearchReport, Tally, TreeStats,
 };
 pub use read::FileContent;
 pub use snapshot::{
-    ContentLocation, Drift, DriftEntry, EntryState, LargeContent, RebuildReport, Snapshot, SnapshotFile, StoredContents,
+    ContentLocation, Drift, DriftedPath, EntryState, LargeContent, RebuildReport, Snapshot, SnapshotFile,
+    StoredContents,
 };
 pub use stamp::FileStamp;
 pub use targets::Target;

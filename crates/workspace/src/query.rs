@@ -14,7 +14,7 @@ mod stats;
 
 pub use bounded_entries::{BoundedEntries, MAX_ENTRIES_BYTES};
 pub use find::{FindPosition, FindQuery, FindReport, FindSort, FoundFile};
-pub use list::{Entry, EntryType, ListQuery, Listing};
+pub use list::{EntryType, FolderEntry, ListQuery, Listing};
 pub use neighbours::FollowedPath;
 pub use not_shown::NotShown;
 pub use search::{Match, SearchMode, SearchQuery, SearchReport};

@@ -8,7 +8,7 @@ mod list;
 mod read;
 mod rebuild;
 
-pub use drift::{Drift, DriftEntry, EntryState};
+pub use drift::{Drift, DriftedPath, EntryState};
 pub(crate) use read::not_in_snapshot;
 pub use rebuild::RebuildReport;
 

@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 use crate::base::{Base, missing_part};
 use crate::dir;
 use crate::guard::{self, Blocking, Root};
-use crate::ignored::{Baseline, Ignored, Scope};
+use crate::ignored::{Baseline, Ignored, RuleScope};
 use crate::kept_files::KeptFiles;
 
 pub(crate) use admission::Admitted;
@@ -62,15 +62,15 @@ impl Tree {
     }
 
     /// Returns the ignore rules in force in `folder`.
-    pub(crate) fn scope_of(&self, folder: &LogicalPath) -> io::Result<Scope> {
+    pub(crate) fn scope_of(&self, folder: &LogicalPath) -> io::Result<RuleScope> {
         match &self.ignored {
             Some(ignored) => ignored.scope_of(&self.root, folder, Blocking::Allowed),
-            None => Ok(Scope::default()),
+            None => Ok(RuleScope::default()),
         }
     }
 
     /// Whether git ignores the entry at `path`, in a folder with the rules `scope`, and does not track it.
-    pub(crate) fn hides(&self, scope: &Scope, path: &[u8], is_folder: bool) -> io::Result<bool> {
+    pub(crate) fn hides(&self, scope: &RuleScope, path: &[u8], is_folder: bool) -> io::Result<bool> {
         self.ignored.as_ref().map_or(Ok(false), |ignored| ignored.hides(scope, path, is_folder))
     }
 }

@@ -20,13 +20,13 @@ use rustix::fs::FileType;
 
 use crate::error::check_cancelled;
 use crate::guard::{GuardError, Opened};
-use crate::ignored::Scope;
+use crate::ignored::RuleScope;
 use crate::ignored::is_machine_made;
 use crate::{Tree, WorkspaceError};
 pub(crate) use entries::{WalkPath, each_entry, escape};
 pub(crate) use folder::Candidate;
 use folder::{FolderReader, FolderScope, Item};
-use progress::{Node, Progress, Slot};
+use progress::{Progress, Slot, WalkNode};
 
 /// The number of threads of a walk.
 static THREADS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZeroUsize::get).min(4));
@@ -89,7 +89,7 @@ pub(crate) trait Visitor: Sync {
 pub(crate) struct WalkRoot {
     dir: OwnedFd,
     at: WalkPath,
-    scope: Scope,
+    scope: RuleScope,
 }
 
 impl WalkRoot {
@@ -161,7 +161,7 @@ struct WalkState<V: Visitor> {
 
 /// A piece of work in one folder.
 struct Task {
-    node: Node,
+    node: WalkNode,
     dir: Handle,
     work: Work,
 }
@@ -182,12 +182,12 @@ enum Handle {
 }
 
 /// The result of a task.
-enum Done<T> {
+enum WalkedTask<T> {
     /// The folder does not exist any more.
     Nothing,
     Items {
         dir: Handle,
-        scope: Scope,
+        scope: RuleScope,
         items: Vec<Item<T>>,
     },
     Findings(Vec<(usize, T)>),
@@ -213,12 +213,12 @@ impl<V: Visitor> Walk<'_, V> {
         dir: &Handle,
         folder: WalkPath,
         scope: FolderScope,
-    ) -> Result<Done<V::Finding>, WorkspaceError> {
-        let Some(dir) = self.open(dir)? else { return Ok(Done::Nothing) };
+    ) -> Result<WalkedTask<V::Finding>, WorkspaceError> {
+        let Some(dir) = self.open(dir)? else { return Ok(WalkedTask::Nothing) };
         let (scope, items) = reader.read(&dir, &folder, scope)?;
         let is_deep = folder.shown.components().count() > MAX_OPEN_DEPTH;
         let dir = if is_deep { Handle::At(folder) } else { Handle::Open(dir) };
-        Ok(Done::Items { dir, scope, items })
+        Ok(WalkedTask::Items { dir, scope, items })
     }
 
     fn visit(
@@ -226,7 +226,7 @@ impl<V: Visitor> Walk<'_, V> {
         worker: &mut V::Worker<'_>,
         dir: &Handle,
         files: Vec<(usize, Candidate)>,
-    ) -> Result<Done<V::Finding>, WorkspaceError> {
+    ) -> Result<WalkedTask<V::Finding>, WorkspaceError> {
         let mut findings = Vec::with_capacity(files.len());
         let dir = self.open(dir)?;
         for (slot, candidate) in files {
@@ -237,7 +237,7 @@ impl<V: Visitor> Walk<'_, V> {
             let dir = dir.as_ref().map(|dir| (**dir).as_fd());
             findings.push((slot, self.visitor.visit(worker, dir, candidate)?));
         }
-        Ok(Done::Findings(findings))
+        Ok(WalkedTask::Findings(findings))
     }
 
     /// Returns the folder's handle; `None` if the folder does not exist any more.
@@ -276,13 +276,17 @@ impl<V: Visitor> Walk<'_, V> {
     }
 
     /// Adds the result of a task.
-    fn finish(&self, node: Node, done: Result<Done<V::Finding>, WorkspaceError>) -> MutexGuard<'_, WalkState<V>> {
+    fn finish(
+        &self,
+        node: WalkNode,
+        done: Result<WalkedTask<V::Finding>, WorkspaceError>,
+    ) -> MutexGuard<'_, WalkState<V>> {
         let mut state = self.state.lock();
         state.busy -= 1;
         match done {
-            Ok(Done::Nothing) => state.progress.set_slots(node, Vec::new()),
-            Ok(Done::Items { dir, scope, items }) => state.add_items(node, &dir, &scope, items),
-            Ok(Done::Findings(findings)) => {
+            Ok(WalkedTask::Nothing) => state.progress.set_slots(node, Vec::new()),
+            Ok(WalkedTask::Items { dir, scope, items }) => state.add_items(node, &dir, &scope, items),
+            Ok(WalkedTask::Findings(findings)) => {
                 for (slot, finding) in findings {
                     state.progress.finish(node, slot, finding);
                 }
@@ -305,7 +309,7 @@ impl<V: Visitor> Walk<'_, V> {
 
 impl<V: Visitor> WalkState<V> {
     /// Adds tasks for the entries of a folder: its files are visited, then its subfolders read, in path order.
-    fn add_items(&mut self, node: Node, dir: &Handle, scope: &Scope, items: Vec<Item<V::Finding>>) {
+    fn add_items(&mut self, node: WalkNode, dir: &Handle, scope: &RuleScope, items: Vec<Item<V::Finding>>) {
         let mut slots = Vec::with_capacity(items.len());
         let (mut files, mut folders) = (Vec::new(), Vec::new());
         for (slot, item) in items.into_iter().enumerate() {

@@ -26,8 +26,8 @@ use crate::dir::{fresh_name, open_dir};
 use crate::git::{ConfineGit, Git, GitHome, make_home};
 use crate::guard;
 use crate::import::{
-    Destination, Done, GitCredential, ImportError, ImportLimits, ImportObserver, ImportSource, Importer, OwnFolders,
-    SkippedReport, Untracked,
+    Destination, FilledRun, GitCredential, ImportError, ImportLimits, ImportObserver, ImportSource, Importer,
+    OwnFolders, SkippedReport, Untracked,
 };
 use crate::remove::remove_tree;
 use crate::tree::Workspace;
@@ -217,7 +217,7 @@ impl Workspaces {
         rustix::fs::fsync(&self.dir)?;
         self.importer.add_base(run, &done);
         watch.progress("done", done.files, done.bytes);
-        let Done {
+        let FilledRun {
             base_commit,
             manifest_sha256,
             files,

@@ -156,7 +156,7 @@ impl Archiver {
             let page = self.service.ledger.closed_runs(&until, after.as_ref(), PAGE).await.map_err(CallError::from)?;
             let Some(last) = page.last() else { break };
             after = Some(last.clone());
-            for ledger::ClosedRun { run_id, .. } in page {
+            for ledger::ClosedRunKey { run_id, .. } in page {
                 if self.failed.get(&run_id).is_some_and(|failed| !failed.is_over()) {
                     continue;
                 }

@@ -30,7 +30,7 @@ use crate::issuer::Issuer;
 use crate::nodes::membership::{LEASE, Membership, until_address_is_free};
 use crate::objects::open_objects;
 use crate::sandbox::Confinement;
-use crate::service::{Access, Service};
+use crate::service::{OpenAccess, Service};
 use crate::start_error::StartError;
 use crate::webhooks::Webhooks;
 use crate::{http, maintenance, signer, telemetry};
@@ -217,7 +217,7 @@ async fn open_service(
         engine,
         checkpoints,
         config.http_limits.clone(),
-        Access {
+        OpenAccess {
             protect_metrics: config.protect_metrics,
             cors_origins: config.cors_origins.clone(),
             is_loopback: config.listen.ip().is_loopback(),

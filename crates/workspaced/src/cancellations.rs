@@ -9,14 +9,14 @@ use tokio_util::sync::CancellationToken;
 
 /// Requests under way, by their token's actor and the ID that the client gave them. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Cancellations(Arc<Mutex<HashMap<Key, Vec<CancellationToken>>>>);
+pub(crate) struct Cancellations(Arc<Mutex<HashMap<CancellationKey, Vec<CancellationToken>>>>);
 
-type Key = (String, RequestId);
+type CancellationKey = (String, RequestId);
 
 /// Removes its request when it is dropped.
 pub(crate) struct Registration {
     of: Cancellations,
-    key: Key,
+    key: CancellationKey,
     token: CancellationToken,
 }
 

@@ -42,7 +42,7 @@ pub use self::backup::{BackupArgs, BackupConfig, MigrateStoreArgs, MigrateStoreC
 pub use self::cli::{Args, Command, OpenApiArgs, OpenApiVersion, ServeArgs, command};
 pub use self::error::ConfigError;
 pub use self::keys::{KeyArgs, KeyConfig};
-pub use self::offline::{Accept, RepairArgs, RepairConfig, ReplayArgs, ReplayConfig, VerifyArgs, VerifyConfig};
+pub use self::offline::{AcceptedSide, RepairArgs, RepairConfig, ReplayArgs, ReplayConfig, VerifyArgs, VerifyConfig};
 pub(crate) use self::operators::reload::Sources;
 pub use self::operators::{OperatorAction, OperatorArgs, OperatorConfig};
 pub use self::settings::{LogFormat, SandboxMode};
@@ -52,7 +52,7 @@ pub(crate) use self::database_url::DatabaseUrl;
 use self::http_limits::HttpLimits;
 pub(crate) use self::issuer::IssuerConfig;
 pub(crate) use self::nodes::{ClusterSecret, NodeConfig};
-use self::operators::reload::Loaded;
+use self::operators::reload::LoadedOperators;
 use self::settings::Settings;
 pub(crate) use self::stores::{ArchiveConfig, ObjectStoreConfig, StoreTarget};
 pub(crate) use self::transport::{OtlpConfig, TlsFiles};
@@ -125,7 +125,7 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let data_dir = settings.data_dir();
         let sources = Sources::find(file, settings.profiles.take(), env)?;
-        let Loaded { tokens, profiles } = sources.load(settings.operator.take().unwrap_or_default())?;
+        let LoadedOperators { tokens, profiles } = sources.load(settings.operator.take().unwrap_or_default())?;
         let http_limits = limits::http_limits(&settings)?;
         let database_url = DatabaseUrl::check(&settings, &data_dir)?;
         Ok(Self {

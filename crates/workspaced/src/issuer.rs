@@ -24,7 +24,7 @@ use crate::start_error::StartError;
 
 use self::access_token::AccessToken;
 pub(crate) use self::access_token::MAX_TOKEN_BYTES;
-use self::keys::Key;
+use self::keys::IssuerKey;
 
 /// How long a request to the issuer may take, and how long all requests for its keys may take together.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ pub(crate) struct Issuer {
 /// The keys of one answer of the issuer.
 #[derive(Default)]
 struct Keys {
-    keys: Vec<Key>,
+    keys: Vec<IssuerKey>,
     /// Whether the issuer has answered at all.
     are_known: bool,
 }

@@ -31,7 +31,7 @@ pub(crate) struct Service {
 
 /// What is open to whom beside what tokens permit.
 #[derive(Clone)]
-pub(crate) struct Access {
+pub(crate) struct OpenAccess {
     /// Whether the metrics require a token.
     pub(crate) protect_metrics: bool,
     /// The origins of pages whose scripts may call the service.
@@ -51,7 +51,7 @@ pub(crate) struct State {
     /// The limits of HTTP.
     pub(crate) http_limits: HttpLimits,
     /// What is open to whom beside what tokens permit.
-    pub(crate) access: Access,
+    pub(crate) access: OpenAccess,
     /// Measures the disk of the data folder.
     pub(crate) disk: Arc<DiskProbe>,
     /// Memory for answers to callers with a token.
@@ -87,7 +87,7 @@ impl Service {
         engine: Engine,
         checkpoints: Checkpoints,
         http_limits: HttpLimits,
-        access: Access,
+        access: OpenAccess,
         disk: DiskProbe,
         webhooks: Webhooks,
         node: Option<Arc<Membership>>,

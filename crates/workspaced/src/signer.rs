@@ -85,11 +85,11 @@ struct Signer {
     /// The node that signs while it has the role; `None` if the service is the only one.
     node: Option<Arc<Membership>>,
     /// `None` after a failure: the next round loads it again.
-    tree: Option<Tree>,
+    tree: Option<SignedTree>,
 }
 
 /// The state of the log after a checkpoint.
-struct Tree {
+struct SignedTree {
     frontier: Frontier,
     /// The position of the last record whose chain head was taken into account.
     position: i64,
@@ -255,13 +255,13 @@ impl Signer {
     }
 
     /// Whether no checkpoint is newer than the tree.
-    async fn is_newest(&self, tree: &Tree) -> Result<bool, SignError> {
+    async fn is_newest(&self, tree: &SignedTree) -> Result<bool, SignError> {
         let latest = self.ledger.latest_checkpoint().await?;
         Ok(latest.map_or(0, |latest| latest.size) == tree.frontier.size())
     }
 
     /// Covers the next records, up to position `newest` at most.
-    async fn sign_next(&mut self, mut tree: Tree, newest: i64) -> Result<Tree, SignError> {
+    async fn sign_next(&mut self, mut tree: SignedTree, newest: i64) -> Result<SignedTree, SignError> {
         let to = newest.min(tree.position.saturating_add(MAX_RECORDS));
         let heads = self.ledger.advanced_heads(tree.position, to).await?;
         if let Some(AdvancedHead { leaf, .. }) = heads.iter().find(|head| !head.extends_last_leaf) {
@@ -298,7 +298,7 @@ impl Signer {
 
     /// As [`load`](Self::load), where the file may have been changed since this process has written to it: also compares all its
     /// changes of the key with those of the database.
-    async fn load_with_file(&self) -> Result<Tree, SignError> {
+    async fn load_with_file(&self) -> Result<SignedTree, SignError> {
         let tree = self.load().await?;
         let statements = key_changes::load(self.ledger.as_ref()).await?;
         let key = self.key.verifier_key();
@@ -314,7 +314,7 @@ impl Signer {
     }
 
     /// Loads the tree, completes the file and publishes the newest checkpoint.
-    async fn load(&self) -> Result<Tree, SignError> {
+    async fn load(&self) -> Result<SignedTree, SignError> {
         let latest = self.ledger.latest_checkpoint().await?;
         let statements = key_changes::load(self.ledger.as_ref()).await?;
         let keys = KeyHistory::follow(self.key.verifier_key(), statements.iter().map(String::as_str));
@@ -338,7 +338,7 @@ impl Signer {
         if let Some(latest) = latest {
             self.publish(latest, frontier.root());
         }
-        Ok(Tree { frontier, position, file })
+        Ok(SignedTree { frontier, position, file })
     }
 
     /// Whether the database has records up to a position. That another node has signed them says so before this process sees that they

@@ -24,12 +24,12 @@ use crate::start_error::StartError;
 
 /// The configured webhooks.
 pub(crate) struct Webhooks {
-    all: Vec<Arc<Webhook>>,
+    all: Vec<Arc<WebhookSender>>,
     ledger: Arc<dyn Ledger>,
 }
 
 /// A configured webhook.
-pub(crate) struct Webhook {
+pub(crate) struct WebhookSender {
     config: WebhookConfig,
     ledger: Arc<dyn Ledger>,
     /// This process as a node, one of which sends the messages of all.
@@ -59,7 +59,7 @@ impl Webhooks {
                 .map_err(|error| StartError::failed("webhooks", &error.without_url()))?;
             let (is_gone, wake) = (AtomicBool::new(false), Notify::new());
             let (config, ledger, node) = (config.clone(), Arc::clone(&ledger), node.clone());
-            Ok(Arc::new(Webhook { config, ledger, node, http, is_gone, wake }))
+            Ok(Arc::new(WebhookSender { config, ledger, node, http, is_gone, wake }))
         };
         let all = configs.iter().map(webhook).collect::<Result<_, StartError>>()?;
         Ok(Self { all, ledger })
@@ -73,17 +73,17 @@ impl Webhooks {
     }
 
     /// Returns the webhooks, in the order of the configuration.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Webhook> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WebhookSender> {
         self.all.iter().map(Arc::as_ref)
     }
 
     /// Returns a webhook by its name.
-    pub(crate) fn get(&self, name: &str) -> Option<&Webhook> {
+    pub(crate) fn get(&self, name: &str) -> Option<&WebhookSender> {
         self.iter().find(|webhook| webhook.config.name == name)
     }
 }
 
-impl Webhook {
+impl WebhookSender {
     /// Its settings.
     pub(crate) fn config(&self) -> &WebhookConfig {
         &self.config

@@ -38,12 +38,12 @@ pub struct OperatorIdentity {
     pub secret_sha256: Sha256,
     /// When the token expires.
     expires_at: Option<String>,
-    source: Source,
+    source: OperatorKeeper,
 }
 
 /// Who keeps an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum OperatorKeeper {
     /// The configuration.
     Configured,
     /// The ledger, so that it can be revoked.
@@ -79,7 +79,7 @@ impl OperatorIdentity {
     /// An operator of the configuration.
     pub fn configured(name: OperatorName, scopes: impl IntoIterator<Item = Scope>, secret_sha256: Sha256) -> Self {
         let scopes = scopes.into_iter().collect();
-        Self { name, scopes, secret_sha256, expires_at: None, source: Source::Configured }
+        Self { name, scopes, secret_sha256, expires_at: None, source: OperatorKeeper::Configured }
     }
 
     /// An operator that the environment sets.
@@ -95,7 +95,7 @@ impl OperatorIdentity {
     fn stored(token: OperatorToken) -> Self {
         let OperatorToken { operator, secret_sha256 } = token;
         let (name, scopes, expires_at) = (operator.name, operator.scopes, operator.expires_at);
-        Self { name, scopes, secret_sha256, expires_at, source: Source::Stored }
+        Self { name, scopes, secret_sha256, expires_at, source: OperatorKeeper::Stored }
     }
 
     /// An operator whose token an issuer has signed.
@@ -105,7 +105,7 @@ impl OperatorIdentity {
         secret_sha256: Sha256,
         expires_at: String,
     ) -> Self {
-        Self { name, scopes, secret_sha256, expires_at: Some(expires_at), source: Source::Issuer }
+        Self { name, scopes, secret_sha256, expires_at: Some(expires_at), source: OperatorKeeper::Issuer }
     }
 
     /// Whether the operator has one of `scopes`.
@@ -115,7 +115,7 @@ impl OperatorIdentity {
 
     /// Whether the name is that of a shared token, which does not name a person.
     pub fn is_shared(&self) -> bool {
-        self.source == Source::Configured && self.name.as_str() == OPERATOR
+        self.source == OperatorKeeper::Configured && self.name.as_str() == OPERATOR
     }
 
     /// The name in the audit.
@@ -136,7 +136,7 @@ impl OperatorIdentity {
 
     /// Whether the token can be revoked by a call or expire.
     pub(crate) fn may_end(&self) -> bool {
-        self.source != Source::Configured
+        self.source != OperatorKeeper::Configured
     }
 
     fn has_expired(&self) -> bool {
@@ -238,8 +238,8 @@ impl Operators {
     /// `UNAUTHENTICATED` if its token was revoked or has expired.
     pub(crate) fn check(&self, operator: &OperatorIdentity) -> Result<(), Refusal> {
         let is_valid = match operator.source {
-            Source::Issuer => !operator.has_expired(),
-            Source::Configured | Source::Stored => self.find(&operator.secret_sha256).is_some(),
+            OperatorKeeper::Issuer => !operator.has_expired(),
+            OperatorKeeper::Configured | OperatorKeeper::Stored => self.find(&operator.secret_sha256).is_some(),
         };
         if is_valid {
             return Ok(());

@@ -24,7 +24,7 @@ use crate::clock::{latest, new_token_id, parse_time};
 use crate::metrics;
 
 use self::form::{OPERATOR_PREFIX, RUN_PREFIX, new_token, token_of};
-use self::lookups::{Kind, Lookups};
+use self::lookups::{LookupKind, Lookups};
 use self::peers::PeerFailures;
 pub use self::peers::network_of;
 
@@ -264,10 +264,10 @@ impl Tokens {
     }
 
     /// Returns the tokens that wait to be looked up.
-    pub(crate) fn lookups(&self, kind: Kind) -> &Lookups {
+    pub(crate) fn lookups(&self, kind: LookupKind) -> &Lookups {
         match kind {
-            Kind::Runs => &self.unknown_runs,
-            Kind::Operators => &self.unknown_operators,
+            LookupKind::Runs => &self.unknown_runs,
+            LookupKind::Operators => &self.unknown_operators,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ledger::{ApprovalDecision, ApprovalFilter, Entry, Epoch};
+use ledger::{ApprovalFilter, DecidedApproval, Entry, Epoch};
 use model::{Approval, ApprovalId, ApprovalState, ApprovalVote, Code, LogicalPath, Outcome, Refusal, RunId};
 
 use crate::CallError;
@@ -19,7 +19,7 @@ const PAGE: u32 = 100;
 
 /// The person who decides about an approval.
 #[derive(Clone, Debug)]
-pub struct Decider {
+pub struct DecidingPerson {
     /// The operator.
     pub operator: Arc<OperatorIdentity>,
     /// The person for whom the operator decides.
@@ -89,7 +89,7 @@ impl Engine {
     pub(crate) async fn record_decision(
         &self,
         approval: &Approval,
-        decider: Option<&Decider>,
+        decider: Option<&DecidingPerson>,
         state: ApprovalState,
         refusal: &Refusal,
         epoch: Option<Epoch>,
@@ -134,7 +134,7 @@ fn decided_entry(call: &CallContext, paths: &[LogicalPath], refusal: &Refusal) -
     call.entry(draft, None)
 }
 
-impl Decider {
+impl DecidingPerson {
     /// The reason in the record that names the person for whom the operator decides.
     pub(crate) fn reason(&self) -> Option<String> {
         self.on_behalf_of.as_ref().map(|name| format!("onBehalfOf:{name}"))
@@ -144,7 +144,7 @@ impl Decider {
 /// Returns the approval as the decision leaves it. `code` is that of a call that could not be executed.
 pub(crate) fn decided(
     approval: &Approval,
-    decider: Option<&Decider>,
+    decider: Option<&DecidingPerson>,
     state: ApprovalState,
     seq: Option<u64>,
     code: Option<Code>,
@@ -156,7 +156,11 @@ pub(crate) fn decided(
 }
 
 /// The stored form of a decision. The vote of an operator who approves is stored once.
-pub(crate) fn decision_of(approval: &Approval, decider: Option<&Decider>, state: ApprovalState) -> ApprovalDecision {
+pub(crate) fn decision_of(
+    approval: &Approval,
+    decider: Option<&DecidingPerson>,
+    state: ApprovalState,
+) -> DecidedApproval {
     let approves = matches!(state, ApprovalState::Approved | ApprovalState::Failed | ApprovalState::Pending);
     let voter = decider.filter(|_| approves).map(|decider| &decider.operator.name);
     let voter = voter.filter(|voter| !approval.approved_by.iter().any(|known| known.is_same(voter))).cloned();
@@ -166,7 +170,7 @@ pub(crate) fn decision_of(approval: &Approval, decider: Option<&Decider>, state:
         let (operator, on_behalf_of) = (operator.clone(), on_behalf_of.clone());
         ApprovalVote { operator, on_behalf_of }
     }));
-    ApprovalDecision {
+    DecidedApproval {
         approval_id: approval.approval_id.clone(),
         state,
         voter,

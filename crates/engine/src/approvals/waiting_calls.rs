@@ -5,7 +5,7 @@ use std::time::Instant;
 use model::{Approval, By, EvidenceFact, Permission, Sha256, ToolCallId};
 use serde::{Deserialize, Serialize};
 
-use crate::approvals::decide::Decider;
+use crate::approvals::decide::DecidingPerson;
 use crate::call::{CallContext, View};
 use crate::caller::Caller;
 use crate::clock::now;
@@ -42,7 +42,7 @@ impl Engine {
     pub(crate) async fn stored_calls(
         &self,
         approval: &Approval,
-        decider: Option<&Decider>,
+        decider: Option<&DecidingPerson>,
     ) -> Result<Vec<CallContext>, CallError> {
         let input = self.ledger.approval_input(&approval.approval_id).await?.unwrap_or_default();
         let stored = if approval.tool == BATCH {
@@ -68,7 +68,7 @@ fn context_of(
     approval: &Approval,
     call: WaitingCall,
     input_sha256: Sha256,
-    decider: Option<&Decider>,
+    decider: Option<&DecidingPerson>,
 ) -> Result<CallContext, CallError> {
     let tool =
         tools::find_recorded(&call.tool).ok_or_else(|| CallError::Internal("a stored call has no tool".into()))?;

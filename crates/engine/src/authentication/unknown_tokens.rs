@@ -5,7 +5,7 @@ use std::time::Duration;
 use model::Sha256;
 
 use crate::CallError;
-use crate::admission::tokens::lookups::Kind;
+use crate::admission::tokens::lookups::LookupKind;
 use crate::engine::Engine;
 
 /// The pause after a query for operators, which reads all of them.
@@ -17,7 +17,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub(crate) async fn look_up_unknown(&self, kind: Kind, hash: &Sha256) -> Result<(), CallError> {
+    pub(crate) async fn look_up_unknown(&self, kind: LookupKind, hash: &Sha256) -> Result<(), CallError> {
         let (done, is_first) = self.tokens.lookups(kind).add(*hash);
         if is_first {
             let engine = self.clone();
@@ -29,12 +29,12 @@ impl Engine {
         }
     }
 
-    async fn run_lookups(&self, kind: Kind) {
+    async fn run_lookups(&self, kind: LookupKind) {
         while let Some(tokens) = self.tokens.lookups(kind).next() {
             let hashes: Vec<_> = tokens.iter().map(|(hash, _)| *hash).collect();
             let result = match kind {
-                Kind::Runs => self.tokens.look_up(self.ledger.as_ref(), &hashes).await.map(drop),
-                Kind::Operators => self.tokens.operators.refresh(self.ledger.as_ref()).await,
+                LookupKind::Runs => self.tokens.look_up(self.ledger.as_ref(), &hashes).await.map(drop),
+                LookupKind::Operators => self.tokens.operators.refresh(self.ledger.as_ref()).await,
             };
             if let Err(error) = &result {
                 tracing::warn!(error = error as &dyn std::error::Error, "failed to look up tokens");
@@ -43,7 +43,7 @@ impl Engine {
                 // A request that has left waits for nothing.
                 let _ = done.send(result.is_ok());
             }
-            if kind == Kind::Operators {
+            if kind == LookupKind::Operators {
                 tokio::time::sleep(OPERATOR_PAUSE).await;
             }
         }

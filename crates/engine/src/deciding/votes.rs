@@ -4,7 +4,7 @@ use model::{Approval, ApprovalState, ApprovalVote, Code, Outcome, Refusal, Verdi
 
 use crate::CallError;
 use crate::admission::operators::OF_ISSUER;
-use crate::approvals::decide::{Decider, decision_of};
+use crate::approvals::decide::{DecidingPerson, decision_of};
 use crate::call_error::refusals::run_not_found;
 use crate::deciding::persons::Origins;
 use crate::engine::Engine;
@@ -35,7 +35,11 @@ impl Engine {
     ///
     /// `FORBIDDEN` for who stands for the creator of the run or for the caller, where policy asks for others, and for a second vote
     /// of one person.
-    pub(crate) async fn check_vote(&self, approval: &mut Approval, decider: &Decider) -> Result<Vote, CallError> {
+    pub(crate) async fn check_vote(
+        &self,
+        approval: &mut Approval,
+        decider: &DecidingPerson,
+    ) -> Result<Vote, CallError> {
         if approval.approvers <= 1 && !approval.not_creator {
             return Ok(Vote { given: 1, needed: 1, is_repeated: false });
         }
@@ -116,7 +120,7 @@ impl Engine {
     pub(crate) async fn record_vote(
         &self,
         approval: &Approval,
-        decider: &Decider,
+        decider: &DecidingPerson,
         vote: Vote,
     ) -> Result<Option<ChainHead>, CallError> {
         if vote.is_repeated {

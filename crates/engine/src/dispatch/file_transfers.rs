@@ -68,7 +68,7 @@ impl FileCallOptions {
 pub type Chunks = mpsc::Receiver<io::Result<Bytes>>;
 
 /// An upload.
-pub struct Upload<F> {
+pub struct FileUpload<F> {
     /// The version that it replaces; `None` if no file may exist.
     pub expected: Option<Sha256>,
     /// The size that the client declares, in bytes.
@@ -78,7 +78,7 @@ pub struct Upload<F> {
 }
 
 /// A file to download.
-pub struct Download {
+pub struct FileDownload {
     /// The open file.
     pub transfer: Transfer,
     /// Whether it was changed by something else than a call of the run.
@@ -97,7 +97,7 @@ impl Engine {
         caller: Caller,
         path: &str,
         options: &FileCallOptions,
-    ) -> Result<Download, Failed> {
+    ) -> Result<FileDownload, Failed> {
         let members = options.members(&serde_json::json!({"path": path}));
         let (call, members) = CallContext::of(run, caller, &files::GET, members);
         let (tool_call_id, span) = (call.tool_call_id.clone(), call.span());
@@ -106,7 +106,7 @@ impl Engine {
             let (output, _) = self.read_call(call, &open_run, members).await?;
             let is_outside = output.is_outside;
             let transfer = output.transfer.ok_or_else(|| CallError::Internal("a download has no transfer".into()))?;
-            Ok(Download { transfer, is_outside })
+            Ok(FileDownload { transfer, is_outside })
         };
         read.instrument(span).await.map_err(|error| Failed { tool_call_id, error })
     }
@@ -140,7 +140,7 @@ impl Engine {
         caller: Caller,
         path: &str,
         options: &FileCallOptions,
-        upload: Upload<impl FnOnce() -> Chunks>,
+        upload: FileUpload<impl FnOnce() -> Chunks>,
     ) -> Result<Answer, Failed> {
         let expected = upload.expected;
         // Before the bytes arrive, the declared size is what distinguishes two uploads.
@@ -203,7 +203,7 @@ impl Engine {
         &self,
         call: &CallContext,
         path: LogicalPath,
-        upload: Upload<impl FnOnce() -> Chunks>,
+        upload: FileUpload<impl FnOnce() -> Chunks>,
     ) -> Result<(PutFile, Option<ReceivedFile>), CallError> {
         if !call.is_permitted() {
             // The call itself is refused and recorded. The bytes are not read.
@@ -211,7 +211,7 @@ impl Engine {
             return Ok((PutFile { path, expected: upload.expected, content, reservation: None }, None));
         }
         let open_run = self.open(&call.run_id).await?;
-        let Upload { expected, announced, receive } = upload;
+        let FileUpload { expected, announced, receive } = upload;
         let is_large = |bytes: u64| bytes > INLINE_BYTES as u64;
         let announce = async |size: Option<u64>| {
             let content = NewContent::Announced(size);

@@ -1,6 +1,6 @@
 //! Artifacts that callers upload for events: test logs, transcripts and the like, stored by their digest.
 
-use ledger::{Appended, Entry, Upload};
+use ledger::{Appended, Entry, UploadedContent};
 use model::{Code, Draft, MAX_UPLOAD_BYTES, Permission, Refusal, RunId, Sha256};
 use serde::Serialize;
 use serde_json::json;
@@ -96,7 +96,7 @@ impl Engine {
         draft.input = json!({ "sha256": digest, "sizeBytes": size_bytes }).as_object().cloned();
         RequestIds::write(caller.request.as_deref(), &mut draft);
         let mut entry = Entry::new(draft, digest);
-        entry.upload = Some(Upload { sha256: digest, bytes });
+        entry.upload = Some(UploadedContent { sha256: digest, bytes });
         entry.event_bytes = Some(size_bytes);
         entry.preconditions.open_run = true;
         entry.preconditions.token.clone_from(&caller.token);

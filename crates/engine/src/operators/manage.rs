@@ -158,7 +158,7 @@ impl Engine {
         }
         let more = items.len() > limit;
         items.truncate(limit);
-        Ok(Page::of(ledger::Page { items, more, resume: None }, &List::Operators.unfiltered()))
+        Ok(Page::of(ledger::LedgerPage { items, more, resume: None }, &List::Operators.unfiltered()))
     }
 
     /// Revokes an operator. After the answer its requests are refused, its streams end, and its calls in progress are not

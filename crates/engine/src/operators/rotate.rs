@@ -36,7 +36,7 @@ pub struct RotateTokenRequest {
 
 /// A new token in the making, with the end of the present one.
 #[derive(Debug)]
-pub struct Rotation {
+pub struct TokenRotation {
     /// The new token, without its secret.
     pub token: OperatorToken,
     /// The new token, with its secret.
@@ -54,7 +54,7 @@ impl RotateTokenRequest {
     ///
     /// `INVALID_REQUEST` for an overlap that is too long, an invalid time or a time in the past; also without a time if the present
     /// token has expired.
-    pub fn issue(self, present: Operator, created_by: &str) -> Result<Rotation, Refusal> {
+    pub fn issue(self, present: Operator, created_by: &str) -> Result<TokenRotation, Refusal> {
         self.issue_with(present, created_by, |_| new_token(OPERATOR_PREFIX))
     }
 
@@ -64,7 +64,7 @@ impl RotateTokenRequest {
         present: Operator,
         created_by: &str,
         secret: impl FnOnce(&Operator) -> String,
-    ) -> Result<Rotation, Refusal> {
+    ) -> Result<TokenRotation, Refusal> {
         let overlap = self.overlap_seconds.unwrap_or(DEFAULT_OVERLAP_SECONDS);
         if overlap > MAX_OVERLAP_SECONDS {
             let message = format!("`overlapSeconds` is more than {MAX_OVERLAP_SECONDS}");
@@ -88,7 +88,12 @@ impl RotateTokenRequest {
         let operator = Operator { created_at: Some(now()), created_by, expires_at, revoked_at: None, ..present };
         let secret = secret(&operator);
         let token = OperatorToken { operator: operator.clone(), secret_sha256: Sha256::of(secret.as_bytes()) };
-        Ok(Rotation { token, created: CreatedOperator { operator, token: secret }, ends_at, overlaps: overlap > 0 })
+        Ok(TokenRotation {
+            token,
+            created: CreatedOperator { operator, token: secret },
+            ends_at,
+            overlaps: overlap > 0,
+        })
     }
 }
 
@@ -132,7 +137,7 @@ impl Engine {
             Some(keyed) => self.tokens.operator_secret(keyed, operator),
             None => new_token(OPERATOR_PREFIX),
         })?;
-        let Rotation { token, created, ends_at, overlaps } = rotation;
+        let TokenRotation { token, created, ends_at, overlaps } = rotation;
         let change = OperatorChange::ReplaceToken {
             token: token.clone(),
             ends_at: ends_at.clone(),

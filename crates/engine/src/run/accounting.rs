@@ -8,20 +8,20 @@ use parking_lot::{Mutex, MutexGuard};
 /// What a call is about to use of its run's budgets. Released on drop.
 #[derive(Debug)]
 pub struct UsageReservation {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<Account>>,
     size: Usage,
 }
 
 /// The state that the mutations of one run share.
 #[derive(Debug)]
 pub struct Accounting {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<Account>>,
     /// Held from reading the usage to reserving more, so that concurrent calls do not exceed a budget of the run together.
     judging: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct State {
+struct Account {
     /// Of recorded calls.
     usage: Usage,
     /// Of calls that are judged and not recorded yet.
@@ -35,7 +35,7 @@ impl Accounting {
     /// Creates the accounting of a run that has used `usage`. It is dirty if the tree may lack journal steps of the ledger.
     pub fn new(usage: Usage, is_dirty: bool) -> Self {
         let (reserved, uncertain_files) = (Usage::default(), Vec::new());
-        let state = State { usage, reserved, is_dirty, uncertain_files };
+        let state = Account { usage, reserved, is_dirty, uncertain_files };
         Self { state: Arc::new(Mutex::new(state)), judging: Mutex::new(()) }
     }
 

@@ -27,24 +27,24 @@ const MAX_NOTICES: usize = 20;
 pub struct Decisions {
     /// Number of decisions that a caller has not been told. Almost always 0, so that a call takes no lock.
     untold: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<DecisionNews>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DecisionNews {
     /// Lines for each caller.
     notices: HashMap<String, Vec<String>>,
     /// The changes that wait, by their keys and callers: another token may have other evidence, and another issuer.
     waiting: HashMap<(Sha256, String), ApprovalId>,
     /// The changes that were denied, whoever asked.
-    denied: HashMap<Sha256, Denied>,
+    denied: HashMap<Sha256, DeniedChange>,
     /// The keys of `denied`, oldest first.
     denied_order: VecDeque<Sha256>,
 }
 
 /// A change that a person has denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Denied {
+pub struct DeniedChange {
     /// The approval.
     pub approval: ApprovalId,
     /// The person's note.
@@ -130,7 +130,7 @@ impl Decisions {
             state.waiting.remove(&waiting);
         }
         if approval.state == ApprovalState::Denied {
-            let denied = Denied { approval: approval.approval_id.clone(), note: approval.note.clone() };
+            let denied = DeniedChange { approval: approval.approval_id.clone(), note: approval.note.clone() };
             if state.denied.insert(key, denied).is_none() {
                 state.denied_order.push_back(key);
             }
@@ -153,7 +153,7 @@ impl Decisions {
     }
 
     /// Returns the denial of a change.
-    pub fn denied(&self, change: Sha256) -> Option<Denied> {
+    pub fn denied(&self, change: Sha256) -> Option<DeniedChange> {
         self.state.lock().denied.get(&change).cloned()
     }
 

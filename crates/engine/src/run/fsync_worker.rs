@@ -26,13 +26,13 @@ const GATHER: Duration = Duration::from_millis(100);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A change that is in the tree, but may not be on the disk yet.
-struct Waiting {
-    change: Change,
+struct UnsyncedChange {
+    change: JournalledChange,
     applied: Applied,
 }
 
 /// What the journal has of a change.
-struct Change {
+struct JournalledChange {
     run_id: RunId,
     /// The epoch under which the run was opened, if several nodes share the ledger.
     epoch: Option<Epoch>,
@@ -43,7 +43,7 @@ struct Change {
 
 /// The handle of the task that syncs.
 pub struct FsyncWorker {
-    sender: Mutex<Option<mpsc::Sender<Waiting>>>,
+    sender: Mutex<Option<mpsc::Sender<UnsyncedChange>>>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -60,8 +60,13 @@ impl FsyncWorker {
         let sender = self.sender.lock().await.clone();
         let Some(sender) = sender else { return };
         let seqs: Vec<_> = records.iter().map(|record| record.seq).collect();
-        let change = Change { run_id: run.run_id.clone(), epoch: run.epoch, note: Arc::clone(&run.tree_note), records };
-        if sender.send(Waiting { change, applied }).await.is_err() {
+        let change = JournalledChange {
+            run_id: run.run_id.clone(),
+            epoch: run.epoch,
+            note: Arc::clone(&run.tree_note),
+            records,
+        };
+        if sender.send(UnsyncedChange { change, applied }).await.is_err() {
             // The task has ended with the engine. The next start repeats the steps.
             tracing::warn!(run.id = %run.run_id, ?seqs, "a change was not synced: the next start repeats it");
         }
@@ -78,7 +83,7 @@ impl FsyncWorker {
     }
 }
 
-async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<Waiting>) {
+async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<UnsyncedChange>) {
     let mut batch = Vec::new();
     // Synced and not pruned yet.
     let mut synced = Vec::new();
@@ -102,7 +107,7 @@ async fn run(ledger: Arc<dyn Ledger>, mut receiver: mpsc::Receiver<Waiting>) {
 
 /// Notes how far the trees of the `synced` changes are on the disk, and prunes the steps up to there. What cannot be pruned now stays for
 /// the next attempt: also a change whose run has an earlier one that is not synced yet.
-async fn settle(ledger: &dyn Ledger, synced: &mut Vec<Change>) {
+async fn settle(ledger: &dyn Ledger, synced: &mut Vec<JournalledChange>) {
     if synced.is_empty() {
         return;
     }
@@ -115,12 +120,12 @@ async fn settle(ledger: &dyn Ledger, synced: &mut Vec<Change>) {
 
 async fn try_settle(
     ledger: &dyn Ledger,
-    synced: &mut Vec<Change>,
+    synced: &mut Vec<JournalledChange>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let runs: HashSet<_> = synced.iter().map(|change| change.run_id.clone()).collect();
     let journalled = ledger.journalled(&Vec::from_iter(runs)).await?;
     let journalled: HashMap<_, _> = journalled.into_iter().map(|found| (found.run.clone(), found)).collect();
-    let owned = |change: &Change| {
+    let owned = |change: &JournalledChange| {
         let found = journalled.get(&change.run_id)?;
         change.epoch.is_none_or(|epoch| epoch == found.epoch).then_some(found)
     };
@@ -146,7 +151,7 @@ async fn try_settle(
 }
 
 /// Returns the first record of each run that has steps in the journal and is not among the `synced` ones, if there is one.
-fn first_unsynced(synced: &[Change], journalled: &HashMap<RunId, JournalledRun>) -> HashMap<RunId, u64> {
+fn first_unsynced(synced: &[JournalledChange], journalled: &HashMap<RunId, JournalledRun>) -> HashMap<RunId, u64> {
     let records = synced.iter().flat_map(|change| change.records.iter().map(|record| (&change.run_id, record.seq)));
     let is_synced: HashSet<_> = records.collect();
     let first = |(run, found): (&RunId, &JournalledRun)| {
@@ -156,7 +161,7 @@ fn first_unsynced(synced: &[Change], journalled: &HashMap<RunId, JournalledRun>)
     journalled.iter().filter_map(first).collect()
 }
 
-async fn gather(receiver: &mut mpsc::Receiver<Waiting>, batch: &mut Vec<Waiting>) {
+async fn gather(receiver: &mut mpsc::Receiver<UnsyncedChange>, batch: &mut Vec<UnsyncedChange>) {
     let until = tokio::time::Instant::now() + GATHER;
     while batch.len() < MAX_BATCH {
         let limit = MAX_BATCH - batch.len();

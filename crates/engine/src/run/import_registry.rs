@@ -42,7 +42,7 @@ pub(crate) struct ImportGuard {
 }
 
 /// Cancels the import on drop, when the caller has disconnected.
-pub(crate) struct CancelOnDrop(pub(crate) Arc<Import>);
+pub(crate) struct CancelImportOnDrop(pub(crate) Arc<Import>);
 
 impl ImportRegistry {
     /// Begins the import of `run`, whose disk space is reserved with `disk`; `None` if one is in progress.
@@ -171,7 +171,7 @@ impl ImportObserver for Import {
     }
 }
 
-impl Drop for CancelOnDrop {
+impl Drop for CancelImportOnDrop {
     fn drop(&mut self) {
         self.0.cancelled.cancel();
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ledger::{Entry, Expiry, RunChange};
+use ledger::{Entry, Expiry, RunTransition};
 use model::{
     ARCHIVE_TOOL, Draft, ImportReport, Run, RunId, Sha256, Source, Token, TokenId, canonical_json, redact_members,
 };
@@ -81,7 +81,7 @@ pub(crate) fn imported(
         "bytes": imported.bytes,
     }));
     input.extend(untracked(base));
-    let change = RunChange::Open { base_commit: imported.base_commit.clone(), import };
+    let change = RunTransition::Open { base_commit: imported.base_commit.clone(), import };
     entry(run, Some(caller), "run.import", input, Some(change))
 }
 
@@ -93,30 +93,30 @@ fn untracked(base: &RecordedBase) -> Option<(String, Value)> {
 /// The record of a run that an operator closes.
 pub(crate) fn closed(run: &RunId, caller: &Caller, at: &str) -> Entry {
     let input = json!({ "cause": "request" });
-    entry(run, Some(caller), "run.close", members(&input), Some(RunChange::Close { at: at.to_owned() }))
+    entry(run, Some(caller), "run.close", members(&input), Some(RunTransition::Close { at: at.to_owned() }))
 }
 
 /// The record of a run that closes because it has expired.
 pub(crate) fn expired(run: &RunId, expires_at: &str) -> Entry {
     let input = json!({ "cause": "expiry", "expiresAt": expires_at });
-    entry(run, None, "run.close", members(&input), Some(RunChange::Expire { expires_at: expires_at.to_owned() }))
+    entry(run, None, "run.close", members(&input), Some(RunTransition::Expire { expires_at: expires_at.to_owned() }))
 }
 
 /// The record of an import that begins again, because the process or the node that ran it has ended.
 pub(crate) fn import_resumed(run: &RunId, import: ImportReport) -> Entry {
-    entry(run, None, "run.resume_import", Map::new(), Some(RunChange::ResumeImport { import }))
+    entry(run, None, "run.resume_import", Map::new(), Some(RunTransition::ResumeImport { import }))
 }
 
 /// The record of a run that closes because its import has failed.
 pub(crate) fn import_failed(run: &RunId, at: &str, import: ImportReport) -> Entry {
     let input = json!({ "cause": "import", "error": import.error });
-    entry(run, None, "run.close", members(&input), Some(RunChange::FailImport { at: at.to_owned(), import }))
+    entry(run, None, "run.close", members(&input), Some(RunTransition::FailImport { at: at.to_owned(), import }))
 }
 
 /// The record of a run's deletion.
 pub(crate) fn deleted(run: &RunId, caller: &Caller, at: &str) -> Entry {
     let input = json!({ "cause": "request" });
-    entry(run, Some(caller), "run.delete", members(&input), Some(RunChange::Delete { at: at.to_owned() }))
+    entry(run, Some(caller), "run.delete", members(&input), Some(RunTransition::Delete { at: at.to_owned() }))
 }
 
 /// The record of a folder that is set aside, because its tree has changes up to the record `reached` which the ledger does not have any
@@ -144,20 +144,20 @@ pub(crate) fn archived(run: &RunId, at: &str, archive: &RunArchive) -> Entry {
     let RunArchive { uri, sha256, head_seq, head_hash } = archive;
     let input = json!({ "uri": uri, "sha256": sha256, "headSeq": head_seq, "headHash": head_hash });
     let (at, uri, head_seq, head_hash) = (at.to_owned(), uri.clone(), *head_seq, *head_hash);
-    let change = RunChange::Archive { at, uri, head_seq, head_hash };
+    let change = RunTransition::Archive { at, uri, head_seq, head_hash };
     entry(run, None, ARCHIVE_TOOL, members(&input), Some(change))
 }
 
 /// The record of another token of a run.
 pub(crate) fn token_issued(token: &Token, caller: &Caller) -> Entry {
     let input = members(&token_value(token));
-    entry(&token.run_id, Some(caller), "token.issue", input, Some(RunChange::IssueToken(token.clone())))
+    entry(&token.run_id, Some(caller), "token.issue", input, Some(RunTransition::IssueToken(token.clone())))
 }
 
 /// The record of a token's revocation.
 pub(crate) fn token_revoked(run: &RunId, caller: &Caller, token: &TokenId) -> Entry {
     let input = json!({ "tokenId": token });
-    entry(run, Some(caller), "token.revoke", members(&input), Some(RunChange::RevokeToken(token.clone())))
+    entry(run, Some(caller), "token.revoke", members(&input), Some(RunTransition::RevokeToken(token.clone())))
 }
 
 /// The record of the replacement of a run's labels or expiry time.
@@ -171,7 +171,7 @@ pub(crate) fn updated(
     input.extend(labels.as_ref().map(|labels| ("labels".to_owned(), to_value(labels))));
     let at = expires_at.clone().map(|at| Value::from(Option::<String>::from(at)));
     input.extend(at.map(|at| ("expiresAt".to_owned(), at)));
-    entry(run, Some(caller), "run.update", input, Some(RunChange::Update { labels, expires_at }))
+    entry(run, Some(caller), "run.update", input, Some(RunTransition::Update { labels, expires_at }))
 }
 
 /// What callers of the run may see of its source: not the service's own paths, of which it has the hashes.
@@ -211,7 +211,7 @@ fn entry(
     caller: Option<&Caller>,
     tool: &str,
     input: Map<String, Value>,
-    change: Option<RunChange>,
+    change: Option<RunTransition>,
 ) -> Entry {
     let input_sha256 = Sha256::of(canonical_json(&input).as_bytes());
     let actor = caller.map_or(SERVICE, |caller| caller.actor.as_str());

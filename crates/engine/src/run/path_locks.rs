@@ -11,17 +11,17 @@ use tokio::sync::oneshot;
 
 /// The path locks of one run.
 #[derive(Debug, Default)]
-pub struct PathLocks(Mutex<Queue>);
+pub struct PathLocks(Mutex<LockQueue>);
 
 #[derive(Debug, Default)]
-struct Queue {
+struct LockQueue {
     next_number: u64,
     /// Holders and waiters, in order of arrival.
-    entries: Vec<Entry>,
+    entries: Vec<LockEntry>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LockEntry {
     number: u64,
     paths: Vec<LogicalPath>,
     /// The number of earlier entries that overlap with this one.
@@ -53,7 +53,7 @@ impl PathLocks {
     }
 }
 
-impl Queue {
+impl LockQueue {
     /// Adds an entry. The receiver fires when no entry blocks it; `None` if none does now.
     fn add(&mut self, paths: Vec<LogicalPath>) -> (u64, Option<oneshot::Receiver<()>>) {
         self.next_number += 1;
@@ -64,7 +64,7 @@ impl Queue {
             let (wake, woken) = oneshot::channel();
             (Some(wake), Some(woken))
         };
-        self.entries.push(Entry { number: self.next_number, paths, blocked_by, wake });
+        self.entries.push(LockEntry { number: self.next_number, paths, blocked_by, wake });
         (self.next_number, woken)
     }
 
@@ -84,7 +84,7 @@ impl Queue {
     }
 }
 
-impl Entry {
+impl LockEntry {
     fn overlaps(&self, paths: &[LogicalPath]) -> bool {
         self.paths.iter().any(|own| paths.iter().any(|path| own == path || own.is_under(path) || path.is_under(own)))
     }

@@ -54,11 +54,11 @@ pub struct RunDisk {
     max_bytes: u64,
     max_files: u64,
     node: Arc<NodeQuota>,
-    counts: Mutex<Counts>,
+    counts: Mutex<QuotaCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct QuotaCounts {
     held: Disk,
     reserved: Disk,
 }
@@ -220,7 +220,7 @@ impl RunDisk {
             max_bytes: quota.max_tree_bytes,
             max_files: quota.max_files,
             node: Arc::clone(node),
-            counts: Mutex::new(Counts { held, reserved: Disk::default() }),
+            counts: Mutex::new(QuotaCounts { held, reserved: Disk::default() }),
         })
     }
 

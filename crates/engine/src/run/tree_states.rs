@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 /// The changes of one run that are being committed or applied.
 #[derive(Debug, Default)]
-pub struct TreeStates(Mutex<State>);
+pub struct TreeStates(Mutex<TreeState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct TreeState {
     /// Number of changes that have begun to be applied.
     version: u64,
     /// Number of changes that are being applied.

@@ -91,7 +91,7 @@ pub struct CreatedRun {
 
 /// When the creation of a run is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CreationAnswer {
     /// After the import. If it fails there is no run.
     AfterImport,
     /// Once the run is stored as `preparing`. If the import fails the run is closed.
@@ -126,7 +126,7 @@ impl Engine {
         request: CreateRunRequest,
         creator: Arc<OperatorIdentity>,
         caller: &Caller,
-        answer: Answer,
+        answer: CreationAnswer,
     ) -> Result<CreatedRun, CallError> {
         let (engine, caller) = (self.clone(), caller.clone());
         self.detached(async move { engine.create(request, creator, &caller, None, answer).await }).await
@@ -139,7 +139,7 @@ impl Engine {
         creator: Arc<OperatorIdentity>,
         caller: &Caller,
         keyed: Option<KeyedRequest>,
-        answer: Answer,
+        answer: CreationAnswer,
     ) -> Result<CreatedRun, CallError> {
         let engine = self.clone();
         let mut checked = self.blocking(move || engine.check(request, keyed).map_err(CallError::from)).await?;
@@ -152,7 +152,7 @@ impl Engine {
         }
         let slot = self.node.add_run()?;
         match (answer, checked.origin.take()) {
-            (Answer::AtOnce, Some(origin)) => {
+            (CreationAnswer::AtOnce, Some(origin)) => {
                 self.store_and_import(checked, origin, importing, slot, creator, caller).await
             }
             (_, origin) => {

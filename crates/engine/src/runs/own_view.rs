@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::{BudgetOverrides, LogicalPath, Mount, Permission, Policy, Run, RunId, RunState, Token, TokenId, Usage};
 use serde::Serialize;
-use workspace::{Entry, ListQuery, Listing, NotShown};
+use workspace::{FolderEntry, ListQuery, Listing, NotShown};
 
 use crate::call_error::refusals::{run_not_found, timed_out};
 use crate::engine::Engine;
@@ -47,7 +47,7 @@ pub struct OwnRun {
     /// The top level of the tree, as `list_dir` lists it, at most 300 entries; missing if the run has no files, or they cannot
     /// be read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    entries: Option<Vec<Entry>>,
+    entries: Option<Vec<FolderEntry>>,
     /// Whether entries are omitted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]

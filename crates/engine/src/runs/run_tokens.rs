@@ -60,7 +60,7 @@ impl Engine {
                 page.items.truncate(limit as usize);
             }
         }
-        let ledger::Page { items: found, more, resume } = page;
+        let ledger::LedgerPage { items: found, more, resume } = page;
         let revoked = self.revocations(&of_tool("token.revoke")).await?;
         let mut items = Vec::with_capacity(found.len());
         for stored in found {
@@ -75,7 +75,7 @@ impl Engine {
         for (_, token) in &mut items {
             token.last_used_at = last.get(&actor(token)).map(|record| record.timestamp.clone());
         }
-        Ok(Page::of(ledger::Page { items, more, resume }, list))
+        Ok(Page::of(ledger::LedgerPage { items, more, resume }, list))
     }
 
     /// Returns when each revoked token was revoked.
@@ -98,7 +98,7 @@ impl Engine {
     }
 }
 
-fn next_of(page: &ledger::Page<StoredRecord>) -> Option<i64> {
+fn next_of(page: &ledger::LedgerPage<StoredRecord>) -> Option<i64> {
     let last = page.items.last().map(|stored| stored.position);
     page.resume.or(last).filter(|_| page.more)
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Change, ChangeFacts, ChangeSet, Code, Content, Counts, DiskChange, Effect, EvidenceFact, FileDiff, FileKind,
-    FileState, LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Sha256, Side, StepBytes, bytes_written,
+    Change, ChangeFacts, ChangeSet, Code, Content, DiskChange, Effect, EvidenceFact, FileDiff, FileKind, FileState,
+    LineCounts, LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Sha256, Side, StepBytes, bytes_written,
     diff_file,
 };
 use serde_json::{Map, Value};
@@ -32,7 +32,7 @@ pub struct DesiredFile {
 
 /// A file of any kind and size that the files plane stores.
 #[derive(Debug)]
-pub struct Upload {
+pub struct UploadedFile {
     /// The path.
     pub path: LogicalPath,
     /// The new content.
@@ -115,7 +115,7 @@ impl ChangePlan {
                 after: file.after.map(|(bytes, mode)| Content::new(bytes, mode)),
                 path: file.path,
                 effect: file.effect,
-                counts: Counts::default(),
+                counts: LineCounts::default(),
             });
         }
         changes.sort_by(|a, b| a.path.cmp(&b.path));
@@ -134,14 +134,14 @@ impl ChangePlan {
     }
 
     /// Plans an upload, whose bytes need not be in memory.
-    pub fn from_upload(targets: Vec<Target>, upload: Upload) -> Self {
-        let Upload { path, content, kind, lines } = upload;
+    pub fn from_upload(targets: Vec<Target>, upload: UploadedFile) -> Self {
+        let UploadedFile { path, content, kind, lines } = upload;
         let mut present = PresentFiles::new(targets);
         present.staged_lines.extend(lines.map(|lines| (path.clone(), lines)));
         let state = present.states.remove(&path);
         let effect = if state.is_some() { Effect::Replace } else { Effect::Create };
         let kinds = BTreeMap::from([(path.clone(), kind)]);
-        let change = Change { path, effect, before: state, after: Some(content), counts: Counts::default() };
+        let change = Change { path, effect, before: state, after: Some(content), counts: LineCounts::default() };
         Self::new(vec![change], kinds, present)
     }
 
@@ -151,7 +151,7 @@ impl ChangePlan {
         let present = PresentFiles::new(targets);
         let (mut kinds, mut changes) = (BTreeMap::new(), Vec::with_capacity(moves.len() * 2));
         let mut push = |path: &LogicalPath, effect, before, after| {
-            changes.push(Change { path: path.clone(), effect, before, after, counts: Counts::default() });
+            changes.push(Change { path: path.clone(), effect, before, after, counts: LineCounts::default() });
         };
         for (from, to) in moves {
             let before = present.states.get(from).cloned();
@@ -237,7 +237,7 @@ impl ChangePlan {
 
     /// Returns the counts of a change with a text that is not compared line by line, because it is too large or the other side is binary:
     /// all old lines are deletions, all new lines insertions. A binary side has none. `None` for every other change.
-    fn uncompared_counts(&self, change: &Change, is_binary: bool) -> Option<Counts> {
+    fn uncompared_counts(&self, change: &Change, is_binary: bool) -> Option<LineCounts> {
         let path = &change.path;
         let is_move = matches!(change.effect, Effect::MoveFrom { .. } | Effect::MoveTo { .. });
         let is_large = self.unread_lines.contains_key(path) || self.staged_lines.contains_key(path);
@@ -257,7 +257,7 @@ impl ChangePlan {
             (None, Some(StepBytes::Inline(bytes))) => lines_of(bytes),
             (None, Some(StepBytes::Staged(_))) => None,
         };
-        Some(Counts { insertions: new.unwrap_or(0), deletions: old.unwrap_or(0) })
+        Some(LineCounts { insertions: new.unwrap_or(0), deletions: old.unwrap_or(0) })
     }
 
     /// Returns the diff of one change. A move has one diff, at its new path.

@@ -10,12 +10,14 @@ use serde_json::{Map, Value};
 use crate::tools::CATALOGUE;
 
 /// The members of each tool's input, by the name of the tool.
-static MEMBERS: LazyLock<HashMap<&'static str, HashMap<String, Member>>> = LazyLock::new(|| {
+static MEMBERS: LazyLock<HashMap<&'static str, HashMap<String, ArgumentMember>>> = LazyLock::new(|| {
     let members = |schema: &Value| {
         let required: HashSet<_> =
             schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let properties = schema["properties"].as_object().into_iter().flatten();
-        properties.map(|(name, schema)| (name.clone(), Member::of(schema, required.contains(name.as_str())))).collect()
+        properties
+            .map(|(name, schema)| (name.clone(), ArgumentMember::of(schema, required.contains(name.as_str()))))
+            .collect()
     };
     CATALOGUE.iter().map(|tool| (tool.name, members(&tool.input_schema))).collect()
 });
@@ -25,13 +27,13 @@ const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// What a member may be.
 #[derive(Clone, Copy, Debug)]
-struct Member {
-    kind: Kind,
+struct ArgumentMember {
+    kind: ArgumentKind,
     is_required: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ArgumentKind {
     Text,
     Number,
     Boolean,
@@ -40,7 +42,7 @@ enum Kind {
     Other,
 }
 
-impl Member {
+impl ArgumentMember {
     fn of(schema: &Value, is_required: bool) -> Self {
         // A list's schema also has the type of its entries, and that of an optional member `null`.
         let kind = match &schema["type"] {
@@ -48,11 +50,11 @@ impl Member {
             kind => kind.as_str(),
         };
         let kind = match kind {
-            Some("string") => Kind::Text,
-            Some("integer" | "number") => Kind::Number,
-            Some("boolean") => Kind::Boolean,
-            Some("array") if schema.pointer("/items/type").is_some_and(|kind| kind == "string") => Kind::List,
-            _ => Kind::Other,
+            Some("string") => ArgumentKind::Text,
+            Some("integer" | "number") => ArgumentKind::Number,
+            Some("boolean") => ArgumentKind::Boolean,
+            Some("array") if schema.pointer("/items/type").is_some_and(|kind| kind == "string") => ArgumentKind::List,
+            _ => ArgumentKind::Other,
         };
         Self { kind, is_required }
     }
@@ -70,34 +72,34 @@ pub(crate) fn normalize(tool: &str, members: &mut Map<String, Value>) {
     }
 }
 
-fn normalize_value(kind: Kind, value: &mut Value) {
+fn normalize_value(kind: ArgumentKind, value: &mut Value) {
     let normal = match (kind, &mut *value) {
         // A float of this size is an integer that has lost digits.
-        (Kind::Text, Value::Number(number))
+        (ArgumentKind::Text, Value::Number(number))
             if number.as_f64().is_none_or(|float| !number.is_f64() || float.abs() < MAX_EXACT) =>
         {
             Value::String(number.to_string())
         }
-        (Kind::Number, Value::String(text)) => match serde_json::from_str(text) {
+        (ArgumentKind::Number, Value::String(text)) => match serde_json::from_str(text) {
             Ok(number @ Value::Number(_)) if !text.contains(char::is_whitespace) => number,
             _ => return,
         },
-        (Kind::Boolean, Value::String(text)) => match text.as_str() {
+        (ArgumentKind::Boolean, Value::String(text)) => match text.as_str() {
             "true" => Value::Bool(true),
             "false" => Value::Bool(false),
             _ => return,
         },
-        (Kind::List, Value::String(text)) => match list_in(text) {
+        (ArgumentKind::List, Value::String(text)) => match list_in(text) {
             Some(list) => Value::Array(list),
             None => Value::Array(vec![value.take()]),
         },
-        (Kind::List, Value::Number(_) | Value::Bool(_)) => Value::Array(vec![value.take()]),
+        (ArgumentKind::List, Value::Number(_) | Value::Bool(_)) => Value::Array(vec![value.take()]),
         _ => return,
     };
     *value = normal;
-    if let (Kind::List, Value::Array(entries)) = (kind, value) {
+    if let (ArgumentKind::List, Value::Array(entries)) = (kind, value) {
         for entry in entries {
-            normalize_value(Kind::Text, entry);
+            normalize_value(ArgumentKind::Text, entry);
         }
     }
 }

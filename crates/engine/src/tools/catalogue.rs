@@ -71,10 +71,10 @@ pub fn referring_input_schema(tool: &Tool) -> Value {
 }
 
 /// Members of a schema, and which of them are required.
-type Members = (Vec<(&'static str, Value)>, Vec<&'static str>);
+type SchemaMembers = (Vec<(&'static str, Value)>, Vec<&'static str>);
 
 /// Returns the members that every input has.
-fn common_input(tool: &Tool) -> Members {
+fn common_input(tool: &Tool) -> SchemaMembers {
     let mut members = vec![
         (
             "toolCallId",
@@ -131,7 +131,7 @@ pub fn referring_output_schema(tool: &Tool) -> Value {
 }
 
 /// Returns the members that every output has.
-fn common_output(tool: &Tool) -> Members {
+fn common_output(tool: &Tool) -> SchemaMembers {
     let mut members = vec![
         ("ok", json!({"type": "boolean", "const": true})),
         ("toolCallId", json!({"type": "string", "description": "The ID of the call."})),

@@ -16,7 +16,7 @@ use super::delete_file::DeleteFile;
 use super::write_file::{already_exists, members as members_of};
 use crate::call_error::refusals::canonically_equal;
 use crate::run::quota::Reservation;
-use crate::tool::change_plan::{ChangePlan, Upload};
+use crate::tool::change_plan::{ChangePlan, UploadedFile};
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, new_file_path, parse};
 use crate::tool::output::ReadOutput;
@@ -302,7 +302,7 @@ impl Mutation for PutFile {
             new_sha256: Some(content.sha256),
             size_bytes: content.size_bytes,
         };
-        let mut plan = ChangePlan::from_upload(targets, Upload { path: self.path.clone(), content, kind, lines });
+        let mut plan = ChangePlan::from_upload(targets, UploadedFile { path: self.path.clone(), content, kind, lines });
         let verb = if stored.created { "created" } else { "replaced" };
         plan.summary = format!("{verb} {} ({} bytes)", self.path, stored.size_bytes);
         plan.output = members_of(&stored);

@@ -2,7 +2,7 @@
 
 use model::{LogicalPath, Permission, Refusal};
 use serde::{Deserialize, Serialize};
-use workspace::{Entry, ListQuery, NotShown, WorkspaceError};
+use workspace::{FolderEntry, ListQuery, NotShown, WorkspaceError};
 
 use crate::tool::at_record::AtRecord;
 use crate::tool::cursor::ListedQuery;
@@ -78,7 +78,7 @@ pub(crate) struct ListDirOutput {
     /// The normalised path.
     path: LogicalPath,
     /// The entries, sorted by path.
-    entries: Vec<Entry>,
+    entries: Vec<FolderEntry>,
     /// Whether entries are omitted because the list would exceed `maxEntries`, `maxChars` or 2 MiB.
     truncated: bool,
     /// Why entries are omitted: `maxEntries`, `maxChars` or `maxBytes`.

@@ -1,6 +1,8 @@
 //! `read_file`: returns lines of a text file.
 
-use model::{Code, Encoding, LineEnding, LogicalPath, PageFormat, PageSize, PageStart, Permission, Refusal, Sha256};
+use model::{
+    Code, Encoding, LineEnding, LogicalPath, PageFormat, PageStart, Permission, Refusal, Sha256, TextPageSize,
+};
 use serde::{Deserialize, Serialize};
 use workspace::{FileContent, RANGED_READ_FACTOR, WorkspaceError};
 
@@ -224,7 +226,7 @@ impl ReadFile {
 
     /// The output for `bytes`, whose hash is missing if they are redacted.
     fn output_of(&self, bytes: &[u8], sha256: Option<Sha256>) -> Result<ReadOutput, WorkspaceError> {
-        let size = PageSize { max_bytes: MAX_CONTENT_BYTES, max_chars: self.max_chars };
+        let size = TextPageSize { max_bytes: MAX_CONTENT_BYTES, max_chars: self.max_chars };
         // Text in a named encoding is paged as UTF-8.
         let named = self.encoding.filter(|_| sha256.is_some());
         let decoded = named.map(|encoding| decode_as(&self.path, bytes, encoding)).transpose()?;

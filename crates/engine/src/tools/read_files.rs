@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Code, Encoding, FileKind, LineEnding, LogicalPath, PageFormat, PageSize, Permission, Refusal, Sha256};
+use model::{Code, Encoding, FileKind, LineEnding, LogicalPath, PageFormat, Permission, Refusal, Sha256, TextPageSize};
 use serde::{Deserialize, Serialize};
 use workspace::{RANGED_READ_FACTOR, WorkspaceError};
 
@@ -227,21 +227,21 @@ impl Length {
 }
 
 /// A file, with its kind and version unless it is redacted.
-type ReadFile = (OneFile, Option<(FileKind, Sha256)>);
+type VersionedFile = (OneFile, Option<(FileKind, Sha256)>);
 
 /// Returns a file, or its first lines; `None` if not even its first line fits.
 fn read_one(
     context: &ReadContext<'_>,
     path: &LogicalPath,
     length: &mut Length,
-) -> Result<Option<ReadFile>, WorkspaceError> {
+) -> Result<Option<VersionedFile>, WorkspaceError> {
     let max_bytes = context.rules.policy().max_file_bytes.saturating_mul(RANGED_READ_FACTOR);
     let (bytes, version) = match context.tree.read(context.rules, path, max_bytes) {
         Ok(file) => (file.bytes, Some((file.kind, file.sha256))),
         Err(error) => (read_redacted(context, path, error)?.into_bytes(), None),
     };
     let left = MAX_CONTENT_BYTES.saturating_sub(length.bytes);
-    let size = PageSize { max_bytes: left, max_chars: length.chars_left };
+    let size = TextPageSize { max_bytes: left, max_chars: length.chars_left };
     let page = model::page_within(&bytes, PageFormat::Raw, 1.into(), u64::MAX, size);
     let page = page.ok_or_else(|| unsupported_binary(path))?;
     let is_cut_by_bytes = length.chars_left.is_none_or(|chars| page.content.chars().count() < chars);

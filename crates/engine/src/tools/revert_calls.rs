@@ -4,7 +4,7 @@ mod reverted_files;
 
 use std::collections::BTreeSet;
 
-use model::{Change, Code, Counts, LogicalPath, Permission, Refusal, Rules, ToolCallId};
+use model::{Change, Code, LineCounts, LogicalPath, Permission, Refusal, Rules, ToolCallId};
 use serde::{Deserialize, Serialize};
 use workspace::{Target, Workspace, WorkspaceError};
 
@@ -90,7 +90,7 @@ impl From<&Change> for RestoredFile {
             (Some(_), Some(_)) => "modified",
             (Some(_), None) => "deleted",
         };
-        let Counts { insertions, deletions } = change.counts;
+        let LineCounts { insertions, deletions } = change.counts;
         Self { path: change.path.clone(), operation, insertions, deletions }
     }
 }

@@ -14,7 +14,7 @@ use crate::call::CallContext;
 use crate::call::record::{Failure, refused_entry, requested_files, stored_reply};
 use crate::clock::{new_approval_id, now_plus};
 use crate::engine::Engine;
-use crate::run::decisions::{Denied, key_of, quoted};
+use crate::run::decisions::{DeniedChange, key_of, quoted};
 use crate::run::open_run::OpenRun;
 use crate::run::quota::PendingReservation;
 use crate::tool::change_plan::ChangePlan;
@@ -44,7 +44,7 @@ impl Engine {
             run.decisions.correct(&approval);
         }
         match run.decisions.denied(change) {
-            Some(Denied { approval, note }) => Err(denied_before(&approval, note.as_deref()).into()),
+            Some(DeniedChange { approval, note }) => Err(denied_before(&approval, note.as_deref()).into()),
             None => Ok(None),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ledger::{Appended, ApprovalDecision, LedgerError};
+use ledger::{Appended, DecidedApproval, LedgerError};
 use model::{LogicalPath, Record, Step, Usage};
 
 use crate::CallError;
@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::run::open_run::OpenRun;
 use crate::run::staged_files;
 use crate::transaction::entries::committed;
-use crate::transaction::large_contents::StoredContents;
+use crate::transaction::large_contents::ObjectChanges;
 use crate::transaction::outside;
 use crate::transaction::stage::Staged;
 
@@ -28,7 +28,7 @@ pub struct Committed {
     /// The records of the calls that change files.
     pub records: Vec<Record>,
     /// The staged contents; `None` if the calls only read.
-    pub files: Option<workspace::Staged>,
+    pub files: Option<workspace::StagedSteps>,
 }
 
 impl Staged {
@@ -42,8 +42,8 @@ impl Staged {
         self,
         engine: &Engine,
         run: &Arc<OpenRun>,
-        approved: Option<(ApprovalDecision, String)>,
-        stored: StoredContents,
+        approved: Option<(DecidedApproval, String)>,
+        stored: ObjectChanges,
     ) -> Result<Committed, Failure> {
         let Self { calls, mut items, files, large_files, usage, disk, disk_change } = self;
         let found = if outside::is_found(&items) {

@@ -74,9 +74,9 @@ async fn since(engine: &Engine, run: &Arc<OpenRun>, path: &LogicalPath, seen: Sh
     // Judged as a read, also if the file was deleted.
     let now = engine.blocking(move || Ok(readable(&open_run, &at)?)).await?;
     let now = match now {
-        Now::Text(text) => Some(text),
-        Now::Nothing => None,
-        Now::Hidden => return Ok(Since { is_hidden: true, ..Since::default() }),
+        PresentContent::Text(text) => Some(text),
+        PresentContent::Nothing => None,
+        PresentContent::Hidden => return Ok(Since { is_hidden: true, ..Since::default() }),
     };
     let absent = if now.is_none() { Some(existed(engine, run, path).await?) } else { None };
     let StoredContent::Bytes(seen) = engine.stored_content(run, path, seen, NEWEST).await? else {
@@ -103,7 +103,7 @@ async fn existed(engine: &Engine, run: &Arc<OpenRun>, path: &LogicalPath) -> Res
 }
 
 /// The present file, as far as the caller may see it.
-enum Now {
+enum PresentContent {
     /// A text.
     Text(String),
     /// No file.
@@ -112,11 +112,13 @@ enum Now {
     Hidden,
 }
 
-fn readable(run: &OpenRun, path: &LogicalPath) -> Result<Now, WorkspaceError> {
+fn readable(run: &OpenRun, path: &LogicalPath) -> Result<PresentContent, WorkspaceError> {
     match run.workspace.tree().read(&run.rules, path, run.rules.policy().max_file_bytes) {
-        Ok(file) => Ok(model::decode(&file.bytes).map_or(Now::Hidden, |decoded| Now::Text(decoded.text))),
-        Err(WorkspaceError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(Now::Nothing),
-        Err(WorkspaceError::Refused(_)) => Ok(Now::Hidden),
+        Ok(file) => {
+            Ok(model::decode(&file.bytes).map_or(PresentContent::Hidden, |decoded| PresentContent::Text(decoded.text)))
+        }
+        Err(WorkspaceError::Refused(refusal)) if refusal.code == Code::NotFound => Ok(PresentContent::Nothing),
+        Err(WorkspaceError::Refused(_)) => Ok(PresentContent::Hidden),
         Err(fault) => Err(fault),
     }
 }

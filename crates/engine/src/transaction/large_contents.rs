@@ -18,7 +18,7 @@ use crate::transaction::stage::Staged;
 
 /// What a commit changes of the objects that its run refers to.
 #[derive(Default)]
-pub struct StoredContents {
+pub struct ObjectChanges {
     /// The objects that it is about to name.
     pub objects: Vec<EntryObject>,
     /// The paths at which it replaces or removes a content that is too large to be restored.
@@ -27,7 +27,7 @@ pub struct StoredContents {
 
 /// A large content, by its name in `tmp/`.
 #[derive(Clone, Copy)]
-pub(crate) struct LargeContent<'a> {
+pub(crate) struct StagedLargeContent<'a> {
     pub(crate) change: &'a Change,
     pub(crate) name: &'a str,
     sha256: Sha256,
@@ -45,8 +45,8 @@ impl Staged {
         engine: &Engine,
         objects: &Objects,
         run: &Arc<OpenRun>,
-    ) -> Result<(Self, StoredContents), Failure> {
-        let mut stored = StoredContents { objects: Vec::new(), left_paths: left_paths(&self.items) };
+    ) -> Result<(Self, ObjectChanges), Failure> {
+        let mut stored = ObjectChanges { objects: Vec::new(), left_paths: left_paths(&self.items) };
         let bytes = large_contents(&self.items).map(|content| content.size_bytes).sum::<u64>();
         let mut done = if bytes == 0 { Ok(()) } else { engine.check_history(run, &self.calls, bytes).await };
         for content in large_contents(&self.items) {
@@ -76,7 +76,7 @@ pub(crate) async fn put(
     engine: &Engine,
     objects: &Objects,
     run: &Arc<OpenRun>,
-    &LargeContent { name, sha256, size_bytes, .. }: &LargeContent<'_>,
+    &StagedLargeContent { name, sha256, size_bytes, .. }: &StagedLargeContent<'_>,
     holder: ObjectHolder,
 ) -> Result<EntryObject, CallError> {
     let (workspaces, id) = (Arc::clone(&engine.workspaces), run.run_id.clone());
@@ -95,16 +95,16 @@ fn changes(items: &[JudgedItem]) -> impl Iterator<Item = &Change> {
 }
 
 /// Returns the content that a change brings from outside of the tree: only an upload does, and no batch has one.
-pub(crate) fn uploaded(items: &[JudgedItem]) -> Option<LargeContent<'_>> {
+pub(crate) fn uploaded(items: &[JudgedItem]) -> Option<StagedLargeContent<'_>> {
     large_contents(items).find(|content| !matches!(content.change.effect, Effect::MoveTo { .. }))
 }
 
-fn large_contents(items: &[JudgedItem]) -> impl Iterator<Item = LargeContent<'_>> {
+fn large_contents(items: &[JudgedItem]) -> impl Iterator<Item = StagedLargeContent<'_>> {
     changes(items).filter_map(|change| {
         let content = change.after.as_ref()?;
         match &content.bytes {
             StepBytes::Staged(name) => {
-                Some(LargeContent { change, name, sha256: content.sha256, size_bytes: content.size_bytes })
+                Some(StagedLargeContent { change, name, sha256: content.sha256, size_bytes: content.size_bytes })
             }
             StepBytes::Inline(_) => None,
         }

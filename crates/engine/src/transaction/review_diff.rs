@@ -10,7 +10,7 @@ use crate::CallError;
 use crate::admission::pools::permit;
 use crate::engine::Engine;
 use crate::run::open_run::OpenRun;
-use crate::transaction::large_contents::LargeContent;
+use crate::transaction::large_contents::StagedLargeContent;
 
 /// The largest text that is compared, in bytes.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
@@ -27,7 +27,7 @@ impl Engine {
     pub(crate) async fn diff_for_review(
         &self,
         run: &Arc<OpenRun>,
-        content: &LargeContent<'_>,
+        content: &StagedLargeContent<'_>,
     ) -> Result<Option<String>, CallError> {
         let change = content.change;
         let old_bytes = change.before.as_ref().map_or(0, |before| before.size_bytes);

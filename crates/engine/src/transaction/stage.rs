@@ -23,7 +23,7 @@ pub struct Staged {
     /// What each would do.
     pub items: Vec<JudgedItem>,
     /// The staged contents; `None` if the calls only read.
-    pub files: Option<workspace::Staged>,
+    pub files: Option<workspace::StagedSteps>,
     /// Names of large staged files, which the journal refers to.
     pub large_files: Vec<String>,
     /// What is reserved of the run's budgets.
@@ -49,7 +49,7 @@ impl Judged {
         Ok(Staged { calls, items, files, large_files, usage, disk, disk_change })
     }
 
-    fn stage_steps(&self, run: &OpenRun, steps: &[Step]) -> Result<Option<workspace::Staged>, Failure> {
+    fn stage_steps(&self, run: &OpenRun, steps: &[Step]) -> Result<Option<workspace::StagedSteps>, Failure> {
         let stage = || {
             if self.changes().next().is_none() {
                 return Ok(None);
@@ -70,7 +70,7 @@ impl Judged {
         };
         let touches = self.changes().find(|(_, change)| change.plan.at(changed).is_some());
         let index = touches.map_or(0, |(index, _)| index);
-        let paths = staged.as_ref().map_or(&[][..], workspace::Staged::changed_outside);
+        let paths = staged.as_ref().map_or(&[][..], workspace::StagedSteps::changed_outside);
         Err(Failure::Call(index, changed_meanwhile(paths).into()))
     }
 

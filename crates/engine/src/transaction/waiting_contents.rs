@@ -15,7 +15,7 @@ use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::Reservation;
 use crate::tool::Mutation;
-use crate::transaction::large_contents::{self, LargeContent};
+use crate::transaction::large_contents::{self, StagedLargeContent};
 
 /// A content that is kept for an approval that the ledger does not have yet.
 pub(crate) struct NewWaiting {
@@ -52,7 +52,7 @@ impl Engine {
         run: &Arc<OpenRun>,
         calls: &[CallContext],
         approval: &ApprovalId,
-        content: LargeContent<'_>,
+        content: StagedLargeContent<'_>,
     ) -> Result<Option<EntryObject>, CallError> {
         let staged = content.name.to_owned();
         let object = match &self.objects {
@@ -100,7 +100,7 @@ impl Engine {
         let open_run = Arc::clone(run);
         let stage = move || {
             let _permit = permit;
-            let mut reader = Scanned { from: &mut content, scan: ContentScan::default() };
+            let mut reader = ScannedReader { from: &mut content, scan: ContentScan::default() };
             let staged = open_run.workspace.stage_file(&mut reader, size_bytes).inspect_err(abort_on_failed_fsync)?;
             Ok((staged, reader.scan.finish()))
         };
@@ -156,12 +156,12 @@ impl Engine {
 }
 
 /// Scans for credentials what is read.
-struct Scanned<'a> {
+struct ScannedReader<'a> {
     from: &'a mut dyn Read,
     scan: ContentScan,
 }
 
-impl Read for Scanned<'_> {
+impl Read for ScannedReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(buffer)?;
         self.scan.feed(&buffer[..count]);

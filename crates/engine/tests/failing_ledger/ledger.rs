@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ledger::{
-    AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ClosedRun, ConnectionCounts, DeliveryAttempt, DueDelivery,
-    EachRecord, Entry, Epoch, GivenUp, JournalEntry, JournalledRun, KeyedAnswer, KeyedAnswers, Ledger, LedgerError,
-    NewCheckpoint, Node, NodeIdentity, NodeLog, ObjectLog, Page, PageSize, RecordData, RecordFilter, Result, Role,
-    RunFilter, RunOwner, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode, StoredRecord,
-    StoredRun, Summary, Taken, TakenRole, WebhookLog,
+    AdvancedHead, Appended, ApprovalFilter, CheckpointLog, ClosedRunKey, ConnectionCounts, DeliveryAttempt,
+    DueDelivery, EachRecord, Entry, Epoch, GivenUp, JournalEntry, JournalledRun, KeyedAnswer, KeyedAnswers, Ledger,
+    LedgerError, LedgerPage, NewCheckpoint, Node, NodeIdentity, NodeLog, ObjectLog, PageSize, RecordData, RecordFilter,
+    Result, Role, RunFilter, RunOwner, SettledRun, StorageTotals, StoredCall, StoredCheckpoint, StoredLeaf, StoredNode,
+    StoredRecord, StoredRun, Summary, Taken, TakenRole, WebhookLog,
 };
 use model::{
     Approval, ApprovalId, ArtifactId, ChainReport, Disk, LogicalPath, OperatorName, OperatorToken, Record, Run, RunId,
@@ -133,7 +133,13 @@ impl CheckpointLog for FailingLedger {
         self.pass(self.inner.node_hashes(indexes)).await
     }
 
-    async fn record_range(&self, run: &RunId, first: u64, last: u64, size: PageSize) -> Result<Page<StoredRecord>> {
+    async fn record_range(
+        &self,
+        run: &RunId,
+        first: u64,
+        last: u64,
+        size: PageSize,
+    ) -> Result<LedgerPage<StoredRecord>> {
         self.pass(self.inner.record_range(run, first, last, size)).await
     }
 }
@@ -166,7 +172,7 @@ impl WebhookLog for FailingLedger {
         newest_first: bool,
         after: Option<i64>,
         size: PageSize,
-    ) -> Result<Page<(i64, WebhookDelivery)>> {
+    ) -> Result<LedgerPage<(i64, WebhookDelivery)>> {
         self.pass(self.inner.deliveries(webhook, newest_first, after, size)).await
     }
 
@@ -326,7 +332,7 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.run(run)).await
     }
 
-    async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<Page<(i64, Run)>> {
+    async fn runs(&self, filter: &RunFilter, after: Option<i64>, size: PageSize) -> Result<LedgerPage<(i64, Run)>> {
         self.pass(self.inner.runs(filter, after, size)).await
     }
 
@@ -382,7 +388,12 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.call(run, id)).await
     }
 
-    async fn records(&self, filter: &RecordFilter, after: Option<i64>, size: PageSize) -> Result<Page<StoredRecord>> {
+    async fn records(
+        &self,
+        filter: &RecordFilter,
+        after: Option<i64>,
+        size: PageSize,
+    ) -> Result<LedgerPage<StoredRecord>> {
         self.pass(self.inner.records(filter, after, size)).await
     }
 
@@ -390,7 +401,7 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.record(run, seq)).await
     }
 
-    async fn changes(&self, run: &RunId, since_seq: u64, size: PageSize) -> Result<Page<StoredRecord>> {
+    async fn changes(&self, run: &RunId, since_seq: u64, size: PageSize) -> Result<LedgerPage<StoredRecord>> {
         self.pass(self.inner.changes(run, since_seq, size)).await
     }
 
@@ -442,7 +453,7 @@ impl Ledger for FailingLedger {
         self.pass(self.inner.purge_content(run)).await
     }
 
-    async fn closed_runs(&self, until: &str, after: Option<&ClosedRun>, limit: u32) -> Result<Vec<ClosedRun>> {
+    async fn closed_runs(&self, until: &str, after: Option<&ClosedRunKey>, limit: u32) -> Result<Vec<ClosedRunKey>> {
         self.pass(self.inner.closed_runs(until, after, limit)).await
     }
 
@@ -475,11 +486,11 @@ impl Ledger for FailingLedger {
         filter: &ApprovalFilter,
         after: Option<i64>,
         size: PageSize,
-    ) -> Result<Page<(i64, Approval)>> {
+    ) -> Result<LedgerPage<(i64, Approval)>> {
         self.pass(self.inner.approvals(filter, after, size)).await
     }
 
-    async fn expired_approvals(&self, now: &str, size: PageSize) -> Result<Page<Approval>> {
+    async fn expired_approvals(&self, now: &str, size: PageSize) -> Result<LedgerPage<Approval>> {
         self.pass(self.inner.expired_approvals(now, size)).await
     }
 

@@ -21,7 +21,7 @@ mod tests {
     use engine::admission::idempotency::KeyedRequest;
     use engine::admission::tokens::IssueTokenRequest;
     use engine::caller::Caller;
-    use engine::runs::{Answer, CreateRunRequest};
+    use engine::runs::{CreateRunRequest, CreationAnswer};
     use model::{RunId, RunState};
     use rstest::rstest;
     use serde_json::json;
@@ -132,7 +132,7 @@ mod tests {
                         operator(),
                         &Caller::of_operator(&operator()),
                         keyed.clone(),
-                        Answer::AfterImport,
+                        CreationAnswer::AfterImport,
                     )
                     .await
             };

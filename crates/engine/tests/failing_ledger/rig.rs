@@ -13,7 +13,7 @@ use engine::admission::operators::OperatorIdentity;
 use engine::admission::tokens::{ConfiguredTokens, TokenSettings, Tokens};
 use engine::caller::Caller;
 use engine::limits::Limits;
-use engine::runs::{Answer, CreateRunRequest};
+use engine::runs::{CreateRunRequest, CreationAnswer};
 use engine::{CallError, tools};
 use model::{OperatorName, Profiles, RecordFile, RunId, Scope};
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ impl Rig {
         let request = json!({"runId": id, "source": {"type": "empty"}, "policy": policy});
         let request: CreateRunRequest = serde_json::from_value(request).unwrap();
         self.engine
-            .create_run(request, operator(), &Caller::of_operator(&operator()), Answer::AfterImport)
+            .create_run(request, operator(), &Caller::of_operator(&operator()), CreationAnswer::AfterImport)
             .await
             .unwrap();
         let run = RunId::parse(&id).unwrap();

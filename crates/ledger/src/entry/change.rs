@@ -7,7 +7,7 @@ use model::{ImportReport, OperatorName, OperatorToken, Sha256, Token, TokenId};
 /// A change of the entry's run. A change that would have no effect is not recorded: the append returns
 /// [`Appended::Unchanged`](super::Appended::Unchanged).
 #[derive(Clone, Debug)]
-pub enum RunChange {
+pub enum RunTransition {
     /// Opens a run that is being prepared: sets its base commit, its import report and the size of its tree.
     Open {
         /// The base commit.
@@ -86,7 +86,7 @@ impl From<Expiry> for Option<String> {
 
 /// Content that a caller uploaded, stored by its digest.
 #[derive(Clone, Debug)]
-pub struct Upload {
+pub struct UploadedContent {
     /// The digest, which is that of `bytes`.
     pub sha256: Sha256,
     /// The content.

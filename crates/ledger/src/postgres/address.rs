@@ -23,7 +23,7 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 pub type AddressReader = Arc<dyn Fn() -> std::io::Result<String> + Send + Sync>;
 
 /// How to connect.
-pub(crate) struct Address {
+pub(crate) struct PostgresAddress {
     /// The first address. Only the role and the password of later ones are used.
     first: PgConnectOptions,
     current: RwLock<PgConnectOptions>,
@@ -32,7 +32,7 @@ pub(crate) struct Address {
     read_at: Mutex<Option<Instant>>,
 }
 
-impl Address {
+impl PostgresAddress {
     /// Parses `url` and connects once, to learn what the server's configuration requires.
     pub(crate) async fn open(url: &str, reader: Option<AddressReader>) -> Result<Self> {
         let first = parse(url)?;

@@ -9,13 +9,13 @@ use std::collections::{HashMap, HashSet};
 use model::{ApprovalId, ApprovalState, RunId, Sha256, TokenId, ToolCallId};
 
 use super::convert::failed;
-use super::fence::{Fence, FencedTx};
+use super::fence::{FencedTx, WriterFence};
 use super::positions;
-use crate::chain::{AppendState, EarlierCall};
+use crate::chain::{AppendState, EntryRepetition};
 use crate::entry::prepared::PreparedEntry;
 use crate::run_head::{RunHead, select_head};
 use crate::statement::{RowReader as _, damaged};
-use crate::{Entry, LedgerError, Node, Result, RunChange, TokenHolder, rows};
+use crate::{Entry, LedgerError, Node, Result, RunTransition, TokenHolder, rows};
 
 /// The heads of the runs `$1`, with those of the tokens `$4` that are revoked. One row for each existing call with the run `$2`
 /// and the ID `$3`.
@@ -96,7 +96,7 @@ fn required_tokens<'a>(entries: &[&'a Entry]) -> (Vec<&'a str>, Vec<&'a [u8]>) {
 impl GroupState {
     /// Locks the runs of `entries`, takes a position for each entry, and reads the state. Fails if this process must not write to the
     /// database.
-    pub(crate) async fn read(fenced: &mut FencedTx<'_>, fence: &Fence, entries: &[&Entry]) -> Result<Self> {
+    pub(crate) async fn read(fenced: &mut FencedTx<'_>, fence: &WriterFence, entries: &[&Entry]) -> Result<Self> {
         let mut runs: Vec<_> = entries.iter().map(|entry| &entry.draft.run_id).collect();
         runs.sort_unstable();
         runs.dedup();
@@ -170,7 +170,7 @@ impl GroupState {
 
     async fn read_revocations(&mut self, fenced: &mut FencedTx<'_>, entries: &[&Entry]) -> Result<()> {
         let revoking = entries.iter().filter_map(|entry| match &entry.run_change {
-            Some(RunChange::RevokeToken(token)) => Some((entry.draft.run_id.as_str(), token.as_str())),
+            Some(RunTransition::RevokeToken(token)) => Some((entry.draft.run_id.as_str(), token.as_str())),
             _ => None,
         });
         let (runs, tokens): (Vec<&str>, Vec<&str>) = revoking.unzip();
@@ -257,13 +257,13 @@ impl AppendState for GroupState {
         })
     }
 
-    fn earlier_call(&mut self, entry: &Entry, run_no: i64) -> Result<Option<EarlierCall>> {
+    fn earlier_call(&mut self, entry: &Entry, run_no: i64) -> Result<Option<EntryRepetition>> {
         let first = self.calls.get(&(run_no, entry.draft.tool_call_id.clone()));
         Ok(first.map(|first| {
             if (&first.tool, first.input_sha256) == (&entry.draft.tool, entry.input_sha256) {
-                EarlierCall::Same { has_reply: first.has_reply }
+                EntryRepetition::Same { has_reply: first.has_reply }
             } else {
-                EarlierCall::Other
+                EntryRepetition::Other
             }
         }))
     }

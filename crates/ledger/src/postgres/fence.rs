@@ -75,7 +75,7 @@ impl EnterMode {
     }
 }
 
-/// A transaction in which this process may write to the database. Only [`Fence::enter`] creates one, and every function that
+/// A transaction in which this process may write to the database. Only [`WriterFence::enter`] creates one, and every function that
 /// writes takes one.
 pub(crate) struct FencedTx<'c> {
     connection: &'c mut PgConnection,
@@ -90,7 +90,7 @@ impl FencedTx<'_> {
 
 /// The state that the database must have for this process to write to it.
 #[derive(Debug, Default)]
-pub(crate) struct Fence {
+pub(crate) struct WriterFence {
     expected: Mutex<ExpectedWriter>,
     /// The node that this process is.
     node: OnceLock<Node>,
@@ -106,7 +106,7 @@ struct ExpectedWriter {
     heads: HashMap<RunId, (u64, Sha256)>,
 }
 
-impl Fence {
+impl WriterFence {
     /// Requires from now on that the database belongs to `instance`.
     pub(crate) fn set_instance(&self, instance: &str) {
         self.expected.lock().instance = Some(instance.to_owned());

@@ -7,9 +7,9 @@ use std::time::Duration;
 use sqlx::postgres::PgPool;
 use tokio::sync::{Notify, watch};
 
-use super::address::Address;
+use super::address::PostgresAddress;
 use super::convert::failed;
-use super::fence::{BEGIN, EnterMode, Fence};
+use super::fence::{BEGIN, EnterMode, WriterFence};
 use super::positions;
 use super::writer::TIMEOUT;
 use crate::{LedgerError, Result};
@@ -51,7 +51,7 @@ impl SettledPosition {
 
     /// Queries the position repeatedly, while the last commit of this process is not settled or a caller waits for a newer position.
     /// Ends when it is aborted.
-    pub(crate) async fn watch(self: Arc<Self>, address: Arc<Address>, pool: PgPool, fence: Arc<Fence>) {
+    pub(crate) async fn watch(self: Arc<Self>, address: Arc<PostgresAddress>, pool: PgPool, fence: Arc<WriterFence>) {
         let (mut delay, mut sealed) = (POLL_INTERVAL.1, 0);
         loop {
             let has_committed = tokio::time::timeout(delay, self.committed.notified()).await.is_ok();
@@ -76,7 +76,13 @@ impl SettledPosition {
 
     /// Queries the settled position, and returns whether it has grown. Also seals the zones that are complete; `sealed` is the position
     /// up to which they are.
-    async fn refresh(&self, address: &Address, pool: &PgPool, fence: &Fence, sealed: &mut i64) -> Result<bool> {
+    async fn refresh(
+        &self,
+        address: &PostgresAddress,
+        pool: &PgPool,
+        fence: &WriterFence,
+        sealed: &mut i64,
+    ) -> Result<bool> {
         let mut connection = address.acquire(pool).await?;
         let settled = positions::settled(&mut connection).await?;
         let has_grown = self.publish(settled);

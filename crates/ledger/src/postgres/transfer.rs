@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{self, Receiver};
 
 use super::convert::failed;
 use super::{copy, open, positions};
-use crate::sqlite::transfer::{Source, SourceTables};
+use crate::sqlite::transfer::{LockedSource, SourceTables};
 use crate::transfer::{ColumnType, CopiedTable, ObjectReference, TRANSFER, TransferPart, TransferTable};
 use crate::{LedgerError, RestoreTarget, Result};
 
@@ -35,7 +35,7 @@ const QUEUED_CHUNKS: usize = 4;
 
 /// See [`transfer_database`](crate::transfer_database).
 pub(crate) async fn copy(
-    from: Source,
+    from: LockedSource,
     url: &str,
     source: &str,
     references: &[ObjectReference],

@@ -9,10 +9,10 @@ use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::address::Address;
+use super::address::PostgresAddress;
 use super::append_state::GroupState;
 use super::convert::{bind, failed, is_conflict, write_rows};
-use super::fence::{EnterMode, Fence, FencedTx};
+use super::fence::{EnterMode, FencedTx, WriterFence};
 use super::settled_position::SettledPosition;
 use super::{execute_checked, open, positions};
 use crate::chain;
@@ -34,21 +34,21 @@ pub(crate) const MAX_ATTEMPTS: usize = 5;
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 /// Entries to append, all or none, with the sender for the result.
-pub(crate) struct Job {
+pub(crate) struct PostgresJob {
     /// The statements that create the entries' run, if it is new.
     pub(crate) creation: Vec<Statement>,
     pub(crate) entries: Vec<PreparedEntry>,
     pub(crate) result: oneshot::Sender<Result<Appended>>,
 }
 
-pub(crate) struct Writer {
-    address: Arc<Address>,
+pub(crate) struct PostgresWriter {
+    address: Arc<PostgresAddress>,
     /// `None` after a failure that leaves the state of the connection unknown.
     connection: Option<PgConnection>,
-    fence: Arc<Fence>,
+    fence: Arc<WriterFence>,
     /// The earliest time of the next attempt to connect, and the delay after it.
     retry: (Instant, Duration),
-    jobs: mpsc::Receiver<Job>,
+    jobs: mpsc::Receiver<PostgresJob>,
     settled: Arc<SettledPosition>,
 }
 
@@ -61,12 +61,12 @@ struct CommittedGroup {
     settled: Option<i64>,
 }
 
-impl Writer {
+impl PostgresWriter {
     pub(crate) fn new(
-        address: Arc<Address>,
+        address: Arc<PostgresAddress>,
         connection: PgConnection,
-        fence: Arc<Fence>,
-        jobs: mpsc::Receiver<Job>,
+        fence: Arc<WriterFence>,
+        jobs: mpsc::Receiver<PostgresJob>,
         settled: Arc<SettledPosition>,
     ) -> Self {
         Self { address, connection: Some(connection), fence, retry: (Instant::now(), BACKOFF.0), jobs, settled }
@@ -88,7 +88,7 @@ impl Writer {
     }
 
     /// Commits a group and sends the results. If a job fails, the group is rolled back and its jobs are committed one by one.
-    async fn write(&mut self, group: Vec<Job>) {
+    async fn write(&mut self, group: Vec<PostgresJob>) {
         let mut committed = self.commit(&group).await;
         for _ in 1..MAX_ATTEMPTS {
             match committed {
@@ -120,7 +120,7 @@ impl Writer {
         }
     }
 
-    async fn commit(&mut self, group: &[Job]) -> Result<Vec<Result<Appended>>> {
+    async fn commit(&mut self, group: &[PostgresJob]) -> Result<Vec<Result<Appended>>> {
         let mut connection = self.connect().await?;
         let started = Instant::now();
         match tokio::time::timeout(TIMEOUT, run_transaction(&mut connection, &self.fence, group)).await {
@@ -170,9 +170,9 @@ impl Writer {
 }
 
 /// Returns how many of the first jobs fit into one transaction; at least one.
-fn count_that_fits(jobs: &[Job]) -> usize {
+fn count_that_fits(jobs: &[PostgresJob]) -> usize {
     let mut bytes = 0;
-    let fits = |job: &&Job| {
+    let fits = |job: &&PostgresJob| {
         bytes += job.entries.iter().map(|entry| value_bytes(entry)).sum::<usize>();
         bytes <= MAX_GROUP_BYTES
     };
@@ -180,7 +180,11 @@ fn count_that_fits(jobs: &[Job]) -> usize {
 }
 
 /// Commits a group.
-async fn run_transaction(connection: &mut PgConnection, fence: &Fence, group: &[Job]) -> Result<CommittedGroup> {
+async fn run_transaction(
+    connection: &mut PgConnection,
+    fence: &WriterFence,
+    group: &[PostgresJob],
+) -> Result<CommittedGroup> {
     let mut fenced = fence.enter(connection, EnterMode::Begin).await?;
     for statement in group.iter().flat_map(|job| &job.creation) {
         let query = bind(sqlx::query(statement.sql), statement.params.clone());

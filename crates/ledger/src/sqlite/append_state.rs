@@ -6,7 +6,7 @@ use model::{ApprovalId, RunId, Sha256, TokenId};
 use rusqlite::{Connection, OptionalExtension as _, ToSql, params};
 
 use super::convert::{execute, failed, fetch, write_rows};
-use crate::chain::{self, AppendState, EarlierCall, LAST_POSITION};
+use crate::chain::{self, AppendState, EntryRepetition, LAST_POSITION};
 use crate::entry::prepared::PreparedEntry;
 use crate::entry_rows::{EntryRows, head_rows};
 use crate::run_head::{RunHead, select_head};
@@ -146,17 +146,17 @@ impl AppendState for Appending<'_> {
         Ok(is_revoked)
     }
 
-    fn earlier_call(&mut self, entry: &Entry, run_no: i64) -> Result<Option<EarlierCall>> {
+    fn earlier_call(&mut self, entry: &Entry, run_no: i64) -> Result<Option<EntryRepetition>> {
         let (id, tool, input) = (entry.draft.tool_call_id.as_str(), &entry.draft.tool, entry.input_sha256.as_bytes());
         let mut first = self.connection.prepare_cached(FIRST_CALL).map_err(failed)?;
         let found: Option<(String, Vec<u8>)> =
             first.query_row(params![id, run_no], |row| Ok((row.get(0)?, row.get(1)?))).optional().map_err(failed)?;
         let Some((found_tool, found_input)) = found else { return Ok(None) };
         if found_tool != *tool || found_input != input {
-            return Ok(Some(EarlierCall::Other));
+            return Ok(Some(EntryRepetition::Other));
         }
         let has_reply = exists(self.connection, HAS_REPLY, params![id, run_no, tool, input])?;
-        Ok(Some(EarlierCall::Same { has_reply }))
+        Ok(Some(EntryRepetition::Same { has_reply }))
     }
 
     fn is_pending(&mut self, approval: &ApprovalId, run_no: i64) -> Result<bool> {

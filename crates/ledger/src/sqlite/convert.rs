@@ -5,7 +5,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, Row, ToSql, ffi};
 
 use crate::statement::{Param, RowReader, impl_row_reader, to_count};
 use crate::table::Rows;
-use crate::{LedgerError, Page, PageSize, Result};
+use crate::{LedgerError, LedgerPage, PageSize, Result};
 
 impl ToSql for Param<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -60,19 +60,19 @@ pub(crate) fn fetch_page<T>(
     read: fn(&dyn RowReader) -> Result<T>,
     size: PageSize,
     sizes: &[&str],
-) -> Result<Page<T>> {
+) -> Result<LedgerPage<T>> {
     let mut statement = prepare(connection, sql).map_err(failed)?;
     bind(&mut statement, params).map_err(failed)?;
     let mut rows = statement.raw_query();
     let (mut items, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next().map_err(failed)? {
         if items.len() >= size.rows as usize || bytes >= size.bytes {
-            return Ok(Page { items, more: true, resume: None });
+            return Ok(LedgerPage { items, more: true, resume: None });
         }
         bytes = bytes_of(row, sizes).map_err(failed)?.saturating_add(bytes);
         items.push(read(row)?);
     }
-    Ok(Page { items, more: false, resume: None })
+    Ok(LedgerPage { items, more: false, resume: None })
 }
 
 fn bytes_of(row: &Row<'_>, sizes: &[&str]) -> rusqlite::Result<u64> {

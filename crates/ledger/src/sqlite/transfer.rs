@@ -23,7 +23,7 @@ const REFERENCED: &str = "SELECT DISTINCT \"table\" FROM pragma_foreign_key_list
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// A database to transfer, locked until it is dropped, as of one moment.
-pub(crate) struct Source {
+pub(crate) struct LockedSource {
     connection: Connection,
     #[expect(dead_code, reason = "held for its drop")]
     lock: File,
@@ -36,7 +36,7 @@ pub(crate) struct SourceTables {
     pub(crate) columns: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl Source {
+impl LockedSource {
     /// Locks and opens the database at `path`.
     pub(crate) async fn open(path: &Path) -> Result<Self> {
         let path = path.to_owned();

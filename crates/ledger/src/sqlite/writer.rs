@@ -29,7 +29,7 @@ const MAX_GROUPS_WITHOUT_READ: u32 = 8;
 const MAX_MUTATIONS_WITH_READS: usize = 2;
 
 /// A unit of work, with the sender for its result.
-pub(crate) enum Job {
+pub(crate) enum SqliteJob {
     Append {
         /// The statements that create the entries' run, if it is new.
         creation: Vec<Statement>,
@@ -58,13 +58,13 @@ enum Fault {
     Job(LedgerError),
 }
 
-pub(crate) struct Writer {
+pub(crate) struct SqliteWriter {
     connection: Connection,
     ballast: BallastFile,
     checkpointer: WalCheckpointer,
-    jobs: mpsc::Receiver<Job>,
+    jobs: mpsc::Receiver<SqliteJob>,
     /// Mutations and other deferrable jobs, in order of arrival.
-    deferred: VecDeque<Job>,
+    deferred: VecDeque<SqliteJob>,
     newest: watch::Sender<i64>,
     /// `None` after a failed transaction, until they are loaded again.
     heads: Option<HeadCache>,
@@ -75,13 +75,13 @@ pub(crate) struct Writer {
     node: Arc<OnceLock<Node>>,
 }
 
-impl Writer {
+impl SqliteWriter {
     /// Creates a writer for `jobs`. Returns it with a receiver of the newest position.
     pub(crate) fn new(
         connection: Connection,
         ballast: BallastFile,
         checkpointer: WalCheckpointer,
-        jobs: mpsc::Receiver<Job>,
+        jobs: mpsc::Receiver<SqliteJob>,
         node: Arc<OnceLock<Node>>,
     ) -> Result<(Self, watch::Receiver<i64>)> {
         let heads = HeadCache::load(&connection)?;
@@ -120,7 +120,7 @@ impl Writer {
     }
 
     /// Commits `first` and the queued reads, then deferred jobs, and sends their results.
-    fn write_queued(&mut self, first: Option<Job>) {
+    fn write_queued(&mut self, first: Option<SqliteJob>) {
         let mut reads = Vec::new();
         let mut next = first.or_else(|| self.jobs.try_recv().ok());
         while let Some(job) = next {
@@ -147,7 +147,7 @@ impl Writer {
     }
 
     /// Commits a group and sends the results. If a job fails, the group is rolled back and its jobs are committed one by one.
-    fn write(&mut self, mut group: Vec<Job>) {
+    fn write(&mut self, mut group: Vec<SqliteJob>) {
         if !self.ballast.ensure() {
             group = reject_mutations(group, &LedgerError::database_full(DISK_FULL));
         }
@@ -186,7 +186,7 @@ impl Writer {
         self.newest.send_if_modified(|newest| std::mem::replace(newest, position.max(*newest)) < position);
     }
 
-    fn commit(&mut self, group: &[Job]) -> Result<Vec<JobResult>, Fault> {
+    fn commit(&mut self, group: &[SqliteJob]) -> Result<Vec<JobResult>, Fault> {
         let mut heads = match self.heads.take() {
             Some(heads) => heads,
             None => HeadCache::load(&self.connection).map_err(Fault::Database)?,
@@ -213,8 +213,8 @@ impl Writer {
 }
 
 /// Rejects the mutations of a group and returns the rest.
-fn reject_mutations(group: Vec<Job>, error: &LedgerError) -> Vec<Job> {
-    let (mutations, rest): (Vec<_>, Vec<_>) = group.into_iter().partition(Job::mutates);
+fn reject_mutations(group: Vec<SqliteJob>, error: &LedgerError) -> Vec<SqliteJob> {
+    let (mutations, rest): (Vec<_>, Vec<_>) = group.into_iter().partition(SqliteJob::mutates);
     for job in mutations {
         job.fail(error.duplicate());
     }
@@ -225,7 +225,7 @@ fn run_transaction(
     connection: &Connection,
     heads: &mut HeadCache,
     node: Option<&Node>,
-    group: &[Job],
+    group: &[SqliteJob],
 ) -> Result<Vec<JobResult>, Fault> {
     let database = |error| Fault::Database(failed(error));
     connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut sql| sql.execute([])).map_err(database)?;
@@ -237,7 +237,7 @@ fn run_transaction(
         })?);
     }
     heads.store(connection).map_err(database)?;
-    let mutates = group.iter().any(Job::mutates);
+    let mutates = group.iter().any(SqliteJob::mutates);
     if mutates {
         failpoint::hit("ledger.written");
     }
@@ -249,7 +249,7 @@ fn run_transaction(
     Ok(results)
 }
 
-impl Job {
+impl SqliteJob {
     /// Returns whether reads are committed before the job.
     fn is_deferrable(&self) -> bool {
         match self {

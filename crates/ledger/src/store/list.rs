@@ -3,7 +3,7 @@
 use super::Store;
 use crate::backend::Backend;
 use crate::statement::{PageColumns, Param, RowReader};
-use crate::{Page, PageSize, Result};
+use crate::{LedgerPage, PageSize, Result};
 
 /// An item of a list with its position, or the error if it is unreadable.
 type Positioned<T> = Result<(i64, Result<T>)>;
@@ -14,7 +14,7 @@ pub(crate) const SCANNED_ROWS: u32 = 1000;
 pub(crate) const MAX_CHUNKS: u32 = 5;
 
 /// A list whose items have positions.
-pub(crate) struct List<T> {
+pub(crate) struct LedgerList<T> {
     pub(crate) what: &'static str,
     pub(crate) select: &'static str,
     /// The condition, in which the cursor is `$1`, the limit `$2`, and other parameters follow. It begins with ` AND `, or is
@@ -30,7 +30,7 @@ pub(crate) struct List<T> {
     pub(crate) scans: bool,
 }
 
-impl<T> List<T> {
+impl<T> LedgerList<T> {
     fn sql(&self) -> String {
         let Self { select, condition, position, .. } = self;
         let (after, order) = if self.newest_first { ("<", " DESC") } else { (">", "") };
@@ -55,11 +55,11 @@ impl<B: Backend> Store<B> {
     /// page ends with the chunk in which it has its first items, or after [`MAX_CHUNKS`].
     pub(crate) async fn list_readable<T: Send + 'static>(
         &self,
-        list: List<T>,
+        list: LedgerList<T>,
         after: Option<i64>,
         size: PageSize,
         matches: impl Fn(&T) -> bool + Send + Sync,
-    ) -> Result<Page<(i64, T)>> {
+    ) -> Result<LedgerPage<(i64, T)>> {
         let mut after = after.unwrap_or(if list.newest_first { i64::MAX } else { 0 });
         let chunk_size = if list.scans { PageSize { rows: size.rows.max(SCANNED_ROWS), ..size } } else { size };
         let (sql, columns) = (list.sql(), list.columns.in_direction(list.newest_first));
@@ -75,10 +75,10 @@ impl<B: Backend> Store<B> {
             chunks += 1;
             if items.len() > size.rows as usize {
                 items.truncate(size.rows as usize);
-                return Ok(Page { items, more: true, resume: None });
+                return Ok(LedgerPage { items, more: true, resume: None });
             }
             if !items.is_empty() || !more || (list.scans && chunks == MAX_CHUNKS) {
-                return Ok(Page { items, more, resume: more.then_some(after) });
+                return Ok(LedgerPage { items, more, resume: more.then_some(after) });
             }
         }
     }

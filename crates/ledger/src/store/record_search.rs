@@ -9,10 +9,10 @@ use super::Store;
 use super::list::{MAX_CHUNKS, SCANNED_ROWS};
 use crate::backend::Backend;
 use crate::entry_rows::indexed_paths;
-use crate::filter::{self, AccessPath, MAX_SORTED, PATH_PART_BITS, PositionRange, Query, ZONE_POSITIONS};
+use crate::filter::{self, AccessPath, MAX_SORTED, PATH_PART_BITS, PositionRange, RecordQuery, ZONE_POSITIONS};
 use crate::statement::{PageColumns, RowReader};
 use crate::stored::has_labels;
-use crate::{Page, PageSize, RecordFilter, Result, StoredRecord, rows};
+use crate::{LedgerPage, PageSize, RecordFilter, Result, StoredRecord, rows};
 
 /// The members of a record that are checked without an index.
 #[derive(Deserialize)]
@@ -95,8 +95,8 @@ impl<B: Backend> Store<B> {
         filter: &RecordFilter,
         after: Option<i64>,
         size: PageSize,
-    ) -> Result<Page<StoredRecord>> {
-        let mut page = Page { items: Vec::new(), more: false, resume: None };
+    ) -> Result<LedgerPage<StoredRecord>> {
+        let mut page = LedgerPage { items: Vec::new(), more: false, resume: None };
         if filter::matches_nothing(filter) {
             return Ok(page);
         }
@@ -146,12 +146,12 @@ impl<B: Backend> Store<B> {
         access: AccessPath,
         range: PositionRange,
         size: PageSize,
-        page: &mut Page<StoredRecord>,
+        page: &mut LedgerPage<StoredRecord>,
     ) -> Result<()> {
         let rows = size.rows.saturating_sub(u32::try_from(page.len()).unwrap_or(u32::MAX));
         let bytes = page.iter().map(|record| record.text.len() as u64).sum();
         let remaining = PageSize { rows, bytes: size.bytes.saturating_sub(bytes) };
-        let query = Query::records(B::PATH_KEY, filter, access, range, remaining.query_limit());
+        let query = RecordQuery::records(B::PATH_KEY, filter, access, range, remaining.query_limit());
         let columns = PageColumns::RECORDS.in_direction(filter.newest_first);
         let found = self.0.fetch_page(query.sql, query.params, rows::record, remaining, columns).await?;
         page.more = found.more;
@@ -167,7 +167,7 @@ impl<B: Backend> Store<B> {
         access: AccessPath,
         ranges: &[PositionRange],
         size: PageSize,
-    ) -> Result<Page<StoredRecord>> {
+    ) -> Result<LedgerPage<StoredRecord>> {
         let chunk_size = PageSize { rows: size.rows.max(SCANNED_ROWS), ..size };
         let columns = PageColumns::RECORDS.in_direction(filter.newest_first);
         let read = if filter.labels.is_empty() { read_record } else { read_labelled_record };
@@ -175,7 +175,7 @@ impl<B: Backend> Store<B> {
         for (index, range) in ranges.iter().enumerate() {
             let mut rest = Some(*range);
             while let Some(range) = rest {
-                let query = Query::records(B::PATH_KEY, filter, access, range, chunk_size.query_limit());
+                let query = RecordQuery::records(B::PATH_KEY, filter, access, range, chunk_size.query_limit());
                 let chunk = self.0.fetch_page(query.sql, query.params, read, chunk_size, columns).await?;
                 let last = chunk.last().map(|(record, _)| record.position).filter(|_| chunk.more);
                 rest = last.and_then(|last| range.after(last, filter.newest_first));
@@ -191,11 +191,11 @@ impl<B: Backend> Store<B> {
                         next.map(|next| next.low - 1)
                     };
                     let resume = if has_more_items { None } else { last.or(end) };
-                    return Ok(Page { items, more: has_more_items || resume.is_some(), resume });
+                    return Ok(LedgerPage { items, more: has_more_items || resume.is_some(), resume });
                 }
             }
         }
-        Ok(Page { items: Vec::new(), more: false, resume: None })
+        Ok(LedgerPage { items: Vec::new(), more: false, resume: None })
     }
 
     /// Returns the ranges that may contain times of the filter: from the zone map, and the positions after its last zone.
@@ -224,7 +224,7 @@ impl<B: Backend> Store<B> {
         ranges: Vec<PositionRange>,
         all: PositionRange,
     ) -> Result<Vec<PositionRange>> {
-        let Some(query) = Query::parts_of_path(B::PATH_KEY, filter, all) else { return Ok(ranges) };
+        let Some(query) = RecordQuery::parts_of_path(B::PATH_KEY, filter, all) else { return Ok(ranges) };
         let mut parts: Vec<PositionRange> = Vec::new();
         for no in self.0.fetch(query.sql, query.params, |row| row.int(0)).await? {
             let part = PositionRange { low: no << PATH_PART_BITS, high: ((no + 1) << PATH_PART_BITS) - 1 };
@@ -250,13 +250,13 @@ impl<B: Backend> Store<B> {
             if !has_path {
                 // A long run may have no record of the tool, and a scan would read all of the run.
                 let max = MAX_SORTED.min(length);
-                let Some(query) = Query::count_tool(filter, range, max) else { return Ok(AccessPath::Run) };
+                let Some(query) = RecordQuery::count_tool(filter, range, max) else { return Ok(AccessPath::Run) };
                 let count = self.0.fetch(query.sql, query.params, |row| row.int(0)).await?;
                 let is_rare = count.first().is_some_and(|count| *count <= max);
                 return Ok(if is_rare { AccessPath::Tool } else { AccessPath::Run });
             }
         }
-        let Some(query) = Query::count_path(B::PATH_KEY, filter, range) else {
+        let Some(query) = RecordQuery::count_path(B::PATH_KEY, filter, range) else {
             return Ok(filter::default_access_path(filter));
         };
         let count = self.0.fetch(query.sql, query.params, |row| row.int(0)).await?;

@@ -4,12 +4,12 @@ use async_trait::async_trait;
 use model::{Record, RunId, WebhookDelivery, WebhookEvent, WebhookMessage};
 
 use super::Store;
-use super::list::List;
+use super::list::LedgerList;
 use crate::backend::Backend;
 use crate::entry_rows::messages::fan_out;
 use crate::statement::{Check, PageColumns, Param, RowReader, Statement, to_count};
 use crate::table::{Rows, tables};
-use crate::{Ledger as _, LedgerError, Page, PageSize, RecordFilter, Result, rows};
+use crate::{Ledger as _, LedgerError, LedgerPage, PageSize, RecordFilter, Result, rows};
 
 /// Pending deliveries of a webhook from which on refused calls wait in the audit.
 const MAX_PENDING: i64 = 10_000;
@@ -149,7 +149,7 @@ pub trait WebhookLog: Send + Sync {
         newest_first: bool,
         after: Option<i64>,
         size: PageSize,
-    ) -> Result<Page<(i64, WebhookDelivery)>>;
+    ) -> Result<LedgerPage<(i64, WebhookDelivery)>>;
     /// Makes a delivery due at `now`, with all attempts. Returns it; `None` if the webhook has none of this message.
     async fn redeliver(&self, webhook: &str, message_id: &str, now: &str) -> Result<Option<WebhookDelivery>>;
     /// Counts the pending deliveries of each webhook that has any.
@@ -245,8 +245,8 @@ impl<B: Backend> WebhookLog for Store<B> {
         newest_first: bool,
         after: Option<i64>,
         size: PageSize,
-    ) -> Result<Page<(i64, WebhookDelivery)>> {
-        let list = List {
+    ) -> Result<LedgerPage<(i64, WebhookDelivery)>> {
+        let list = LedgerList {
             what: "delivery",
             select: select_delivery!(""),
             condition: " AND webhook = $3",

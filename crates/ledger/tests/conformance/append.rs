@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ledger::{Appended, ApprovalDecision, Entry, LedgerError, RecordFilter, Reply};
+use ledger::{Appended, DecidedApproval, Entry, LedgerError, RecordFilter, Reply};
 use model::{ApprovalId, ApprovalState, Outcome, Record, Sha256};
 use rstest::rstest;
 
@@ -164,7 +164,7 @@ async fn entries_of_one_append_are_recorded_all_or_none(
     }
     assert!(db.ledger.call(&run, &call_id("new")).await.unwrap().is_none());
     let mut undecided = write("r1", "new", "a");
-    undecided.approval_decision = Some(ApprovalDecision {
+    undecided.approval_decision = Some(DecidedApproval {
         approval_id: ApprovalId::parse("none").unwrap(),
         state: ApprovalState::Denied,
         voter: None,

@@ -1,6 +1,6 @@
 //! Calls that wait for an approval, and decisions on approvals.
 
-use ledger::{Appended, ApprovalDecision, ApprovalFilter, Entry, PageSize};
+use ledger::{Appended, ApprovalFilter, DecidedApproval, Entry, PageSize};
 use model::{Approval, ApprovalFile, ApprovalId, ApprovalState, Outcome, RunId, RunState, Verdict};
 use rstest::rstest;
 
@@ -54,7 +54,7 @@ pub(crate) fn approval_request(run: &str, id: &str) -> Entry {
 pub(crate) fn approval_decision(run: &str, id: &str, state: ApprovalState) -> Entry {
     let mut entry = write(run, id, "Cargo.lock");
     entry.client_supplied_id = false;
-    entry.approval_decision = Some(ApprovalDecision {
+    entry.approval_decision = Some(DecidedApproval {
         approval_id: approval_id(id),
         state,
         voter: None,

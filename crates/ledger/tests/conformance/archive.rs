@@ -1,6 +1,6 @@
 //! Archived runs: their records are deleted, and what stays proves what the archive contains.
 
-use ledger::{Appended, Entry, RecordData, Reply, RunChange};
+use ledger::{Appended, Entry, RecordData, Reply, RunTransition};
 use model::{ARCHIVE_TOOL, Record, RunState, Sha256};
 use rstest::rstest;
 use serde_json::json;
@@ -14,7 +14,7 @@ use crate::service_role::open_as_service;
 pub(crate) fn archive_after(head: &Record) -> Entry {
     let (head_seq, head_hash) = (head.seq, head.hash.unwrap());
     let (at, uri) = ("2026-02-01T00:00:00Z".to_owned(), "file:r1.tar".to_owned());
-    let mut entry = change_of("r1", ARCHIVE_TOOL, RunChange::Archive { at, uri, head_seq, head_hash });
+    let mut entry = change_of("r1", ARCHIVE_TOOL, RunTransition::Archive { at, uri, head_seq, head_hash });
     entry.draft.input = json!({ "headSeq": head_seq, "headHash": head_hash }).as_object().cloned();
     entry
 }

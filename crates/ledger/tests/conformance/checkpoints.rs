@@ -176,7 +176,7 @@ async fn the_covering_leaf_is_the_first_at_or_after_the_record(
         assert_eq!(covering(&run, seq, size).await, expected, "{seq} among {size}");
     }
     assert_eq!(covering(&other, 1, 2).await, None);
-    let seqs = |records: ledger::Page<ledger::StoredRecord>| -> Vec<u64> {
+    let seqs = |records: ledger::LedgerPage<ledger::StoredRecord>| -> Vec<u64> {
         records.iter().map(|record| serde_json::from_str::<Record>(&record.text).unwrap().seq).collect()
     };
     assert_eq!(seqs(db.ledger.record_range(&run, 2, 5, 100.into()).await.unwrap()), [2, 3, 4, 5]);

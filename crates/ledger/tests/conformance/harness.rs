@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ledger::{Appended, Entry, EntryObject, Ledger, LedgerError, ObjectHolder, Reply, RunChange, StoredRun};
+use ledger::{Appended, Entry, EntryObject, Ledger, LedgerError, ObjectHolder, Reply, RunTransition, StoredRun};
 use model::{
     Budget, Draft, ImportReport, LogicalPath, Mount, PeopleCounts, Permission, Policy, Record, Run, RunCounts, RunId,
     RunState, Sha256, Source, Token, TokenId, ToolCallId, Usage, Verdict,
@@ -301,7 +301,7 @@ pub(crate) trait RunChanges {
 
 impl RunChanges for dyn Ledger {
     async fn open_run(&self, run: &RunId, base_commit: &str, import: &ImportReport) -> Result<bool, LedgerError> {
-        let change = RunChange::Open { base_commit: base_commit.into(), import: import.clone() };
+        let change = RunTransition::Open { base_commit: base_commit.into(), import: import.clone() };
         let appended = self.append(vec![change_of(run.as_str(), "run.import", change)]).await?;
         Ok(matches!(appended, Appended::Recorded(_)))
     }
@@ -309,8 +309,8 @@ impl RunChanges for dyn Ledger {
     async fn set_run_state(&self, run: &RunId, state: RunState, at: Option<&str>) -> Result<bool, LedgerError> {
         let at = at.unwrap_or("2026-01-09T00:00:00Z").to_owned();
         let (tool, change) = match state {
-            RunState::Closed => ("run.close", RunChange::Close { at }),
-            RunState::Deleted => ("run.delete", RunChange::Delete { at }),
+            RunState::Closed => ("run.close", RunTransition::Close { at }),
+            RunState::Deleted => ("run.delete", RunTransition::Delete { at }),
             other => panic!("{other:?}"),
         };
         let appended = self.append(vec![change_of(run.as_str(), tool, change)]).await?;
@@ -318,19 +318,19 @@ impl RunChanges for dyn Ledger {
     }
 
     async fn create_token(&self, token: &Token) -> Result<(), LedgerError> {
-        let change = RunChange::IssueToken(token.clone());
+        let change = RunTransition::IssueToken(token.clone());
         self.append(vec![change_of(token.run_id.as_str(), "token.issue", change)]).await.map(drop)
     }
 
     async fn revoke_token(&self, run: &RunId, token: &TokenId) -> Result<bool, LedgerError> {
-        let change = RunChange::RevokeToken(token.clone());
+        let change = RunTransition::RevokeToken(token.clone());
         let appended = self.append(vec![change_of(run.as_str(), "token.revoke", change)]).await?;
         Ok(!matches!(appended, Appended::NoSuchToken))
     }
 }
 
 /// The entry of a change of a run.
-pub(crate) fn change_of(run: &str, tool: &str, change: RunChange) -> Entry {
+pub(crate) fn change_of(run: &str, tool: &str, change: RunTransition) -> Entry {
     let mut entry = read(run, "a");
     entry.draft.tool = tool.into();
     entry.draft.paths_read = vec![];

@@ -1,6 +1,6 @@
 //! What the calls of a run add to the database and to the object store.
 
-use ledger::{Appended, Entry, HistoryExcess, HistoryQuota, RunChange};
+use ledger::{Appended, Entry, HistoryExcess, HistoryQuota, RunTransition};
 use model::{ApprovalState, Outcome, RunState, Sha256, Verdict};
 use rstest::rstest;
 
@@ -74,7 +74,7 @@ async fn a_full_history_takes_refusals_up_to_a_reserve_and_what_ends_the_run(
     by_operator.draft.actor = "operator:ada".to_owned();
     db.append(by_operator).await;
     let mut close = read("r1", "x");
-    close.run_change = Some(RunChange::Close { at: "2026-01-02T00:00:00Z".to_owned() });
+    close.run_change = Some(RunTransition::Close { at: "2026-01-02T00:00:00Z".to_owned() });
     db.append(close).await;
     assert_eq!(db.ledger.run(&run_id("r1")).await.unwrap().unwrap().run.state, RunState::Closed);
 }

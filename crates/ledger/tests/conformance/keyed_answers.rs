@@ -1,6 +1,6 @@
 //! Answers to creations under a key.
 
-use ledger::{Appended, KeyedAnswer, LedgerError, RunChange};
+use ledger::{Appended, KeyedAnswer, LedgerError, RunTransition};
 use model::{Record, Sha256};
 use rstest::rstest;
 
@@ -42,7 +42,7 @@ async fn issue_token(
     answer: &KeyedAnswer,
     now: &str,
 ) -> ledger::Result<Appended> {
-    let mut entry = change_of(run, "token.issue", RunChange::IssueToken(new_token(run, token)));
+    let mut entry = change_of(run, "token.issue", RunTransition::IssueToken(new_token(run, token)));
     entry.keyed_answer = Some((answer.clone(), now.to_owned()));
     db.try_append(entry).await
 }
@@ -127,7 +127,7 @@ async fn a_creation_and_its_answer_are_stored_atomically(
     assert!(matches!(exists, Err(LedgerError::AlreadyExists)), "{exists:?}");
     let missing = issue_token(&db, "unknown", "tok-5", &free, NOON).await;
     assert!(matches!(missing, Err(LedgerError::NoSuchRun)), "{missing:?}");
-    let change = RunChange::Delete { at: NOON.to_owned() };
+    let change = RunTransition::Delete { at: NOON.to_owned() };
     db.append(change_of("r1", "run.delete", change)).await;
     let deleted = issue_token(&db, "r1", "tok-5", &free, NOON).await;
     assert!(matches!(deleted, Ok(Appended::PreconditionFailed(_))), "{deleted:?}");

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ledger::{Appended, Entry, EventQuota, Expiry, FailedPrecondition, RequiredToken, RunChange, TokenHolder, Upload};
+use ledger::{
+    Appended, Entry, EventQuota, Expiry, FailedPrecondition, RequiredToken, RunTransition, TokenHolder, UploadedContent,
+};
 use model::{MAX_RUN_EVENT_BYTES, MAX_RUN_EVENTS, RunState, Sha256, TokenId};
 use rstest::rstest;
 
@@ -24,7 +26,7 @@ fn event(run: &str, id: &str, bytes: u64) -> Entry {
 fn upload(run: &str, content: &[u8]) -> Entry {
     let mut entry = read(run, "a");
     entry.draft.tool = "artifact.upload".into();
-    entry.upload = Some(Upload { sha256: Sha256::of(content), bytes: content.to_vec() });
+    entry.upload = Some(UploadedContent { sha256: Sha256::of(content), bytes: content.to_vec() });
     entry.event_bytes = Some(content.len() as u64);
     entry
 }
@@ -50,7 +52,7 @@ async fn labels_and_expiry_are_replaced_until_the_run_is_deleted(
     let update = async |labels: Option<&str>, expires_at: Option<Option<&str>>| {
         let expires_at = expires_at.map(|at| at.map_or(Expiry::Never, |at| Expiry::At(at.to_owned())));
         let labels = labels.map(|value| BTreeMap::from([("ticket".to_owned(), value.to_owned())]));
-        db.try_append(change_of("r1", "run.update", RunChange::Update { labels, expires_at })).await.unwrap()
+        db.try_append(change_of("r1", "run.update", RunTransition::Update { labels, expires_at })).await.unwrap()
     };
     let stored = async || {
         let run = db.ledger.run(&run).await.unwrap().unwrap().run;
@@ -88,8 +90,9 @@ async fn a_run_expires_at_the_stored_time_only(#[values(Backend::Sqlite, Backend
     let mut db = backend.open().await;
     let run = db.run("r1").await;
     let (first, later) = ("2026-02-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z");
-    let expire = |at: &str| change_of("r1", "run.close", RunChange::Expire { expires_at: at.to_owned() });
-    let update = |at: Expiry| change_of("r1", "run.update", RunChange::Update { labels: None, expires_at: Some(at) });
+    let expire = |at: &str| change_of("r1", "run.close", RunTransition::Expire { expires_at: at.to_owned() });
+    let update =
+        |at: Expiry| change_of("r1", "run.update", RunTransition::Update { labels: None, expires_at: Some(at) });
     let state = async |db: &TestDatabase| db.ledger.run(&run).await.unwrap().unwrap().run.state;
     assert!(matches!(db.try_append(update(Expiry::At(first.into()))).await.unwrap(), Appended::Recorded(_)));
     // In one commit: the later entry depends on the earlier one.
@@ -134,7 +137,7 @@ async fn a_change_and_its_record_become_durable_together(
     assert!(!db.ledger.set_run_state(&run, RunState::Closed, Some("2026-01-03T00:00:00Z")).await.unwrap());
     assert!(db.ledger.set_run_state(&run, RunState::Deleted, None).await.unwrap());
     assert!(!db.ledger.set_run_state(&run, RunState::Closed, None).await.unwrap());
-    let late = change_of("r1", "token.issue", RunChange::IssueToken(new_token("r1", "late")));
+    let late = change_of("r1", "token.issue", RunTransition::IssueToken(new_token("r1", "late")));
     let rejected = db.try_append(late).await.unwrap();
     let is_deleted = matches!(&rejected, Appended::PreconditionFailed(FailedPrecondition::Run(RunState::Deleted)));
     assert!(is_deleted, "{rejected:?}");

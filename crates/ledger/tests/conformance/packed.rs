@@ -1,6 +1,6 @@
 //! Compressed values: what is restored, what damage affects, and the values of earlier versions.
 
-use ledger::{Artifact, Entry, LedgerError, PageSize, RecordData, RecordFilter, Reply, Upload};
+use ledger::{Artifact, Entry, LedgerError, PageSize, RecordData, RecordFilter, Reply, UploadedContent};
 use model::{ArtifactId, Sha256, Step, StepBytes, StepContent};
 use rstest::rstest;
 
@@ -33,7 +33,7 @@ fn new_file(run: &str) -> Entry {
     entry.artifact = Some(Artifact { artifact_id: ArtifactId::parse(ART).unwrap(), diff: diff() });
     entry.reply = Some(reply());
     let bytes = source().repeat(2).into_bytes();
-    entry.upload = Some(Upload { sha256: Sha256::of(&bytes), bytes });
+    entry.upload = Some(UploadedContent { sha256: Sha256::of(&bytes), bytes });
     entry
 }
 

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use ledger::{Page, PageSize, RecordFilter, StoredRecord};
+use ledger::{LedgerPage, PageSize, RecordFilter, StoredRecord};
 use model::Record;
 use rstest::rstest;
 
@@ -16,7 +16,7 @@ const LONG: usize = 10_000;
 const SIZE: PageSize = PageSize { rows: 100, bytes: 25_000 };
 
 /// Returns the lengths of all pages, and their items.
-async fn read_pages<T, F: Future<Output = Page<T>>>(
+async fn read_pages<T, F: Future<Output = LedgerPage<T>>>(
     page: impl Fn(Option<i64>) -> F,
     at: fn(&T) -> i64,
 ) -> (Vec<usize>, Vec<T>) {

@@ -1,6 +1,6 @@
 //! Runs, tokens, settings, and opening a database.
 
-use ledger::{Appended, LedgerError, RunChange, RunFilter, StorageTotals, StoredRun};
+use ledger::{Appended, LedgerError, RunFilter, RunTransition, StorageTotals, StoredRun};
 use model::{
     Disk, DiskChange, DiskUse, ImportReport, Outcome, Run, RunState, Sha256, SkippedEntry, Token, TokenId, Usage,
     Verdict,
@@ -81,7 +81,7 @@ async fn a_run_is_opened_and_closed_once(#[values(Backend::Sqlite, Backend::Post
     let left_out = vec![SkippedEntry { path: "a/.git".into(), reason: "git-internal".into() }];
     let import = ImportReport { files: 7, bytes: 8, left_out, progress: "done".into(), ..ImportReport::default() };
     let resumed = ImportReport { progress: "waiting".into(), resumed: true, ..ImportReport::default() };
-    let resume = || change_of("r1", "run.resume_import", RunChange::ResumeImport { import: resumed.clone() });
+    let resume = || change_of("r1", "run.resume_import", RunTransition::ResumeImport { import: resumed.clone() });
     assert!(matches!(db.try_append(resume()).await.unwrap(), Appended::Recorded(_)));
     let preparing = stored(&db, "r1").await.run;
     assert_eq!((preparing.state, preparing.import), (RunState::Preparing, resumed.clone()));

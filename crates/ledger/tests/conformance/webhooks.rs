@@ -1,6 +1,6 @@
 //! Messages to webhooks: which events have deliveries, that each is stored with its event, and their states.
 
-use ledger::{DeliveryAttempt, Entry, RunChange};
+use ledger::{DeliveryAttempt, Entry, RunTransition};
 use model::{
     ApprovalState, BudgetOverrides, Code, DeliveryState, Outcome, Usage, Verdict, WebhookDelivery, WebhookEvent,
     WebhookMessage,
@@ -66,7 +66,7 @@ async fn every_event_has_a_delivery_for_each_subscriber(
         db.ledger.set_needs_repair(&run, is_broken, now).await.unwrap();
     }
     db.ledger.notify(&WebhookMessage::signing_stopped(NOON)).await.unwrap();
-    db.append(change_of("r1", "run.close", RunChange::Close { at: NOON.to_owned() })).await;
+    db.append(change_of("r1", "run.close", RunTransition::Close { at: NOON.to_owned() })).await;
     db.ledger.set_run_state(&run, model::RunState::Deleted, None).await.unwrap();
     db.reopen().await;
     let expected = [
@@ -356,7 +356,7 @@ async fn the_role_of_the_service_may_use_the_tables() {
     db.reopen_as("workspaced_service").await;
     db.ledger.set_webhooks(&[("all".to_owned(), WebhookEvent::ALL.to_vec())]).await.unwrap();
     db.run("r1").await;
-    db.append(change_of("r1", "run.close", RunChange::Close { at: NOON.to_owned() })).await;
+    db.append(change_of("r1", "run.close", RunTransition::Close { at: NOON.to_owned() })).await;
     db.append(refused("r1", Code::PolicyDenied, "rule")).await;
     db.ledger.enqueue_refused_calls("all").await.unwrap();
     assert_eq!(events(&db, "all").await, ["run.closed", "call.refused"]);

@@ -134,7 +134,7 @@ pub(crate) static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 });
 
 /// A credential in a text.
-pub(crate) struct Found {
+pub(crate) struct FoundCredential {
     pub(crate) kind: &'static str,
     /// From the start of the mark to the end of the credential.
     pub(crate) span: Range<usize>,
@@ -143,13 +143,13 @@ pub(crate) struct Found {
 }
 
 /// Returns every credential in `text`.
-pub(crate) fn credentials(text: &[u8]) -> impl Iterator<Item = Found> {
+pub(crate) fn credentials(text: &[u8]) -> impl Iterator<Item = FoundCredential> {
     let marks = MARKS.iter().flat_map(move |marks| marks.find_iter(text));
     marks.filter_map(move |mark| credential_at(text, &mark))
 }
 
 /// Returns the credential that starts with `mark` in `text`, if it is one.
-pub(crate) fn credential_at(text: &[u8], mark: &Match) -> Option<Found> {
+pub(crate) fn credential_at(text: &[u8], mark: &Match) -> Option<FoundCredential> {
     let form = &FORMS[mark.pattern().as_usize()];
     let (before, rest) = (&text[mark.start().saturating_sub(MAX_BEFORE_BYTES)..mark.start()], &text[mark.end()..]);
     let fits = match form.before {
@@ -160,7 +160,7 @@ pub(crate) fn credential_at(text: &[u8], mark: &Match) -> Option<Found> {
     let length = if fits { form.body.length(rest) } else { None }?;
     let end = mark.end() + length;
     let start = if form.is_private_key() { mark.end() + key_start(rest)? } else { mark.start() };
-    Some(Found { kind: form.kind, span: mark.start()..end, value: start..end })
+    Some(FoundCredential { kind: form.kind, span: mark.start()..end, value: start..end })
 }
 
 impl Form {

@@ -11,7 +11,7 @@ use super::region::{CONTEXT, Region};
 
 /// One change: these lines of the old side become those of the new side. Lines between two changes are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct LineChange {
     pub(crate) old: Range<usize>,
     pub(crate) new: Range<usize>,
 }
@@ -29,7 +29,7 @@ const fn cost(lines: usize) -> usize {
 }
 
 /// The changes that turn the region's old lines into its new ones, in order, with equal lines between any two.
-pub(crate) fn changes(region: &Region<'_>) -> Vec<Change> {
+pub(crate) fn changes(region: &Region<'_>) -> Vec<LineChange> {
     // Where lines follow the region, its last ones are context of the last change, so no change may include them.
     let context = if region.is_cut_after { CONTEXT } else { 0 };
     let (old, new) = (&region.old[..region.old.len() - context], &region.new[..region.new.len() - context]);
@@ -50,11 +50,11 @@ pub(crate) fn changes(region: &Region<'_>) -> Vec<Change> {
 }
 
 /// Everything between the equal lines at both ends.
-fn between_equal_ends(old: &[&[u8]], new: &[&[u8]]) -> Change {
+fn between_equal_ends(old: &[&[u8]], new: &[&[u8]]) -> LineChange {
     let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let most = old.len().min(new.len()) - head;
     let tail = old.iter().rev().zip(new.iter().rev()).take(most).take_while(|(old, new)| old == new).count();
-    Change { old: head..old.len() - tail, new: head..new.len() - tail }
+    LineChange { old: head..old.len() - tail, new: head..new.len() - tail }
 }
 
 /// Gives equal lines equal numbers.
@@ -163,14 +163,14 @@ struct Changed {
 }
 
 /// Joins neighbouring changed lines into changes.
-fn group(changed: &Changed) -> Vec<Change> {
+fn group(changed: &Changed) -> Vec<LineChange> {
     let run = |changed: &[bool], from: usize| from + changed[from..].iter().take_while(|changed| **changed).count();
     let (mut old, mut new) = (0, 0);
     let mut changes = Vec::new();
     while old < changed.old.len() || new < changed.new.len() {
         let (old_end, new_end) = (run(&changed.old, old), run(&changed.new, new));
         if old_end > old || new_end > new {
-            changes.push(Change { old: old..old_end, new: new..new_end });
+            changes.push(LineChange { old: old..old_end, new: new..new_end });
         }
         // Skips one equal line; at the end of both sides, one step past them.
         (old, new) = (old_end + 1, new_end + 1);
@@ -180,7 +180,7 @@ fn group(changed: &Changed) -> Vec<Change> {
 
 /// Moves pure insertions and pure deletions as far down as equal lines allow, and joins those that then touch: a new function
 /// starts at its own first line, not at the end of the one before it.
-fn slide(changes: Vec<Change>, old_ids: &[u32], new_ids: &[u32]) -> Vec<Change> {
+fn slide(changes: Vec<LineChange>, old_ids: &[u32], new_ids: &[u32]) -> Vec<LineChange> {
     let mut moved = Vec::with_capacity(changes.len());
     let mut rest = changes.into_iter().peekable();
     while let Some(mut change) = rest.next() {
@@ -190,7 +190,7 @@ fn slide(changes: Vec<Change>, old_ids: &[u32], new_ids: &[u32]) -> Vec<Change> 
             change.old = change.old.start + steps..change.old.end + steps;
             change.new = change.new.start + steps..change.new.end + steps;
             let Some(next) = rest.next_if(|next| next.old.start == change.old.end) else { break };
-            change = Change { old: change.old.start..next.old.end, new: change.new.start..next.new.end };
+            change = LineChange { old: change.old.start..next.old.end, new: change.new.start..next.new.end };
         }
         moved.push(change);
     }
@@ -198,7 +198,7 @@ fn slide(changes: Vec<Change>, old_ids: &[u32], new_ids: &[u32]) -> Vec<Change> 
 }
 
 /// By how many lines, at most `most`, a pure insertion or deletion can move down.
-fn steps_down(change: &Change, most: usize, old_ids: &[u32], new_ids: &[u32]) -> usize {
+fn steps_down(change: &LineChange, most: usize, old_ids: &[u32], new_ids: &[u32]) -> usize {
     let (range, ids) = match (change.old.is_empty(), change.new.is_empty()) {
         (true, false) => (&change.new, new_ids),
         (false, true) => (&change.old, old_ids),

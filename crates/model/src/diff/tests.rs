@@ -70,7 +70,7 @@ fn text_in_utf16_is_shown_and_counted_by_its_characters() {
     let (old, new) = (utf16("a\r\nb\r\n"), utf16("a\r\né\r\n"));
     let changed = diff(Some(&old), Some(&new));
     assert!(text_of(&changed).ends_with("@@ -1,2 +1,2 @@\n a\r\n-b\r\n+é\r\n"), "{}", text_of(&changed));
-    assert_eq!((changed.binary, changed.counts), (false, Counts { insertions: 1, deletions: 1 }));
+    assert_eq!((changed.binary, changed.counts), (false, LineCounts { insertions: 1, deletions: 1 }));
     assert_eq!(count_changes(&old, &new), changed.counts);
     let patch = crate::Patch::parse_bytes(&changed.text).unwrap();
     assert_eq!(patch.files[0].apply(&old).unwrap().bytes, new);
@@ -93,10 +93,10 @@ fn text_in_an_older_encoding_is_shown_by_its_characters() {
     assert_eq!(patch.files[0].apply(&old).unwrap().bytes, new);
     // To UTF-8 with other characters, and with the same ones.
     let converted = diff(Some(&old), Some(format!("{long}int 甲;\n").as_bytes()));
-    assert_eq!(converted.counts, Counts { insertions: 1, deletions: 1 }, "{}", text_of(&converted));
+    assert_eq!(converted.counts, LineCounts { insertions: 1, deletions: 1 }, "{}", text_of(&converted));
     assert_eq!(converted.decoded, decoded);
     let same = diff(Some(&old), Some(format!("{long}int a;\n").as_bytes()));
-    assert_eq!((same.decoded, same.counts), (None, Counts { insertions: 2, deletions: 2 }));
+    assert_eq!((same.decoded, same.counts), (None, LineCounts { insertions: 2, deletions: 2 }));
     // From ASCII.
     let first = diff(Some(b"int a;\n"), Some(&gbk(&format!("{long}int a;\n"))));
     assert!(text_of(&first).contains("+// 打开串口\n"), "{}", text_of(&first));
@@ -113,9 +113,10 @@ fn another_guess_changes_no_other_line() {
     let new = [&old[..], &gbk("// 中文注释 初始化 关闭串口 这是一个测试\n")].concat();
     let encoding = |bytes: &[u8]| crate::detect_encoding(bytes).unwrap();
     assert_eq!((encoding(&old), encoding(&new)), (Encoding::EucKr, Encoding::Gbk));
-    for (old, new, counts) in
-        [(&old, &new, Counts { insertions: 1, deletions: 0 }), (&new, &old, Counts { insertions: 0, deletions: 1 })]
-    {
+    for (old, new, counts) in [
+        (&old, &new, LineCounts { insertions: 1, deletions: 0 }),
+        (&new, &old, LineCounts { insertions: 0, deletions: 1 }),
+    ] {
         let changed = diff(Some(old), Some(new));
         assert_eq!(changed.counts, counts, "{}", text_of(&changed));
     }
@@ -132,7 +133,7 @@ fn a_mode_change_alone_is_shown() {
     let old = Side { path: &path, bytes: b"x\n", mode: 0o664 };
     let diff = diff_file(Some(old), Some(Side { mode: 0o775, ..old }));
     assert_eq!(text_of(&diff), "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n");
-    assert_eq!(diff.counts, Counts::default());
+    assert_eq!(diff.counts, LineCounts::default());
 }
 
 #[test]
@@ -244,7 +245,7 @@ fn changes_far_apart_in_a_large_file_are_found() {
     let old = lines_of(0..400_000);
     let new =
         lines_of((0..400_000).filter(|at| at % 1000 != 7).map(|at| if at % 1000 == 500 { at + 400_000 } else { at }));
-    assert_eq!(count_changes(&old, &new), Counts { insertions: 400, deletions: 800 });
+    assert_eq!(count_changes(&old, &new), LineCounts { insertions: 400, deletions: 800 });
 }
 
 #[test]
@@ -263,8 +264,8 @@ fn the_same_sides_have_the_same_diff_on_every_thread() {
 fn texts_without_a_line_in_common_are_cheap() {
     let old = lines_of(0..200_000);
     let new: Vec<u8> = old.iter().map(|byte| if *byte == b'\n' { *byte } else { byte ^ 0x40 }).collect();
-    assert_eq!(count_changes(&old, &new), Counts { insertions: 200_000, deletions: 200_000 });
-    assert_eq!(count_changes(&vec![b'x'; 16 << 20], &vec![b'y'; 16 << 20]), Counts { insertions: 1, deletions: 1 });
+    assert_eq!(count_changes(&old, &new), LineCounts { insertions: 200_000, deletions: 200_000 });
+    assert_eq!(count_changes(&vec![b'x'; 16 << 20], &vec![b'y'; 16 << 20]), LineCounts { insertions: 1, deletions: 1 });
 }
 
 #[test]
@@ -276,5 +277,5 @@ fn a_small_change_of_a_huge_file_costs_no_table_of_its_lines() {
     let region = Region::new(&old, &new);
     assert!(region.old.len() < 100 && region.new.len() < 100, "{}", region.old.len());
     let diff = diff(Some(&old), Some(&new));
-    assert_eq!(diff.counts, Counts { insertions: 1, deletions: 1 });
+    assert_eq!(diff.counts, LineCounts { insertions: 1, deletions: 1 });
 }

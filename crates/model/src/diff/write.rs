@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use sha1::Digest as _;
 
-use super::changes::Change;
+use super::changes::LineChange;
 use super::region::{CONTEXT, Region};
 use super::side::Side;
 use crate::LogicalPath;
@@ -125,15 +125,15 @@ pub fn quoted_name(prefix: &str, path: &str) -> String {
 }
 
 /// Writes the hunks that contain `changes`.
-pub(crate) fn hunks(out: &mut Vec<u8>, region: &Region<'_>, changes: &[Change]) {
-    let share_context = |a: &Change, b: &Change| b.old.start - a.old.end <= 2 * CONTEXT;
+pub(crate) fn hunks(out: &mut Vec<u8>, region: &Region<'_>, changes: &[LineChange]) {
+    let share_context = |a: &LineChange, b: &LineChange| b.old.start - a.old.end <= 2 * CONTEXT;
     let mut heading = Heading { region, searched: 0, line: None };
     for hunk in changes.chunk_by(share_context) {
         write_hunk(out, region, hunk, &mut heading);
     }
 }
 
-fn write_hunk(out: &mut Vec<u8>, region: &Region<'_>, hunk: &[Change], heading: &mut Heading<'_>) {
+fn write_hunk(out: &mut Vec<u8>, region: &Region<'_>, hunk: &[LineChange], heading: &mut Heading<'_>) {
     let [first, ..] = hunk else { return };
     let lead = first.old.start.min(CONTEXT);
     let last = &hunk[hunk.len() - 1];

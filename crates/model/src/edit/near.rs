@@ -55,7 +55,7 @@ struct Wanted<'a> {
 
 /// A passage, by the index of its first line.
 #[derive(Clone, Copy)]
-struct Candidate {
+struct NearCandidate {
     at: usize,
     score: f32,
 }
@@ -72,7 +72,7 @@ pub(crate) fn nearest(text: &str, old: &str) -> Vec<NearMatch> {
     }
     let window = old.lines().take(MAX_LINES).count().min(lines.len());
     let best = best_candidates(&lines, &searched, window, &mut Effort::new(MAX_STEPS));
-    let mut chosen: Vec<Candidate> = Vec::new();
+    let mut chosen: Vec<NearCandidate> = Vec::new();
     for candidate in best {
         let is_close = chosen.first().is_none_or(|first| candidate.score >= first.score * 0.6);
         let overlaps = chosen.iter().any(|other| other.at.abs_diff(candidate.at) < window);
@@ -100,12 +100,12 @@ pub(crate) fn is_similar(lines: &[&str], searched: &[&str], effort: &mut Effort)
 }
 
 /// The passages of `window` lines that are similar to the searched ones, best first; none if the effort does not suffice.
-fn best_candidates(lines: &[&str], searched: &[&str], window: usize, effort: &mut Effort) -> Vec<Candidate> {
+fn best_candidates(lines: &[&str], searched: &[&str], window: usize, effort: &mut Effort) -> Vec<NearCandidate> {
     let Some(mut best) = rough_candidates(lines, &searched[..searched.len().min(window)], window, effort) else {
         return Vec::new();
     };
     if best.is_empty() {
-        best.extend((0..=lines.len() - window).take(MAX_DISSIMILAR).map(|at| Candidate { at, score: 0.0 }));
+        best.extend((0..=lines.len() - window).take(MAX_DISSIMILAR).map(|at| NearCandidate { at, score: 0.0 }));
     }
     effort.with_most(MAX_EXACT_STEPS, |effort| {
         for candidate in &mut best {
@@ -118,7 +118,12 @@ fn best_candidates(lines: &[&str], searched: &[&str], window: usize, effort: &mu
 }
 
 /// The passages with the best rough scores, in no order; `None` if the effort does not suffice.
-fn rough_candidates(lines: &[&str], searched: &[&str], window: usize, effort: &mut Effort) -> Option<Vec<Candidate>> {
+fn rough_candidates(
+    lines: &[&str],
+    searched: &[&str],
+    window: usize,
+    effort: &mut Effort,
+) -> Option<Vec<NearCandidate>> {
     let wanted = rough_lines(searched, lines.len());
     let bytes: usize = lines.iter().map(|line| line.len().min(MAX_LINE_BYTES)).sum();
     effort.take(bytes + lines.len() * (1 + wanted.len()) * WORDS)?;
@@ -133,7 +138,7 @@ fn rough_candidates(lines: &[&str], searched: &[&str], window: usize, effort: &m
     }
     let total: f32 = wanted.iter().map(|want| want.weight).sum();
     let scored = scores.into_iter().enumerate().filter(|(_, score)| *score > 0.0);
-    let mut best: Vec<_> = scored.map(|(at, score)| Candidate { at, score: score / total }).collect();
+    let mut best: Vec<_> = scored.map(|(at, score)| NearCandidate { at, score: score / total }).collect();
     if best.len() > MAX_CANDIDATES {
         best.select_nth_unstable_by(MAX_CANDIDATES, |a, b| b.score.total_cmp(&a.score).then(a.at.cmp(&b.at)));
         best.truncate(MAX_CANDIDATES);

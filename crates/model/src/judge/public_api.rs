@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use crate::LogicalPath;
 use crate::credential::readable;
 use crate::path::confusables::with_folded;
+use scope::EnclosingScope;
 pub(crate) use scope::Language;
-use scope::Scope;
 
 /// Whether a change from `old` to `new` adds, removes or changes a public declaration. False for other languages.
 ///
@@ -51,7 +51,7 @@ pub(crate) fn language_of(path: &LogicalPath) -> Option<Language> {
 /// The normalized public declarations of a text, with the number of their occurrences.
 fn declarations(language: Language, text: &str) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
-    let mut scope = Scope::default();
+    let mut scope = EnclosingScope::default();
     let mut done = 0;
     let mut next = 0;
     for line in text.split_inclusive('\n') {

@@ -8,10 +8,10 @@ use super::file_kind::FileKind::{
 };
 
 /// Kinds with their words, which white space separates.
-type Table = &'static [(FileKind, &'static str)];
+type NameTable = &'static [(FileKind, &'static str)];
 
 /// Kinds of everything in a folder, by the folder's name.
-const FOLDERS: Table = &[
+const FOLDERS: NameTable = &[
     (
         Generated,
         ".angular .build .cache .dart_tool .docusaurus .eggs .gradle .mypy_cache .next .nox .nuxt .nyc_output .output
@@ -27,7 +27,7 @@ const FOLDERS: Table = &[
 ];
 
 /// Kinds by whole file name.
-const NAMES: Table = &[
+const NAMES: NameTable = &[
     (Generated, ".pnp.cjs .pnp.js .pnp.loader.mjs bindata.go wire_gen.go"),
     (
         Lockfile,
@@ -44,7 +44,7 @@ const NAMES: Table = &[
 ];
 
 /// Kinds by extension.
-const EXTENSIONS: Table = &[
+const EXTENSIONS: NameTable = &[
     (Generated, "class o pyc pyo tsbuildinfo"),
     (Lockfile, "lock lockb lockfile"),
     (
@@ -112,7 +112,7 @@ static BY_FOLDER: LazyLock<HashMap<&str, FileKind>> = LazyLock::new(|| words(FOL
 static BY_NAME: LazyLock<HashMap<&str, FileKind>> = LazyLock::new(|| words(NAMES).collect());
 static BY_EXTENSION: LazyLock<HashMap<&str, FileKind>> = LazyLock::new(|| words(EXTENSIONS).collect());
 
-fn words(table: Table) -> impl Iterator<Item = (&'static str, FileKind)> {
+fn words(table: NameTable) -> impl Iterator<Item = (&'static str, FileKind)> {
     table.iter().flat_map(|(kind, words)| words.split_whitespace().map(|word| (word, *kind)))
 }
 

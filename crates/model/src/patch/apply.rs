@@ -7,10 +7,10 @@ mod position;
 use std::ops::Range;
 
 use super::file_patch::{FilePatch, Hunk, HunkLine, HunkOffset, PatchOperation, PatchResult};
-use super::locate::{Finder, Matching, PatchBudget};
-use crate::{Conflict, Counts};
+use super::locate::{HunkFinder, Matching, PatchBudget};
+use crate::{Conflict, LineCounts};
 use line_endings::NormalizedText;
-use position::Target;
+use position::HunkTarget;
 
 /// The most conflicts that are reported for one file.
 const MAX_CONFLICTS: usize = 100;
@@ -50,7 +50,7 @@ impl FilePatch {
     pub fn apply_within(&self, before: &[u8], budget: &mut PatchBudget) -> Result<PatchResult, PatchFault> {
         if self.ignores_content {
             let deletions = split(before).len() as u64;
-            let counts = Counts { insertions: 0, deletions };
+            let counts = LineCounts { insertions: 0, deletions };
             return Ok(PatchResult { bytes: Vec::new(), offsets: Vec::new(), counts });
         }
         let normalized = NormalizedText::of(self, before);
@@ -59,20 +59,20 @@ impl FilePatch {
         if self.operation == PatchOperation::Delete && !bytes.is_empty() {
             return Err(PatchFault::Conflicts(vec![mismatch::leftover(self, &bytes)]));
         }
-        let counts = self.hunks.iter().flat_map(|hunk| &hunk.lines).fold(Counts::default(), count);
+        let counts = self.hunks.iter().flat_map(|hunk| &hunk.lines).fold(LineCounts::default(), count);
         Ok(PatchResult { bytes, offsets, counts })
     }
 
     fn apply_to(&self, before: &[u8], budget: &mut PatchBudget) -> Result<(Vec<u8>, Vec<HunkOffset>), Vec<Conflict>> {
         let lines = split(before);
         let has_crlf = lines.iter().any(|line| line.ends_with(b"\r\n"));
-        let mut finder = Finder::new(&lines, *budget);
+        let mut finder = HunkFinder::new(&lines, *budget);
         let mut taken: Vec<Range<usize>> = Vec::with_capacity(self.hunks.len());
         let mut offsets = Vec::new();
         let mut conflicts = Vec::new();
-        let mut out = Output { lines: &lines, done: 0, bytes: Vec::with_capacity(before.len()) };
+        let mut out = PatchOutput { lines: &lines, done: 0, bytes: Vec::with_capacity(before.len()) };
         for (number, hunk) in (1..).zip(&self.hunks) {
-            let target = Target::of(hunk, has_crlf);
+            let target = HunkTarget::of(hunk, has_crlf);
             match target.find_position(&mut finder, &lines, &taken, !offsets.is_empty()) {
                 Ok(at) => {
                     if let Some(offset) = target.offset_of(at).filter(|offset| *offset != 0) {
@@ -95,11 +95,11 @@ impl FilePatch {
     }
 }
 
-fn count(counts: Counts, line: &HunkLine) -> Counts {
+fn count(counts: LineCounts, line: &HunkLine) -> LineCounts {
     match line {
         HunkLine::Context(_) => counts,
-        HunkLine::Delete(_) => Counts { deletions: counts.deletions + 1, ..counts },
-        HunkLine::Insert(_) => Counts { insertions: counts.insertions + 1, ..counts },
+        HunkLine::Delete(_) => LineCounts { deletions: counts.deletions + 1, ..counts },
+        HunkLine::Insert(_) => LineCounts { insertions: counts.insertions + 1, ..counts },
     }
 }
 
@@ -109,14 +109,14 @@ fn split(text: &[u8]) -> Vec<&[u8]> {
 }
 
 /// The new file, as far as it is written.
-struct Output<'a> {
+struct PatchOutput<'a> {
     lines: &'a [&'a [u8]],
     /// Lines of the old file that are copied or deleted.
     done: usize,
     bytes: Vec<u8>,
 }
 
-impl Output<'_> {
+impl PatchOutput<'_> {
     fn copy_to(&mut self, end: usize) {
         for line in &self.lines[self.done..end] {
             self.bytes.extend_from_slice(line);

@@ -5,7 +5,7 @@ use super::fault::{invalid, shown};
 use super::file_patch::{Hunk, HunkLine, PatchOperation};
 use super::lines::Lines;
 use super::name;
-use super::numberless::{Headers, is_blank_up_to_end, is_end_of_hunk, parse_hunk};
+use super::numberless::{NumberlessHeaders, is_blank_up_to_end, is_end_of_hunk, parse_hunk};
 use crate::Refusal;
 
 pub(crate) const FORMAT_HINT: &str = "Write `*** Begin Patch`, for each file `*** Update File: PATH` with hunks headed by `@@`, \
@@ -91,8 +91,9 @@ fn parse_updated(lines: &mut Lines<'_>, number: usize, path: &[u8]) -> Result<Ra
         updated.path = to.trim_ascii().to_vec();
     }
     // A section that has both forms of header is followed by either.
-    let headers = if lines.is_file_head_before_hunk(0) { Headers::All } else { Headers::BeginPatch };
-    if headers == Headers::All {
+    let headers =
+        if lines.is_file_head_before_hunk(0) { NumberlessHeaders::All } else { NumberlessHeaders::BeginPatch };
+    if headers == NumberlessHeaders::All {
         skip_unified_head(lines, path)?;
     }
     while lines.peek().is_some() && !is_end_of_hunk(lines, 0, headers) && !is_blank_up_to_end(lines, headers) {

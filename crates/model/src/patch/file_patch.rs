@@ -1,6 +1,6 @@
 //! What a patch does to one file.
 
-use crate::{Counts, LogicalPath};
+use crate::{LineCounts, LogicalPath};
 
 /// What a patch does to one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub struct PatchResult {
     /// Hunks that were not at their stated lines, and by how many lines they moved.
     pub offsets: Vec<HunkOffset>,
     /// Lines added and removed.
-    pub counts: Counts,
+    pub counts: LineCounts,
 }
 
 /// A hunk that applied at another line than stated.

@@ -3,11 +3,11 @@
 use super::fault::{COUNTS_HINT, NUMBERS_HINT, invalid, shown};
 use super::file_patch::{Hunk, HunkLine};
 use super::lines::Lines;
-use super::numberless::{Headers, has_numbers, is_end_of_hunk, parse_hunk, parse_line};
+use super::numberless::{NumberlessHeaders, has_numbers, is_end_of_hunk, parse_hunk, parse_line};
 use crate::Refusal;
 
 /// The header of a hunk.
-struct Header {
+struct HunkHeader {
     /// Its line in the patch.
     line: usize,
     old: Range,
@@ -43,12 +43,12 @@ pub(crate) fn parse_all(lines: &mut Lines<'_>) -> Result<Vec<Hunk>, Refusal> {
     loop {
         let Some(text) = lines.peek().filter(|line| line.starts_with(b"@@")) else { return Ok(hunks) };
         if !has_numbers(&text[2..]) {
-            let hunk = parse_hunk(lines, Headers::All).map_err(|refusal| at_hunk(refusal, hunks.len()))?;
+            let hunk = parse_hunk(lines, NumberlessHeaders::All).map_err(|refusal| at_hunk(refusal, hunks.len()))?;
             hunks.push(hunk);
             lines.skip_blank();
             continue;
         }
-        let mut head = Header::parse(lines.number(), text)?;
+        let mut head = HunkHeader::parse(lines.number(), text)?;
         if head.old.first() < free_from {
             let message = format!(
                 "hunk {} begins at line {} of the file, but the previous hunk ends at line {}",
@@ -72,7 +72,7 @@ fn at_hunk(refusal: Refusal, before: usize) -> Refusal {
     refusal.with_details(|details| details.hunk = u32::try_from(before + 1).ok())
 }
 
-impl Header {
+impl HunkHeader {
     fn parse(line: usize, text: &[u8]) -> Result<Self, Refusal> {
         let parsed = text.strip_prefix(b"@@ -").and_then(|rest| {
             let (old, rest) = parse_range(rest)?;
@@ -133,7 +133,7 @@ enum BodyFault {
 
 /// Reads the lines of a hunk: as many as the header states, or else those up to a line that can only end the hunk. The header
 /// then gets their number.
-fn parse_body(lines: &mut Lines<'_>, head: &mut Header, ended: &mut Ended) -> Result<Hunk, Refusal> {
+fn parse_body(lines: &mut Lines<'_>, head: &mut HunkHeader, ended: &mut Ended) -> Result<Hunk, Refusal> {
     let (first, before) = (lines.number(), *ended);
     let body = match parse_stated(lines, head, ended) {
         Ok(body) => body,
@@ -160,7 +160,7 @@ fn parse_body(lines: &mut Lines<'_>, head: &mut Header, ended: &mut Ended) -> Re
 }
 
 /// Reads as many lines as the header states.
-fn parse_stated(lines: &mut Lines<'_>, head: &Header, ended: &mut Ended) -> Result<Vec<HunkLine>, BodyFault> {
+fn parse_stated(lines: &mut Lines<'_>, head: &HunkHeader, ended: &mut Ended) -> Result<Vec<HunkLine>, BodyFault> {
     let (mut old, mut new) = (0, 0);
     // A complete hunk has at least as many lines as its longer side.
     let least = usize::try_from(head.old.count.max(head.new.count)).unwrap_or(usize::MAX);
@@ -205,7 +205,7 @@ fn parse_clear(lines: &mut Lines<'_>, ended: &mut Ended) -> Option<Vec<HunkLine>
     let is_end = |lines: &Lines<'_>, ahead: usize| {
         let line = lines.peek_at(ahead);
         line.is_none_or(|line| ["@@", "diff ", "Index: "].iter().any(|mark| line.starts_with(mark.as_bytes())))
-            || is_end_of_hunk(lines, ahead, Headers::All)
+            || is_end_of_hunk(lines, ahead, NumberlessHeaders::All)
     };
     let mut body = Vec::new();
     // Empty lines before the end separate what follows from the hunk.
@@ -249,7 +249,7 @@ fn goes_on(lines: &Lines<'_>, line: &[u8]) -> bool {
 }
 
 /// The refusal of a hunk whose header states other counts than its lines have.
-fn miscounted(lines: &mut Lines<'_>, head: &Header, body: &[HunkLine]) -> Refusal {
+fn miscounted(lines: &mut Lines<'_>, head: &HunkHeader, body: &[HunkLine]) -> Refusal {
     let mut counts = body.iter().fold((0, 0), count);
     while let Some(line) = lines.peek().filter(|line| goes_on(lines, line)) {
         lines.next();
@@ -270,7 +270,7 @@ fn miscounted(lines: &mut Lines<'_>, head: &Header, body: &[HunkLine]) -> Refusa
     })
 }
 
-fn check(head: &Header, first: usize, lines: Vec<HunkLine>) -> Result<Hunk, Refusal> {
+fn check(head: &HunkHeader, first: usize, lines: Vec<HunkLine>) -> Result<Hunk, Refusal> {
     if lines.iter().all(|line| matches!(line, HunkLine::Context(_))) {
         let hint = "Remove hunks without `-` and `+` lines.";
         return Err(invalid(first, "the hunk changes nothing", hint));

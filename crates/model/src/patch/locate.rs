@@ -59,7 +59,7 @@ impl Default for PatchBudget {
 }
 
 /// Searches a file's lines for hunks.
-pub(crate) struct Finder<'a> {
+pub(crate) struct HunkFinder<'a> {
     lines: &'a [&'a [u8]],
     bytes: usize,
     exact: Option<Index<'a>>,
@@ -73,7 +73,7 @@ struct Index<'a> {
     lines: Vec<u32>,
 }
 
-impl<'a> Finder<'a> {
+impl<'a> HunkFinder<'a> {
     pub(crate) fn new(lines: &'a [&'a [u8]], budget: PatchBudget) -> Self {
         let bytes = lines.iter().map(|line| line.len()).sum();
         Self { lines, bytes, exact: None, any_ending: None, budget }

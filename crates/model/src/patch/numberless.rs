@@ -14,7 +14,7 @@ const END_OF_FILE: &[u8] = b"*** End of File";
 
 /// Which lines may end a hunk.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Headers {
+pub(crate) enum NumberlessHeaders {
     /// Those of the format `*** Begin Patch`.
     BeginPatch,
     /// Those of unified diffs as well.
@@ -36,7 +36,7 @@ pub(crate) fn parse_line(line: &[u8]) -> Option<HunkLine> {
 
 /// Whether the line that is `ahead` lines after the next one ends a hunk. A header with a space before it is a line of
 /// context, except for the last line of the patch, which can be nothing else.
-pub(crate) fn is_end_of_hunk(lines: &Lines<'_>, ahead: usize, headers: Headers) -> bool {
+pub(crate) fn is_end_of_hunk(lines: &Lines<'_>, ahead: usize, headers: NumberlessHeaders) -> bool {
     let Some(line) = lines.peek_at(ahead) else { return false };
     let is_last = || line.trim_ascii() == END && lines.only_blank_from(ahead + 1);
     let is_unified = || line.starts_with(b"diff --git ") || lines.is_file_head_before_hunk(ahead);
@@ -44,7 +44,7 @@ pub(crate) fn is_end_of_hunk(lines: &Lines<'_>, ahead: usize, headers: Headers) 
     let is_signature = || ahead == 0 && lines.is_signature() && lines.peek_at(1).is_some();
     line.starts_with(b"*** ")
         || (is_header(line) && (!line.starts_with(b" ") || is_last()))
-        || (headers == Headers::All && (is_unified() || is_signature()))
+        || (headers == NumberlessHeaders::All && (is_unified() || is_signature()))
 }
 
 fn is_header(line: &[u8]) -> bool {
@@ -62,7 +62,7 @@ pub(crate) fn padded_header(hunks: &[Hunk]) -> Option<&[u8]> {
 
 /// Whether empty lines precede a line that ends a hunk. Those before `*** End of File` are context, because the file ends with
 /// them.
-pub(crate) fn is_blank_up_to_end(lines: &Lines<'_>, headers: Headers) -> bool {
+pub(crate) fn is_blank_up_to_end(lines: &Lines<'_>, headers: NumberlessHeaders) -> bool {
     let blank = lines.count_empty();
     blank > 0
         && is_end_of_hunk(lines, blank, headers)
@@ -70,7 +70,7 @@ pub(crate) fn is_blank_up_to_end(lines: &Lines<'_>, headers: Headers) -> bool {
 }
 
 /// Reads a hunk up to a line that ends it.
-pub(crate) fn parse_hunk(lines: &mut Lines<'_>, headers: Headers) -> Result<Hunk, Refusal> {
+pub(crate) fn parse_hunk(lines: &mut Lines<'_>, headers: NumberlessHeaders) -> Result<Hunk, Refusal> {
     let number = lines.number();
     let mut hunk = Hunk { old_start: None, new_start: None, lines: Vec::new(), anchors: Vec::new(), at_end: false };
     while let Some(head) = lines.next_after("@@") {

@@ -5,7 +5,7 @@ mod parse;
 mod properties;
 
 use super::*;
-use crate::{Conflict, Counts, LogicalPath};
+use crate::{Conflict, LineCounts, LogicalPath};
 
 /// The only file of a patch of one file.
 fn section(patch: &str) -> FilePatch {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 /// Who reads a hint instead of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub enum RefusalReader {
     /// A model, which calls tools and does not set what only programs do.
     Model,
     /// A person at the command line.
@@ -45,11 +45,11 @@ const WORDS: [[&str; 3]; 26] = [
 ];
 
 /// Returns a hint in the words of `reader`. A sentence that names a route after all is left out: its reader cannot call it.
-pub fn hint_for(hint: &str, reader: Reader) -> Cow<'_, str> {
+pub fn hint_for(hint: &str, reader: RefusalReader) -> Cow<'_, str> {
     let mut said = Cow::Borrowed(hint);
     for [program, model, command_line] in WORDS {
         if said.contains(program) {
-            let words = if reader == Reader::Model { model } else { command_line };
+            let words = if reader == RefusalReader::Model { model } else { command_line };
             said = Cow::Owned(said.replace(program, words));
         }
     }
@@ -75,15 +75,15 @@ mod tests {
     #[test]
     fn a_hint_is_in_the_words_of_its_reader() {
         let hint = "Compare the input with the tool's schema in GET /v1/tools.";
-        assert_eq!(hint_for(hint, Reader::Model), "Compare the input with the tool's schema.");
+        assert_eq!(hint_for(hint, RefusalReader::Model), "Compare the input with the tool's schema.");
         assert_eq!(
-            hint_for("List the runs with GET /v1/runs.", Reader::CommandLine),
+            hint_for("List the runs with GET /v1/runs.", RefusalReader::CommandLine),
             "List the runs with `workspaced run list`."
         );
         // Unknown words.
         let hint = "Wait a moment. List them with GET /v1/webhooks/ci/deliveries.";
-        assert_eq!(hint_for(hint, Reader::Model), "Wait a moment.");
+        assert_eq!(hint_for(hint, RefusalReader::Model), "Wait a moment.");
         let hint = "Read it again with read_file.";
-        assert!(matches!(hint_for(hint, Reader::Model), Cow::Borrowed(said) if said == hint));
+        assert!(matches!(hint_for(hint, RefusalReader::Model), Cow::Borrowed(said) if said == hint));
     }
 }

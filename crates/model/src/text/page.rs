@@ -23,7 +23,7 @@ pub enum PageFormat {
 
 /// Some lines of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct TextPage {
     /// Number of the first line shown, from 1.
     pub start_line: u64,
     /// Number of the last line shown; `start_line - 1` if the page is empty.
@@ -53,8 +53,8 @@ pub struct Page {
 /// whole line. Only a single raw line of more than `max_bytes` is cut, between two characters: then the page is
 /// `truncated`, counts it in `lines_cut`, and the next page starts at the line after it. A caller that continues at `next_start_line`
 /// until it is `None` reaches the end.
-pub fn page(bytes: &[u8], format: PageFormat, start_line: u64, max_lines: u64, max_bytes: usize) -> Option<Page> {
-    page_within(bytes, format, start_line.into(), max_lines, PageSize { max_bytes, max_chars: None })
+pub fn page(bytes: &[u8], format: PageFormat, start_line: u64, max_lines: u64, max_bytes: usize) -> Option<TextPage> {
+    page_within(bytes, format, start_line.into(), max_lines, TextPageSize { max_bytes, max_chars: None })
 }
 
 /// Where a page starts.
@@ -74,7 +74,7 @@ impl From<u64> for PageStart {
 
 /// The maximum size of a page's content.
 #[derive(Clone, Copy, Debug)]
-pub struct PageSize {
+pub struct TextPageSize {
     /// In bytes.
     pub max_bytes: usize,
     /// In characters, where the caller has asked for less than the bytes allow.
@@ -82,13 +82,19 @@ pub struct PageSize {
 }
 
 /// Does what [`page`] does, from a column on and with a maximum in characters too. A first line of more characters is cut.
-pub fn page_within(bytes: &[u8], format: PageFormat, start: PageStart, max_lines: u64, size: PageSize) -> Option<Page> {
+pub fn page_within(
+    bytes: &[u8],
+    format: PageFormat,
+    start: PageStart,
+    max_lines: u64,
+    size: TextPageSize,
+) -> Option<TextPage> {
     let (text, encoding) = view(bytes)?;
     let ends = memchr::memchr_iter(b'\n', text.as_bytes()).count();
     let total_lines = ends as u64 + u64::from(!text.is_empty() && !text.ends_with('\n'));
     let start_line = start.line.max(1);
     let mut writer =
-        Writer { content: String::new(), size, column: start.column, lines_cut: 0, cut: None, rest_cut: false };
+        PageWriter { content: String::new(), size, column: start.column, lines_cut: 0, cut: None, rest_cut: false };
     let mut end_line = start_line - 1;
     if start_line <= total_lines {
         let last = start_line.saturating_add(max_lines.max(1) - 1).min(total_lines);
@@ -100,7 +106,7 @@ pub fn page_within(bytes: &[u8], format: PageFormat, start: PageStart, max_lines
         };
     }
     let follows = start_line <= total_lines && end_line < total_lines;
-    Some(Page {
+    Some(TextPage {
         start_line,
         end_line,
         total_lines,
@@ -129,9 +135,9 @@ fn offset_in_line(lines: &str, column: u64) -> usize {
 }
 
 /// Builds the content of a page.
-struct Writer {
+struct PageWriter {
     content: String,
-    size: PageSize,
+    size: TextPageSize,
     /// The column of the first line at which the page starts, if one is requested.
     column: Option<u64>,
     lines_cut: u64,
@@ -140,7 +146,7 @@ struct Writer {
     rest_cut: bool,
 }
 
-impl Writer {
+impl PageWriter {
     /// Writes the lines `first` to `last` with their numbers. Returns the last line written.
     fn numbered(&mut self, lines: &str, first: u64, last: u64) -> u64 {
         // Bytes are cheaper to append than text. Lines are cut between characters, so the check at the end succeeds.

@@ -2,11 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn numbered(text: &[u8], start: u64, lines: u64) -> Page {
+fn numbered(text: &[u8], start: u64, lines: u64) -> TextPage {
     page(text, PageFormat::Numbered, start, lines, 64 * 1024).unwrap()
 }
 
-fn raw(text: &[u8], start: u64, lines: u64, max_bytes: usize) -> Page {
+fn raw(text: &[u8], start: u64, lines: u64, max_bytes: usize) -> TextPage {
     page(text, PageFormat::Raw, start, lines, max_bytes).unwrap()
 }
 

@@ -82,7 +82,7 @@ fn leaves(count: usize) -> Vec<Sha256> {
 }
 
 /// A tree that was grown leaf by leaf: its tree, and every node.
-fn grow(leaves: &[Sha256]) -> (Frontier, HashMap<Node, Sha256>) {
+fn grow(leaves: &[Sha256]) -> (Frontier, HashMap<Subtree, Sha256>) {
     let (mut tree, mut nodes) = (Frontier::default(), HashMap::new());
     for leaf in leaves {
         nodes.extend(tree.push(*leaf));
@@ -90,7 +90,7 @@ fn grow(leaves: &[Sha256]) -> (Frontier, HashMap<Node, Sha256>) {
     (tree, nodes)
 }
 
-fn finish(plan: &ProofPlan, nodes: &HashMap<Node, Sha256>) -> Vec<Sha256> {
+fn finish(plan: &ProofPlan, nodes: &HashMap<Subtree, Sha256>) -> Vec<Sha256> {
     plan.compute(|node| nodes.get(&node).copied()).unwrap()
 }
 

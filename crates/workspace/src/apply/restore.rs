@@ -11,7 +11,7 @@ use crate::guard::GuardError;
 
 /// The state that a path is brought to.
 #[derive(Clone, Debug)]
-pub enum RestoreTarget {
+pub enum RestoredState {
     /// Nothing.
     Nothing,
     /// A file.
@@ -28,11 +28,11 @@ impl Workspace {
     /// # Errors
     ///
     /// If the disk fails.
-    pub fn restore(&self, wanted: &[(LogicalPath, RestoreTarget)]) -> std::io::Result<(Applied, bool)> {
+    pub fn restore(&self, wanted: &[(LogicalPath, RestoredState)]) -> std::io::Result<(Applied, bool)> {
         let mut applied = Applied::new(self);
         // A removed path may be above or under another one.
         let (removed, created): (Vec<_>, Vec<_>) =
-            wanted.iter().partition(|(_, want)| matches!(want, RestoreTarget::Nothing));
+            wanted.iter().partition(|(_, want)| matches!(want, RestoredState::Nothing));
         for (path, want) in removed.into_iter().chain(created) {
             match self.restore_one(path, want, &mut applied) {
                 Ok(()) => {}
@@ -44,10 +44,10 @@ impl Workspace {
         Ok((applied, true))
     }
 
-    fn restore_one(&self, path: &LogicalPath, want: &RestoreTarget, applied: &mut Applied) -> Result<(), MoveError> {
+    fn restore_one(&self, path: &LogicalPath, want: &RestoredState, applied: &mut Applied) -> Result<(), MoveError> {
         let (root, tmp) = (&self.tree().root, self.tmp());
         let replaces = match root.open_parent(path) {
-            Err(GuardError::Missing | GuardError::NotADirectory) if matches!(want, RestoreTarget::Nothing) => {
+            Err(GuardError::Missing | GuardError::NotADirectory) if matches!(want, RestoredState::Nothing) => {
                 return Ok(());
             }
             Err(GuardError::Missing) => false,
@@ -62,10 +62,10 @@ impl Workspace {
             },
         };
         let (name, is_journalled) = match want {
-            RestoreTarget::Nothing if replaces => return move_out(tmp, root, path, Replaced::FileOrLink, applied),
-            RestoreTarget::Nothing => return Ok(()),
-            RestoreTarget::File(content) => write_content(tmp, content).map_err(MoveError::Io)?,
-            RestoreTarget::Link(target) => {
+            RestoredState::Nothing if replaces => return move_out(tmp, root, path, Replaced::FileOrLink, applied),
+            RestoredState::Nothing => return Ok(()),
+            RestoredState::File(content) => write_content(tmp, content).map_err(MoveError::Io)?,
+            RestoredState::Link(target) => {
                 let name = fresh_name("link-");
                 rustix::fs::symlinkat(&**target, tmp, &*name)?;
                 (name, false)

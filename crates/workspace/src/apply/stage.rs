@@ -22,9 +22,9 @@ use crate::stamp::FileStamp;
 /// Steps whose new content is in the run's `tmp/` and not yet in the tree. Dropping it removes what was staged, except
 /// files that the journal may name.
 #[derive(Debug)]
-pub struct Staged {
-    pub(super) items: Vec<Item>,
-    pub(super) folders: Vec<Folder>,
+pub struct StagedSteps {
+    pub(super) items: Vec<StagedItem>,
+    pub(super) folders: Vec<StagedFolder>,
     pub(super) tmp: Arc<OwnedFd>,
     kept: Arc<KeptFiles>,
     changed: Vec<LogicalPath>,
@@ -33,7 +33,7 @@ pub struct Staged {
 
 /// One step.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct StagedItem {
     pub(super) path: LogicalPath,
     pub(super) before: Option<Sha256>,
     /// The stamp under which the target had the content of `before`.
@@ -47,7 +47,7 @@ pub(super) struct Item {
 /// A new folder of the tree, created in `tmp/` with the missing folders under it, so that a full disk is noticed before the
 /// steps are journalled.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct StagedFolder {
     /// Its path in the tree.
     pub(super) path: LogicalPath,
     /// Its name in `tmp/`.
@@ -76,8 +76,8 @@ impl Workspace {
     /// # Errors
     ///
     /// If the disk fails or is full; what was staged is removed.
-    pub fn stage(&self, steps: &[Step], stamps: &BTreeMap<LogicalPath, FileStamp>) -> io::Result<Staged> {
-        let mut staged = Staged {
+    pub fn stage(&self, steps: &[Step], stamps: &BTreeMap<LogicalPath, FileStamp>) -> io::Result<StagedSteps> {
+        let mut staged = StagedSteps {
             items: Vec::new(),
             folders: Vec::new(),
             tmp: self.tmp().clone(),
@@ -163,7 +163,7 @@ impl Workspace {
     }
 }
 
-impl Staged {
+impl StagedSteps {
     /// Returns the targets that were changed since the steps were planned. If there are any, the steps must not be journalled.
     pub fn changed_outside(&self) -> &[LogicalPath] {
         &self.changed
@@ -177,7 +177,7 @@ impl Staged {
                 (Some(name), is_journalled)
             }
         };
-        self.items.push(Item { path: step.path.clone(), before: step.before, stamp, file, is_journalled });
+        self.items.push(StagedItem { path: step.path.clone(), before: step.before, stamp, file, is_journalled });
         Ok(())
     }
 
@@ -215,14 +215,14 @@ impl Staged {
         }
         let name = fresh_name("folder-");
         rustix::fs::mkdirat(&*self.tmp, &*name, FOLDER_MODE)?;
-        self.folders.push(Folder { path, name: name.clone(), moved: false });
+        self.folders.push(StagedFolder { path, name: name.clone(), moved: false });
         Ok(open_dir(&self.tmp, &*name)?)
     }
 
     /// Checks every target once more, and returns those that are not what their steps expect.
     pub(super) fn recheck(&mut self, root: &Root) -> io::Result<Vec<LogicalPath>> {
         let is_removed = one_of(|| self.items.iter().filter(|item| item.file.is_none()).map(|item| &item.path));
-        let check = |item: &Item| matches_before(root, &item.path, item.before, item.stamp, &is_removed);
+        let check = |item: &StagedItem| matches_before(root, &item.path, item.before, item.stamp, &is_removed);
         let found: Vec<_> = self.items.iter().map(check).collect::<io::Result<_>>()?;
         drop(is_removed);
         let mut changed = Vec::new();
@@ -241,7 +241,7 @@ impl Staged {
     }
 }
 
-impl Drop for Staged {
+impl Drop for StagedSteps {
     fn drop(&mut self) {
         for folder in self.folders.iter().filter(|folder| !folder.moved) {
             if let Err(error) = remove_tree(self.tmp.as_fd(), folder.name.as_bytes()) {
@@ -263,7 +263,7 @@ impl Drop for Staged {
     }
 }
 
-impl Item {
+impl StagedItem {
     /// Returns what it replaces.
     pub(super) fn replaced(&self) -> Option<Replaced> {
         self.before.map(|_| Replaced::File(self.stamp))

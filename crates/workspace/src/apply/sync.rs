@@ -128,9 +128,9 @@ impl Drop for Applied {
 }
 
 /// A file or folder to sync.
-type Job<'a> = (&'a Root, &'a LogicalPath);
+type SyncJob<'a> = (&'a Root, &'a LogicalPath);
 
-fn jobs<'a>(applied: &'a [Applied], of: impl Fn(&'a Applied) -> &'a BTreeSet<LogicalPath>) -> Vec<Job<'a>> {
+fn jobs<'a>(applied: &'a [Applied], of: impl Fn(&'a Applied) -> &'a BTreeSet<LogicalPath>) -> Vec<SyncJob<'a>> {
     let mut seen = BTreeSet::new();
     let all = applied.iter().flat_map(|one| of(one).iter().map(|path| (&*one.root, path)));
     all.filter(|(root, path)| seen.insert((std::ptr::from_ref(*root), *path))).collect()
@@ -157,7 +157,7 @@ pub(crate) fn sync_in_parallel<T: Sync>(items: &[T], sync: impl Fn(&T) -> io::Re
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-fn sync((root, path): &Job<'_>) -> io::Result<()> {
+fn sync((root, path): &SyncJob<'_>) -> io::Result<()> {
     match root.open_unlinked(path) {
         Ok(opened) => Ok(rustix::fs::fsync(&opened.file)?),
         // Removed or replaced by a later step, which has its own entries to sync.

@@ -7,7 +7,7 @@ use lru::LruCache;
 use model::Sha256;
 use parking_lot::Mutex;
 
-use super::Loaded;
+use super::LoadedBase;
 use super::file_change::FileChange;
 use super::manifest::FileIndex;
 use crate::stamp::FileStamp;
@@ -53,7 +53,7 @@ impl<K: Hash + Eq, V> ByteLru<K, V> {
 }
 
 /// The bases that were used last, so that the next call of the same run need not load them again.
-pub(crate) struct BaseLru(Mutex<ByteLru<usize, Arc<Loaded>>>);
+pub(crate) struct BaseLru(Mutex<ByteLru<usize, Arc<LoadedBase>>>);
 
 impl Default for BaseLru {
     fn default() -> Self {
@@ -64,7 +64,7 @@ impl Default for BaseLru {
 
 impl BaseLru {
     /// Marks `loaded` as the last used, and evicts the least recently used ones beyond the bounds.
-    pub(super) fn touch(&self, loaded: &Arc<Loaded>) {
+    pub(super) fn touch(&self, loaded: &Arc<LoadedBase>) {
         let (mut cache, key) = (self.0.lock(), Arc::as_ptr(loaded).addr());
         if cache.get(&key).is_none() {
             cache.insert(key, Arc::clone(loaded), loaded.weight());
@@ -72,7 +72,7 @@ impl BaseLru {
     }
 
     /// Drops `loaded`, which is out of date.
-    pub(super) fn remove(&self, loaded: &Arc<Loaded>) {
+    pub(super) fn remove(&self, loaded: &Arc<LoadedBase>) {
         self.0.lock().remove(&Arc::as_ptr(loaded).addr());
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Weak;
 use model::{LogicalPath, Sha256};
 
 use super::Base;
-use super::manifest::{MODE_EXECUTABLE, MODE_FILE, Row};
+use super::manifest::{MODE_EXECUTABLE, MODE_FILE, ManifestRow};
 use crate::git::{Bounds, GitError, hex, parse_oid};
 use crate::hashing::copy_hashed;
 use crate::stamp::FileStamp;
@@ -23,7 +23,12 @@ const SECONDS: u64 = 600;
 
 impl Base {
     /// Stores a file's bytes in the base's repository.
-    pub(crate) fn store(&self, path: &LogicalPath, executable: bool, content: &mut dyn Read) -> io::Result<Row> {
+    pub(crate) fn store(
+        &self,
+        path: &LogicalPath,
+        executable: bool,
+        content: &mut dyn Read,
+    ) -> io::Result<ManifestRow> {
         let stored = self.git.run(&["hash-object", "-w", "--stdin"], &Bounds::seconds(SECONDS), |mut stdin, stdout| {
             let (sha256, size) = copy_hashed(content, &mut stdin, u64::MAX)?;
             drop(stdin);
@@ -37,7 +42,7 @@ impl Base {
         })?;
         let oid = oid.ok_or_else(|| io::Error::other("git hash-object printed no object id"))?;
         self.sync_object(&oid)?;
-        Ok(Row {
+        Ok(ManifestRow {
             path: path.as_str().as_bytes().to_vec(),
             mode: if executable { MODE_EXECUTABLE } else { MODE_FILE },
             oid,
@@ -61,14 +66,14 @@ impl Base {
     }
 
     /// Adds files that git ignores to the base.
-    pub(crate) fn add_ignored_files(&self, rows: Vec<Row>) -> io::Result<()> {
+    pub(crate) fn add_ignored_files(&self, rows: Vec<ManifestRow>) -> io::Result<()> {
         // Held to the end, so that nobody loads the base meanwhile.
         let mut loaded = self.loaded.lock();
         let mut all = self.ignored_files()?;
         all.retain(|one| rows.iter().all(|row| row.path != one.path));
         all.extend(rows);
         let mut bytes = Vec::new();
-        for Row { path, mode, oid, sha256, stamp } in &all {
+        for ManifestRow { path, mode, oid, sha256, stamp } in &all {
             write!(bytes, "{mode} {} {} {} ", stamp.size, hex(oid), Sha256::from_bytes(*sha256))?;
             bytes.extend_from_slice(path);
             bytes.push(0);
@@ -88,7 +93,7 @@ impl Base {
     }
 
     /// Returns the rows of the ignored files that were added since the import.
-    pub(crate) fn ignored_files(&self) -> io::Result<Vec<Row>> {
+    pub(crate) fn ignored_files(&self) -> io::Result<Vec<ManifestRow>> {
         let bytes = match std::fs::read(self.folder()?.join(LIST_NAME)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             read => read?,
@@ -105,10 +110,10 @@ impl Base {
     }
 }
 
-fn parse(row: &[u8]) -> Option<Row> {
+fn parse(row: &[u8]) -> Option<ManifestRow> {
     let mut parts = std::str::from_utf8(row).ok()?.splitn(5, ' ');
     let (mode, size) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let (oid, sha256) = (parse_oid(parts.next()?)?, Sha256::parse(parts.next()?).ok()?);
     let path = parts.next()?.as_bytes().to_vec();
-    Some(Row { path, mode, oid, sha256: *sha256.as_bytes(), stamp: FileStamp { size, ..FileStamp::default() } })
+    Some(ManifestRow { path, mode, oid, sha256: *sha256.as_bytes(), stamp: FileStamp { size, ..FileStamp::default() } })
 }

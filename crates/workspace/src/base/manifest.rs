@@ -26,7 +26,7 @@ pub(crate) const MODE_LINK: u32 = 0o120_000;
 
 /// One file of the base.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct ManifestRow {
     /// The path, as bytes.
     pub(crate) path: Vec<u8>,
     /// [`MODE_FILE`], [`MODE_EXECUTABLE`] or [`MODE_LINK`].
@@ -50,7 +50,7 @@ pub(crate) struct Head {
 
 /// A manifest in memory.
 #[derive(Debug)]
-pub(crate) struct Manifest {
+pub(crate) struct BaseManifest {
     names: Vec<u8>,
     by_path: HashMap<Box<[u8]>, FolderIndex>,
     /// Sorted by parent folder, so that the folders in one folder are adjacent.
@@ -89,9 +89,9 @@ pub(crate) struct FileIndex(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FolderIndex(u32);
 
-impl Manifest {
+impl BaseManifest {
     /// Adds files that git ignores, in folders that the base has. They do not make a folder tracked.
-    pub(crate) fn add_ignored(&mut self, rows: &[Row]) {
+    pub(crate) fn add_ignored(&mut self, rows: &[ManifestRow]) {
         for row in rows {
             let (folder, name) = split(&row.path);
             let Some(folder) = self.folder(folder) else { continue };
@@ -206,11 +206,11 @@ impl Manifest {
     }
 
     /// Returns the files of `folder` as rows.
-    pub(crate) fn rows_in(&self, path: &[u8], folder: FolderIndex) -> impl Iterator<Item = (FileIndex, Row)> {
+    pub(crate) fn rows_in(&self, path: &[u8], folder: FolderIndex) -> impl Iterator<Item = (FileIndex, ManifestRow)> {
         self.files_in(folder).map(FileIndex).map(move |index| {
             let (oid, sha256) = self.hashes[index.0 as usize];
             let ManifestFile { mode, stamp, .. } = self.files[index.0 as usize];
-            (index, Row { path: self.path(path, index), mode, oid, sha256, stamp })
+            (index, ManifestRow { path: self.path(path, index), mode, oid, sha256, stamp })
         })
     }
 

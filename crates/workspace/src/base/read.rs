@@ -5,7 +5,7 @@ use std::io;
 use model::{LogicalPath, Sha256};
 
 use super::manifest::{FileIndex, MODE_LINK};
-use super::{Base, Loaded};
+use super::{Base, LoadedBase};
 
 /// A file of the base.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Base {
     }
 }
 
-pub(crate) fn describe(path: LogicalPath, loaded: &Loaded, file: FileIndex) -> BaseFile {
+pub(crate) fn describe(path: LogicalPath, loaded: &LoadedBase, file: FileIndex) -> BaseFile {
     let manifest = &loaded.manifest;
     let mode = manifest.mode(file);
     BaseFile {

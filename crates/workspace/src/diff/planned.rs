@@ -8,7 +8,7 @@ use model::{LogicalPath, Rules, Sha256};
 
 use super::DiffQuery;
 use super::report::Report;
-use super::scan::{Area, Candidate, Scan};
+use super::scan::{Area, DiffCandidate, Scan};
 use crate::guard::Blocking;
 use crate::{Workspace, WorkspaceError};
 
@@ -79,7 +79,7 @@ impl Workspace {
                 // The base will contain it by then.
                 report.new_in_base.extend(self.mode_at(path).map(|mode| (path.clone(), mode)));
             }
-            let candidate = Candidate { path: path.clone(), base, now: None };
+            let candidate = DiffCandidate { path: path.clone(), base, now: None };
             // Even if git ignores it: what a run writes is shown.
             if candidate.is_visible(rules) {
                 candidates.push(candidate);

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use model::{Counts, FileDiff, LogicalPath, Rules, Sha256, Side, diff_file, diff_unread};
+use model::{FileDiff, LineCounts, LogicalPath, Rules, Sha256, Side, diff_file, diff_unread};
 use sha2::Digest as _;
 
-use super::scan::{Candidate, Now};
+use super::scan::{DiffCandidate, PresentFile};
 use super::{DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedFile, WorkspaceDiff, stat_table};
 use crate::base::manifest::{FileIndex, MODE_LINK};
-use crate::base::{DiffFile, FileChange, Loaded, OpenBlobs};
+use crate::base::{DiffFile, FileChange, LoadedBase, OpenBlobs};
 use crate::error::{check_cancelled, file_too_large};
 use crate::hashing::hash;
 use crate::import::stays_inside;
@@ -30,16 +30,16 @@ const ENTRY_OVERHEAD: usize = 300;
 pub(super) struct Report<'a> {
     workspace: &'a Workspace,
     rules: &'a Rules,
-    loaded: &'a Loaded,
+    loaded: &'a LoadedBase,
     stat_only: bool,
     max_bytes: usize,
     /// Larger files are not hashed: the service accepts none that large.
     max_hashed_bytes: u64,
     /// The first of the changed files, as far as they fit an answer.
-    rows: Vec<stat_table::Row>,
+    rows: Vec<stat_table::StatRow>,
     row_bytes: usize,
     files_changed: usize,
-    counts: Counts,
+    counts: LineCounts,
     changed: Option<BTreeSet<LogicalPath>>,
     changed_bytes: usize,
     text: Vec<u8>,
@@ -53,21 +53,21 @@ pub(super) struct Report<'a> {
     pub(super) snapshot: Option<VersionOf<'a>>,
     /// When to stop.
     pub(super) deadline: Option<Instant>,
-    pub(super) output: Output<'a>,
+    pub(super) output: ReportOutput<'a>,
 }
 
 /// Where the diff is written as it is built.
-pub(super) enum Output<'a> {
+pub(super) enum ReportOutput<'a> {
     None,
     /// Every file.
     Files(&'a mut dyn FnMut(&LogicalPath, &DiffFile)),
 }
 
 /// Returns the version of the file at a path.
-pub(super) type VersionOf<'a> = &'a dyn Fn(&LogicalPath) -> Result<Option<Version>, WorkspaceError>;
+pub(super) type VersionOf<'a> = &'a dyn Fn(&LogicalPath) -> Result<Option<DiffedVersion>, WorkspaceError>;
 
 /// One side of a file's change.
-pub(super) struct Version {
+pub(super) struct DiffedVersion {
     pub(super) sha256: Sha256,
     pub(super) size: u64,
     /// `None` if they are too many to be shown.
@@ -77,7 +77,7 @@ pub(super) struct Version {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(workspace: &'a Workspace, rules: &'a Rules, loaded: &'a Loaded, query: &DiffQuery) -> Self {
+    pub(super) fn new(workspace: &'a Workspace, rules: &'a Rules, loaded: &'a LoadedBase, query: &DiffQuery) -> Self {
         Self {
             workspace,
             rules,
@@ -88,7 +88,7 @@ impl<'a> Report<'a> {
             rows: Vec::new(),
             row_bytes: 0,
             files_changed: 0,
-            counts: Counts::default(),
+            counts: LineCounts::default(),
             changed: Some(BTreeSet::new()),
             changed_bytes: 0,
             text: Vec::new(),
@@ -98,16 +98,16 @@ impl<'a> Report<'a> {
             new_in_base: BTreeMap::new(),
             snapshot: None,
             deadline: None,
-            output: Output::None,
+            output: ReportOutput::None,
         }
     }
 
     /// Removes the candidates whose bytes turn out to be the base's, and remembers them.
     pub(super) fn drop_same(
         &self,
-        candidates: Vec<Candidate>,
+        candidates: Vec<DiffCandidate>,
         cancel: &AtomicBool,
-    ) -> Result<Vec<Candidate>, WorkspaceError> {
+    ) -> Result<Vec<DiffCandidate>, WorkspaceError> {
         let manifest = &self.loaded.manifest;
         let mut differing = Vec::with_capacity(candidates.len());
         for candidate in candidates {
@@ -127,14 +127,14 @@ impl<'a> Report<'a> {
     }
 
     /// Whether git is needed for the file's bytes in the base.
-    pub(super) fn needs_git(&self, candidate: &Candidate) -> bool {
+    pub(super) fn needs_git(&self, candidate: &DiffCandidate) -> bool {
         candidate
             .base
             .is_some_and(|file| !self.is_cached(candidate, file) && self.base_in_memory(candidate, file).is_none())
     }
 
     /// Returns the file's bytes in the base if they are in memory.
-    fn base_in_memory(&self, candidate: &Candidate, file: FileIndex) -> Option<Arc<Vec<u8>>> {
+    fn base_in_memory(&self, candidate: &DiffCandidate, file: FileIndex) -> Option<Arc<Vec<u8>>> {
         if let Some(bytes) = self.loaded.cached_bytes(file) {
             return Some(bytes);
         }
@@ -147,7 +147,7 @@ impl<'a> Report<'a> {
     }
 
     /// Whether the change was diffed before and is still the same.
-    fn is_cached(&self, candidate: &Candidate, file: FileIndex) -> bool {
+    fn is_cached(&self, candidate: &DiffCandidate, file: FileIndex) -> bool {
         self.is_in_tree(&candidate.path)
             && self.loaded.cached_change(file, candidate.now.as_ref().map(|now| now.stamp)).is_some()
     }
@@ -157,7 +157,7 @@ impl<'a> Report<'a> {
         self.snapshot.is_none() && !self.planned.contains_key(path)
     }
 
-    fn sha256_of(&self, path: &LogicalPath, now: &Now) -> Result<Option<Sha256>, WorkspaceError> {
+    fn sha256_of(&self, path: &LogicalPath, now: &PresentFile) -> Result<Option<Sha256>, WorkspaceError> {
         if now.is_link {
             return Ok(self.link_target(path)?.map(|target| Sha256::of(&target)));
         }
@@ -169,7 +169,7 @@ impl<'a> Report<'a> {
     /// Adds all candidates in order.
     pub(super) fn add_all(
         &mut self,
-        candidates: &[Candidate],
+        candidates: &[DiffCandidate],
         mut blobs: Option<&mut OpenBlobs>,
         cancel: &AtomicBool,
     ) -> Result<(), WorkspaceError> {
@@ -202,8 +202,8 @@ impl<'a> Report<'a> {
     fn add(&mut self, path: &LogicalPath, change: &FileChange) {
         self.sha256.update(&change.text);
         match &mut self.output {
-            Output::None => {}
-            Output::Files(each) => each(path, &change.file),
+            ReportOutput::None => {}
+            ReportOutput::Files(each) => each(path, &change.file),
         }
         if !self.stat_only && !self.truncated {
             let left = self.max_bytes.saturating_sub(self.text.len());
@@ -220,10 +220,10 @@ impl<'a> Report<'a> {
 
     fn add_row(&mut self, path: &LogicalPath, change: &FileChange) {
         let DiffFile { insertions, deletions, .. } = change.file;
-        self.counts = self.counts + Counts { insertions, deletions };
+        self.counts = self.counts + LineCounts { insertions, deletions };
         self.row_bytes += entry_bytes(path.as_str(), ENTRY_OVERHEAD);
         if self.row_bytes <= MAX_ENTRIES_BYTES {
-            self.rows.push(stat_table::Row { file: change.file.clone(), bytes: change.bytes });
+            self.rows.push(stat_table::StatRow { file: change.file.clone(), bytes: change.bytes });
         }
         self.files_changed += 1;
         self.changed_bytes += path.as_str().len();
@@ -237,14 +237,14 @@ impl<'a> Report<'a> {
     /// Computes one file's change; `None` if there is none.
     fn compute(
         &self,
-        candidate: &Candidate,
+        candidate: &DiffCandidate,
         blobs: Option<&mut OpenBlobs>,
     ) -> Result<Option<Arc<FileChange>>, WorkspaceError> {
         let path = &candidate.path;
         let new = match (self.snapshot, self.planned.get(path), &candidate.now) {
             (Some(version_of), ..) => version_of(path)?,
             (None, Some(planned), _) => {
-                planned.after.as_ref().map(|new| Version::hashed(&new.bytes, new.sha256, new.mode))
+                planned.after.as_ref().map(|new| DiffedVersion::hashed(&new.bytes, new.sha256, new.mode))
             }
             (None, None, Some(now)) => self.read(path, now)?,
             (None, None, None) => None,
@@ -269,10 +269,10 @@ impl<'a> Report<'a> {
             (Some(_), Some(_)) => "modified",
         };
         let FileDiff { text, counts, binary, decoded, .. } = diff_versions(path, old.as_ref(), new.as_ref());
-        let size = |side: &Option<Version>| side.as_ref().map_or(0, |version| version.size);
+        let size = |side: &Option<DiffedVersion>| side.as_ref().map_or(0, |version| version.size);
         Ok(Some(Arc::new(FileChange {
             bytes: (size(&old), size(&new)),
-            mode: new.as_ref().map(Version::git_mode),
+            mode: new.as_ref().map(DiffedVersion::git_mode),
             file: DiffFile {
                 path: path.to_string(),
                 status: status.to_owned(),
@@ -289,14 +289,14 @@ impl<'a> Report<'a> {
     }
 
     /// Returns the current version of a planned file that the base will contain by then.
-    fn before_in_new_base(&self, path: &LogicalPath) -> Option<Version> {
+    fn before_in_new_base(&self, path: &LogicalPath) -> Option<DiffedVersion> {
         let mode = *self.new_in_base.get(path)?;
-        self.planned.get(path)?.before.as_deref().map(|bytes| Version::of(bytes, mode))
+        self.planned.get(path)?.before.as_deref().map(|bytes| DiffedVersion::of(bytes, mode))
     }
 
     /// Reads the version in the tree; `None` if it was removed or cannot be read.
-    fn read(&self, path: &LogicalPath, now: &Now) -> Result<Option<Version>, WorkspaceError> {
-        let version = |sha256, size, bytes| Version { sha256, size, bytes, is_link: now.is_link, mode: now.mode };
+    fn read(&self, path: &LogicalPath, now: &PresentFile) -> Result<Option<DiffedVersion>, WorkspaceError> {
+        let version = |sha256, size, bytes| DiffedVersion { sha256, size, bytes, is_link: now.is_link, mode: now.mode };
         if now.is_link {
             let target = self.link_target(path)?;
             return Ok(target.map(|target| {
@@ -320,7 +320,7 @@ impl<'a> Report<'a> {
     }
 
     /// Refuses a file that would take too long to hash.
-    fn check_size(&self, path: &LogicalPath, now: &Now) -> Result<(), WorkspaceError> {
+    fn check_size(&self, path: &LogicalPath, now: &PresentFile) -> Result<(), WorkspaceError> {
         if now.stamp.size > self.max_hashed_bytes {
             return Err(file_too_large(path, self.max_hashed_bytes, now.stamp.size).into());
         }
@@ -338,10 +338,10 @@ impl<'a> Report<'a> {
 
     fn read_base(
         &self,
-        candidate: &Candidate,
+        candidate: &DiffCandidate,
         file: FileIndex,
         blobs: Option<&mut OpenBlobs>,
-    ) -> Result<Version, WorkspaceError> {
+    ) -> Result<DiffedVersion, WorkspaceError> {
         let manifest = &self.loaded.manifest;
         let size = manifest.size(file);
         let bytes = match (self.base_in_memory(candidate, file), blobs) {
@@ -356,11 +356,11 @@ impl<'a> Report<'a> {
         };
         let mode = manifest.mode(file);
         let sha256 = Sha256::from_bytes(*manifest.sha256(file));
-        Ok(Version { sha256, size, bytes, is_link: mode == MODE_LINK, mode: mode & 0o777 })
+        Ok(DiffedVersion { sha256, size, bytes, is_link: mode == MODE_LINK, mode: mode & 0o777 })
     }
 
     pub(super) fn finish(self) -> WorkspaceDiff {
-        let Counts { insertions, deletions } = self.counts;
+        let LineCounts { insertions, deletions } = self.counts;
         WorkspaceDiff {
             stat: stat_table::format(&self.rows, self.files_changed, insertions, deletions),
             files_changed: self.files_changed,
@@ -375,7 +375,7 @@ impl<'a> Report<'a> {
     }
 }
 
-impl Version {
+impl DiffedVersion {
     fn of(bytes: &[u8], mode: u32) -> Self {
         Self::hashed(bytes, Sha256::of(bytes), mode)
     }
@@ -402,7 +402,7 @@ impl Version {
 }
 
 /// Returns the change of one file as git prints it.
-pub(super) fn diff_versions(path: &LogicalPath, old: Option<&Version>, new: Option<&Version>) -> FileDiff {
+pub(super) fn diff_versions(path: &LogicalPath, old: Option<&DiffedVersion>, new: Option<&DiffedVersion>) -> FileDiff {
     let mut diff = match (old, new) {
         // A file that becomes a link, or a link that becomes a file: a removal and a creation.
         (Some(removed), Some(created)) if removed.is_link != created.is_link => {

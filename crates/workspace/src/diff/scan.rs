@@ -10,11 +10,11 @@ use parking_lot::{Condvar, Mutex};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
-use crate::base::Loaded;
+use crate::base::LoadedBase;
 use crate::base::manifest::{FileIndex, FolderIndex, MODE_EXECUTABLE, MODE_FILE, MODE_LINK};
 use crate::error::check_cancelled;
 use crate::guard::{self, Blocking, GuardError};
-use crate::ignored::{GITIGNORE_NAME, Ignored, Scope};
+use crate::ignored::{GITIGNORE_NAME, Ignored, RuleScope};
 use crate::stamp::FileStamp;
 use crate::walk::each_entry;
 use crate::{Tree, WorkspaceError};
@@ -29,16 +29,16 @@ pub(super) enum Area {
 }
 
 /// A file that may differ from the base.
-pub(crate) struct Candidate {
+pub(crate) struct DiffCandidate {
     pub(crate) path: LogicalPath,
     /// The base's file at the path.
     pub(super) base: Option<FileIndex>,
     /// What is in the tree now.
-    pub(crate) now: Option<Now>,
+    pub(crate) now: Option<PresentFile>,
 }
 
 /// A file or link in the tree.
-pub(crate) struct Now {
+pub(crate) struct PresentFile {
     pub(super) stamp: FileStamp,
     pub(crate) is_link: bool,
     /// Its permission bits.
@@ -50,7 +50,7 @@ pub(crate) struct Now {
 pub(super) struct Scan<'a> {
     tree: &'a Tree,
     ignored: &'a Ignored,
-    loaded: &'a Loaded,
+    loaded: &'a LoadedBase,
     cancel: &'a AtomicBool,
     queue: Mutex<FolderQueue>,
     wake: Condvar,
@@ -63,7 +63,7 @@ pub(super) struct Scan<'a> {
 /// Folders that remain to be read.
 #[derive(Default)]
 struct FolderQueue {
-    folders: Vec<(LogicalPath, Scope)>,
+    folders: Vec<(LogicalPath, RuleScope)>,
     /// The number of threads that read folders, and may add more.
     busy: usize,
     /// Whether a thread has failed, so that the others stop.
@@ -74,10 +74,10 @@ impl<'a> Scan<'a> {
     /// Returns every file in `area` whose stamp is not the base's, except ignored ones, in no particular order.
     pub(super) fn run(
         tree: &'a Tree,
-        loaded: &'a Loaded,
+        loaded: &'a LoadedBase,
         area: &Area,
         cancel: &'a AtomicBool,
-    ) -> Result<Vec<Candidate>, WorkspaceError> {
+    ) -> Result<Vec<DiffCandidate>, WorkspaceError> {
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
         let scan = Self::new(tree, ignored, loaded, cancel);
         let mut found: Vec<_> = match area {
@@ -91,10 +91,10 @@ impl<'a> Scan<'a> {
     /// Returns those of `paths` whose stamp is not the base's.
     pub(super) fn run_files<'p>(
         tree: &'a Tree,
-        loaded: &'a Loaded,
+        loaded: &'a LoadedBase,
         paths: impl IntoIterator<Item = &'p LogicalPath>,
         cancel: &'a AtomicBool,
-    ) -> Result<Vec<Candidate>, WorkspaceError> {
+    ) -> Result<Vec<DiffCandidate>, WorkspaceError> {
         let Some(ignored) = &tree.ignored else { return Ok(Vec::new()) };
         let scan = Self::new(tree, ignored, loaded, cancel);
         let mut found = Vec::new();
@@ -105,19 +105,19 @@ impl<'a> Scan<'a> {
         Ok(found)
     }
 
-    fn new(tree: &'a Tree, ignored: &'a Ignored, loaded: &'a Loaded, cancel: &'a AtomicBool) -> Self {
+    fn new(tree: &'a Tree, ignored: &'a Ignored, loaded: &'a LoadedBase, cancel: &'a AtomicBool) -> Self {
         let seen = (0..loaded.manifest.len()).map(|_| AtomicBool::new(false)).collect();
         let (queue, wake, idle) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
         Self { tree, ignored, loaded, cancel, queue, wake, idle, seen }
     }
 
     /// Whether the candidate belongs in a diff. A file that git ignores does once the run has written it.
-    fn counts(&self, candidate: &Candidate) -> bool {
+    fn counts(&self, candidate: &DiffCandidate) -> bool {
         let is_ignored = candidate.base.is_some_and(|file| self.loaded.manifest.is_ignored(file));
         !is_ignored || self.ignored.has_written(&candidate.path)
     }
 
-    fn file(&self, path: &LogicalPath) -> Result<Option<Candidate>, WorkspaceError> {
+    fn file(&self, path: &LogicalPath) -> Result<Option<DiffCandidate>, WorkspaceError> {
         let base = self.loaded.manifest.get(path.as_str().as_bytes());
         let stat = match self.tree.root.open_parent(path) {
             Ok(parent) => parent.stat()?,
@@ -127,13 +127,13 @@ impl<'a> Scan<'a> {
         if base.is_none() && self.ignored.is_file_ignored(&self.tree.root, path, Blocking::Allowed)? {
             return Ok(None);
         }
-        let now = stat.and_then(|stat| Now::of(&stat));
+        let now = stat.and_then(|stat| PresentFile::of(&stat));
         Ok(self.candidate(path.clone(), base, now))
     }
 
-    fn folder(&self, path: &LogicalPath) -> Result<Vec<Candidate>, WorkspaceError> {
+    fn folder(&self, path: &LogicalPath) -> Result<Vec<DiffCandidate>, WorkspaceError> {
         let scope = match path.parent() {
-            None => Scope::default(),
+            None => RuleScope::default(),
             Some(parent) => self.ignored.scope_of(&self.tree.root, &parent, Blocking::Allowed)?,
         };
         self.queue.lock().folders.push((path.clone(), scope));
@@ -156,7 +156,7 @@ impl<'a> Scan<'a> {
 
     /// Reads folders until none remains. A thread keeps the folders it finds and reads the last first, whose entries are most
     /// likely still cached; it shares some when the other thread is idle.
-    fn work(&self) -> Result<Vec<Candidate>, WorkspaceError> {
+    fn work(&self) -> Result<Vec<DiffCandidate>, WorkspaceError> {
         let (mut found, mut buffer, mut own) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             let Some((path, scope)) = own.pop().or_else(|| self.next()) else { return Ok(found) };
@@ -179,7 +179,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn next(&self) -> Option<(LogicalPath, Scope)> {
+    fn next(&self) -> Option<(LogicalPath, RuleScope)> {
         let mut queue = self.queue.lock();
         self.idle.fetch_add(1, Ordering::Relaxed);
         let next = loop {
@@ -203,10 +203,10 @@ impl<'a> Scan<'a> {
     fn enter(
         &self,
         path: &LogicalPath,
-        above: &Scope,
+        above: &RuleScope,
         buffer: &mut Vec<u8>,
-        found: &mut Vec<Candidate>,
-    ) -> Result<Vec<(LogicalPath, Scope)>, WorkspaceError> {
+        found: &mut Vec<DiffCandidate>,
+    ) -> Result<Vec<(LogicalPath, RuleScope)>, WorkspaceError> {
         check_cancelled(self.cancel)?;
         let opened = match self.tree.root.open_unlinked(path) {
             Ok(opened) => opened,
@@ -231,10 +231,10 @@ impl<'a> Scan<'a> {
         &self,
         dir: BorrowedFd<'_>,
         path: &LogicalPath,
-        above: &Scope,
+        above: &RuleScope,
         known: FolderIndex,
-        found: &mut Vec<Candidate>,
-    ) -> Result<Vec<(LogicalPath, Scope)>, WorkspaceError> {
+        found: &mut Vec<DiffCandidate>,
+    ) -> Result<Vec<(LogicalPath, RuleScope)>, WorkspaceError> {
         let manifest = &self.loaded.manifest;
         for file in manifest.files_in(known).map(FileIndex) {
             self.check(dir, path, manifest.name(file), Some(file), found)?;
@@ -251,11 +251,11 @@ impl<'a> Scan<'a> {
         &self,
         dir: BorrowedFd<'_>,
         path: &LogicalPath,
-        above: &Scope,
+        above: &RuleScope,
         known: Option<FolderIndex>,
         buffer: &mut Vec<u8>,
-        found: &mut Vec<Candidate>,
-    ) -> Result<Vec<(LogicalPath, Scope)>, WorkspaceError> {
+        found: &mut Vec<DiffCandidate>,
+    ) -> Result<Vec<(LogicalPath, RuleScope)>, WorkspaceError> {
         let mut names = Names::default();
         each_entry(dir, buffer, self.cancel, |name, file_type| {
             names.add(name, file_type);
@@ -282,9 +282,9 @@ impl<'a> Scan<'a> {
         &self,
         dir: BorrowedFd<'_>,
         path: &LogicalPath,
-        above: &Scope,
+        above: &RuleScope,
         has_gitignore: bool,
-    ) -> Result<Scope, WorkspaceError> {
+    ) -> Result<RuleScope, WorkspaceError> {
         let path = path.as_str().as_bytes();
         Ok(if has_gitignore {
             self.ignored.enter(&self.tree.root, above, path, dir)?
@@ -294,7 +294,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Whether the file `name` in `folder`, which the base does not have, is ignored or cannot be named by any tool.
-    fn is_ignored(&self, folder: &LogicalPath, name: &[u8], scope: &Scope) -> Result<bool, WorkspaceError> {
+    fn is_ignored(&self, folder: &LogicalPath, name: &[u8], scope: &RuleScope) -> Result<bool, WorkspaceError> {
         let Some(path) = child_path(folder, name) else { return Ok(true) };
         Ok(self.ignored.hides(scope, path.as_str().as_bytes(), false)?)
     }
@@ -304,8 +304,8 @@ impl<'a> Scan<'a> {
         &self,
         folder: &LogicalPath,
         name: &[u8],
-        scope: &Scope,
-    ) -> Result<Option<(LogicalPath, Scope)>, WorkspaceError> {
+        scope: &RuleScope,
+    ) -> Result<Option<(LogicalPath, RuleScope)>, WorkspaceError> {
         let Some(path) = child_path(folder, name) else { return Ok(None) };
         let hidden = self.ignored.hides(scope, path.as_str().as_bytes(), true)?;
         Ok((!hidden).then(|| (path, scope.clone())))
@@ -317,14 +317,14 @@ impl<'a> Scan<'a> {
         folder: &LogicalPath,
         name: &[u8],
         base: Option<FileIndex>,
-        found: &mut Vec<Candidate>,
+        found: &mut Vec<DiffCandidate>,
     ) -> Result<(), WorkspaceError> {
         let stat = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         };
-        let Some(now) = Now::of(&stat) else { return Ok(()) };
+        let Some(now) = PresentFile::of(&stat) else { return Ok(()) };
         if let Some(file) = base {
             self.seen[file.0 as usize].store(true, Ordering::Relaxed);
             if self.is_same(file, &now) {
@@ -335,21 +335,21 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    fn candidate(&self, path: LogicalPath, base: Option<FileIndex>, now: Option<Now>) -> Option<Candidate> {
+    fn candidate(&self, path: LogicalPath, base: Option<FileIndex>, now: Option<PresentFile>) -> Option<DiffCandidate> {
         let same = match (base, &now) {
             (Some(file), Some(now)) => self.is_same(file, now),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };
-        (!same).then_some(Candidate { path, base, now })
+        (!same).then_some(DiffCandidate { path, base, now })
     }
 
-    fn is_same(&self, file: FileIndex, now: &Now) -> bool {
+    fn is_same(&self, file: FileIndex, now: &PresentFile) -> bool {
         now.git_mode() == self.loaded.manifest.mode(file) && self.loaded.is_same(file, &now.stamp)
     }
 
     /// Adds the base's files in or under `path` that do not exist.
-    fn add_missing(&self, path: &LogicalPath, found: &mut Vec<Candidate>) {
+    fn add_missing(&self, path: &LogicalPath, found: &mut Vec<DiffCandidate>) {
         let is_under = |folder: &[u8]| {
             path.is_root()
                 || folder
@@ -360,13 +360,13 @@ impl<'a> Scan<'a> {
         for (folder, files) in manifest.folders().filter(|(folder, _)| is_under(folder)) {
             for file in files.map(FileIndex).filter(|file| !self.seen[file.0 as usize].load(Ordering::Relaxed)) {
                 let path = manifest.logical_path(folder, file);
-                found.extend(path.map(|path| Candidate { path, base: Some(file), now: None }));
+                found.extend(path.map(|path| DiffCandidate { path, base: Some(file), now: None }));
             }
         }
     }
 }
 
-impl Now {
+impl PresentFile {
     /// Returns the file or link that `stat` describes; `None` for anything else.
     fn of(stat: &rustix::fs::Stat) -> Option<Self> {
         let is_link = match FileType::from_raw_mode(stat.st_mode) {

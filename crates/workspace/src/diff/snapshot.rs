@@ -4,10 +4,10 @@ use std::sync::atomic::AtomicBool;
 
 use model::{Access, LogicalPath, Rules};
 
-use super::report::{Report, Version, diff_versions};
-use super::scan::{Area, Candidate};
+use super::report::{DiffedVersion, Report, diff_versions};
+use super::scan::{Area, DiffCandidate};
 use super::{DiffQuery, WorkspaceDiff};
-use crate::base::Loaded;
+use crate::base::LoadedBase;
 use crate::error::check_cancelled;
 use crate::guard::Blocking;
 use crate::import::stays_inside;
@@ -34,7 +34,7 @@ impl Workspace {
         for path in snapshot.written().iter().filter(|path| area.contains(path)) {
             check_cancelled(cancel)?;
             let base = loaded.manifest.get(path.as_str().as_bytes());
-            let candidate = Candidate { path: path.clone(), base, now: None };
+            let candidate = DiffCandidate { path: path.clone(), base, now: None };
             if candidate.is_visible(rules) {
                 candidates.push(candidate);
             }
@@ -58,7 +58,8 @@ impl Workspace {
     ) -> Result<Vec<u8>, WorkspaceError> {
         let mut old = self.snapshot_version(snapshot, path, contents, &AtomicBool::new(false))?;
         let size = bytes.map_or(0, |bytes| bytes.len() as u64);
-        let version = |sha256, is_link, mode| Version { sha256, size, bytes: bytes.map(<[u8]>::to_vec), is_link, mode };
+        let version =
+            |sha256, is_link, mode| DiffedVersion { sha256, size, bytes: bytes.map(<[u8]>::to_vec), is_link, mode };
         let mut new = match now {
             EntryState::Nothing | EntryState::Folder | EntryState::Other => None,
             EntryState::Link { sha256 } => Some(version(sha256, true, 0o644)),
@@ -80,7 +81,7 @@ impl Workspace {
         rules: &Rules,
         snapshot: &Snapshot,
         path: Option<&LogicalPath>,
-        loaded: &Loaded,
+        loaded: &LoadedBase,
     ) -> Result<Area, WorkspaceError> {
         let Some(path) = path.filter(|path| !path.is_root()) else { return Ok(Area::Folder(LogicalPath::root())) };
         let raw = path.as_str().as_bytes();
@@ -100,7 +101,7 @@ impl Workspace {
         path: &LogicalPath,
         contents: &dyn StoredContents,
         cancel: &AtomicBool,
-    ) -> Result<Option<Version>, WorkspaceError> {
+    ) -> Result<Option<DiffedVersion>, WorkspaceError> {
         let Some(file) = snapshot.files().get(path) else { return Ok(None) };
         let bytes = self.snapshot_content(path, file, contents, cancel)?;
         let size = match (&bytes, file.location) {
@@ -110,7 +111,7 @@ impl Workspace {
         };
         // The target of a link to a path outside the tree is a physical path, which is not shown.
         let shown = bytes.filter(|bytes| !file.is_link || stays_inside(path.as_str().as_bytes(), bytes));
-        Ok(Some(Version { sha256: file.sha256, size, bytes: shown, is_link: file.is_link, mode: file.mode }))
+        Ok(Some(DiffedVersion { sha256: file.sha256, size, bytes: shown, is_link: file.is_link, mode: file.mode }))
     }
 }
 

@@ -10,19 +10,19 @@ use crate::base::DiffFile;
 const WIDTH: u64 = 80;
 
 /// One row of the table.
-pub(super) struct Row {
+pub(super) struct StatRow {
     pub(super) file: DiffFile,
     /// Sizes before and after, which git shows for binary files.
     pub(super) bytes: (u64, u64),
 }
 
 /// Formats the table of `rows`, the first of `files` rows. Empty if nothing differs.
-pub(super) fn format(rows: &[Row], files: usize, insertions: u64, deletions: u64) -> String {
+pub(super) fn format(rows: &[StatRow], files: usize, insertions: u64, deletions: u64) -> String {
     if rows.is_empty() {
         return String::new();
     }
     let names: Vec<_> = rows.iter().map(|row| quoted_name("", &row.file.path)).collect();
-    let changes = |row: &Row| if row.file.binary { 0 } else { row.file.insertions + row.file.deletions };
+    let changes = |row: &StatRow| if row.file.binary { 0 } else { row.file.insertions + row.file.deletions };
     let most = rows.iter().map(changes).max().unwrap_or(0);
     let columns = Columns::fit(rows, &names, most);
     let mut out = String::new();
@@ -52,9 +52,9 @@ struct Columns {
 }
 
 impl Columns {
-    fn fit(rows: &[Row], names: &[String], most: u64) -> Self {
+    fn fit(rows: &[StatRow], names: &[String], most: u64) -> Self {
         let longest = names.iter().map(|name| width(name)).max().unwrap_or(0);
-        let binary = |row: &Row| 14 + digits(row.bytes.0) + digits(row.bytes.1);
+        let binary = |row: &StatRow| 14 + digits(row.bytes.0) + digits(row.bytes.1);
         let widest_binary = rows.iter().filter(|row| row.file.binary).map(binary).max();
         let number = digits(most).max(if widest_binary.is_some() { 3 } else { 0 });
         let whole = WIDTH.max(16 + 6 + number);
@@ -74,7 +74,7 @@ impl Columns {
     }
 }
 
-fn write_row(out: &mut String, row: &Row, name: &str, columns: &Columns, most: u64) {
+fn write_row(out: &mut String, row: &StatRow, name: &str, columns: &Columns, most: u64) {
     let (prefix, name, available) = shorten(name, columns.name);
     let padding = usize::try_from(available.saturating_sub(width(name))).unwrap_or(0);
     let number = usize::try_from(columns.number).unwrap_or(0);

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use model::{LogicalPath, Refusal, Rules};
 
-use crate::base::Loaded;
+use crate::base::LoadedBase;
 use crate::base::manifest::{FileIndex, MODE_LINK};
-use crate::diff::Candidate;
+use crate::diff::DiffCandidate;
 use crate::dir::fresh_name;
 use crate::git::{Bounds, Git, hex};
 use crate::import::{FETCHED, make_bare, write_quoted};
@@ -81,7 +81,7 @@ impl Workspace {
         cancel: &AtomicBool,
     ) -> Result<PreparedBundle, WorkspaceError> {
         bundle.check()?;
-        let BundleCommit { scratch, commit, is_fetched, .. } = self.commit(rules, bundle, cancel)?;
+        let ScratchCommit { scratch, commit, is_fetched, .. } = self.commit(rules, bundle, cancel)?;
         let branch = format!("refs/heads/{}", bundle.branch);
         let base = format!("^{}", self.base_commit());
         // A clone of the bundle then checks the branch out.
@@ -108,12 +108,12 @@ impl Workspace {
             PatchFormat::Diff => (false, Bundle::unnamed()),
             PatchFormat::Mail(commit) => (true, commit.clone()),
         };
-        let BundleCommit { scratch, commit, is_empty, .. } = self.commit(rules, &commit, cancel)?;
+        let ScratchCommit { scratch, commit, is_empty, .. } = self.commit(rules, &commit, cancel)?;
         Ok(PreparedPatch { scratch, commit, is_mail, is_empty })
     }
 
     /// Makes the commit in a temporary repository.
-    fn commit(&self, rules: &Rules, bundle: &Bundle, cancel: &AtomicBool) -> Result<BundleCommit, WorkspaceError> {
+    fn commit(&self, rules: &Rules, bundle: &Bundle, cancel: &AtomicBool) -> Result<ScratchCommit, WorkspaceError> {
         let changes = self.changes(rules, cancel)?;
         let fetched = self.base().git().dir().join(FETCHED).exists();
         // A fetched base is known to the caller. Any other must not reveal what policy hides.
@@ -135,7 +135,7 @@ impl Workspace {
             stdout.by_ref().take(256).read_to_string(&mut output)?;
             Ok(output.trim().to_owned())
         })?;
-        Ok(BundleCommit { scratch, commit, is_fetched: fetched, is_empty: changes.is_empty() })
+        Ok(ScratchCommit { scratch, commit, is_fetched: fetched, is_empty: changes.is_empty() })
     }
 
     /// Returns the files of the base that the caller may read; `None` if these are exactly the files of the base commit.
@@ -159,7 +159,12 @@ impl Workspace {
     }
 
     /// Returns the files of the base that are secrets by their content.
-    fn base_keys(&self, rules: &Rules, loaded: &Loaded, cancel: &AtomicBool) -> Result<HashSet<u32>, WorkspaceError> {
+    fn base_keys(
+        &self,
+        rules: &Rules,
+        loaded: &LoadedBase,
+        cancel: &AtomicBool,
+    ) -> Result<HashSet<u32>, WorkspaceError> {
         let manifest = &loaded.manifest;
         let files = manifest.folders().flat_map(|(folder, files)| files.map(move |file| (folder, FileIndex(file))));
         let may_be_key = |file| KEY_FILE_BYTES.contains(&manifest.size(file)) && manifest.mode(file) != MODE_LINK;
@@ -189,7 +194,7 @@ impl Workspace {
         rules: &Rules,
         bundle: &Bundle,
         from: &str,
-        changes: &[Candidate],
+        changes: &[DiffCandidate],
         to: &mut impl Write,
     ) -> io::Result<()> {
         write_commit_header(bundle, ":1", &bundle.message, to)?;
@@ -313,7 +318,7 @@ impl PreparedPatch {
 }
 
 /// A commit of the run's changes in a temporary repository.
-struct BundleCommit {
+struct ScratchCommit {
     scratch: Scratch,
     commit: String,
     /// Whether the base was fetched, so that the caller can have it.

@@ -25,20 +25,20 @@ pub(super) struct Rule {
     only_folders: bool,
     /// Whether the pattern has a `/`, so that it is compared with the path and not with the last name.
     pub(super) has_folder: bool,
-    pub(super) pattern: Pattern,
+    pub(super) pattern: IgnorePattern,
 }
 
 /// What a rule is compared with.
-pub(super) enum Pattern {
+pub(super) enum IgnorePattern {
     /// These bytes.
     Literal(Vec<u8>),
     /// Anything, and then these bytes.
     Suffix(Vec<u8>),
-    Glob(Vec<Token>),
+    Glob(Vec<PatternToken>),
 }
 
 /// A part of a glob.
-pub(super) enum Token {
+pub(super) enum PatternToken {
     Byte(u8),
     /// One byte other than `/`.
     Any,
@@ -63,7 +63,7 @@ impl Rule {
         let (only_folders, text) = text.strip_suffix(b"/").map_or((false, text), |rest| (true, rest));
         let has_folder = text.contains(&b'/');
         let text = text.strip_prefix(b"/").unwrap_or(text);
-        let pattern = Pattern::compile(text, has_folder)?;
+        let pattern = IgnorePattern::compile(text, has_folder)?;
         Some(Self { is_negated, only_folders, has_folder, pattern })
     }
 
@@ -95,7 +95,7 @@ fn trimmed(line: &[u8]) -> &[u8] {
     &line[..end]
 }
 
-impl Pattern {
+impl IgnorePattern {
     /// Compiles the pattern; `None` if it can match nothing.
     fn compile(text: &[u8], has_folder: bool) -> Option<Self> {
         let is_special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\');
@@ -119,20 +119,20 @@ impl Pattern {
 }
 
 /// Compiles a glob whose first special character is at `first`.
-fn compile_glob(text: &[u8], first: usize, has_folder: bool) -> Option<Vec<Token>> {
+fn compile_glob(text: &[u8], first: usize, has_folder: bool) -> Option<Vec<PatternToken>> {
     let mut tokens = Vec::with_capacity(text.len());
     let mut at = 0;
     while let Some(byte) = text.get(at) {
         at += 1;
         match byte {
             b'\\' => {
-                tokens.push(Token::Byte(*text.get(at)?));
+                tokens.push(PatternToken::Byte(*text.get(at)?));
                 at += 1;
             }
-            b'?' => tokens.push(Token::Any),
+            b'?' => tokens.push(PatternToken::Any),
             b'[' => {
                 let (set, end) = compile_set(text, at)?;
-                tokens.push(Token::Set(Box::new(set)));
+                tokens.push(PatternToken::Set(Box::new(set)));
                 at = end;
             }
             b'*' => {
@@ -145,13 +145,13 @@ fn compile_glob(text: &[u8], first: usize, has_folder: bool) -> Option<Vec<Token
                 tokens.push(match (has_folder && at - start > 1 && begins && ends, rest.first()) {
                     (true, Some(b'/')) => {
                         at += 1;
-                        Token::Folders
+                        PatternToken::Folders
                     }
-                    (true, _) => Token::Run,
-                    (false, _) => Token::Star,
+                    (true, _) => PatternToken::Run,
+                    (false, _) => PatternToken::Star,
                 });
             }
-            byte => tokens.push(Token::Byte(*byte)),
+            byte => tokens.push(PatternToken::Byte(*byte)),
         }
     }
     Some(tokens)
@@ -237,7 +237,7 @@ fn class(name: &[u8]) -> Option<fn(&u8) -> bool> {
     })
 }
 
-impl Token {
+impl PatternToken {
     fn fits(&self, byte: u8) -> bool {
         match self {
             Self::Byte(own) => *own == byte,
@@ -250,7 +250,7 @@ impl Token {
 
 /// Whether the glob matches the whole text; `None` if the steps do not suffice. Of each kind of repetition only the last has to be
 /// tried with more bytes, because earlier ones have matched the least that is possible.
-fn matches(tokens: &[Token], text: &[u8], steps: &mut Steps) -> Option<bool> {
+fn matches(tokens: &[PatternToken], text: &[u8], steps: &mut Steps) -> Option<bool> {
     let (mut next, mut at) = (0, 0);
     let mut star = None;
     let mut run = None;
@@ -258,14 +258,14 @@ fn matches(tokens: &[Token], text: &[u8], steps: &mut Steps) -> Option<bool> {
         steps.take()?;
         match tokens.get(next) {
             None if at == text.len() => return Some(true),
-            Some(Token::Star) => {
+            Some(PatternToken::Star) => {
                 next += 1;
                 star = Some((next, at));
                 continue;
             }
-            Some(kind @ (Token::Run | Token::Folders)) => {
+            Some(kind @ (PatternToken::Run | PatternToken::Folders)) => {
                 next += 1;
-                (star, run) = (None, Some((next, at, matches!(kind, Token::Folders))));
+                (star, run) = (None, Some((next, at, matches!(kind, PatternToken::Folders))));
                 continue;
             }
             Some(token) if text.get(at).is_some_and(|byte| token.fits(*byte)) => {

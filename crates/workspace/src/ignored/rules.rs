@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use model::Sha256;
 
 use super::FolderRules;
-use super::pattern::{Pattern, Rule, Steps};
+use super::pattern::{IgnorePattern, Rule, Steps};
 
 /// Larger rule files are not compiled: a hostile file must not cost memory and time.
 const MAX_BYTES: usize = 256 * 1024;
@@ -109,8 +109,8 @@ fn compile(text: &[u8]) -> Option<FileRules> {
     let (mut by_name, mut others) = (HashMap::<_, Vec<_>>::new(), Vec::new());
     for (at, rule) in all.iter().enumerate() {
         match &rule.pattern {
-            Pattern::Literal(name) if !rule.has_folder => by_name.entry(name.clone()).or_default().push(at),
-            Pattern::Literal(_) | Pattern::Suffix(_) | Pattern::Glob(_) => others.push(at),
+            IgnorePattern::Literal(name) if !rule.has_folder => by_name.entry(name.clone()).or_default().push(at),
+            IgnorePattern::Literal(_) | IgnorePattern::Suffix(_) | IgnorePattern::Glob(_) => others.push(at),
         }
     }
     Some(FileRules { all, by_name, others })

@@ -20,7 +20,7 @@ use tar::EntryType;
 use super::quota::shown;
 use super::writer::{ImportWriter, WriteError, is_git_internal};
 use super::{ImportError, ImportLimits};
-use reader::{Member, Reader};
+use reader::{TarMember, TarReader};
 use sparse::FilledReader;
 use stream::{Meter, decode};
 
@@ -31,7 +31,7 @@ pub(super) fn copy(
     writer: &mut ImportWriter<'_>,
 ) -> Result<(), ImportError> {
     let meter = Rc::new(Meter::new(limits));
-    let mut reader = Reader::new(decode(archive, &meter)?, meter.clone());
+    let mut reader = TarReader::new(decode(archive, &meter)?, meter.clone());
     let mut copier = ArchiveCopier { writer, meter: &meter, files: HashMap::new(), absent: HashSet::new() };
     while let Some(member) = reader.next()? {
         copier.entry(&member, &mut reader)?;
@@ -51,7 +51,7 @@ struct ArchiveCopier<'a, 'b> {
 }
 
 impl ArchiveCopier<'_, '_> {
-    fn entry(&mut self, member: &Member, bytes: &mut Reader<'_>) -> Result<(), ImportError> {
+    fn entry(&mut self, member: &TarMember, bytes: &mut TarReader<'_>) -> Result<(), ImportError> {
         // A volume label.
         if member.kind.as_byte() == b'V' {
             return self.writer.count_skipped(&member.path);
@@ -79,7 +79,7 @@ impl ArchiveCopier<'_, '_> {
         }
     }
 
-    fn write(&mut self, member: &Member, path: &[u8], bytes: &mut Reader<'_>) -> Result<(), WriteError> {
+    fn write(&mut self, member: &TarMember, path: &[u8], bytes: &mut TarReader<'_>) -> Result<(), WriteError> {
         if member.is_pax_sparse {
             return Err(WriteError::Unsupported("a sparse file in pax form, which only GNU tar reads"));
         }
@@ -111,7 +111,7 @@ impl ArchiveCopier<'_, '_> {
     }
 
     /// Copies the file that a hard link names.
-    fn hard_link(&mut self, member: &Member, path: &[u8]) -> Result<(), WriteError> {
+    fn hard_link(&mut self, member: &TarMember, path: &[u8]) -> Result<(), WriteError> {
         let original = clean(&member.link)?.unwrap_or_default();
         if git_internal(&original).is_some() || self.absent.contains(&original) {
             return self.skip(path, "a hard link to a skipped entry");

@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use sha1::Digest as _;
 
 use super::{ImportError, ImportObserver};
-use crate::base::manifest::{MODE_LINK, Row};
+use crate::base::manifest::{MODE_LINK, ManifestRow};
 use crate::dir;
 use crate::git::{Bounds, Git, hex, parse_oid};
 
@@ -46,7 +46,7 @@ pub(super) fn size(git_dir: &Path) -> u64 {
 pub(super) fn commit(
     git: &Git,
     root: BorrowedFd<'_>,
-    rows: &[Row],
+    rows: &[ManifestRow],
     watch: &dyn ImportObserver,
 ) -> Result<String, ImportError> {
     if rows.is_empty() {
@@ -71,7 +71,12 @@ pub(super) fn commit(
     }
 }
 
-fn write_blobs(to: &mut impl Write, root: BorrowedFd<'_>, rows: &[Row], watch: &dyn ImportObserver) -> io::Result<()> {
+fn write_blobs(
+    to: &mut impl Write,
+    root: BorrowedFd<'_>,
+    rows: &[ManifestRow],
+    watch: &dyn ImportObserver,
+) -> io::Result<()> {
     let mut written = HashSet::with_capacity(rows.len());
     let (mut files, mut bytes) = (0, 0);
     for row in rows.iter().filter(|row| written.insert(row.oid)) {
@@ -93,7 +98,7 @@ fn write_blobs(to: &mut impl Write, root: BorrowedFd<'_>, rows: &[Row], watch: &
     Ok(())
 }
 
-fn write_commit(to: &mut impl Write, rows: &[Row]) -> io::Result<()> {
+fn write_commit(to: &mut impl Write, rows: &[ManifestRow]) -> io::Result<()> {
     write!(to, "commit refs/heads/base\nmark :1\ncommitter {COMMITTER}\ndata {}\n{MESSAGE}", MESSAGE.len())?;
     for row in rows {
         write!(to, "M {:o} {} ", row.mode, hex(&row.oid))?;

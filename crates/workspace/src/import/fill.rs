@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use model::{Rules, Sha256};
 use rustix::fs::Mode;
 
-use super::git::{self, GitSource, Origin};
+use super::git::{self, GitOrigin, GitSource};
 use super::quota::SkippedReport;
 use super::tracked::Untracked;
 use super::writer::ImportWriter;
@@ -20,7 +20,7 @@ use crate::git::Git;
 use crate::remove::remove_tree;
 
 /// The result of an import.
-pub(crate) struct Done {
+pub(crate) struct FilledRun {
     pub(crate) base_commit: String,
     pub(crate) manifest_sha256: Sha256,
     pub(crate) files: u64,
@@ -67,16 +67,16 @@ impl Importer {
         source: ImportSource<'_>,
         rules: &Rules,
         watch: &dyn ImportObserver,
-    ) -> Result<Done, ImportError> {
+    ) -> Result<FilledRun, ImportError> {
         bare::make(to.git.dir())?;
         match source {
             ImportSource::GitRemote { url, reference, credential } => {
                 let credential = credential.map(|name| self.credential(&name, &url)).transpose()?;
-                self.fill_from_git(to, &Origin::Remote { url, credential }, reference.as_deref(), rules, watch)
+                self.fill_from_git(to, &GitOrigin::Remote { url, credential }, reference.as_deref(), rules, watch)
             }
             ImportSource::GitLocal { path, reference } => {
                 let path = git::find(&path, &|real| self.is_allowed(real))?;
-                let origin = Origin::Local { path, reads: self.roots.clone() };
+                let origin = GitOrigin::Local { path, reads: self.roots.clone() };
                 self.fill_from_git(to, &origin, reference.as_deref(), rules, watch)
             }
             source => self.write(to, rules, watch, |writer| {
@@ -95,11 +95,11 @@ impl Importer {
     fn fill_from_git(
         &self,
         to: &Destination<'_>,
-        origin: &Origin<'_>,
+        origin: &GitOrigin<'_>,
         reference: Option<&str>,
         rules: &Rules,
         watch: &dyn ImportObserver,
-    ) -> Result<Done, ImportError> {
+    ) -> Result<FilledRun, ImportError> {
         let source = GitSource::new(&to.git, origin, reference, self.limits, watch)?;
         let id = reuse::origin_id(origin);
         let bases = self.bases.of(to.runs, id)?;
@@ -130,7 +130,7 @@ impl Importer {
         rules: &Rules,
         watch: &dyn ImportObserver,
         copy: impl FnOnce(&mut ImportWriter<'_>) -> Result<Option<String>, ImportError>,
-    ) -> Result<Done, ImportError> {
+    ) -> Result<FilledRun, ImportError> {
         let repo = open_dir(to.folder, "repo")?;
         let mut writer = ImportWriter::new(repo.try_clone()?, self.limits, watch);
         let commit = copy(&mut writer)?;
@@ -153,7 +153,7 @@ impl Importer {
         let head = Head { commit: base_commit.clone(), ignores };
         let manifest_sha256 = manifest::digest(&rows);
         create_file(to.folder, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
-        Ok(Done {
+        Ok(FilledRun {
             base_commit,
             manifest_sha256,
             files,

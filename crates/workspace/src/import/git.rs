@@ -30,7 +30,7 @@ const FETCH_TIME: Duration = Duration::from_mins(15);
 pub(crate) const FETCHED: &str = "refs/workspaced/base";
 
 /// Where to fetch from.
-pub(super) enum Origin<'a> {
+pub(super) enum GitOrigin<'a> {
     Remote {
         url: String,
         credential: Option<&'a GitCredential>,
@@ -60,7 +60,7 @@ impl<'a> GitSource<'a> {
     /// Checks where `origin` leads and what `reference` names, and reads the credential.
     pub(super) fn new(
         git: &'a Git,
-        origin: &Origin<'_>,
+        origin: &GitOrigin<'_>,
         reference: Option<&'a str>,
         limits: ImportLimits,
         watch: &'a dyn ImportObserver,
@@ -68,7 +68,7 @@ impl<'a> GitSource<'a> {
         let reference = reference.map_or(Ok("HEAD"), check_reference)?;
         let mut secrets = Vec::new();
         let remote = match origin {
-            Origin::Remote { url, credential } => {
+            GitOrigin::Remote { url, credential } => {
                 let judged = remote::judge(url, git.allowed_hosts())?;
                 let mut settings = vec![("remote.origin.url", judged.url)];
                 settings.extend(judged.resolve.as_deref().map(|resolve| ("http.curloptResolve", resolve)));
@@ -79,7 +79,7 @@ impl<'a> GitSource<'a> {
                 }
                 git.clone().with_settings(&settings).with_env("GIT_ALLOW_PROTOCOL", "https").connecting(judged.port)
             }
-            Origin::Local { path, reads } => git
+            GitOrigin::Local { path, reads } => git
                 .clone()
                 .with_settings(&[("remote.origin.url", path.to_str().ok_or_else(no_repository)?)])
                 .with_env("GIT_ALLOW_PROTOCOL", "file")

@@ -17,18 +17,18 @@ use model::{RunId, Sha256};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::fill::{Destination, Done};
-use super::git::{FETCHED, Origin};
+use super::fill::{Destination, FilledRun};
+use super::git::{FETCHED, GitOrigin};
 use super::quota::SkippedReport;
 use super::tracked::Untracked;
 use super::writer::ENTRY_BYTES;
 use super::{ImportError, ImportObserver};
-use crate::base::manifest::{self, Head, MODE_LINK, Row};
+use crate::base::manifest::{self, Head, MODE_LINK, ManifestRow};
 use crate::base::{GIT_NAME, MANIFEST_NAME, MAX_MANIFEST_BYTES};
 use crate::dir::{create_file, entries, open_dir, open_file};
 use crate::stamp::FileStamp;
 
-pub(super) use index::BaseIndex;
+pub(super) use index::ReuseIndex;
 
 /// The file beside `repo/` that says where a base is from.
 pub(crate) const NAME: &str = "base.source";
@@ -74,15 +74,15 @@ struct Description {
 }
 
 /// Identifies the repository of `origin`: two repositories may name the same commit, and only one of them may be readable.
-pub(super) fn origin_id(origin: &Origin<'_>) -> Sha256 {
+pub(super) fn origin_id(origin: &GitOrigin<'_>) -> Sha256 {
     match origin {
-        Origin::Remote { url, .. } => Sha256::of(format!("remote\n{url}").as_bytes()),
-        Origin::Local { path, .. } => Sha256::of(&[b"local\n", path.as_os_str().as_encoded_bytes()].concat()),
+        GitOrigin::Remote { url, .. } => Sha256::of(format!("remote\n{url}").as_bytes()),
+        GitOrigin::Local { path, .. } => Sha256::of(&[b"local\n", path.as_os_str().as_encoded_bytes()].concat()),
     }
 }
 
 /// Describes the base that was imported, so that other runs can reuse it.
-pub(super) fn describe(to: &Destination<'_>, origin: Sha256, done: &Done) -> io::Result<()> {
+pub(super) fn describe(to: &Destination<'_>, origin: Sha256, done: &FilledRun) -> io::Result<()> {
     let mut packs = Vec::new();
     for entry in std::fs::read_dir(to.git.dir().join("objects/pack"))? {
         packs.extend(entry?.file_name().into_string().ok().filter(|name| name.starts_with("pack-")));
@@ -117,7 +117,7 @@ pub(super) fn copy(
     run: &RunId,
     (origin, commit): (Sha256, &str),
     watch: &dyn ImportObserver,
-) -> Result<Done, CopyError> {
+) -> Result<FilledRun, CopyError> {
     let from = open_dir(to.runs, run.as_str())?;
     let description = read_description(&from)?;
     if (description.rules, description.origin, description.commit.as_str()) != (RULES, origin, commit) {
@@ -129,7 +129,7 @@ pub(super) fn copy(
     file.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
     let (Head { ignores, commit }, manifest) = manifest::read(&bytes, written.modified_ns)?;
     let folders = manifest.sorted_folders();
-    let rows: Vec<Row> = folders
+    let rows: Vec<ManifestRow> = folders
         .iter()
         .filter_map(|path| Some((*path, manifest.folder(path)?)))
         .flat_map(|(path, folder)| manifest.rows_in(path, folder).map(|(_, row)| row))
@@ -137,7 +137,7 @@ pub(super) fn copy(
     if commit != description.commit || manifest::digest(&rows) != description.manifest_sha256 {
         return Err(damaged("its manifest does not match").into());
     }
-    let is_link = |row: &&Row| row.mode == MODE_LINK;
+    let is_link = |row: &&ManifestRow| row.mode == MODE_LINK;
     let bytes: u64 = rows.iter().filter(|row| !is_link(row)).map(|row| row.stamp.size).sum();
     let entries_of_no_size = (folders.len() + rows.iter().filter(is_link).count()) as u64;
     watch
@@ -149,7 +149,7 @@ pub(super) fn copy(
     let head = Head { commit: commit.clone(), ignores };
     create_file(to.folder, MANIFEST_NAME)?.write_all(&manifest::write(&head, rows, folders))?;
     write_description(to.folder, &description)?;
-    Ok(Done {
+    Ok(FilledRun {
         base_commit: commit.clone(),
         manifest_sha256: description.manifest_sha256,
         files,

@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 
 use super::ImportError;
 use super::quota::too_large;
-use crate::base::manifest::{self, MODE_LINK, Row};
+use crate::base::manifest::{self, MODE_LINK, ManifestRow};
 use crate::byte_path::split;
 use crate::dir;
 use crate::ignored::{ExcludedFiles, GITIGNORE_NAME, RuleSet, read_rules};
@@ -21,7 +21,7 @@ const MAX_IGNORE_BYTES: u64 = 8 << 20;
 
 /// The files of an imported tree that its base lacks, because git ignores them.
 #[derive(Clone, Debug, Default)]
-pub struct Untracked(pub(crate) Arc<[Row]>);
+pub struct Untracked(pub(crate) Arc<[ManifestRow]>);
 
 impl Untracked {
     /// Returns the hash of their paths, modes and bytes, in the form of [`ImportedRun::manifest_sha256`]; `None` if there are none.
@@ -33,7 +33,7 @@ impl Untracked {
 }
 
 /// Reads the `.gitignore` files among `rows`.
-pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[Row]) -> Result<IgnoreFiles, ImportError> {
+pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[ManifestRow]) -> Result<IgnoreFiles, ImportError> {
     let mut found = Vec::new();
     let mut bytes = 0;
     for row in rows.iter().filter(|row| row.mode != MODE_LINK && split(&row.path).1 == GITIGNORE_NAME.as_bytes()) {
@@ -48,7 +48,7 @@ pub(super) fn ignore_files(root: BorrowedFd<'_>, rows: &[Row]) -> Result<IgnoreF
 }
 
 /// Takes the rows that the rules in `ignores` exclude.
-pub(super) fn take_untracked(rows: &mut Vec<Row>, ignores: &[(Vec<u8>, Vec<u8>)]) -> Vec<Row> {
+pub(super) fn take_untracked(rows: &mut Vec<ManifestRow>, ignores: &[(Vec<u8>, Vec<u8>)]) -> Vec<ManifestRow> {
     let rules = RuleSet::new(ignores);
     if rules.is_empty() {
         return Vec::new();

@@ -14,7 +14,7 @@ use sha1::Digest as _;
 
 use super::quota::{EntryQuota, SkippedReport, too_large};
 use super::{ImportError, ImportLimits, ImportObserver};
-use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK, Row};
+use crate::base::manifest::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK, ManifestRow};
 use crate::byte_path::split;
 use crate::dir::{create_file, open_dir, open_file};
 use crate::stamp::FileStamp;
@@ -41,7 +41,7 @@ pub(crate) struct ImportWriter<'a> {
     /// Every folder that was created, except the root.
     folders: HashSet<Vec<u8>>,
     /// Every file and link that was written, including those that were removed again.
-    rows: Vec<Row>,
+    rows: Vec<ManifestRow>,
     /// The files with several names.
     linked: Vec<LinkedNames>,
     /// Files that were removed and not written again.
@@ -146,7 +146,7 @@ impl<'a> ImportWriter<'a> {
         let mode = if executable { MODE_EXECUTABLE } else { MODE_FILE };
         self.bytes += bytes;
         self.removed.remove(path);
-        self.rows.push(Row { path: path.to_owned(), mode, oid, sha256, stamp });
+        self.rows.push(ManifestRow { path: path.to_owned(), mode, oid, sha256, stamp });
         Ok(())
     }
 
@@ -175,7 +175,7 @@ impl<'a> ImportWriter<'a> {
         rustix::fs::symlinkat(target, dir, name)?;
         let stamp = FileStamp::of(&rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
         self.links += 1;
-        self.rows.push(Row {
+        self.rows.push(ManifestRow {
             path: path.to_owned(),
             mode: MODE_LINK,
             oid: blob_id(target),
@@ -220,7 +220,7 @@ impl<'a> ImportWriter<'a> {
     }
 
     /// Returns every file and link that was written, in order.
-    pub(crate) fn all_rows(&self) -> &[Row] {
+    pub(crate) fn all_rows(&self) -> &[ManifestRow] {
         &self.rows
     }
 
@@ -230,7 +230,7 @@ impl<'a> ImportWriter<'a> {
     }
 
     /// Returns the files and links that exist, sorted by path.
-    pub(super) fn rows(&mut self) -> &[Row] {
+    pub(super) fn rows(&mut self) -> &[ManifestRow] {
         let (rows, removed) = (&mut self.rows, std::mem::take(&mut self.removed));
         // Of two entries with one name, which an archive may have, the later one exists.
         rows.reverse();
@@ -241,7 +241,7 @@ impl<'a> ImportWriter<'a> {
     }
 
     /// Returns the files and links that exist, sorted by path, and the skipped entries.
-    pub(super) fn into_rows(mut self) -> (Vec<Row>, SkippedReport) {
+    pub(super) fn into_rows(mut self) -> (Vec<ManifestRow>, SkippedReport) {
         self.rows();
         (self.rows, self.skipped)
     }

@@ -12,10 +12,10 @@ use rustix::fs::{AtFlags, FileType};
 use serde::{Deserialize, Serialize};
 
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
-use crate::query::globs::Globs;
+use crate::query::globs::QueryGlobs;
 use crate::query::list::{MAX_COUNTED, skip_missing};
 use crate::query::not_shown::{LeftOut, NotShown};
-use crate::query::stat::Hashing;
+use crate::query::stat::WhetherHashed;
 use crate::walk::{Admission, Candidate, Visitor, WalkRoot, walk};
 use crate::{EntryType, Tree, WorkspaceError};
 
@@ -132,7 +132,7 @@ impl Tree {
     /// `INVALID_REQUEST` for an invalid glob; `PATH_REJECTED`, `POLICY_DENIED_SECRET`, `POLICY_DENIED`, `NOT_FOUND`,
     /// `NOT_A_DIRECTORY` for the path; `Cancelled` once `cancel` is set.
     pub fn find(&self, rules: &Rules, query: &FindQuery, cancel: &AtomicBool) -> Result<FindReport, WorkspaceError> {
-        let globs = Globs::compile(&query.path, &query.globs, &[])?;
+        let globs = QueryGlobs::compile(&query.path, &query.globs, &[])?;
         let root = WalkRoot::of(self, self.open_folder(rules, Access::Read, &query.path)?, &query.path)?;
         let (skips_ignored, skips_machine_made) = (!root.is_ignored(), !root.is_machine_made(rules));
         let named = self.named_folders(rules, query)?;
@@ -178,7 +178,7 @@ impl Tree {
         path: &LogicalPath,
         cancel: &AtomicBool,
     ) -> Result<Option<FoundFile>, WorkspaceError> {
-        let stat = match self.stat_as(rules, path, Hashing::Skipped, cancel) {
+        let stat = match self.stat_as(rules, path, WhetherHashed::Skipped, cancel) {
             Err(WorkspaceError::Refused(_)) => return Ok(None),
             stat => stat?,
         };
@@ -199,7 +199,7 @@ impl Tree {
 struct Finder<'a> {
     rules: &'a Rules,
     query: &'a FindQuery,
-    globs: &'a Globs,
+    globs: &'a QueryGlobs,
     skips_ignored: bool,
     skips_machine_made: bool,
     /// Folders whose contents are not left out.

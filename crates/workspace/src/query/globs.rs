@@ -4,12 +4,12 @@ use globset::{ErrorKind, GlobBuilder, GlobSet, GlobSetBuilder};
 use model::{LogicalPath, Refusal, composed};
 
 /// Compiled globs: which paths to include (`None`: all), and which of those to exclude.
-pub(crate) struct Globs {
+pub(crate) struct QueryGlobs {
     include: Option<GlobSet>,
     exclude: GlobSet,
 }
 
-impl Globs {
+impl QueryGlobs {
     /// Compiles globs: `*` does not match `/`, and a glob without `/` matches names at any depth. Others are matched from the root,
     /// and from `folder`, which is searched. A glob also matches the name that it is when `[ ] { }` are read as characters, and
     /// names that are canonically equal.
@@ -119,8 +119,8 @@ mod tests {
     use crate::test_support::path;
 
     fn matches(folder: &str, glob: &str, file: &str) -> bool {
-        let globs = Globs::compile(&path(folder), &[glob.to_owned()], &[]).unwrap();
-        let excluding = Globs::compile(&path(folder), &[], &[glob.to_owned()]).unwrap();
+        let globs = QueryGlobs::compile(&path(folder), &[glob.to_owned()], &[]).unwrap();
+        let excluding = QueryGlobs::compile(&path(folder), &[], &[glob.to_owned()]).unwrap();
         let is_included = !globs.is_excluded(&path(file), false);
         assert_eq!(excluding.is_excluded(&path(file), false), is_included, "{glob} {file}");
         is_included
@@ -143,7 +143,7 @@ mod tests {
         }
         assert!(!matches(".", "[ab].txt", "c.txt") && !matches(".", "a/[b]", "a/[c]"));
         for invalid in ["[a", "{a", "a/[!"] {
-            assert!(Globs::compile(&path("."), &[invalid.to_owned()], &[]).is_err(), "{invalid}");
+            assert!(QueryGlobs::compile(&path("."), &[invalid.to_owned()], &[]).is_err(), "{invalid}");
         }
     }
 

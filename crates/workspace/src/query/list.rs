@@ -49,7 +49,7 @@ pub(crate) const ENTRY_OVERHEAD: usize = 128;
 #[derive(Debug)]
 pub struct Listing {
     /// The first entries by path, limited by `max_entries` and by the size of an answer.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<FolderEntry>,
     /// Whether entries are missing at the end.
     pub truncated: bool,
     /// The number of all entries, those before [`ListQuery::after`] included. `None` if it was not requested, if nothing is
@@ -63,7 +63,8 @@ pub struct Listing {
 /// One entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+#[schema(as = Entry)]
+pub struct FolderEntry {
     /// Its path from the root of the tree; bytes that are not UTF-8 are written `\xNN`.
     pub path: String,
     /// Its type.

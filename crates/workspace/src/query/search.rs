@@ -15,11 +15,11 @@ use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 
 use crate::guard::{Blocking, GuardError};
-use crate::query::globs::Globs;
+use crate::query::globs::QueryGlobs;
 use crate::query::not_shown::NotShown;
 use crate::walk::{WalkPath, WalkRoot, walk};
 use crate::{Tree, WorkspaceError};
-use pattern::{Limits, Pattern};
+use pattern::{Pattern, PatternLimits};
 use visitor::{ReportBuilder, SearchVisitor};
 
 /// How a query is interpreted.
@@ -109,8 +109,8 @@ impl Tree {
         cancel: &AtomicBool,
     ) -> Result<SearchReport, WorkspaceError> {
         let pattern = Pattern::compile(query)?;
-        let globs = Globs::compile(&query.path, &query.include_glob, &query.exclude_glob)?;
-        let limits = Limits { deadline: Instant::now() + query.max_time, cancel };
+        let globs = QueryGlobs::compile(&query.path, &query.include_glob, &query.exclude_glob)?;
+        let limits = PatternLimits { deadline: Instant::now() + query.max_time, cancel };
         let visitor = SearchVisitor { tree: self, rules, query, pattern: &pattern, globs: &globs, limits };
         let path = &query.path;
         match self.root.open(path, Blocking::Allowed) {

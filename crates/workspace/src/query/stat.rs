@@ -56,7 +56,7 @@ pub struct EntryStat {
 
 /// Whether a file is hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hashing {
+pub(crate) enum WhetherHashed {
     Wanted,
     Skipped,
 }
@@ -78,7 +78,7 @@ impl Tree {
     ///
     /// `PATH_REJECTED`; `Cancelled` once `cancel` is set.
     pub fn stat(&self, rules: &Rules, path: &LogicalPath, cancel: &AtomicBool) -> Result<PathStat, WorkspaceError> {
-        if let Some(stat) = self.stat_as(rules, path, Hashing::Wanted, cancel)? {
+        if let Some(stat) = self.stat_as(rules, path, WhetherHashed::Wanted, cancel)? {
             return Ok(stat);
         }
         let may_create = self.may_change(rules, path, rules.kind_of_path(path), false)? && path.check_new().is_ok();
@@ -91,7 +91,7 @@ impl Tree {
         &self,
         rules: &Rules,
         path: &LogicalPath,
-        hashing: Hashing,
+        hashing: WhetherHashed,
         cancel: &AtomicBool,
     ) -> Result<Option<PathStat>, WorkspaceError> {
         let Some(name_stat) = self.name_stat(path)? else { return Ok(None) };
@@ -166,7 +166,7 @@ impl Tree {
         rules: &Rules,
         path: &LogicalPath,
         name_stat: &NameStat,
-        hashing: Hashing,
+        hashing: WhetherHashed,
         cancel: &AtomicBool,
         found: &mut EntryStat,
     ) -> Result<(), WorkspaceError> {
@@ -207,7 +207,7 @@ impl Tree {
         if kind == FileKind::Binary || model::is_binary(&head) {
             found.refused = Some(Code::UnsupportedBinary);
         }
-        if hashing == Hashing::Wanted {
+        if hashing == WhetherHashed::Wanted {
             let (sha256, length) = hash_file(&opened, cancel)?;
             (found.sha256, found.size_bytes) = (Some(sha256), Some(length));
         }

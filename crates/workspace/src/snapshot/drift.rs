@@ -51,7 +51,7 @@ pub struct Drift {
 
 /// A [`Drift`] with what was found.
 #[derive(Debug)]
-pub struct DriftEntry {
+pub struct DriftedPath {
     /// The path.
     pub path: LogicalPath,
     /// What the ledger says.
@@ -128,7 +128,7 @@ impl Workspace {
         drift: Drift,
         contents: &dyn StoredContents,
         max_bytes: u64,
-    ) -> Result<DriftEntry, WorkspaceError> {
+    ) -> Result<DriftedPath, WorkspaceError> {
         let Drift { path, expected: old, found: new } = drift;
         let bytes = match new {
             EntryState::Nothing | EntryState::Folder | EntryState::Other => None,
@@ -141,7 +141,7 @@ impl Workspace {
         let is_secret = |bytes: &Vec<u8>| rules.is_secret_content(&path, &bytes[..bytes.len().min(HEAD_BYTES)]);
         let shown = is_readable(rules, &path, false) && !bytes.as_ref().is_some_and(is_secret);
         let diff = self.drift_diff(snapshot, &path, (new, bytes.as_deref()), shown, contents)?;
-        Ok(DriftEntry { path, old, new, bytes, diff })
+        Ok(DriftedPath { path, old, new, bytes, diff })
     }
 
     /// Returns the size and a reader of the file at `path`, if its content is `sha256`.

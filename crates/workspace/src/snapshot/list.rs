@@ -10,13 +10,13 @@ use super::read::not_in_snapshot;
 use super::{ContentLocation, Snapshot, SnapshotFile, StoredContents};
 use crate::error::{check_cancelled, not_a_directory};
 use crate::guard::Blocking;
-use crate::ignored::Scope;
+use crate::ignored::RuleScope;
 use crate::ignored::is_machine_made;
 use crate::opened_file::{HEAD_BYTES, is_binary, kind_of};
 use crate::query::RANGED_READ_FACTOR;
 use crate::query::list::{ENTRY_OVERHEAD, MAX_COUNTED};
 use crate::query::not_shown::{LeftOut, NotShown};
-use crate::{BoundedEntries, Entry, EntryType, ListQuery, Listing, Workspace, WorkspaceError};
+use crate::{BoundedEntries, EntryType, FolderEntry, ListQuery, Listing, Workspace, WorkspaceError};
 
 /// A listing under construction.
 struct SnapshotLister<'a> {
@@ -27,7 +27,7 @@ struct SnapshotLister<'a> {
     shows_ignored: bool,
     shows_machine_made: bool,
     /// The rules in force in each folder that is shown, and why another one is left out.
-    folders: HashMap<LogicalPath, (Scope, Option<LeftOut>)>,
+    folders: HashMap<LogicalPath, (RuleScope, Option<LeftOut>)>,
     /// The number of files within the maximum depth that are shown.
     files: u64,
     not_shown: NotShown,
@@ -200,7 +200,7 @@ impl<'a> SnapshotLister<'a> {
         if is_folder {
             let scope = match left_out {
                 None => self.workspace.tree().scope_of(path)?,
-                Some(_) => Scope::default(),
+                Some(_) => RuleScope::default(),
             };
             self.folders.insert(path.clone(), (scope, left_out));
         }
@@ -212,7 +212,7 @@ impl<'a> SnapshotLister<'a> {
         Ok(self.workspace.tree().hides(scope, path.as_str().as_bytes(), is_folder)?)
     }
 
-    fn folder_entry(&self, path: &LogicalPath) -> Result<Entry, WorkspaceError> {
+    fn folder_entry(&self, path: &LogicalPath) -> Result<FolderEntry, WorkspaceError> {
         let refused = self.refused(path, FileKind::Directory, true)?;
         Ok(entry(path, EntryType::Directory, Some(self.rules.kind_of_dir(path)), None, refused))
     }
@@ -223,7 +223,7 @@ impl<'a> SnapshotLister<'a> {
         file: &SnapshotFile,
         head: Option<&Vec<u8>>,
         contents: &dyn StoredContents,
-    ) -> Result<Entry, WorkspaceError> {
+    ) -> Result<FolderEntry, WorkspaceError> {
         if file.is_link {
             return Ok(entry(path, EntryType::Symlink, None, None, Some(Code::NotAFile)));
         }
@@ -264,7 +264,15 @@ fn entry(
     kind: Option<FileKind>,
     size_bytes: Option<u64>,
     refused: Option<Code>,
-) -> Entry {
+) -> FolderEntry {
     let reason = refused.map(|code| code.as_str().to_owned());
-    Entry { path: path.to_string(), entry_type, kind, size_bytes, readable: refused.is_none(), redacted: false, reason }
+    FolderEntry {
+        path: path.to_string(),
+        entry_type,
+        kind,
+        size_bytes,
+        readable: refused.is_none(),
+        redacted: false,
+        reason,
+    }
 }

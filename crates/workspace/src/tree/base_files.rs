@@ -9,7 +9,7 @@ use rustix::fs::FileType;
 
 use super::Workspace;
 use crate::base::manifest::FileIndex;
-use crate::base::{BaseFile, Loaded, describe};
+use crate::base::{BaseFile, LoadedBase, describe};
 use crate::error::WorkspaceError;
 use crate::guard::Blocking;
 use crate::opened_file;
@@ -45,7 +45,7 @@ impl Workspace {
     /// Returns the bytes of a file of the base.
     pub(crate) fn base_bytes(
         &self,
-        loaded: &Loaded,
+        loaded: &LoadedBase,
         file: FileIndex,
         cancel: &AtomicBool,
     ) -> Result<Vec<u8>, WorkspaceError> {

@@ -10,7 +10,7 @@ use model::FileKind;
 use rustix::fs::FileType;
 
 use super::{Admission, Visitor, WalkPath, each_entry};
-use crate::ignored::{GITIGNORE_NAME, Scope};
+use crate::ignored::{GITIGNORE_NAME, RuleScope};
 use crate::{Tree, WorkspaceError};
 
 /// A file that a walk may visit, described by its name.
@@ -36,14 +36,14 @@ pub(super) enum Item<T> {
 }
 
 /// The rules in force in a folder, and its items in path order.
-type Contents<V> = (Scope, Vec<Item<<V as Visitor>::Finding>>);
+type Contents<V> = (RuleScope, Vec<Item<<V as Visitor>::Finding>>);
 
 /// The ignore rules of a folder that is to be read.
 pub(super) enum FolderScope {
     /// The rules in force in the folder itself.
-    Own(Scope),
+    Own(RuleScope),
     /// The rules in force in its parent.
-    Parent(Scope),
+    Parent(RuleScope),
 }
 
 /// Reads folders one after another with the same buffers.
@@ -70,7 +70,7 @@ impl<'a, V: Visitor> FolderReader<'a, V> {
         let has_gitignore = self.read_names(dir)?;
         let scope = match (scope, &self.tree.ignored) {
             (FolderScope::Own(scope), _) => scope,
-            (FolderScope::Parent(_), None) => Scope::default(),
+            (FolderScope::Parent(_), None) => RuleScope::default(),
             (FolderScope::Parent(above), Some(ignored)) => {
                 let path = folder.real().as_str().as_bytes();
                 if has_gitignore {
@@ -94,7 +94,7 @@ impl<'a, V: Visitor> FolderReader<'a, V> {
     fn admit(
         &self,
         folder: &WalkPath,
-        scope: &Scope,
+        scope: &RuleScope,
         name: CString,
         file_type: FileType,
     ) -> Result<Option<Item<V::Finding>>, WorkspaceError> {

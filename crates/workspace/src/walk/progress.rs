@@ -7,42 +7,42 @@ pub(super) enum Slot<T> {
     /// The result of a file.
     Done(T),
     /// The contents of a subfolder.
-    Contents(Node),
+    Contents(WalkNode),
 }
 
 /// A folder of a walk.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Node(usize);
+pub(super) struct WalkNode(usize);
 
 /// The folders of a walk.
 pub(super) struct Progress<T> {
     /// The items of each folder that was read. Freed once the cursor has passed them.
     nodes: Vec<Option<Vec<Slot<T>>>>,
     /// The folder of the cursor and those above it, each with its next item.
-    cursor: Vec<(Node, usize)>,
+    cursor: Vec<(WalkNode, usize)>,
 }
 
 impl<T> Progress<T> {
     /// The folder at which the walk starts.
-    pub(super) const ROOT: Node = Node(0);
+    pub(super) const ROOT: WalkNode = WalkNode(0);
 
     pub(super) fn new() -> Self {
         Self { nodes: vec![None], cursor: vec![(Self::ROOT, 0)] }
     }
 
     /// Adds a folder that was not read yet.
-    pub(super) fn add(&mut self) -> Node {
+    pub(super) fn add(&mut self) -> WalkNode {
         self.nodes.push(None);
-        Node(self.nodes.len() - 1)
+        WalkNode(self.nodes.len() - 1)
     }
 
     /// Sets the items of a folder, in path order.
-    pub(super) fn set_slots(&mut self, node: Node, slots: Vec<Slot<T>>) {
+    pub(super) fn set_slots(&mut self, node: WalkNode, slots: Vec<Slot<T>>) {
         self.nodes[node.0] = Some(slots);
     }
 
     /// Sets the result of a file.
-    pub(super) fn finish(&mut self, node: Node, slot: usize, finding: T) {
+    pub(super) fn finish(&mut self, node: WalkNode, slot: usize, finding: T) {
         if let Some(slot) = self.nodes[node.0].as_mut().and_then(|slots| slots.get_mut(slot)) {
             *slot = Slot::Done(finding);
         }

@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::Workspaces;
-use crate::base::manifest::{self, MODE_LINK, Manifest, Row};
+use crate::base::manifest::{self, BaseManifest, MODE_LINK, ManifestRow};
 use crate::base::{GIT_NAME, MANIFEST_NAME, MAX_MANIFEST_BYTES};
 use crate::byte_path::is_plain;
 use crate::dir::{entries, open_dir, open_file, open_under};
@@ -114,12 +114,12 @@ pub(super) fn list_of_files(dir: &OwnedFd) -> io::Result<Vec<u8>> {
 }
 
 /// Returns the files of a manifest, without stamps, and its folders.
-pub(super) fn rows_of(manifest: &Manifest) -> (Vec<Row>, Vec<Vec<u8>>) {
+pub(super) fn rows_of(manifest: &BaseManifest) -> (Vec<ManifestRow>, Vec<Vec<u8>>) {
     let folders: Vec<_> = manifest.sorted_folders().into_iter().map(<[u8]>::to_vec).collect();
     let found = folders.iter().filter_map(|path| Some((path, manifest.folder(path)?)));
     let rows = found
         .flat_map(|(path, folder)| manifest.rows_in(path, folder))
-        .map(|(_, row)| Row { stamp: FileStamp { size: row.stamp.size, ..FileStamp::default() }, ..row });
+        .map(|(_, row)| ManifestRow { stamp: FileStamp { size: row.stamp.size, ..FileStamp::default() }, ..row });
     (rows.collect(), folders)
 }
 
@@ -133,10 +133,10 @@ fn part_of_file(name: &str, file: File) -> io::Result<BasePart> {
 
 /// Writes the untracked files of the run in `dir` to a file without a name: for each its mode, its size and its path up to a NUL,
 /// then its bytes; of a link, its target.
-fn write_untracked(dir: &OwnedFd, rows: &[Row]) -> io::Result<File> {
+fn write_untracked(dir: &OwnedFd, rows: &[ManifestRow]) -> io::Result<File> {
     let root = open_dir(dir, "repo")?;
     let mut to = BufWriter::with_capacity(1 << 20, unnamed_file(dir)?);
-    for Row { path, mode, stamp, .. } in rows {
+    for ManifestRow { path, mode, stamp, .. } in rows {
         write_header(&mut to, path, *mode, stamp.size)?;
         let copied = if *mode == MODE_LINK {
             let target = rustix::fs::readlinkat(&root, &path[..], Vec::new())?.into_bytes();

@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use super::base_parts::{BasePart, list_of_files, rows_of, unnamed_file, write_header};
 use super::{RecordedBase, RunEntry, RunEntryKind, RunPart, Workspaces};
 use crate::base::Base;
-use crate::base::manifest::{self, MODE_EXECUTABLE, MODE_FILE, MODE_LINK, Manifest, Row};
+use crate::base::manifest::{self, BaseManifest, MODE_EXECUTABLE, MODE_FILE, MODE_LINK, ManifestRow};
 use crate::dir::{open_dir, open_under};
 use crate::git::GitError;
 use crate::hashing::copy_hashed;
@@ -40,7 +40,7 @@ impl Workspaces {
         let (head, manifest) = manifest::read(&list_of_files(&dir)?, 0)?;
         let manifest_sha256 = manifest::digest(&rows_of(&manifest).0);
         let base = self.base(run)?;
-        let is_written = |row: &Row| logical(&row.path).is_some_and(|path| snapshot.has_written(&path));
+        let is_written = |row: &ManifestRow| logical(&row.path).is_some_and(|path| snapshot.has_written(&path));
         let taken = base.ignored_files()?.into_iter().filter(|row| drift.is_some() || is_written(row));
         let taken: Vec<_> = taken.collect();
         let mut in_tree = self.untracked_in_tree(run, &manifest, snapshot)?;
@@ -64,7 +64,7 @@ impl Workspaces {
     fn untracked_in_tree(
         &self,
         run: &RunId,
-        manifest: &Manifest,
+        manifest: &BaseManifest,
         snapshot: &Snapshot,
     ) -> io::Result<Vec<(Vec<u8>, RunEntryKind)>> {
         let mut found = Vec::new();
@@ -85,8 +85,8 @@ fn write_untracked(
     dir: &OwnedFd,
     base: &Base,
     in_tree: Vec<(Vec<u8>, RunEntryKind)>,
-    taken: Vec<Row>,
-) -> io::Result<(File, Vec<Row>)> {
+    taken: Vec<ManifestRow>,
+) -> io::Result<(File, Vec<ManifestRow>)> {
     let root = open_dir(dir, "repo")?;
     let mut to = BufWriter::with_capacity(1 << 20, unnamed_file(dir)?);
     let mut rows = Vec::with_capacity(in_tree.len() + taken.len());
@@ -111,7 +111,7 @@ fn write_untracked(
             }
         };
         let stamp = FileStamp { size, ..FileStamp::default() };
-        rows.push(Row { path, mode, oid: [0; 20], sha256: *sha256.as_bytes(), stamp });
+        rows.push(ManifestRow { path, mode, oid: [0; 20], sha256: *sha256.as_bytes(), stamp });
     }
     write_taken(base, &taken, &mut to)?;
     rows.extend(taken);
@@ -121,7 +121,7 @@ fn write_untracked(
 }
 
 /// Writes the files that the base has taken in.
-fn write_taken(base: &Base, taken: &[Row], to: &mut BufWriter<File>) -> io::Result<()> {
+fn write_taken(base: &Base, taken: &[ManifestRow], to: &mut BufWriter<File>) -> io::Result<()> {
     if taken.is_empty() {
         return Ok(());
     }

@@ -17,7 +17,7 @@ use super::base_parts::{
     FETCHED_PART, MANIFEST_PART, PACK, SHALLOW_PART, UNTRACKED_PART, damaged, rows_of, set_base_commit,
 };
 use super::{ChainPoint, FOLDERS, STAGING, Workspaces, fsync_tree, run_copy, tree_note};
-use crate::base::manifest::{self, Head, Manifest};
+use crate::base::manifest::{self, BaseManifest, Head};
 use crate::base::{Base, GIT_NAME, MANIFEST_NAME, MAX_MANIFEST_BYTES};
 use crate::byte_path::is_plain;
 use crate::dir::{create_file, open_dir, open_file, remove_file};
@@ -218,7 +218,7 @@ impl RunRestorer {
         Ok(rustix::fs::fsync(all)?)
     }
 
-    fn manifest(&self) -> io::Result<(Head, Manifest)> {
+    fn manifest(&self) -> io::Result<(Head, BaseManifest)> {
         let mut bytes = Vec::new();
         open_file(&self.dir, MANIFEST_NAME)?.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes)?;
         manifest::read(&bytes, 0)

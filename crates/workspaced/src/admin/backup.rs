@@ -28,9 +28,11 @@ use serde::Serialize;
 use workspace::Workspaces;
 
 pub(super) use self::folder::{backups, hash, object};
-pub(super) use self::manifest::{ArchivedRun, Content, DatabaseKind, MANIFEST, Manifest, SavedEntry, SavedRun};
+pub(super) use self::manifest::{
+    ArchivedRun, BackupManifest, DatabaseKind, MANIFEST, SavedContent, SavedEntry, SavedRun,
+};
 
-use self::folder::{BackupFolder, CopyError};
+use self::folder::{BackupCopyError, BackupFolder};
 use self::manifest::{FORMAT, NamedFile};
 use self::run_files::{RunCopier, RunCopy};
 use crate::admin::offline_run::{check_database, database};
@@ -77,9 +79,9 @@ struct Remark<'a> {
 }
 
 /// A backup that was written.
-struct Written {
+struct WrittenBackup {
     path: String,
-    manifest: Manifest,
+    manifest: BackupManifest,
     /// Why the key is not in the backup, if it should be.
     lacks_key: Option<String>,
 }
@@ -124,7 +126,7 @@ async fn write(
     folder: &mut BackupFolder,
     ledger: &Arc<dyn Ledger>,
     workspaces: &Arc<Workspaces>,
-) -> Result<Written, StartError> {
+) -> Result<WrittenBackup, StartError> {
     let (path, number) = folder.begin().map_err(|error| failed(&error))?;
     let kind = if config.database_url.sqlite_file().is_some() { DatabaseKind::Sqlite } else { DatabaseKind::Postgres };
     let mut attempt = 1;
@@ -153,7 +155,7 @@ async fn write(
         Some(Err(why)) => Some(why),
         None => None,
     };
-    let manifest = Manifest {
+    let manifest = BackupManifest {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         number,
@@ -166,7 +168,7 @@ async fn write(
         archived,
     };
     folder.finish(&manifest).map_err(|error| failed(&error))?;
-    Ok(Written { path: path.display().to_string(), manifest, lacks_key })
+    Ok(WrittenBackup { path: path.display().to_string(), manifest, lacks_key })
 }
 
 /// The copies of all runs.
@@ -215,8 +217,8 @@ fn copy_files(
     let mut files = Vec::new();
     for (name, from) in wanted {
         files.extend(folder.add_named(name, &from).map_err(|error| match error {
-            CopyError::Source(error) => StartError::failed(from.display().to_string(), &error),
-            CopyError::Target(error) => failed(&error),
+            BackupCopyError::Source(error) => StartError::failed(from.display().to_string(), &error),
+            BackupCopyError::Target(error) => failed(&error),
         })?);
     }
     if signing::copy_log(&config.checkpoint_file, copied, &path.join(CHECKPOINTS))? {
@@ -226,8 +228,8 @@ fn copy_files(
 }
 
 /// Prints the report. Returns whether the backup has everything.
-fn report(config: &BackupConfig, folder: &BackupFolder, written: &Written) -> bool {
-    let Written { path, manifest, lacks_key } = written;
+fn report(config: &BackupConfig, folder: &BackupFolder, written: &WrittenBackup) -> bool {
+    let WrittenBackup { path, manifest, lacks_key } = written;
     let (new_objects, new_bytes) = folder.added();
     let mut is_complete = lacks_key.is_none();
     let mut remarks = Vec::new();

@@ -10,8 +10,8 @@ use std::path::Path;
 use ledger::{Ledger, LedgerError, StoredCheckpoint, StoredLeaf};
 use model::{ChainReport, RunId, Sha256};
 use transparency::{
-    Checkpoint, CheckpointReader, Frontier, KeyChange, KeyChangeError, KeyHistory, LeafCheck, LogEntry, Node,
-    NoteError, hash_checkpoint_leaf,
+    Checkpoint, CheckpointReader, Frontier, KeyChange, KeyChangeError, KeyHistory, LeafCheck, LogEntry, NoteError,
+    Subtree, hash_checkpoint_leaf,
 };
 
 use crate::checkpoints::{PAGE, push_leaf};
@@ -38,7 +38,7 @@ pub(super) struct LogCheck<'a> {
     runs: HashMap<RunId, LeafCheck>,
     /// Leaves after the last verified checkpoint, and the nodes that they complete.
     uncovered: Vec<StoredLeaf>,
-    nodes: Vec<(Node, Sha256)>,
+    nodes: Vec<(Subtree, Sha256)>,
     verified: u64,
 }
 
@@ -317,7 +317,8 @@ impl<'a> LogCheck<'a> {
         let nodes = std::mem::take(&mut self.nodes);
         let indexes: Vec<_> = nodes.iter().map(|(node, _)| node.storage_index()).collect();
         let stored = self.ledger.node_hashes(&indexes).await?;
-        let differs = |(node, hash): &&(Node, Sha256)| stored.get(&node.storage_index()).is_some_and(|one| one != hash);
+        let differs =
+            |(node, hash): &&(Subtree, Sha256)| stored.get(&node.storage_index()).is_some_and(|one| one != hash);
         match nodes.iter().find(differs) {
             None => Ok(()),
             Some((node, _)) => Err(CheckStop::Tampered(format!(

@@ -36,7 +36,7 @@ const ACTOR: &str = "operator:migrate-store";
 const PAGE: u32 = 500;
 
 /// The data to migrate, and where to.
-struct Migration<'a> {
+struct StoreMigration<'a> {
     config: &'a MigrateStoreConfig,
     source: &'a Arc<dyn Ledger>,
     workspaces: Arc<Workspaces>,
@@ -79,7 +79,7 @@ async fn migrate(
     let objects = open_objects(&config.object_store, &config.data_dir, 0, Arc::new(NoClaims));
     let objects = objects.map_err(|error| ConfigError(format!("--object-store-url: {error}")))?;
     let workspaces = Workspaces::open_to_read(&config.data_dir).map_err(|error| StartError::data_dir(&error))?;
-    let migration = Migration { config, source, workspaces: Arc::new(workspaces), objects };
+    let migration = StoreMigration { config, source, workspaces: Arc::new(workspaces), objects };
     let mut report = MigrationReport::default();
     let runs = migration.put_runs(&mut report).await?;
     failpoint::hit("migrate.objects");
@@ -135,7 +135,7 @@ async fn has_copy(config: &MigrateStoreConfig, mark: &str) -> Result<bool, Start
     Err(ConfigError("--database-url: the database is not empty: create an empty one".to_owned()).into())
 }
 
-impl Migration<'_> {
+impl StoreMigration<'_> {
     /// Puts what the runs need into the object store.
     async fn put_runs(&self, report: &mut MigrationReport) -> Result<PutRuns, StartError> {
         let (mut put_runs, mut after) = (PutRuns::default(), 0);

@@ -18,7 +18,7 @@ use crate::data_dir::{Continuity, DataDirLock};
 use crate::start_error::StartError;
 
 /// The base and the workspace of a run. Each can be missing or damaged.
-pub(super) type RunFolder = (io::Result<Arc<Base>>, io::Result<Arc<Workspace>>);
+pub(super) type OfflineFolder = (io::Result<Arc<Base>>, io::Result<Arc<Workspace>>);
 
 /// One run's data.
 pub(super) struct OfflineRun {
@@ -175,7 +175,7 @@ async fn open_run(
     ledger: &dyn Ledger,
     data_dir: &Path,
     run: &RunId,
-) -> Result<(StoredRun, bool, Arc<Workspaces>, RunFolder), StartError> {
+) -> Result<(StoredRun, bool, Arc<Workspaces>, OfflineFolder), StartError> {
     let Some(stored) = ledger.run(run).await.map_err(database)? else {
         return Err(ConfigError(format!("--run {run}: there is no such run")).into());
     };
@@ -235,7 +235,7 @@ pub(super) async fn open_workspaces(data_dir: &Path) -> Result<Arc<Workspaces>, 
 /// # Errors
 ///
 /// If the blocking thread panics.
-pub(super) async fn open_folder(workspaces: &Arc<Workspaces>, run: &RunId) -> Result<RunFolder, StartError> {
+pub(super) async fn open_folder(workspaces: &Arc<Workspaces>, run: &RunId) -> Result<OfflineFolder, StartError> {
     let (workspaces, run) = (Arc::clone(workspaces), run.clone());
     let opened = tokio::task::spawn_blocking(move || (workspaces.base(&run), workspaces.get(&run))).await;
     opened.map_err(|error| StartError::failed("the workspace", &error))

@@ -3,7 +3,7 @@
 use engine::clock;
 use engine::operators::chain;
 use engine::operators::manage::CreateOperatorRequest;
-use engine::operators::rotate::{RotateTokenRequest, Rotation};
+use engine::operators::rotate::{RotateTokenRequest, TokenRotation};
 use ledger::{Ledger, LedgerError, OperatorChange};
 use model::{Operator, OperatorName, Scope};
 use rustix::fs::Mode;
@@ -88,7 +88,7 @@ async fn rotate(
         return Err(unknown(config, name, "give it a second token in the configuration").into());
     };
     let rotation = request.issue(present.operator, CREATED_BY).map_err(|refusal| ConfigError(refusal.message))?;
-    let Rotation { token, created, ends_at, overlaps } = rotation;
+    let TokenRotation { token, created, ends_at, overlaps } = rotation;
     let replacing =
         OperatorChange::ReplaceToken { token, ends_at: ends_at.clone(), is_valid_until: overlaps, answer: None };
     if !change(ledger, replacing).await.map_err(database)? {

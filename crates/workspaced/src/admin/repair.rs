@@ -15,7 +15,7 @@ use engine::object_claims::LedgerClaims;
 
 use crate::admin::offline_run::{OfflineRun, other_history};
 use crate::admin::output::{print, print_drift};
-use crate::config::{Accept, ConfigError, RepairConfig};
+use crate::config::{AcceptedSide, ConfigError, RepairConfig};
 use crate::objects::open_objects;
 use crate::start_error::StartError;
 
@@ -82,8 +82,8 @@ async fn repair_run(run: &OfflineRun, config: &RepairConfig) -> Result<bool, Sta
             print("or --accept tree to keep them as they are and record that");
             Ok(false)
         }
-        Some(Accept::Ledger) => accept::ledger(run, config, &expected, drift, &journal).await,
-        Some(Accept::Tree) => accept::tree(run, config, expected, drift, &journal).await,
+        Some(AcceptedSide::Ledger) => accept::ledger(run, config, &expected, drift, &journal).await,
+        Some(AcceptedSide::Tree) => accept::tree(run, config, expected, drift, &journal).await,
     }
 }
 

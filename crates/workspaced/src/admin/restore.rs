@@ -26,10 +26,10 @@ use rustix::fs::Mode;
 use serde::Serialize;
 use workspace::{ChainPoint, Workspaces};
 
-use self::run_files::RunRestorer;
-use self::target::Target;
+use self::run_files::FilesRestorer;
+use self::target::RestoredFolder;
 use self::tokens::RestoredTokens;
-use crate::admin::backup::{CHECKPOINT_KEY, Content, MANIFEST, Manifest, backups, hash, object};
+use crate::admin::backup::{BackupManifest, CHECKPOINT_KEY, MANIFEST, SavedContent, backups, hash, object};
 use crate::admin::offline_run::{database, open_workspaces};
 use crate::admin::output::{print, print_paths, progress};
 use crate::config::{ConfigError, RestoreConfig};
@@ -44,7 +44,7 @@ struct Backup {
     path: PathBuf,
     /// The folder of backups.
     root: PathBuf,
-    manifest: Manifest,
+    manifest: BackupManifest,
 }
 
 /// The result of the command, as JSON.
@@ -115,7 +115,7 @@ pub async fn restore(config: RestoreConfig) -> Result<bool, StartError> {
     if config.check || !report.damaged.is_empty() {
         return Ok(print_report(&config, &report));
     }
-    let target = Target::prepare(&config, &backup).await?;
+    let target = RestoredFolder::prepare(&config, &backup).await?;
     write(&config, &backup, &mut report).await?;
     target.complete(&config).map_err(|error| failed(&error))?;
     Ok(print_report(&config, &report))
@@ -125,7 +125,7 @@ impl Backup {
     /// Opens the backup in `from`, or the newest one of the folder of backups `from`.
     fn open(from: &Path) -> Result<Self, StartError> {
         let refused = |path: &Path, why: &dyn std::fmt::Display| ConfigError(format!("{}: {why}", path.display()));
-        let read = |path: PathBuf| match Manifest::read(&path) {
+        let read = |path: PathBuf| match BackupManifest::read(&path) {
             Ok(found) => Ok(found.map(|manifest| Self { root: parent(&path), path, manifest })),
             Err(error) => Err(StartError::failed(format!("{}/{MANIFEST}", path.display()), &error)),
         };
@@ -135,7 +135,7 @@ impl Backup {
         let mut newest = None;
         for name in backups(from).map_err(|error| refused(from, &error))? {
             let path = from.join(name);
-            let manifest = Manifest::read(&path).map_err(|error| {
+            let manifest = BackupManifest::read(&path).map_err(|error| {
                 let hint = "it may be the newest backup, so name the folder of the one to restore";
                 StartError::failed(format!("{}: {hint}", path.display()), &error)
             })?;
@@ -153,7 +153,7 @@ impl Backup {
     fn check(&self, report: &mut RestoreReport) {
         progress("checking the backup");
         let named = self.manifest.files.iter().map(|file| (self.path.join(&file.name), file.content, ""));
-        let objects: HashSet<Content> = self.manifest.objects().collect();
+        let objects: HashSet<SavedContent> = self.manifest.objects().collect();
         let objects = objects.into_iter().map(|content| (self.object(&content), content, HEAL));
         for (path, content, remedy) in named.chain(objects) {
             report.checked_files += 1;
@@ -168,7 +168,7 @@ impl Backup {
     }
 
     /// Returns the path of an object.
-    fn object(&self, content: &Content) -> PathBuf {
+    fn object(&self, content: &SavedContent) -> PathBuf {
         object(&self.root, &content.sha256)
     }
 }
@@ -179,7 +179,7 @@ async fn write(config: &RestoreConfig, backup: &Backup, report: &mut RestoreRepo
     let manifest = &backup.manifest;
     for (number, run) in manifest.runs.iter().enumerate() {
         progress(&format!("run {} of {}: {}: base", number + 1, manifest.runs.len(), run.run_id));
-        let restorer = RunRestorer { backup, workspaces: &workspaces, run };
+        let restorer = FilesRestorer { backup, workspaces: &workspaces, run };
         restorer.write_base().map_err(|error| failed(&error))?;
         failpoint::hit("restore.base");
     }
@@ -214,7 +214,7 @@ async fn restore_runs(
     }
     for (number, run) in manifest.runs.iter().enumerate() {
         progress(&format!("run {} of {}: {}: tree", number + 1, manifest.runs.len(), run.run_id));
-        let restorer = RunRestorer { backup, workspaces, run };
+        let restorer = FilesRestorer { backup, workspaces, run };
         let unrestored = restorer.write_tree(ledger).await?;
         if let Some(unrestored) = unrestored {
             ledger.set_needs_repair(&run.run_id, true, &now()).await.map_err(database)?;
@@ -291,7 +291,7 @@ fn parent(path: &Path) -> PathBuf {
 }
 
 /// Opens an object for reading.
-fn open_object(backup: &Backup, content: &Content) -> io::Result<File> {
+fn open_object(backup: &Backup, content: &SavedContent) -> io::Result<File> {
     File::open(backup.object(content))
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use archive::{ArchiveWriter, FinishedArchive, Part, RecordFile};
+use archive::{ArchiveWriter, DataFile, FinishedArchive, Part};
 use engine::CallError;
 use engine::history::content_history;
 use engine::runs::archive::ClosedRun;
@@ -152,13 +152,13 @@ async fn add_large_contents(
 
 fn add_data(data: &mut Part, seq: u64, found: &RecordData) -> io::Result<()> {
     match found {
-        RecordData::Content { sha256, bytes } => data.add_file(RecordFile::Content(seq, *sha256), bytes),
-        RecordData::Diff { artifact_id, bytes } => data.add_file(RecordFile::Diff(artifact_id), bytes),
-        RecordData::Upload { sha256, bytes } => data.add_file(RecordFile::Upload(*sha256), bytes),
+        RecordData::Content { sha256, bytes } => data.add_file(DataFile::Content(seq, *sha256), bytes),
+        RecordData::Diff { artifact_id, bytes } => data.add_file(DataFile::Diff(artifact_id), bytes),
+        RecordData::Upload { sha256, bytes } => data.add_file(DataFile::Upload(*sha256), bytes),
         RecordData::Reply(reply) => {
             let body: &RawValue = serde_json::from_str(&reply.body)?;
             let reply = serde_json::json!({ "status": reply.status, "body": body });
-            data.add_file(RecordFile::Reply(seq), reply.to_string().as_bytes())
+            data.add_file(DataFile::Reply(seq), reply.to_string().as_bytes())
         }
     }
 }

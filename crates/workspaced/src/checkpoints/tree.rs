@@ -2,7 +2,7 @@
 
 use ledger::Ledger;
 use model::Sha256;
-use transparency::{Frontier, Node, ProofPlan};
+use transparency::{Frontier, ProofPlan, Subtree};
 
 /// Loads the frontier of the tree of the first `size` leaves. Returns `None` if nodes are missing.
 ///
@@ -10,7 +10,7 @@ use transparency::{Frontier, Node, ProofPlan};
 ///
 /// If the ledger fails.
 pub(crate) async fn load_frontier(ledger: &dyn Ledger, size: u64) -> ledger::Result<Option<Frontier>> {
-    let indexes: Vec<_> = Frontier::nodes(size).into_iter().map(Node::storage_index).collect();
+    let indexes: Vec<_> = Frontier::nodes(size).into_iter().map(Subtree::storage_index).collect();
     let stored = ledger.node_hashes(&indexes).await?;
     let hashes: Option<Vec<_>> = indexes.iter().map(|index| stored.get(index).copied()).collect();
     Ok(hashes.and_then(|hashes| Frontier::from_hashes(size, hashes)))
@@ -22,7 +22,7 @@ pub(crate) async fn load_frontier(ledger: &dyn Ledger, size: u64) -> ledger::Res
 ///
 /// If the ledger fails.
 pub(super) async fn compute_proof(ledger: &dyn Ledger, plan: &ProofPlan) -> ledger::Result<Option<Vec<Sha256>>> {
-    let indexes: Vec<_> = plan.nodes().map(Node::storage_index).collect();
+    let indexes: Vec<_> = plan.nodes().map(Subtree::storage_index).collect();
     let stored = ledger.node_hashes(&indexes).await?;
     Ok(plan.compute(|node| stored.get(&node.storage_index()).copied()))
 }

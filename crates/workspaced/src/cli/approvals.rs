@@ -1,6 +1,6 @@
 //! `approvals`: list, show and decide calls that wait for approval.
 
-use workspaced_client::{Approval, ApprovalFilter, ApprovalId, ApprovalState, Client, Decision, RunId};
+use workspaced_client::{Approval, ApprovalDecision, ApprovalFilter, ApprovalId, ApprovalState, Client, RunId};
 
 use crate::cli::call::parse_run;
 use crate::cli::connection::{Connection, Env, connect};
@@ -90,8 +90,8 @@ pub(super) async fn run(args: ApprovalsArgs, env: &Env<'_>) -> Result<(), CliErr
     }
 }
 
-fn decision_of(args: &DecisionArgs) -> Decision {
-    Decision { on_behalf_of: args.on_behalf_of.clone(), note: args.note.clone() }
+fn decision_of(args: &DecisionArgs) -> ApprovalDecision {
+    ApprovalDecision { on_behalf_of: args.on_behalf_of.clone(), note: args.note.clone() }
 }
 
 fn decision(output: Output, decided: &workspaced_client::DecisionResult) -> Result<(), CliError> {

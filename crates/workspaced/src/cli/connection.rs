@@ -50,7 +50,7 @@ pub(crate) struct Connection {
 /// The client's settings, `~/.config/workspaced/client.toml`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Settings {
+struct ConnectionSettings {
     url: Option<String>,
     token: Option<String>,
     token_file: Option<PathBuf>,
@@ -111,14 +111,14 @@ fn settings_file(env: &Env<'_>) -> Option<PathBuf> {
     Some(config.join("workspaced/client.toml"))
 }
 
-fn read_settings(file: &Path) -> Result<Settings, CliError> {
+fn read_settings(file: &Path) -> Result<ConnectionSettings, CliError> {
     let bad = |why: &str| CliError::Usage(format!("{}: {why}", file.display()));
     let mode = match std::fs::metadata(file) {
         Ok(found) => found.permissions().mode(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Settings::default()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(ConnectionSettings::default()),
         Err(error) => return Err(bad(&error.to_string())),
     };
-    let settings: Settings = toml::from_str(&read(file)?).map_err(|error| bad(error.message()))?;
+    let settings: ConnectionSettings = toml::from_str(&read(file)?).map_err(|error| bad(error.message()))?;
     match (&settings.token, &settings.token_file) {
         (Some(_), Some(_)) => Err(bad("has both `token` and `token_file`: give one of them")),
         (Some(_), None) if mode & 0o077 != 0 => Err(bad("has a token and can be read by others: chmod 600")),

@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use model::{Reader, hint_for};
+use model::{RefusalReader, hint_for};
 use workspaced_client::Error;
 
 use crate::cli::output::{escape_line, escape_text};
@@ -59,7 +59,7 @@ impl CliError {
         }
         let mut text = format!("workspaced: {}\n", escape_text(&error.text(url)));
         if let Self::Client(Error::Problem(problem)) = error {
-            let hint = hint_for(&problem.hint, Reader::CommandLine);
+            let hint = hint_for(&problem.hint, RefusalReader::CommandLine);
             if !hint.is_empty() {
                 text += &escape_line(&hint);
                 text.push('\n');

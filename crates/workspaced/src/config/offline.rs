@@ -73,7 +73,7 @@ pub struct RepairArgs {
     run: Option<RunId>,
     /// Which side is right: `ledger` restores the recorded files, `tree` keeps the files and records them.
     #[arg(long, value_name = "WHICH", requires = "run")]
-    accept: Option<Accept>,
+    accept: Option<AcceptedSide>,
     /// Do not ask for confirmation.
     #[arg(long)]
     yes: bool,
@@ -89,7 +89,7 @@ pub struct RepairArgs {
 
 /// Which side is right if a tree and its ledger differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Accept {
+pub enum AcceptedSide {
     /// The tree.
     Tree,
     /// The ledger.
@@ -121,7 +121,7 @@ pub struct ReplayConfig {
 #[derive(Debug)]
 pub struct RepairConfig {
     pub(crate) run: Option<RunId>,
-    pub(crate) accept: Option<Accept>,
+    pub(crate) accept: Option<AcceptedSide>,
     pub(crate) yes: bool,
     pub(crate) reason: Option<String>,
     pub(crate) object_store: Option<ObjectStoreConfig>,

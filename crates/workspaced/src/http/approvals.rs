@@ -69,7 +69,7 @@ pub(crate) async fn approve(
     Query(()): Query<()>,
     Json(decision): Json<ApprovalDecision>,
 ) -> Result<Json<ApprovalResult>, Problem> {
-    let decider = decide::Decider { request: Some(request), ..decision.check(operator)? };
+    let decider = decide::DecidingPerson { request: Some(request), ..decision.check(operator)? };
     Ok(Json(service.approve(&id, decider).await?))
 }
 
@@ -92,6 +92,6 @@ pub(crate) async fn deny(
     Query(()): Query<()>,
     Json(decision): Json<ApprovalDecision>,
 ) -> Result<Json<ApprovalResult>, Problem> {
-    let decider = decide::Decider { request: Some(request), ..decision.check(operator)? };
+    let decider = decide::DecidingPerson { request: Some(request), ..decision.check(operator)? };
     Ok(Json(service.deny(&id, decider).await?))
 }

@@ -20,12 +20,12 @@ use crate::http::extract::{Json, Path, Query, json_text};
 use crate::http::problem::Problem;
 use crate::service::Service;
 use engine::audit::content::without_event_data;
-use engine::audit::{Filters, RunFilter, StartQuery, ToolCall, WaitQuery};
+use engine::audit::{FilterByRun, Filters, StartQuery, ToolCall, WaitQuery};
 use engine::page::conditions::{CreatedQuery, LabelQuery, OrderQuery};
 use engine::page::{Cursor, List, ListKey, Page, Paging};
 
 /// The query of the list of all records.
-type AuditQuery = (RunFilter, Filters, CreatedQuery, LabelQuery, OrderQuery, Paging);
+type AuditQuery = (FilterByRun, Filters, CreatedQuery, LabelQuery, OrderQuery, Paging);
 
 /// List the records of all runs
 ///
@@ -34,7 +34,7 @@ type AuditQuery = (RunFilter, Filters, CreatedQuery, LabelQuery, OrderQuery, Pag
 /// in its archive: a list of that run is refused, and one of all runs is without them.
 #[utoipa::path(
     get, path = "/v1/audit", tag = "audit", operation_id = "listAudit",
-    params(RunFilter, Filters, CreatedQuery, LabelQuery, OrderQuery, Paging),
+    params(FilterByRun, Filters, CreatedQuery, LabelQuery, OrderQuery, Paging),
     responses((status = 200, description = "One page of records.", body = Page<Record>)),
 )]
 pub(crate) async fn list_audit(
@@ -106,7 +106,7 @@ async fn page_of(
 #[utoipa::path(
     get, path = "/v1/audit/stream", tag = "audit", operation_id = "streamAudit",
     params(
-        RunFilter, Filters, CreatedQuery, LabelQuery,
+        FilterByRun, Filters, CreatedQuery, LabelQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last received event."),
     ),
     responses((status = 200, description = "The events, until the service shuts down.", body = String,
@@ -115,7 +115,7 @@ async fn page_of(
 pub(crate) async fn stream_audit(
     State(service): State<Service>,
     Auditor { permit, .. }: Auditor,
-    Query((run, filters, created, labels)): Query<(RunFilter, Filters, CreatedQuery, LabelQuery)>,
+    Query((run, filters, created, labels)): Query<(FilterByRun, Filters, CreatedQuery, LabelQuery)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let filter = filters.to_ledger(run.run()?, &created, &labels, OrderQuery::default())?;

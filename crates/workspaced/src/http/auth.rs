@@ -47,7 +47,7 @@ impl<S> OperatorWith<S> {
 }
 
 /// An operator that may do everything.
-pub(crate) type Operator = OperatorWith<Orchestrators>;
+pub(crate) type Orchestrator = OperatorWith<Orchestrators>;
 /// An operator that may decide about calls.
 pub(crate) type Decider = OperatorWith<Deciders>;
 /// An operator that may read the audit.

@@ -29,7 +29,7 @@ use crate::http::transfer::MinRate;
 use crate::service::Service;
 use engine::CallError;
 use engine::call::{Answer, Failed};
-use engine::dispatch::file_transfers::{Chunks, Download, FileCallOptions, Upload};
+use engine::dispatch::file_transfers::{Chunks, FileCallOptions, FileDownload, FileUpload};
 use engine::tools::files::StoredFile;
 
 /// Chunks of an upload that may wait for the disk.
@@ -82,7 +82,8 @@ pub(crate) async fn get_file(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let options = FileCallOptions { mount: query.mount, ..call_options(&headers) };
-    let Download { transfer, is_outside } = service.get_file(&run, caller, &path, &options).await.map_err(problem)?;
+    let FileDownload { transfer, is_outside } =
+        service.get_file(&run, caller, &path, &options).await.map_err(problem)?;
     let etag = etag(&transfer.state.sha256);
     if headers.get(header::IF_NONE_MATCH).is_some_and(|known| matches_etag(known, &etag)) {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, etag)]).into_response());
@@ -136,7 +137,7 @@ pub(crate) async fn put_file(
     let (expected, options) = with_precondition(precondition, call_options(&headers));
     let announced = body.size_hint().exact();
     let min_rate = MinRate::of(&service.state.http_limits);
-    let upload = Upload { expected, announced, receive: move || receive(body, min_rate) };
+    let upload = FileUpload { expected, announced, receive: move || receive(body, min_rate) };
     // The future has the upload's buffers and the state of the whole call: too large for the stack of every layer above it.
     let stored_file = Box::pin(service.put_file(&run, caller, &path, &options, upload));
     let answer = stored_file.await.map_err(failed_precondition)?;

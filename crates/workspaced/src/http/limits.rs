@@ -15,7 +15,7 @@ use engine::tools::ToolLimits;
 /// The limits of the service. Those of a run's policy are part of the run.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Limits {
+pub(crate) struct ShownLimits {
     /// Limits of requests.
     requests: RequestLimits,
     /// Limits of paths, and of inputs and outputs of tools.
@@ -110,11 +110,15 @@ pub(crate) struct BundleLimits {
 /// Limits of a run's policy, such as `maxFileBytes` and the budgets, are part of the run.
 #[utoipa::path(
     get, path = "/v1/limits", tag = "tools", operation_id = "getLimits",
-    responses((status = 200, description = "The limits.", body = Limits)),
+    responses((status = 200, description = "The limits.", body = ShownLimits)),
 )]
-pub(crate) async fn get_limits(State(service): State<Service>, _user: ToolUser, Query(()): Query<()>) -> Json<Limits> {
+pub(crate) async fn get_limits(
+    State(service): State<Service>,
+    _user: ToolUser,
+    Query(()): Query<()>,
+) -> Json<ShownLimits> {
     let (limits, http) = (&service.limits, &service.state.http_limits);
-    Json(Limits {
+    Json(ShownLimits {
         requests: RequestLimits {
             max_body_bytes: http.max_body_bytes,
             max_body_memory_bytes: limits.max_body_memory_bytes,

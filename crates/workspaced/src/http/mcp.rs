@@ -39,7 +39,7 @@ pub(crate) const PATH: &str = "/mcp";
 
 /// The caller of a request, as the protocol's handlers are given it.
 #[derive(Clone, Debug)]
-struct Caller(Arc<RunTokenCaller>, HasMoved);
+struct McpCaller(Arc<RunTokenCaller>, HasMoved);
 
 /// Whether another node owns the run of the request, of which nothing was done.
 #[derive(Clone, Debug, Default)]
@@ -88,7 +88,7 @@ pub(crate) async fn handle(
         parts.headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     }
     let has_moved = HasMoved::default();
-    parts.extensions.insert(Caller(Arc::new(caller), has_moved.clone()));
+    parts.extensions.insert(McpCaller(Arc::new(caller), has_moved.clone()));
     let request = Request::from_parts(parts, Body::from(text));
     let max_body_bytes = usize::try_from(service.state.http_limits.max_body_bytes).unwrap_or(usize::MAX);
     let config = StreamableHttpServerConfig::default()

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::http::extract::{Json, Query};
 use crate::http::mcp;
 use crate::http::problem::{CHALLENGE, Problem, ProblemBody};
-use crate::service::{Access, Service};
+use crate::service::{OpenAccess, Service};
 
 /// What the path of a resource follows in the address of its metadata.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
@@ -76,7 +76,12 @@ pub(crate) async fn get_mcp_resource_metadata(
     metadata(&service.state.access, mcp::PATH, &uri, &headers)
 }
 
-fn metadata(access: &Access, path: &str, uri: &Uri, headers: &HeaderMap) -> Result<Json<ResourceMetadata>, Problem> {
+fn metadata(
+    access: &OpenAccess,
+    path: &str,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Json<ResourceMetadata>, Problem> {
     let issuer = access.issuer.as_ref().ok_or_else(Problem::no_route)?;
     let base = Asked::of(uri, headers).base_url(access).ok_or_else(Problem::no_route)?;
     let scopes = Scope::ALL.into_iter().map(Scope::as_str);
@@ -103,7 +108,7 @@ impl Asked {
     }
 
     /// Returns the URL of the service, without a `/` at its end: that of the configuration, or else the one that was asked.
-    fn base_url(&self, access: &Access) -> Option<String> {
+    fn base_url(&self, access: &OpenAccess) -> Option<String> {
         let configured = access.issuer.as_ref().and_then(|issuer| issuer.config.resource.clone());
         configured.or_else(|| {
             // HTTP/2 has the host in the target.
@@ -117,7 +122,7 @@ impl Asked {
 }
 
 /// Tells in the challenge of a response with status 401 where the issuer is found.
-pub(crate) fn add_metadata(response: &mut Response, access: &Access, route: &str, asked: &Asked) {
+pub(crate) fn add_metadata(response: &mut Response, access: &OpenAccess, route: &str, asked: &Asked) {
     let Some(base) = asked.base_url(access) else { return };
     let Some((scheme, rest)) = base.split_once("://") else { return };
     // The well-known part goes between the host and the path.

@@ -11,7 +11,7 @@ use engine::page::{List, Page, Paging};
 use model::{Code, OperatorName, Refusal, Scope, json};
 use serde::Serialize;
 
-use crate::http::auth::{AnyOperator, Operator};
+use crate::http::auth::{AnyOperator, Orchestrator};
 use crate::http::conventions::idempotency_key::{DESCRIPTION as IDEMPOTENCY_KEY, created_at, keyed_request};
 use crate::http::extract::{Json, JsonBytes, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
@@ -35,7 +35,7 @@ use crate::service::Service;
 )]
 pub(crate) async fn create_operator(
     State(service): State<Service>,
-    Operator { operator, .. }: Operator,
+    Orchestrator { operator, .. }: Orchestrator,
     Query(()): Query<()>,
     headers: HeaderMap,
     JsonBytes(body): JsonBytes,
@@ -57,7 +57,7 @@ pub(crate) async fn create_operator(
 )]
 pub(crate) async fn list_operators(
     State(service): State<Service>,
-    _operator: Operator,
+    _operator: Orchestrator,
     Query((paging,)): Query<(Paging,)>,
 ) -> Result<Json<Page<model::Operator>>, Problem> {
     let (limit, after) = paging.check(&List::Operators.unfiltered())?;
@@ -117,7 +117,7 @@ pub(crate) async fn get_operator(
 )]
 pub(crate) async fn rotate_operator_token(
     State(service): State<Service>,
-    Operator { operator, .. }: Operator,
+    Orchestrator { operator, .. }: Orchestrator,
     Path(name): Path<String>,
     Query(()): Query<()>,
     headers: HeaderMap,
@@ -143,7 +143,7 @@ pub(crate) async fn rotate_operator_token(
 )]
 pub(crate) async fn revoke_operator(
     State(service): State<Service>,
-    Operator { operator, .. }: Operator,
+    Orchestrator { operator, .. }: Orchestrator,
     Path(name): Path<String>,
     Query(()): Query<()>,
 ) -> Result<StatusCode, Problem> {

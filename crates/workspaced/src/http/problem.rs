@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use model::{Code, ProblemDetails, Reader, Refusal, ToolCallId, hint_for};
+use model::{Code, ProblemDetails, Refusal, RefusalReader, ToolCallId, hint_for};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -93,7 +93,7 @@ impl Problem {
     pub(crate) fn document(&self) -> Value {
         // The text is JSON by construction.
         let mut document: Value = serde_json::from_str(&self.text().0).unwrap_or_default();
-        document["hint"] = hint_for(&self.refusal.hint, Reader::Model).into();
+        document["hint"] = hint_for(&self.refusal.hint, RefusalReader::Model).into();
         document
     }
 

@@ -11,7 +11,7 @@ use axum::response::Response;
 use model::{Run, RunId, RunState, RunToken, Source, TokenId, json};
 use serde::Serialize;
 
-use crate::http::auth::{Operator, Reviewer, RunViewer};
+use crate::http::auth::{Orchestrator, Reviewer, RunViewer};
 use crate::http::conventions::idempotency_key::{DESCRIPTION as IDEMPOTENCY_KEY, created_at, keyed_request};
 use crate::http::conventions::prefer::{applied_async, prefers_async};
 use crate::http::extract::{Json, JsonBytes, Path, Query};
@@ -23,7 +23,7 @@ use engine::page::{List, Page, Paging};
 use engine::runs::listing::RunQuery;
 use engine::runs::own_view::{OwnRun, RunUsage};
 use engine::runs::update::UpdateRunRequest;
-use engine::runs::{Answer, CreateRunRequest, CreatedRun};
+use engine::runs::{CreateRunRequest, CreatedRun, CreationAnswer};
 
 /// Create a run
 ///
@@ -53,14 +53,14 @@ use engine::runs::{Answer, CreateRunRequest, CreatedRun};
 )]
 pub(crate) async fn create_run(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Query(()): Query<()>,
     headers: HeaderMap,
     JsonBytes(body): JsonBytes,
 ) -> Result<Response, Problem> {
     let request = json::parse_into(&body)?;
     let (caller, creator) = (operator.caller(), Arc::clone(&operator.operator));
-    let answer = if prefers_async(&headers) { Answer::AtOnce } else { Answer::AfterImport };
+    let answer = if prefers_async(&headers) { CreationAnswer::AtOnce } else { CreationAnswer::AfterImport };
     let created = match keyed_request(&caller.actor, &headers, "run.create", &body)? {
         None => service.create_run(request, creator, &caller, answer).await?,
         Some(keyed) => service.create_run_once(request, creator, &caller, keyed, answer).await?,
@@ -138,7 +138,7 @@ pub(crate) async fn get_run(
 )]
 pub(crate) async fn update_run(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
     Json(request): Json<UpdateRunRequest>,
@@ -160,7 +160,7 @@ pub(crate) async fn update_run(
 )]
 pub(crate) async fn close_run(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
 ) -> Result<Json<Run>, Problem> {
@@ -181,7 +181,7 @@ pub(crate) async fn close_run(
 )]
 pub(crate) async fn delete_run(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
 ) -> Result<Json<Run>, Problem> {
@@ -245,7 +245,7 @@ pub(crate) async fn list_tokens(
 )]
 pub(crate) async fn issue_token(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
     headers: HeaderMap,
@@ -272,7 +272,7 @@ pub(crate) async fn issue_token(
 )]
 pub(crate) async fn revoke_token(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Path((run, token)): Path<(RunId, TokenId)>,
     Query(()): Query<()>,
 ) -> Result<StatusCode, Problem> {

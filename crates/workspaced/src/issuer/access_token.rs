@@ -10,7 +10,7 @@ use model::{RunId, json};
 use serde_json::{Map, Value};
 
 use crate::config::IssuerConfig;
-use crate::issuer::keys::{Algorithm, Key};
+use crate::issuer::keys::{Algorithm, IssuerKey};
 
 /// Maximum length of an access token.
 pub(crate) const MAX_TOKEN_BYTES: usize = 8 * 1024;
@@ -64,12 +64,12 @@ impl<'a> AccessToken<'a> {
     }
 
     /// Whether the token may be signed by `key`.
-    pub(super) fn names(&self, key: &Key) -> bool {
+    pub(super) fn names(&self, key: &IssuerKey) -> bool {
         self.key.as_ref().is_none_or(|id| key.id.as_ref() == Some(id)) && key.is_for(self.algorithm)
     }
 
     /// Whether the token is signed by `key`.
-    pub(super) fn is_signed_by(&self, key: &Key) -> bool {
+    pub(super) fn is_signed_by(&self, key: &IssuerKey) -> bool {
         key.verifies(self.algorithm, self.signed.as_bytes(), &self.signature)
     }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::config::IssuerConfig;
 use crate::http_client::is_loopback;
-use crate::issuer::keys::{self, Key};
+use crate::issuer::keys::{self, IssuerKey};
 
 /// Maximum size of each document.
 const MAX_BYTES: usize = 256 * 1024;
@@ -36,7 +36,7 @@ const KEYS: &str = "keys of the issuer";
 /// # Errors
 ///
 /// If a document cannot be fetched, is too long, or does not say what it must.
-pub(super) async fn keys(http: &Client, config: &IssuerConfig) -> Result<Vec<Key>, FetchError> {
+pub(super) async fn keys(http: &Client, config: &IssuerConfig) -> Result<Vec<IssuerKey>, FetchError> {
     let metadata = metadata(http, config).await?;
     // RFC 8414, 3.3: or another party could put its keys in place of the issuer's.
     if metadata["issuer"].as_str() != Some(config.issuer.as_str()) {

@@ -13,7 +13,7 @@ const MAX_KEYS: usize = 100;
 
 /// A public key of the issuer.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct IssuerKey {
     pub(super) id: Option<String>,
     /// The algorithm that it is for, if it is for one only.
     algorithm: Option<Algorithm>,
@@ -69,12 +69,12 @@ struct Jwk {
 }
 
 /// Parses a set of keys. Those of other kinds, and for other uses, are left out; `None` if it is no set, or too large.
-pub(super) fn parse(set: &Value) -> Option<Vec<Key>> {
+pub(super) fn parse(set: &Value) -> Option<Vec<IssuerKey>> {
     let keys = set["keys"].as_array().filter(|keys| keys.len() <= MAX_KEYS)?;
-    Some(keys.iter().filter_map(Key::parse).collect())
+    Some(keys.iter().filter_map(IssuerKey::parse).collect())
 }
 
-impl Key {
+impl IssuerKey {
     fn parse(value: &Value) -> Option<Self> {
         let jwk = Jwk::deserialize(value).ok()?;
         let is_for_signatures = jwk.usage.as_deref().is_none_or(|usage| usage == "sig")
@@ -194,7 +194,7 @@ mod tests {
             (json!({"kty": "RSA"}), false),
             (json!("RSA"), false),
         ] {
-            assert_eq!(Key::parse(&key).is_some(), is_key, "{key}");
+            assert_eq!(IssuerKey::parse(&key).is_some(), is_key, "{key}");
         }
         let keys = parse(&json!({"keys": [rsa, {"kty": "oct"}, ec]})).unwrap();
         let fits: Vec<_> =

@@ -70,7 +70,7 @@ impl Traces {
         let bad = |why: &str| ConfigError(format!("--otlp-endpoint: the address cannot be used: {why}"));
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Collector::new(config).map_err(|why| bad(&why))?)
+            .with_http_client(CollectorAddress::new(config).map_err(|why| bad(&why))?)
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(&config.url)
             .build()
@@ -208,14 +208,14 @@ fn conform(span: &mut SpanData) {
 /// The collector, as the exporter calls it. The exporter has a thread without a runtime, so that requests run on that of the
 /// service.
 #[derive(Debug)]
-struct Collector {
+struct CollectorAddress {
     http: reqwest::Client,
     runtime: Handle,
     /// When a warning was logged last.
     warned: Mutex<Option<Instant>>,
 }
 
-impl Collector {
+impl CollectorAddress {
     fn new(config: &OtlpConfig) -> Result<Self, String> {
         let url = Url::parse(&config.url).map_err(|error| error.to_string())?;
         let http = http_client::client_of(&url, ANSWER_TIMEOUT).map_err(|error| error.without_url().to_string())?;
@@ -232,7 +232,7 @@ impl Collector {
 }
 
 #[async_trait]
-impl HttpClient for Collector {
+impl HttpClient for CollectorAddress {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let sending = self.runtime.spawn(send(self.http.clone(), request));
         let sent = sending.await.map_err(HttpError::from).flatten();

@@ -17,7 +17,7 @@ const MAX_ANSWER_BYTES: usize = 4096;
 
 /// What an attempt results in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum AttemptOutcome {
     /// The receiver has accepted the message.
     Delivered(u16),
     /// The receiver wants no more messages.
@@ -38,7 +38,7 @@ pub(crate) async fn send(
     id: &str,
     timestamp: i64,
     body: &str,
-) -> Outcome {
+) -> AttemptOutcome {
     let request = http
         .post(webhook.url.clone())
         .header("content-type", "application/json")
@@ -60,7 +60,7 @@ pub(crate) async fn send(
             } else {
                 "the connection ended without an answer"
             };
-            Outcome::Failed { status: None, error: error.to_owned() }
+            AttemptOutcome::Failed { status: None, error: error.to_owned() }
         }
     }
 }
@@ -76,19 +76,19 @@ async fn discard(mut response: Response) {
     }
 }
 
-fn outcome_of(status: StatusCode) -> Outcome {
+fn outcome_of(status: StatusCode) -> AttemptOutcome {
     if status.is_success() {
-        return Outcome::Delivered(status.as_u16());
+        return AttemptOutcome::Delivered(status.as_u16());
     }
     if status == StatusCode::GONE {
-        return Outcome::Gone;
+        return AttemptOutcome::Gone;
     }
     let error = if status.is_redirection() {
         format!("the receiver answered {}: redirects are not followed", status.as_u16())
     } else {
         format!("the receiver answered {}", status.as_u16())
     };
-    Outcome::Failed { status: Some(status.as_u16()), error }
+    AttemptOutcome::Failed { status: Some(status.as_u16()), error }
 }
 
 /// Returns the value of `webhook-signature`: a signature for each secret, with spaces between them.
@@ -121,10 +121,13 @@ mod tests {
     #[test]
     fn only_2xx_is_accepted() {
         let of = |status| outcome_of(StatusCode::from_u16(status).unwrap());
-        assert_eq!([of(200), of(204)], [Outcome::Delivered(200), Outcome::Delivered(204)]);
-        assert_eq!(of(410), Outcome::Gone);
+        assert_eq!([of(200), of(204)], [AttemptOutcome::Delivered(200), AttemptOutcome::Delivered(204)]);
+        assert_eq!(of(410), AttemptOutcome::Gone);
         for status in [301, 302, 307, 308, 400, 404, 429, 500, 503] {
-            assert!(matches!(of(status), Outcome::Failed { status: Some(known), .. } if known == status), "{status}");
+            assert!(
+                matches!(of(status), AttemptOutcome::Failed { status: Some(known), .. } if known == status),
+                "{status}"
+            );
         }
     }
 }

@@ -10,8 +10,8 @@ use ledger::{DeliveryAttempt, DueDelivery, Ledger, Role};
 use model::DeliveryState;
 use tokio_util::sync::CancellationToken;
 
-use super::Webhook;
-use super::attempt::{Outcome, send};
+use super::WebhookSender;
+use super::attempt::{AttemptOutcome, send};
 use super::retry::delay_seconds;
 use crate::nodes::holds;
 use crate::telemetry;
@@ -29,7 +29,7 @@ struct Unrecorded {
     attempt: DeliveryAttempt,
 }
 
-impl Webhook {
+impl WebhookSender {
     /// Sends messages until the service shuts down. A request that is then in progress is repeated after the next start.
     pub(crate) async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut unrecorded = None;
@@ -88,8 +88,8 @@ impl Webhook {
         let outcome = send(&self.http, &self.config, message_id, clock::now_seconds(), body).await;
         let name = self.config.name.as_str();
         let (state, status, error, counted) = match outcome {
-            Outcome::Delivered(status) => (DeliveryState::Delivered, Some(status), None, "delivered"),
-            Outcome::Gone => {
+            AttemptOutcome::Delivered(status) => (DeliveryState::Delivered, Some(status), None, "delivered"),
+            AttemptOutcome::Gone => {
                 self.is_gone.store(true, Ordering::Release);
                 tracing::warn!(
                     webhook.name = name,
@@ -97,7 +97,7 @@ impl Webhook {
                 );
                 (DeliveryState::Pending, Some(410), Some("the receiver answered 410".to_owned()), "gone")
             }
-            Outcome::Failed { status, error } if delay_seconds(message_id, attempts).is_some() => {
+            AttemptOutcome::Failed { status, error } if delay_seconds(message_id, attempts).is_some() => {
                 tracing::info!(
                     webhook.name = name,
                     message.id = message_id,
@@ -107,7 +107,7 @@ impl Webhook {
                 );
                 (DeliveryState::Pending, status, Some(error), "retried")
             }
-            Outcome::Failed { status, error } => {
+            AttemptOutcome::Failed { status, error } => {
                 tracing::warn!(webhook.name = name, message.id = message_id, attempts, error, "a message was given up");
                 (DeliveryState::Failed, status, Some(error), "failed")
             }

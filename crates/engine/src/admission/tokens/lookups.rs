@@ -14,7 +14,7 @@ const MAX_TOKENS: usize = 512;
 
 /// What is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LookupKind {
     /// Tokens of runs, by their hashes.
     Runs,
     /// Tokens of operators, of which all are read.
@@ -23,10 +23,10 @@ pub(crate) enum Kind {
 
 /// The tokens of one kind that wait to be looked up.
 #[derive(Default)]
-pub(crate) struct Lookups(Mutex<Waiting>);
+pub(crate) struct Lookups(Mutex<WaitingLookups>);
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingLookups {
     /// Each with what its request waits for: whether the query has succeeded.
     tokens: Vec<(Sha256, oneshot::Sender<bool>)>,
     is_running: bool,

@@ -8,15 +8,15 @@ use super::lines::PushLine as _;
 use super::{Rendered, quote};
 
 #[derive(Deserialize)]
-struct Change<'a> {
+struct ShownChange<'a> {
     #[serde(borrow)]
     summary: Cow<'a, str>,
     #[serde(borrow, default)]
-    files: Vec<ChangedFile<'a>>,
+    files: Vec<ShownChangedFile<'a>>,
 }
 
 #[derive(Deserialize)]
-struct ChangedFile<'a> {
+struct ShownChangedFile<'a> {
     #[serde(borrow)]
     path: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -33,7 +33,7 @@ struct ChangedFile<'a> {
 ///
 /// If it is not one.
 pub(crate) fn change(answer: &str) -> serde_json::Result<Rendered> {
-    let Change { summary, files } = serde_json::from_str(answer)?;
+    let ShownChange { summary, files } = serde_json::from_str(answer)?;
     let mut out = format!("{}\n", quote::one_line(&summary));
     if files.len() > 1 {
         for file in &files {
@@ -43,7 +43,7 @@ pub(crate) fn change(answer: &str) -> serde_json::Result<Rendered> {
     Ok(out.into())
 }
 
-fn push_file(out: &mut String, file: &ChangedFile<'_>) {
+fn push_file(out: &mut String, file: &ShownChangedFile<'_>) {
     let letter = match file.operation.as_ref() {
         "created" => 'A',
         "deleted" => 'D',

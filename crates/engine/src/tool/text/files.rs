@@ -17,7 +17,7 @@ const LABEL_END: usize = " | ".len();
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Page<'a> {
+struct ShownPage<'a> {
     start_line: u64,
     end_line: u64,
     total_lines: u64,
@@ -39,14 +39,14 @@ struct Page<'a> {
 }
 
 /// How the bytes of a file are written.
-struct Form {
+struct ShownForm {
     encoding: Option<Encoding>,
     is_guessed: bool,
     line_ending: Option<LineEnding>,
     git_lfs_bytes: Option<u64>,
 }
 
-impl Form {
+impl ShownForm {
     /// The line that names what differs from UTF-8 with LF; empty for most files.
     fn note(&self) -> String {
         let mut notes = Vec::new();
@@ -73,7 +73,7 @@ impl Form {
 ///
 /// If it is not one.
 pub(crate) fn read_file(answer: &str) -> serde_json::Result<Rendered> {
-    let page: Page<'_> = serde_json::from_str(answer)?;
+    let page: ShownPage<'_> = serde_json::from_str(answer)?;
     if page.total_lines == 0 {
         return Ok("[empty file]\n".to_owned().into());
     }
@@ -106,19 +106,19 @@ pub(crate) fn read_file(answer: &str) -> serde_json::Result<Rendered> {
     Ok(Rendered { body: out, end })
 }
 
-fn form_of_page(page: &Page<'_>) -> Form {
-    let Page { encoding, encoding_guessed: is_guessed, line_ending, git_lfs_bytes, .. } = *page;
-    Form { encoding, is_guessed, line_ending, git_lfs_bytes }
+fn form_of_page(page: &ShownPage<'_>) -> ShownForm {
+    let ShownPage { encoding, encoding_guessed: is_guessed, line_ending, git_lfs_bytes, .. } = *page;
+    ShownForm { encoding, is_guessed, line_ending, git_lfs_bytes }
 }
 
-fn form_of_file(file: &OneFile<'_>) -> Form {
-    let OneFile { encoding, encoding_guessed: is_guessed, line_ending, git_lfs_bytes, .. } = *file;
-    Form { encoding, is_guessed, line_ending, git_lfs_bytes }
+fn form_of_file(file: &ShownFile<'_>) -> ShownForm {
+    let ShownFile { encoding, encoding_guessed: is_guessed, line_ending, git_lfs_bytes, .. } = *file;
+    ShownForm { encoding, is_guessed, line_ending, git_lfs_bytes }
 }
 
 /// The last line, where more follows.
-fn stopped(page: &Page<'_>) -> String {
-    let Page { start_line, end_line, total_lines, .. } = page;
+fn stopped(page: &ShownPage<'_>) -> String {
+    let ShownPage { start_line, end_line, total_lines, .. } = page;
     let is_line_cut = page.format == PageFormat::Raw && page.truncated && !page.content.ends_with('\n');
     let way = rest_of_line(page.cut_line, page.next_column).map(|way| format!("; continue with {way}"));
     let way = way.unwrap_or_default();
@@ -149,9 +149,9 @@ fn digits(number: u64) -> usize {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ReadFiles<'a> {
+struct ShownFiles<'a> {
     #[serde(borrow)]
-    files: BTreeMap<Cow<'a, str>, OneFile<'a>>,
+    files: BTreeMap<Cow<'a, str>, ShownFile<'a>>,
     #[serde(borrow, default)]
     remaining: Vec<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -160,7 +160,7 @@ struct ReadFiles<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct OneFile<'a> {
+struct ShownFile<'a> {
     #[serde(borrow)]
     status: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -186,7 +186,7 @@ struct OneFile<'a> {
 ///
 /// If it is not one.
 pub(crate) fn read_files(answer: &str) -> serde_json::Result<Rendered> {
-    let ReadFiles { files, remaining, truncated_reason } = serde_json::from_str(answer)?;
+    let ShownFiles { files, remaining, truncated_reason } = serde_json::from_str(answer)?;
     let mut out = String::with_capacity(answer.len());
     for (path, file) in &files {
         if !out.is_empty() {
@@ -209,7 +209,7 @@ pub(crate) fn read_files(answer: &str) -> serde_json::Result<Rendered> {
     Ok(Rendered { body: out, end })
 }
 
-fn push_file(out: &mut String, file: &OneFile<'_>, content: &str) {
+fn push_file(out: &mut String, file: &ShownFile<'_>, content: &str) {
     out.push('\n');
     if content.is_empty() {
         out.push_str("[empty file]\n");

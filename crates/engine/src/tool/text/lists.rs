@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use model::FileKind;
 use serde::Deserialize;
-use workspace::{Entry, EntryType, FoundFile, NotShown};
+use workspace::{EntryType, FolderEntry, FoundFile, NotShown};
 
 use super::lines::PushLine as _;
 use super::notes::{continuation, counted, cut_list, not_shown};
@@ -12,7 +12,7 @@ use super::{Rendered, quote};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct List<'a, T> {
+struct ShownList<'a, T> {
     #[serde(borrow, default)]
     path: Cow<'a, str>,
     entries: Vec<T>,
@@ -39,7 +39,7 @@ struct Described<'a> {
 ///
 /// If it is not one.
 pub(crate) fn list_dir(answer: &str) -> serde_json::Result<Rendered> {
-    let list: List<'_, Entry> = serde_json::from_str(answer)?;
+    let list: ShownList<'_, FolderEntry> = serde_json::from_str(answer)?;
     let mut entries: Vec<_> = list.entries.iter().map(|entry| (names_under(&list.path, &entry.path), entry)).collect();
     // A folder's contents follow it, while `a-b` sorts before `a/b` in path order.
     entries.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -79,7 +79,7 @@ pub(crate) fn list_dir(answer: &str) -> serde_json::Result<Rendered> {
 ///
 /// If it is not one.
 pub(crate) fn find_files(answer: &str) -> serde_json::Result<Rendered> {
-    let list: List<'_, FoundFile> = serde_json::from_str(answer)?;
+    let list: ShownList<'_, FoundFile> = serde_json::from_str(answer)?;
     let mut out = String::with_capacity(list.entries.len() * 48 + 128);
     for entry in &list.entries {
         out.push_str(&found_line(entry));
@@ -92,8 +92,8 @@ pub(crate) fn find_files(answer: &str) -> serde_json::Result<Rendered> {
 }
 
 /// Returns how many of the entries under `folder` have at most `max_chars` characters in the tree; at least one.
-pub(crate) fn fitting_entries(folder: &str, entries: &[Entry], max_chars: usize) -> usize {
-    let line = |entry: &Entry| {
+pub(crate) fn fitting_entries(folder: &str, entries: &[FolderEntry], max_chars: usize) -> usize {
+    let line = |entry: &FolderEntry| {
         let names = names_under(folder, &entry.path);
         let name = names.last().copied().unwrap_or_default();
         let mut line = String::new();
@@ -125,7 +125,7 @@ fn found_line(entry: &FoundFile) -> String {
 }
 
 /// Returns the last lines of a list that is cut. The member `count` of the input limits the number of entries.
-fn end_of<T>(list: &List<'_, T>, count: &str) -> String {
+fn end_of<T>(list: &ShownList<'_, T>, count: &str) -> String {
     let mut out = String::new();
     let Some(reason) = &list.truncated_reason else { return out };
     out.extend(list.next_cursor.as_deref().map(continuation));
@@ -152,8 +152,8 @@ fn push_name(out: &mut String, depth: usize, name: &str, is_folder: bool, notes:
     out.push('\n');
 }
 
-fn notes_of_entry(entry: &Entry) -> String {
-    let Entry { entry_type, kind, reason, redacted, .. } = entry;
+fn notes_of_entry(entry: &FolderEntry) -> String {
+    let FolderEntry { entry_type, kind, reason, redacted, .. } = entry;
     notes(&Described { entry_type: *entry_type, kind: *kind, reason: reason.as_deref(), redacted: *redacted })
 }
 

@@ -69,7 +69,7 @@ pub(crate) fn stat_path(answer: &str) -> serde_json::Result<Rendered> {
 }
 
 #[derive(Deserialize)]
-struct Counts<'a> {
+struct ShownCounts<'a> {
     #[serde(borrow)]
     path: Cow<'a, str>,
     #[serde(default)]
@@ -84,7 +84,7 @@ struct Counts<'a> {
 ///
 /// If it is not one.
 pub(crate) fn tree_stats(answer: &str) -> serde_json::Result<Rendered> {
-    let Counts { path, truncated, stats } = serde_json::from_str(answer)?;
+    let ShownCounts { path, truncated, stats } = serde_json::from_str(answer)?;
     let mut out = head(&path, &stats);
     for (extension, tally) in &stats.by_extension {
         out.push_str(&extension_line(extension, tally));

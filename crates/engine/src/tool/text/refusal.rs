@@ -1,6 +1,6 @@
 //! Refusals and calls that wait for an approval.
 
-use model::{Code, Conflict, ConflictRegion, NearestText, Reader, Refusal, hint_for};
+use model::{Code, Conflict, ConflictRegion, NearestText, Refusal, RefusalReader, hint_for};
 
 use super::lines::PushLine as _;
 use super::{notes, quote};
@@ -10,7 +10,7 @@ pub fn refusal_text(refusal: &Refusal) -> String {
     let Refusal { code, message, hint, details } = refusal;
     let mut out = super::notice_lines(&details.notices);
     out.push_line(format_args!("{code}: {}", quote::one_line(message)));
-    let hint = hint_for(hint, Reader::Model);
+    let hint = hint_for(hint, RefusalReader::Model);
     if !hint.is_empty() {
         out.push_line(format_args!("{}", quote::one_line(&hint)));
     }

@@ -14,12 +14,12 @@ const DEFAULT_MODE: u32 = 0o644;
 
 /// The files after some calls were undone. `None` for a path without a file.
 pub(crate) struct RevertedFiles<'a> {
-    files: BTreeMap<LogicalPath, Option<File>>,
+    files: BTreeMap<LogicalPath, Option<RevertedFile>>,
     earlier: &'a [EarlierFile],
 }
 
 #[derive(Clone)]
-struct File {
+struct RevertedFile {
     sha256: Sha256,
     /// The content; `None` if it is unknown. Equal contents share one buffer.
     bytes: Option<Rc<Vec<u8>>>,
@@ -30,7 +30,7 @@ impl<'a> RevertedFiles<'a> {
     /// Starts with the present files.
     pub(crate) fn new(targets: &[Target], earlier: &'a [EarlierFile]) -> Self {
         let file = |target: &Target| {
-            target.before.as_ref().map(|(state, bytes)| File {
+            target.before.as_ref().map(|(state, bytes)| RevertedFile {
                 sha256: state.sha256,
                 // A file that is too large has a substitute for its bytes.
                 bytes: (bytes.len() as u64 == state.size_bytes).then(|| Rc::new(bytes.clone())),
@@ -94,18 +94,18 @@ impl<'a> RevertedFiles<'a> {
         Ok(desired)
     }
 
-    fn at(&self, path: &LogicalPath) -> Option<&File> {
+    fn at(&self, path: &LogicalPath) -> Option<&RevertedFile> {
         self.files.get(path)?.as_ref()
     }
 
     /// Returns the file at `path` before `call`.
-    fn before(&self, call: &EarlierCall, path: &LogicalPath, sha256: Sha256) -> File {
+    fn before(&self, call: &EarlierCall, path: &LogicalPath, sha256: Sha256) -> RevertedFile {
         let modes_of_path =
             |moved: bool| call.modes.iter().find(|modes| modes.from == *path && (modes.path != *path) == moved);
         let modes = modes_of_path(true).or_else(|| modes_of_path(false));
         let mode = self.at(modes.map_or(path, |modes| &modes.path)).map_or(DEFAULT_MODE, |file| file.mode);
         let mode = modes.and_then(|modes| modes.old).map_or(mode, |git_mode| with_executable_bits(mode, git_mode));
-        File { sha256, bytes: self.stored(sha256).or_else(|| self.reverse_diff(call, path, sha256)), mode }
+        RevertedFile { sha256, bytes: self.stored(sha256).or_else(|| self.reverse_diff(call, path, sha256)), mode }
     }
 
     /// Returns the bytes with this hash, from another file or from the stored contents.
@@ -130,7 +130,7 @@ impl<'a> RevertedFiles<'a> {
         (Sha256::of(&bytes) == sha256).then(|| Rc::new(bytes))
     }
 
-    fn content(&self, path: &LogicalPath, file: File) -> Result<(Vec<u8>, u32), Refusal> {
+    fn content(&self, path: &LogicalPath, file: RevertedFile) -> Result<(Vec<u8>, u32), Refusal> {
         let earlier = self.earlier.iter().find(|earlier| earlier.path == *path && earlier.sha256 == file.sha256);
         let too_large = earlier.is_some_and(|earlier| matches!(earlier.content, StoredContent::TooLarge));
         let bytes = file.bytes.map(Rc::unwrap_or_clone);

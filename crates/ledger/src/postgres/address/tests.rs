@@ -81,7 +81,7 @@ async fn a_new_address_changes_the_role_and_no_guarantee() {
     let database = format!("&dbname={}", roles.first());
     let (read, _) = reader(roles.url(&roles.second(), &format!("{database}&sslmode=disable")));
     let url = roles.url(&roles.first(), &format!("{database}&sslmode=prefer"));
-    let address = Address::open(&url, Some(read)).await.unwrap();
+    let address = PostgresAddress::open(&url, Some(read)).await.unwrap();
     roles.refuse_first().await;
     let mut connection = address.connect().await.unwrap();
     for (query, value) in [
@@ -105,7 +105,7 @@ async fn a_new_address_changes_the_role_and_no_guarantee() {
 async fn another_database_is_refused_also_if_its_name_is_that_of_the_role() {
     let roles = Roles::create().await;
     let (read, _) = reader(roles.url(&roles.second(), ""));
-    let address = Address::open(&roles.url(&roles.first(), ""), Some(read)).await.unwrap();
+    let address = PostgresAddress::open(&roles.url(&roles.first(), ""), Some(read)).await.unwrap();
     roles.refuse_first().await;
     let error = address.connect().await.unwrap_err();
     assert!(format!("{error:?}").contains("names another one"), "{error:?}");
@@ -117,7 +117,7 @@ async fn an_address_that_has_not_changed_is_read_once_a_second() {
     let roles = Roles::create().await;
     let url = roles.url(&roles.first(), "");
     let (read, count) = reader(url.clone());
-    let address = Address::open(&url, Some(read)).await.unwrap();
+    let address = PostgresAddress::open(&url, Some(read)).await.unwrap();
     roles.refuse_first().await;
     let begun = Instant::now();
     for _ in 0..10 {

@@ -13,7 +13,7 @@ pub(crate) enum Language {
 
 /// The declaration that encloses a line.
 #[derive(Debug, Default)]
-pub(super) struct Scope {
+pub(super) struct EnclosingScope {
     /// The enclosing public declaration whose members are public too.
     owner: Option<MemberOwner>,
 }
@@ -44,7 +44,7 @@ enum PublicMembers {
     Capitals,
 }
 
-impl Scope {
+impl EnclosingScope {
     /// Returns the extent of the public declaration that begins at `line`, if any.
     pub(super) fn enter(&mut self, language: Language, line: &str) -> Option<Extent> {
         let code = line.trim();

@@ -1,8 +1,8 @@
 //! Describes a hunk that does not apply, in enough detail to write it again.
 
 use super::super::file_patch::{FilePatch, HunkLine};
-use super::super::locate::{Finder, Matching};
-use super::position::{AnchorFault, Mismatch, Target};
+use super::super::locate::{HunkFinder, Matching};
+use super::position::{AnchorFault, HunkTarget, Mismatch};
 use super::split;
 use crate::Conflict;
 use crate::edit::Effort;
@@ -25,8 +25,8 @@ impl Mismatch {
         self,
         file: &FilePatch,
         number: u32,
-        target: &Target<'_>,
-        finder: &mut Finder<'_>,
+        target: &HunkTarget<'_>,
+        finder: &mut HunkFinder<'_>,
         lines: &[&[u8]],
     ) -> Conflict {
         if let Self::Anchor(fault) = self {
@@ -71,7 +71,7 @@ impl Mismatch {
     }
 
     /// The stated line, or, if little of the hunk matches there, the line where it most likely belongs.
-    fn shown_position(&self, target: &Target<'_>, finder: &mut Finder<'_>, lines: &[&[u8]]) -> usize {
+    fn shown_position(&self, target: &HunkTarget<'_>, finder: &mut HunkFinder<'_>, lines: &[&[u8]]) -> usize {
         let matching_lines = |at: usize| {
             let found = lines.get(at..).unwrap_or_default();
             found.iter().zip(&target.old).filter(|(line, old)| Matching::AnyEnding.is_same(line, old)).count()
@@ -92,7 +92,7 @@ impl Mismatch {
         }
     }
 
-    fn reason(&self, target: &Target<'_>, found: &[&[u8]], differs: usize) -> String {
+    fn reason(&self, target: &HunkTarget<'_>, found: &[&[u8]], differs: usize) -> String {
         let its_lines = if target.old.len() == 1 { "its line occurs" } else { "its lines occur" };
         match self {
             Self::Ambiguous(offsets) => format!("{its_lines} {} times, and nothing selects one", offsets.len()),
@@ -130,7 +130,7 @@ impl AnchorFault {
     }
 
     /// The conflict, which shows the line that is most similar to a missing one.
-    fn into_conflict(self, file: &FilePatch, number: u32, lines: &[&[u8]], finder: &mut Finder<'_>) -> Conflict {
+    fn into_conflict(self, file: &FilePatch, number: u32, lines: &[&[u8]], finder: &mut HunkFinder<'_>) -> Conflict {
         let mut reason = self.reason();
         let at = match self.found.first() {
             Some(at) => Some(*at),
@@ -157,7 +157,7 @@ fn conflict(file: &FilePatch, hunk: u32, reason: String, line: u64) -> Conflict 
 
 /// The line, from 1, at which the file has the new lines of a hunk whose old lines it lacks, if that shows that the hunk is
 /// applied already.
-fn applied_at(file: &FilePatch, number: u32, target: &Target<'_>, finder: &mut Finder<'_>) -> Option<u64> {
+fn applied_at(file: &FilePatch, number: u32, target: &HunkTarget<'_>, finder: &mut HunkFinder<'_>) -> Option<u64> {
     let hunk = file.hunks.get(number.checked_sub(1)? as usize)?;
     let new: Vec<_> =
         hunk.lines.iter().filter(|line| !matches!(line, HunkLine::Delete(_))).map(HunkLine::bytes).collect();
@@ -170,19 +170,19 @@ fn applied_at(file: &FilePatch, number: u32, target: &Target<'_>, finder: &mut F
 }
 
 /// The index of the first of the `lines` that are similar to `searched`, if the effort suffices.
-fn nearest(lines: &[&[u8]], searched: &[&[u8]], finder: &mut Finder<'_>) -> Option<usize> {
+fn nearest(lines: &[&[u8]], searched: &[&[u8]], finder: &mut HunkFinder<'_>) -> Option<usize> {
     with_texts(lines, searched, finder, crate::edit::nearest_position)
 }
 
 /// Whether the first of the `lines` are similar to `searched`; `None` once the effort is used up.
-fn are_similar(lines: &[&[u8]], searched: &[&[u8]], finder: &mut Finder<'_>) -> Option<bool> {
+fn are_similar(lines: &[&[u8]], searched: &[&[u8]], finder: &mut HunkFinder<'_>) -> Option<bool> {
     with_texts(lines, searched, finder, crate::edit::is_similar)
 }
 
 fn with_texts<T>(
     lines: &[&[u8]],
     searched: &[&[u8]],
-    finder: &mut Finder<'_>,
+    finder: &mut HunkFinder<'_>,
     then: impl FnOnce(&[&str], &[&str], &mut Effort) -> Option<T>,
 ) -> Option<T> {
     let effort = &mut finder.budget.similarity;

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use super::super::file_patch::{Hunk, HunkLine};
-use super::super::locate::{Finder, MAX_OFFSETS, Matching};
+use super::super::locate::{HunkFinder, MAX_OFFSETS, Matching};
 
 /// What a hunk requires of its position.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each says one thing about the hunk, and all of them can be true together"
 )]
-pub(crate) struct Target<'a> {
+pub(crate) struct HunkTarget<'a> {
     /// Its context and deleted lines.
     pub(crate) old: Vec<&'a [u8]>,
     /// The line that its header states, from 0.
@@ -54,7 +54,7 @@ pub(crate) struct AnchorFault {
     pub(crate) within: Range<usize>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> HunkTarget<'a> {
     /// What `hunk` requires; `has_crlf` is whether lines of the file end in CRLF.
     pub(crate) fn of(hunk: &'a Hunk, has_crlf: bool) -> Self {
         let is_context = |line: &&HunkLine| matches!(line, HunkLine::Context(_));
@@ -86,7 +86,7 @@ impl<'a> Target<'a> {
     /// Finds the hunk's position after those `taken`. `has_moved` is whether an earlier hunk was not at its stated line.
     pub(crate) fn find_position(
         &self,
-        finder: &mut Finder<'_>,
+        finder: &mut HunkFinder<'_>,
         lines: &[&[u8]],
         taken: &[Range<usize>],
         has_moved: bool,
@@ -97,7 +97,7 @@ impl<'a> Target<'a> {
         if self.old.is_empty() && !self.ends_file && !self.anchors.is_empty() {
             return Ok(first);
         }
-        let matches = |finder: &Finder<'_>, at: usize| {
+        let matches = |finder: &HunkFinder<'_>, at: usize| {
             let fits = (!self.begins_file || at == 0) && (!self.ends_file || at + self.old.len() == lines.len());
             at >= first && fits && finder.matches_at(&self.old, self.matching, at)
         };
@@ -147,7 +147,7 @@ impl<'a> Target<'a> {
     /// The lines within `all` that belong to the anchors.
     fn block_under_anchors(
         &self,
-        finder: &mut Finder<'_>,
+        finder: &mut HunkFinder<'_>,
         lines: &[&[u8]],
         all: Range<usize>,
     ) -> Result<Range<usize>, Mismatch> {

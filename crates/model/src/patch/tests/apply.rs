@@ -19,7 +19,7 @@ const FIVE: &str = "@@ -4,3 +4,3 @@\n 4\n-5\n+five\n 6\n";
 fn a_hunk_applies_at_its_stated_line() {
     let patched = apply(&of_f(FIVE), &numbers(9)).unwrap();
     assert_eq!(text(&patched), numbers(9).replace('5', "five"));
-    assert_eq!((offsets(&patched), patched.counts), (vec![], Counts { insertions: 1, deletions: 1 }));
+    assert_eq!((offsets(&patched), patched.counts), (vec![], LineCounts { insertions: 1, deletions: 1 }));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::super::{hunk, name};
 use super::{FileHead, as_new_file, bad_name, check_hunks, names_disagree, no_hunks, not_understood};
 use crate::Refusal;
 
-/// Headers between `diff --git` and the hunks, in the order of [`Headers::set`].
+/// Headers between `diff --git` and the hunks, in the order of [`GitHeaders::set`].
 const HEADERS: [&str; 11] = [
     "old mode ",
     "new mode ",
@@ -25,7 +25,7 @@ const HEADERS: [&str; 11] = [
 
 /// The headers whose values are used.
 #[derive(Default)]
-struct Headers {
+struct GitHeaders {
     old_mode: Option<u32>,
     new_mode: Option<u32>,
     created: Option<u32>,
@@ -42,7 +42,7 @@ pub(crate) fn parse(lines: &mut Lines<'_>, number: usize, names: &[u8]) -> Resul
         let hint = "End all lines of the patch's headers in LF; only the lines of files keep their CR.";
         return Err(invalid(number, "the header ends in CR LF, but not every line of the patch does", hint));
     }
-    let headers = Headers::parse(lines)?;
+    let headers = GitHeaders::parse(lines)?;
     let at = lines.number();
     if lines.peek().is_some_and(|line| line == b"GIT binary patch" || line.starts_with(b"Binary files ")) {
         return Err(binary(at));
@@ -81,7 +81,7 @@ pub(crate) fn binary(number: usize) -> Refusal {
     invalid(number, "binary files cannot be patched", hint)
 }
 
-impl Headers {
+impl GitHeaders {
     fn parse(lines: &mut Lines<'_>) -> Result<Self, Refusal> {
         let mut headers = Self::default();
         let mut seen = [false; HEADERS.len()];

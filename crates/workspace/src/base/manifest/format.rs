@@ -7,7 +7,7 @@ use flate2::Crc;
 use model::Sha256;
 use sha2::Digest as _;
 
-use super::{FolderIndex, Head, Manifest, ManifestFile, ManifestFolder, Row};
+use super::{BaseManifest, FolderIndex, Head, ManifestFile, ManifestFolder, ManifestRow};
 use crate::byte_path::split;
 use crate::stamp::FileStamp;
 
@@ -15,7 +15,7 @@ use crate::stamp::FileStamp;
 const MAGIC: &[u8; 8] = b"wsbase2\n";
 
 /// Returns the file's bytes. `folders` are all folders of the tree with their stamps, the root (empty) included.
-pub(crate) fn write(head: &Head, mut rows: Vec<Row>, mut folders: Vec<(Vec<u8>, FileStamp)>) -> Vec<u8> {
+pub(crate) fn write(head: &Head, mut rows: Vec<ManifestRow>, mut folders: Vec<(Vec<u8>, FileStamp)>) -> Vec<u8> {
     rows.sort_unstable_by(|a, b| split(&a.path).cmp(&split(&b.path)));
     // The root sorts first: its name and its parent's are empty.
     folders.sort_unstable_by(|a, b| split(&a.0).cmp(&split(&b.0)));
@@ -27,7 +27,7 @@ pub(crate) fn write(head: &Head, mut rows: Vec<Row>, mut folders: Vec<(Vec<u8>, 
         put_bytes(&mut out, folder);
         put_bytes(&mut out, text);
     }
-    let by_folder: HashMap<&[u8], &[Row]> = rows
+    let by_folder: HashMap<&[u8], &[ManifestRow]> = rows
         .chunk_by(|a, b| split(&a.path).0 == split(&b.path).0)
         .map(|files| (split(&files[0].path).0, files))
         .collect();
@@ -54,7 +54,7 @@ pub(crate) fn write(head: &Head, mut rows: Vec<Row>, mut folders: Vec<(Vec<u8>, 
 
 /// Returns the hash of the files, which does not depend on where or when they were imported: see
 /// [`ImportedRun::manifest_sha256`](crate::ImportedRun::manifest_sha256).
-pub(crate) fn digest(rows: &[Row]) -> Sha256 {
+pub(crate) fn digest(rows: &[ManifestRow]) -> Sha256 {
     let mut sorted: Vec<_> = rows.iter().collect();
     sorted.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     let mut hash = sha2::Sha256::new();
@@ -83,7 +83,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Parses what [`write`] returned. `written_ns` is the time of the file's last write, from its stamp.
-pub(crate) fn read(bytes: &[u8], written_ns: i64) -> io::Result<(Head, Manifest)> {
+pub(crate) fn read(bytes: &[u8], written_ns: i64) -> io::Result<(Head, BaseManifest)> {
     let (bytes, sum) = bytes.split_last_chunk::<4>().ok_or_else(damaged)?;
     let mut crc = Crc::new();
     crc.update(bytes);
@@ -93,7 +93,7 @@ pub(crate) fn read(bytes: &[u8], written_ns: i64) -> io::Result<(Head, Manifest)
     let mut input = Input(bytes);
     let head = read_head(&mut input)?;
     let (folder_count, file_count) = (input.u32()?, input.u32()?);
-    let mut manifest = Manifest {
+    let mut manifest = BaseManifest {
         names: Vec::with_capacity(input.0.len() / 4),
         by_path: HashMap::with_capacity(folder_count as usize),
         folders: Vec::with_capacity(folder_count as usize),
@@ -115,7 +115,7 @@ pub(crate) fn read(bytes: &[u8], written_ns: i64) -> io::Result<(Head, Manifest)
     Ok((head, manifest))
 }
 
-fn read_folder(manifest: &mut Manifest, input: &mut Input<'_>, index: u32, path: &[u8]) -> io::Result<()> {
+fn read_folder(manifest: &mut BaseManifest, input: &mut Input<'_>, index: u32, path: &[u8]) -> io::Result<()> {
     let (above, name) = split(path);
     let name = add_name(manifest, name)?;
     let stamp = input.stamp()?;
@@ -142,7 +142,7 @@ fn read_folder(manifest: &mut Manifest, input: &mut Input<'_>, index: u32, path:
 }
 
 /// Marks every folder above `path` as tracked.
-fn mark_tracked(manifest: &mut Manifest, mut path: &[u8]) {
+fn mark_tracked(manifest: &mut BaseManifest, mut path: &[u8]) {
     while !path.is_empty() {
         path = split(path).0;
         let Some(folder) = manifest.folder(path) else { return };
@@ -153,7 +153,7 @@ fn mark_tracked(manifest: &mut Manifest, mut path: &[u8]) {
     }
 }
 
-fn read_file(manifest: &mut Manifest, input: &mut Input<'_>) -> io::Result<()> {
+fn read_file(manifest: &mut BaseManifest, input: &mut Input<'_>) -> io::Result<()> {
     let name = input.bytes()?;
     let name = add_name(manifest, name)?;
     let (mode, stamp) = (input.u32()?, input.stamp()?);
@@ -162,7 +162,7 @@ fn read_file(manifest: &mut Manifest, input: &mut Input<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn add_name(manifest: &mut Manifest, name: &[u8]) -> io::Result<std::ops::Range<u32>> {
+fn add_name(manifest: &mut BaseManifest, name: &[u8]) -> io::Result<std::ops::Range<u32>> {
     let start = position(manifest.names.len())?;
     manifest.names.extend_from_slice(name);
     Ok(start..position(manifest.names.len())?)

@@ -1,9 +1,9 @@
 use super::*;
 
-fn row(path: &str, size: u64) -> Row {
+fn row(path: &str, size: u64) -> ManifestRow {
     let stamp = FileStamp { size, inode: size + 100, modified_ns: -5, changed_ns: 7 };
     let byte = u8::try_from(size).unwrap();
-    Row { path: path.as_bytes().to_vec(), mode: MODE_FILE, oid: [byte; 20], sha256: [byte; 32], stamp }
+    ManifestRow { path: path.as_bytes().to_vec(), mode: MODE_FILE, oid: [byte; 20], sha256: [byte; 32], stamp }
 }
 
 fn folder(path: &str, inode: u64) -> (Vec<u8>, FileStamp) {
@@ -21,7 +21,7 @@ fn sample() -> Vec<u8> {
 
 #[test]
 fn the_digest_covers_path_mode_and_content_in_the_order_of_paths() {
-    let rows = [row("b", 2), Row { mode: MODE_LINK, ..row("a/z", 1) }, row("a.b", 3)];
+    let rows = [row("b", 2), ManifestRow { mode: MODE_LINK, ..row("a/z", 1) }, row("a.b", 3)];
     let line = |path: &str, mode: &str, byte: &str| format!("{path}\0{mode}\0{}\n", byte.repeat(32));
     let text = line("a.b", "100644", "03") + &line("a/z", "120000", "01") + &line("b", "100644", "02");
     assert_eq!(digest(&rows), model::Sha256::of(text.as_bytes()));

@@ -11,7 +11,7 @@ use model::Refusal;
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
 use super::sparse::SparseMap;
-use super::stream::{Decoded, Meter};
+use super::stream::{DecodedStream, Meter};
 use crate::import::ImportError;
 
 /// The maximum size of the extension headers of one entry. Names end at 4 KiB, so most of this is for attributes in pax
@@ -23,14 +23,14 @@ const BLOCK_BYTES: usize = 512;
 const MAX_KEY_BYTES: usize = 1024;
 
 /// One entry, with its extension headers applied.
-pub(super) struct Member {
+pub(super) struct TarMember {
     pub(super) kind: EntryType,
     /// As in the archive.
     pub(super) path: Vec<u8>,
     /// The target of a link.
     pub(super) link: Vec<u8>,
     pub(super) is_executable: bool,
-    /// The number of its bytes in the archive, which [`Reader`] reads next.
+    /// The number of its bytes in the archive, which [`TarReader`] reads next.
     pub(super) size: u64,
     /// The positions of the bytes, for a sparse file.
     pub(super) sparse: Option<SparseMap>,
@@ -39,8 +39,8 @@ pub(super) struct Member {
 }
 
 /// Reads entries, and the bytes of the current one.
-pub(super) struct Reader<'a> {
-    from: Decoded<'a>,
+pub(super) struct TarReader<'a> {
+    from: DecodedStream<'a>,
     meter: Rc<Meter>,
     /// The bytes of the entry that remain to be read.
     left: u64,
@@ -59,13 +59,13 @@ struct Extensions {
     is_pax_sparse: bool,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(from: Decoded<'a>, meter: Rc<Meter>) -> Self {
+impl<'a> TarReader<'a> {
+    pub(super) fn new(from: DecodedStream<'a>, meter: Rc<Meter>) -> Self {
         Self { from, meter, left: 0, padding: 0 }
     }
 
     /// Returns the next entry; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Member>, ImportError> {
+    pub(super) fn next(&mut self) -> Result<Option<TarMember>, ImportError> {
         let mut extensions = Extensions::default();
         loop {
             self.skip()?;
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn member(&mut self, header: &Header, mut extensions: Extensions) -> Result<Member, ImportError> {
+    fn member(&mut self, header: &Header, mut extensions: Extensions) -> Result<TarMember, ImportError> {
         let sparse = self.sparse_map(header, &mut extensions)?;
         if let Some(size) = extensions.size {
             self.expect(size)?;
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
             EntryType::Regular if path.ends_with(b"/") => EntryType::Directory,
             kind => kind,
         };
-        Ok(Member {
+        Ok(TarMember {
             sparse,
             is_pax_sparse: extensions.is_pax_sparse,
             kind,
@@ -291,7 +291,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Read for Reader<'_> {
+impl Read for TarReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         if most == 0 {

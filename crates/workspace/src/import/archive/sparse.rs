@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use tar::{GnuSparseHeader, Header};
 
-use super::reader::Reader;
+use super::reader::TarReader;
 
 /// The parts of a sparse file; between them are zeros.
 pub(super) struct SparseMap {
@@ -44,14 +44,14 @@ impl SparseMap {
 /// Reads a sparse file with its holes filled.
 pub(super) struct FilledReader<'a, 'b> {
     map: &'a SparseMap,
-    parts: &'a mut Reader<'b>,
+    parts: &'a mut TarReader<'b>,
     /// How many parts were read completely.
     done: usize,
     at: u64,
 }
 
 impl<'a, 'b> FilledReader<'a, 'b> {
-    pub(super) fn new(map: &'a SparseMap, parts: &'a mut Reader<'b>) -> Self {
+    pub(super) fn new(map: &'a SparseMap, parts: &'a mut TarReader<'b>) -> Self {
         Self { map, parts, done: 0, at: 0 }
     }
 }

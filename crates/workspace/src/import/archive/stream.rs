@@ -15,7 +15,7 @@ const RATIO_FREE_BYTES: u64 = 64 << 20;
 type PeekedArchive<'a> = Chain<Cursor<Vec<u8>>, Raw<'a>>;
 
 /// Returns the bytes of the tar archive, decompressed if it is a tar.gz.
-pub(super) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<Decoded<'a>, ImportError> {
+pub(super) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result<DecodedStream<'a>, ImportError> {
     let mut raw = Raw { from: archive, meter: meter.clone() };
     let mut magic = Vec::new();
     (&mut raw).take(2).read_to_end(&mut magic).map_err(|error| meter.error(&error))?;
@@ -26,7 +26,7 @@ pub(super) fn decode<'a>(archive: &'a mut dyn Read, meter: &Rc<Meter>) -> Result
     let head: PeekedArchive<'a> = Cursor::new(magic).chain(raw);
     let stream: Box<dyn Read + 'a> =
         if is_gzip { Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 * 1024, head))) } else { Box::new(head) };
-    Ok(Decoded { from: BufReader::with_capacity(256 * 1024, stream), meter: meter.clone() })
+    Ok(DecodedStream { from: BufReader::with_capacity(256 * 1024, stream), meter: meter.clone() })
 }
 
 /// Counts the bytes before and after decompression.
@@ -105,12 +105,12 @@ impl Read for Raw<'_> {
 }
 
 /// The stream after decompression, including headers and padding.
-pub(super) struct Decoded<'a> {
+pub(super) struct DecodedStream<'a> {
     from: BufReader<Box<dyn Read + 'a>>,
     meter: Rc<Meter>,
 }
 
-impl Read for Decoded<'_> {
+impl Read for DecodedStream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(buffer)?;
         self.meter.add(count as u64)?;

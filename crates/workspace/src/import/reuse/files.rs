@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::CopyError;
 use crate::base::Blobs;
-use crate::base::manifest::{FileIndex, MODE_EXECUTABLE, MODE_LINK, Manifest, Row};
+use crate::base::manifest::{BaseManifest, FileIndex, MODE_EXECUTABLE, MODE_LINK, ManifestRow};
 use crate::byte_path::split;
 use crate::dir::{create_file, open_dir, open_file, open_under, remove_file};
 use crate::git::Git;
@@ -25,13 +25,13 @@ const MAX_THREADS: usize = 4;
 const BUFFER_BYTES: usize = 128 * 1024;
 
 /// The files of a copy, and its folders with their stamps.
-type CopiedTree = (Vec<Row>, Vec<(Vec<u8>, FileStamp)>);
+type CopiedTree = (Vec<ManifestRow>, Vec<(Vec<u8>, FileStamp)>);
 
 /// All that the threads share.
 struct ReuseCopier<'a> {
     from: OwnedFd,
     to: OwnedFd,
-    manifest: &'a Manifest,
+    manifest: &'a BaseManifest,
     folders: &'a [&'a [u8]],
     next: AtomicUsize,
     /// Cleared by the first file that the file system cannot clone.
@@ -39,9 +39,9 @@ struct ReuseCopier<'a> {
     files: AtomicU64,
     bytes: AtomicU64,
     watch: &'a dyn ImportObserver,
-    rows: Mutex<Vec<Row>>,
+    rows: Mutex<Vec<ManifestRow>>,
     /// Files that differ from the base now.
-    changed: Mutex<Vec<Row>>,
+    changed: Mutex<Vec<ManifestRow>>,
 }
 
 /// Copies the tree of the base from `from` to `to`. Returns its files and folders with their new stamps.
@@ -49,7 +49,7 @@ pub(super) fn copy(
     from: &OwnedFd,
     to: &OwnedFd,
     git: &Git,
-    manifest: &Manifest,
+    manifest: &BaseManifest,
     folders: &[&[u8]],
     watch: &dyn ImportObserver,
 ) -> Result<CopiedTree, CopyError> {
@@ -112,8 +112,8 @@ impl ReuseCopier<'_> {
         &self,
         path: &[u8],
         buffer: &mut [u8],
-        rows: &mut Vec<Row>,
-        changed: &mut Vec<Row>,
+        rows: &mut Vec<ManifestRow>,
+        changed: &mut Vec<ManifestRow>,
     ) -> Result<(), CopyError> {
         let Some(folder) = self.manifest.folder(path) else { return Ok(()) };
         // The run may have removed the folder, or have put something else there.
@@ -141,7 +141,7 @@ impl ReuseCopier<'_> {
     fn file(
         &self,
         index: FileIndex,
-        row: &Row,
+        row: &ManifestRow,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
         buffer: &mut [u8],

@@ -15,9 +15,9 @@ type Bases = HashMap<Sha256, Vec<(String, RunId)>>;
 
 /// The commits and runs of each repository; read from the runs' folders on first use.
 #[derive(Default)]
-pub(in crate::import) struct BaseIndex(Mutex<Option<Bases>>);
+pub(in crate::import) struct ReuseIndex(Mutex<Option<Bases>>);
 
-impl BaseIndex {
+impl ReuseIndex {
     /// Returns the commits of `origin` that have a base, the newest last, each with its run.
     pub(in crate::import) fn of(&self, workspaces: &OwnedFd, origin: Sha256) -> io::Result<Vec<(String, RunId)>> {
         let mut index = self.0.lock();

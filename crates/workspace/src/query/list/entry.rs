@@ -7,7 +7,7 @@ use model::{Access, Code, FileKind, PathFacts, Rules};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 
-use super::{Entry, EntryType};
+use super::{EntryType, FolderEntry};
 use crate::guard::{GuardError, is_hard_linked};
 use crate::opened_file::HEAD_BYTES;
 use crate::query::stat::RANGED_READ_FACTOR;
@@ -26,7 +26,7 @@ pub(crate) struct UndescribedEntry<'a> {
 
 impl UndescribedEntry<'_> {
     /// Describes the entry, whose metadata is `stat`.
-    pub(crate) fn entry(&self, tree: &Tree, rules: &Rules, stat: &Stat) -> Result<Entry, WorkspaceError> {
+    pub(crate) fn entry(&self, tree: &Tree, rules: &Rules, stat: &Stat) -> Result<FolderEntry, WorkspaceError> {
         let entry_type = EntryType::of(FileType::from_raw_mode(stat.st_mode));
         let (kind, refused) = match entry_type {
             EntryType::Other => (None, Some(Code::NotAFile)),
@@ -38,7 +38,7 @@ impl UndescribedEntry<'_> {
             }
         };
         let redacted = entry_type == EntryType::File && self.is_redacted(rules, stat);
-        Ok(Entry {
+        Ok(FolderEntry {
             path: self.at.shown.as_str().to_owned(),
             entry_type,
             kind,
@@ -98,7 +98,7 @@ impl UndescribedEntry<'_> {
     }
 }
 
-impl Entry {
+impl FolderEntry {
     /// Describes an entry that no call can name: its name is not UTF-8, or its path is too long.
     pub(super) fn unnameable(path: String, stat: &Stat) -> Self {
         let entry_type = EntryType::of(FileType::from_raw_mode(stat.st_mode));

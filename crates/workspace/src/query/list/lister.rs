@@ -13,8 +13,8 @@ use model::{FileKind, LogicalPath, PathRejected, Rules};
 use rustix::fs::{AtFlags, FileType};
 
 use super::entry::{UndescribedEntry, skip_missing};
-use super::{ENTRY_OVERHEAD, Entry, ListQuery, Listing};
-use crate::ignored::{Scope, is_machine_made};
+use super::{ENTRY_OVERHEAD, FolderEntry, ListQuery, Listing};
+use crate::ignored::{RuleScope, is_machine_made};
 use crate::query::bounded_entries::{MAX_ENTRIES_BYTES, entry_bytes};
 use crate::query::not_shown::{LeftOut, NotShown};
 use crate::walk::{WalkPath, each_entry, escape};
@@ -32,14 +32,14 @@ pub(super) struct Lister<'a> {
     rules: &'a Rules,
     query: &'a ListQuery,
     cancel: &'a AtomicBool,
-    entries: Vec<Entry>,
+    entries: Vec<FolderEntry>,
     entry_bytes: usize,
     truncated: bool,
     not_shown: NotShown,
     buffer: Vec<u8>,
     filter: Filter<'a>,
     /// The rules in force in the listed folder.
-    scope: Scope,
+    scope: RuleScope,
     depth: u32,
 }
 
@@ -76,7 +76,7 @@ struct ListedName {
 }
 
 /// A step of the walk through a folder: an entry, or the contents of a subfolder.
-struct Item {
+struct ListerItem {
     index: usize,
     is_contents: bool,
 }
@@ -124,13 +124,14 @@ impl<'a> Lister<'a> {
         self.folder(dir, at, &scope)
     }
 
-    fn folder(&mut self, dir: &OwnedFd, at: &WalkPath, scope: &Scope) -> Result<(), WorkspaceError> {
+    fn folder(&mut self, dir: &OwnedFd, at: &WalkPath, scope: &RuleScope) -> Result<(), WorkspaceError> {
         self.depth += 1;
         let found = self.names(dir, at, scope)?;
-        let mut items: Vec<Item> = (0..found.len()).map(|index| Item { index, is_contents: false }).collect();
+        let mut items: Vec<ListerItem> =
+            (0..found.len()).map(|index| ListerItem { index, is_contents: false }).collect();
         if self.depth < self.query.max_depth {
             let folders = found.iter().enumerate().filter(|(_, found)| found.file_type == FileType::Directory);
-            items.extend(folders.map(|(index, _)| Item { index, is_contents: true }));
+            items.extend(folders.map(|(index, _)| ListerItem { index, is_contents: true }));
         }
         items.sort_unstable_by(|a, b| a.order(b, &found));
         for item in items {
@@ -165,7 +166,7 @@ impl<'a> Lister<'a> {
     }
 
     /// Returns the first names in path order, as many as can be shown.
-    fn names(&mut self, dir: &OwnedFd, at: &WalkPath, scope: &Scope) -> Result<Vec<ListedName>, WorkspaceError> {
+    fn names(&mut self, dir: &OwnedFd, at: &WalkPath, scope: &RuleScope) -> Result<Vec<ListedName>, WorkspaceError> {
         let needed = self.remaining().min((MAX_ENTRIES_BYTES - self.entry_bytes) / least_bytes(at, b"") + 1);
         let after = self.query.after.as_deref();
         let needed = if after.is_some() { needed + MAX_EARLIER_FOLDERS } else { needed };
@@ -200,7 +201,7 @@ impl<'a> Lister<'a> {
         Ok(kept)
     }
 
-    fn contents(&mut self, dir: &OwnedFd, found: &ListedName, scope: &Scope) -> Result<(), WorkspaceError> {
+    fn contents(&mut self, dir: &OwnedFd, found: &ListedName, scope: &RuleScope) -> Result<(), WorkspaceError> {
         let Some(at) = &found.at else { return Ok(()) };
         let inner = match self.tree.root.open_entry(dir.as_fd(), &found.name) {
             Ok(inner) => inner,
@@ -209,7 +210,7 @@ impl<'a> Lister<'a> {
         let path = at.real().as_str().as_bytes();
         let scope = match &self.tree.ignored {
             Some(ignored) => ignored.enter(&self.tree.root, scope, path, inner.as_fd())?,
-            None => Scope::default(),
+            None => RuleScope::default(),
         };
         match self.folder(&inner, at, &scope) {
             // The folder was replaced by a file meanwhile.
@@ -218,7 +219,7 @@ impl<'a> Lister<'a> {
         }
     }
 
-    fn entry(&mut self, dir: &OwnedFd, found: &ListedName, scope: &Scope) -> Result<(), WorkspaceError> {
+    fn entry(&mut self, dir: &OwnedFd, found: &ListedName, scope: &RuleScope) -> Result<(), WorkspaceError> {
         let stat = match rustix::fs::statat(dir, &found.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(errno) => return skip_missing(errno),
@@ -230,7 +231,7 @@ impl<'a> Lister<'a> {
                 let entry = UndescribedEntry { dir: dir.as_fd(), name: &found.name, at, kind: found.kind, ignored };
                 entry.entry(self.tree, self.rules, &stat)?
             }
-            None => Entry::unnameable(found.path.clone(), &stat),
+            None => FolderEntry::unnameable(found.path.clone(), &stat),
         };
         let bytes = self.entry_bytes + entry_bytes(&entry.path, ENTRY_OVERHEAD);
         if self.entries.len() == self.query.max_entries || bytes > MAX_ENTRIES_BYTES {
@@ -251,7 +252,7 @@ impl Filter<'_> {
         self,
         tree: &Tree,
         at: &WalkPath,
-        scope: &Scope,
+        scope: &RuleScope,
         name: &CStr,
         file_type: FileType,
     ) -> Result<JudgedName, WorkspaceError> {
@@ -317,7 +318,7 @@ pub(crate) fn has_contents_after(path: &str, after: &str) -> bool {
     }
 }
 
-impl Item {
+impl ListerItem {
     /// Compares by path: the contents of a folder sort as if its name ended in `/`.
     fn order(&self, other: &Self, found: &[ListedName]) -> Ordering {
         let key = |item: &Self| {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use model::{Code, FileKind, PolicyOverrides};
 use rustix::fs::{CWD, Mode};
 
-use super::{Entry, EntryType, ListQuery, Listing};
+use super::{EntryType, FolderEntry, ListQuery, Listing};
 use crate::test_support::{TestBase, TestTree, code, not_cancelled, path, rules, rules_with};
 use crate::{Tree, WorkspaceError};
 
@@ -35,7 +35,7 @@ fn paths(listing: &Listing) -> Vec<&str> {
     listing.entries.iter().map(|entry| entry.path.as_str()).collect()
 }
 
-fn entry<'a>(listing: &'a Listing, path: &str) -> &'a Entry {
+fn entry<'a>(listing: &'a Listing, path: &str) -> &'a FolderEntry {
     listing.entries.iter().find(|entry| entry.path == path).unwrap_or_else(|| panic!("no {path}"))
 }
 

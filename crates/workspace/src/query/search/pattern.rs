@@ -9,7 +9,7 @@ use memchr::memmem;
 use model::Refusal;
 
 use super::{SearchMode, SearchQuery};
-pub(super) use bounded::{BoundedPattern, Limits, Stopped};
+pub(super) use bounded::{BoundedPattern, PatternLimits, Stopped};
 
 /// The maximum size of a compiled expression, and of its automaton.
 const MAX_COMPILED_BYTES: usize = 8 * 1024 * 1024;

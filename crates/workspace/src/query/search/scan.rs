@@ -30,7 +30,7 @@ const MAX_RETAINED_BUFFER_BYTES: usize = 1024 * 1024;
 const MAX_STREAM_LINE_BYTES: usize = 1024 * 1024;
 
 /// The result of one file.
-pub(super) enum Scanned {
+pub(super) enum ScannedFile {
     /// It is not text: not searched.
     NotText,
     /// Policy hides it, or it was removed meanwhile.
@@ -91,20 +91,25 @@ impl<'a> Scanner<'a> {
     /// # Errors
     ///
     /// `Cancelled`, or if the disk fails.
-    pub(super) fn scan(&mut self, opened: &Opened, at: &WalkPath, kind: FileKind) -> Result<Scanned, WorkspaceError> {
+    pub(super) fn scan(
+        &mut self,
+        opened: &Opened,
+        at: &WalkPath,
+        kind: FileKind,
+    ) -> Result<ScannedFile, WorkspaceError> {
         if let Err(stopped) = self.pattern.limits().check() {
             return scan_stopped(stopped, at);
         }
         // Policy has judged a file with one name.
         if opened.file_type() != FileType::RegularFile || opened.is_hard_linked() {
-            return Ok(Scanned::Hidden);
+            return Ok(ScannedFile::Hidden);
         }
         if opened.size() > self.max_bytes {
-            return Ok(Scanned::Skipped(format!("{}: too large", at.shown)));
+            return Ok(ScannedFile::Skipped(format!("{}: too large", at.shown)));
         }
         if opened.size() > MAX_WHOLE_BYTES {
             if is_secret(self.rules, at.real(), opened)? {
-                return Ok(Scanned::Hidden);
+                return Ok(ScannedFile::Hidden);
             }
             return self.stream(&opened.file, at, kind);
         }
@@ -115,29 +120,29 @@ impl<'a> Scanner<'a> {
         scanned
     }
 
-    fn whole(&mut self, opened: &Opened, at: &WalkPath, kind: FileKind) -> Result<Scanned, WorkspaceError> {
+    fn whole(&mut self, opened: &Opened, at: &WalkPath, kind: FileKind) -> Result<ScannedFile, WorkspaceError> {
         let size = usize::try_from(opened.size()).unwrap_or(usize::MAX);
         self.buffer.clear();
         self.fill(&opened.file, 0, size.min(CHUNK_BYTES))?;
         if self.rules.is_secret_content(at.real(), &self.buffer[..self.buffer.len().min(HEAD_BYTES)]) {
-            return Ok(Scanned::Hidden);
+            return Ok(ScannedFile::Hidden);
         }
         let transcoded = self.buffer.starts_with(b"\xff\xfe") || self.buffer.starts_with(b"\xfe\xff");
         let mut is_candidate = true;
         if !transcoded {
             if memchr(0, &self.buffer[..self.buffer.len().min(HEAD_BYTES)]).is_some() {
-                return Ok(Scanned::NotText);
+                return Ok(ScannedFile::NotText);
             }
             match self.read_to_match(&opened.file, size)? {
                 Ok(FirstPass::Match) => {}
-                Ok(FirstPass::Nothing) => return Ok(Scanned::Searched(Vec::new())),
+                Ok(FirstPass::Nothing) => return Ok(ScannedFile::Searched(Vec::new())),
                 Ok(FirstPass::NotInBytes) => is_candidate = false,
                 Err(stopped) => return scan_stopped(stopped, at),
             }
         }
         self.fill(&opened.file, self.buffer.len(), size)?;
         if !transcoded && memchr(0, &self.buffer).is_some() {
-            return Ok(Scanned::NotText);
+            return Ok(ScannedFile::NotText);
         }
         if !transcoded && std::str::from_utf8(&self.buffer).is_err() {
             // What is searched is what a read shows.
@@ -147,7 +152,7 @@ impl<'a> Scanner<'a> {
             }
         }
         if !is_candidate {
-            return Ok(Scanned::Searched(Vec::new()));
+            return Ok(ScannedFile::Searched(Vec::new()));
         }
         let kind = match kind {
             FileKind::Unknown => kind_of(self.rules, at.real(), &self.buffer),
@@ -221,7 +226,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Searches a file that is too large to hold, with bounded memory.
-    fn stream(&mut self, file: &OwnedFd, at: &WalkPath, kind: FileKind) -> Result<Scanned, WorkspaceError> {
+    fn stream(&mut self, file: &OwnedFd, at: &WalkPath, kind: FileKind) -> Result<ScannedFile, WorkspaceError> {
         let skipped_lines = self.skipped_lines(at);
         let mut sink =
             MatchCollector::new(&self.pattern, at, kind, self.context_lines, self.max_matches, skipped_lines);
@@ -247,11 +252,11 @@ fn line_searcher(pattern: &BoundedPattern<'_>, context_lines: usize) -> Searcher
 }
 
 /// Converts the early end of a search into the result of the file at which it ended.
-fn scan_stopped(stopped: Stopped, at: &WalkPath) -> Result<Scanned, WorkspaceError> {
+fn scan_stopped(stopped: Stopped, at: &WalkPath) -> Result<ScannedFile, WorkspaceError> {
     match stopped {
         Stopped::Cancelled => Err(WorkspaceError::Cancelled),
-        Stopped::Time => Ok(Scanned::OutOfTime),
-        Stopped::Line => Ok(Scanned::Skipped(format!("{}: {stopped}", at.shown))),
+        Stopped::Time => Ok(ScannedFile::OutOfTime),
+        Stopped::Line => Ok(ScannedFile::Skipped(format!("{}: {stopped}", at.shown))),
     }
 }
 
@@ -300,15 +305,15 @@ impl<'a> MatchCollector<'a> {
         Self { pattern, at, kind, context_lines, max_matches, skipped_lines, matches, recent, binary: false }
     }
 
-    fn finish(self, searched: &io::Result<()>) -> Result<Scanned, WorkspaceError> {
+    fn finish(self, searched: &io::Result<()>) -> Result<ScannedFile, WorkspaceError> {
         if let Some(stopped) = self.pattern.take_stopped() {
             return scan_stopped(stopped, self.at);
         }
         match searched {
-            Ok(()) if self.binary => Ok(Scanned::NotText),
-            Ok(()) => Ok(Scanned::Searched(self.matches)),
+            Ok(()) if self.binary => Ok(ScannedFile::NotText),
+            Ok(()) => Ok(ScannedFile::Searched(self.matches)),
             // The file is open, so only a line beyond the limit or a read error ends the search.
-            Err(_) => Ok(Scanned::Skipped(format!("{}: a line is too long, or it cannot be read", self.at.shown))),
+            Err(_) => Ok(ScannedFile::Skipped(format!("{}: a line is too long, or it cannot be read", self.at.shown))),
         }
     }
 

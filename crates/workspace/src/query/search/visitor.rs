@@ -4,13 +4,13 @@ use std::os::fd::BorrowedFd;
 
 use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
 
-use super::pattern::{BoundedPattern, Limits, Pattern};
-use super::scan::{Scanned, Scanner};
+use super::pattern::{BoundedPattern, Pattern, PatternLimits};
+use super::scan::{ScannedFile, Scanner};
 use super::{Match, SearchQuery, SearchReport};
 use crate::error::{file_too_large, unsupported_binary};
 use crate::guard::{GuardError, Opened};
 use crate::opened_file::head_of;
-use crate::query::globs::Globs;
+use crate::query::globs::QueryGlobs;
 use crate::query::list::has_contents_after;
 use crate::query::not_shown::{LeftOut, NotShown};
 use crate::query::stat::RANGED_READ_FACTOR;
@@ -27,8 +27,8 @@ pub(super) struct SearchVisitor<'a> {
     pub(super) rules: &'a Rules,
     pub(super) query: &'a SearchQuery,
     pub(super) pattern: &'a Pattern,
-    pub(super) globs: &'a Globs,
-    pub(super) limits: Limits<'a>,
+    pub(super) globs: &'a QueryGlobs,
+    pub(super) limits: PatternLimits<'a>,
 }
 
 /// A report under construction.
@@ -66,7 +66,7 @@ impl SearchVisitor<'_> {
         }
         let mut report = ReportBuilder::default();
         let scanned = self.worker().scan(opened, at, kind)?;
-        if matches!(scanned, Scanned::NotText | Scanned::Hidden) {
+        if matches!(scanned, ScannedFile::NotText | ScannedFile::Hidden) {
             return Err(unsupported_binary(&at.shown).into());
         }
         self.collect(&mut report, scanned);
@@ -84,7 +84,7 @@ impl Visitor for SearchVisitor<'_> {
         = Scanner<'a>
     where
         Self: 'a;
-    type Finding = Scanned;
+    type Finding = ScannedFile;
     type Outcome = ReportBuilder;
 
     fn rules(&self) -> &Rules {
@@ -107,7 +107,7 @@ impl Visitor for SearchVisitor<'_> {
         is_after && !self.globs.is_excluded(path, is_folder)
     }
 
-    fn admit(&self, candidate: &Candidate) -> Admission<Scanned> {
+    fn admit(&self, candidate: &Candidate) -> Admission<ScannedFile> {
         let Candidate { at, kind, ignored, .. } = candidate;
         // Hard links are detected once the file is open.
         let (path, real_path) = (&at.shown, at.real.as_ref());
@@ -119,7 +119,7 @@ impl Visitor for SearchVisitor<'_> {
             Admission::Visit
         } else if *ignored && allows(false) {
             // Nothing else hides it, so that the caller may know of it.
-            Admission::Report(Scanned::LeftOut(LeftOut::Ignored))
+            Admission::Report(ScannedFile::LeftOut(LeftOut::Ignored))
         } else {
             Admission::Skip
         }
@@ -130,7 +130,7 @@ impl Visitor for SearchVisitor<'_> {
         scanner: &mut Scanner<'_>,
         dir: Option<BorrowedFd<'_>>,
         candidate: Candidate,
-    ) -> Result<Scanned, WorkspaceError> {
+    ) -> Result<ScannedFile, WorkspaceError> {
         let opened = match dir {
             Some(dir) => self.tree.root.open_entry(dir, &candidate.name).map_err(GuardError::from),
             None => Err(GuardError::Missing),
@@ -140,25 +140,25 @@ impl Visitor for SearchVisitor<'_> {
             Err(error) => {
                 // It was removed or replaced meanwhile.
                 error.unless_disk()?;
-                Ok(Scanned::Hidden)
+                Ok(ScannedFile::Hidden)
             }
         }
     }
 
-    fn collect(&self, report: &mut ReportBuilder, scanned: Scanned) -> bool {
+    fn collect(&self, report: &mut ReportBuilder, scanned: ScannedFile) -> bool {
         match scanned {
-            Scanned::Hidden => {}
-            Scanned::NotText => report.not_shown.add(LeftOut::Binary),
-            Scanned::LeftOut(reason) => report.not_shown.add(reason),
-            Scanned::OutOfTime => report.truncated_reason = Some("maxTime"),
-            Scanned::Skipped(note) => {
+            ScannedFile::Hidden => {}
+            ScannedFile::NotText => report.not_shown.add(LeftOut::Binary),
+            ScannedFile::LeftOut(reason) => report.not_shown.add(reason),
+            ScannedFile::OutOfTime => report.truncated_reason = Some("maxTime"),
+            ScannedFile::Skipped(note) => {
                 if report.skipped.len() < MAX_SKIPPED {
                     report.skipped.push(note);
                 } else {
                     report.not_shown.more_skipped += 1;
                 }
             }
-            Scanned::Searched(matches) => {
+            ScannedFile::Searched(matches) => {
                 report.files_searched += 1;
                 for mut found in matches {
                     if self.query.paths_only {

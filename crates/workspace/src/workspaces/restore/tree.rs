@@ -9,7 +9,7 @@ use model::{LogicalPath, Refusal, Sha256};
 use super::super::base_parts::{UntrackedFile, damaged, read_untracked};
 use crate::WorkspaceError;
 use crate::base::Base;
-use crate::base::manifest::{self, MODE_EXECUTABLE, MODE_LINK, Row};
+use crate::base::manifest::{self, MODE_EXECUTABLE, MODE_LINK, ManifestRow};
 use crate::byte_path::split;
 use crate::git::{Bounds, GitError};
 use crate::import::{ImportError, ImportLimits, ImportObserver, ImportWriter, WriteError};
@@ -24,7 +24,7 @@ const BATCH_SECONDS: u64 = 120;
 const MAX_TARGET_BYTES: u64 = 64 << 10;
 
 /// The files of a base and its folders, with their stamps.
-type StampedTree = (Vec<Row>, Vec<(Vec<u8>, FileStamp)>);
+type StampedTree = (Vec<ManifestRow>, Vec<(Vec<u8>, FileStamp)>);
 
 /// Writes the tree of a run.
 pub(crate) struct TreeWriter {
@@ -102,8 +102,8 @@ impl TreeWriter {
     }
 
     /// Writes the files of the base that the run has not changed.
-    pub(super) fn write_base(&mut self, base: &Base, rows: &[Row], snapshot: &Snapshot) -> io::Result<()> {
-        let is_unchanged = |row: &&Row| {
+    pub(super) fn write_base(&mut self, base: &Base, rows: &[ManifestRow], snapshot: &Snapshot) -> io::Result<()> {
+        let is_unchanged = |row: &&ManifestRow| {
             // No tool reaches a file that has no logical path.
             let path = std::str::from_utf8(&row.path).ok().and_then(|path| LogicalPath::parse(path).ok());
             path.is_none_or(|path| !snapshot.has_written(&path))
@@ -166,7 +166,7 @@ impl TreeWriter {
     /// Creates the folders without files that the run started with, unless it has put something else there.
     pub(super) fn make_empty_folders(
         &mut self,
-        rows: &[Row],
+        rows: &[ManifestRow],
         folders: &[Vec<u8>],
         snapshot: &Snapshot,
     ) -> io::Result<()> {
@@ -189,11 +189,16 @@ impl TreeWriter {
     }
 
     /// Returns the rows and folders of the manifest, with the stamps of what is as in the base.
-    pub(super) fn stamps(&self, rows: Vec<Row>, folders: Vec<Vec<u8>>, snapshot: &Snapshot) -> io::Result<StampedTree> {
+    pub(super) fn stamps(
+        &self,
+        rows: Vec<ManifestRow>,
+        folders: Vec<Vec<u8>>,
+        snapshot: &Snapshot,
+    ) -> io::Result<StampedTree> {
         let written: HashSet<_> = snapshot.written().iter().map(|path| path.as_str().as_bytes()).collect();
         let stamps: HashMap<_, _> = self.writer.all_rows().iter().map(|row| (&row.path[..], row.stamp)).collect();
-        let stamped = |row: Row| match stamps.get(&row.path[..]).filter(|_| !written.contains(&row.path[..])) {
-            Some(stamp) => Row { stamp: *stamp, ..row },
+        let stamped = |row: ManifestRow| match stamps.get(&row.path[..]).filter(|_| !written.contains(&row.path[..])) {
+            Some(stamp) => ManifestRow { stamp: *stamp, ..row },
             None => row,
         };
         let rows = rows.into_iter().map(stamped).collect();
@@ -215,7 +220,7 @@ impl TreeWriter {
         size: u64,
         oid: Option<[u8; 20]>,
         bytes: &mut dyn Read,
-    ) -> io::Result<Row> {
+    ) -> io::Result<ManifestRow> {
         self.files += 1;
         if mode == MODE_LINK {
             let mut target = Vec::new();
@@ -229,7 +234,7 @@ impl TreeWriter {
     }
 }
 
-fn same_hash(expected: Sha256, written: &Row) -> io::Result<()> {
+fn same_hash(expected: Sha256, written: &ManifestRow) -> io::Result<()> {
     if Sha256::from_bytes(written.sha256) == expected {
         Ok(())
     } else {

@@ -17,7 +17,7 @@ use model::Sha256;
 use rustix::fs::FlockOperation;
 use sha2::Digest as _;
 
-use crate::admin::backup::manifest::{Content, Manifest, NamedFile};
+use crate::admin::backup::manifest::{BackupManifest, NamedFile, SavedContent};
 use crate::admin::output::progress;
 use crate::config::ConfigError;
 
@@ -36,20 +36,20 @@ pub(super) struct BackupFolder {
     #[expect(dead_code, reason = "held for its drop")]
     lock: File,
     /// The objects that complete backups have.
-    known: HashSet<Content>,
+    known: HashSet<SavedContent>,
     /// The contents of files that were copied, by their stamps.
-    stamps: HashMap<String, Content>,
+    stamps: HashMap<String, SavedContent>,
     /// The number of the backup that is written next.
     next_number: u64,
     /// The backup that is being written.
     current: Option<PathBuf>,
     /// The objects that this backup has created. One that a damaged backup may need was there before.
-    new: Vec<Content>,
+    new: Vec<SavedContent>,
 }
 
 /// Why a file was not copied.
 #[derive(Debug)]
-pub(super) enum CopyError {
+pub(super) enum BackupCopyError {
     /// It cannot be read.
     Source(io::Error),
     /// The backup cannot be written.
@@ -104,10 +104,10 @@ impl BackupFolder {
         let (mut needed, mut newest, mut damaged) = (HashSet::new(), None, 0);
         for name in backups(&self.root)? {
             let path = self.root.join(&name);
-            match Manifest::read(&path) {
+            match BackupManifest::read(&path) {
                 Ok(Some(manifest)) => {
                     needed.extend(manifest.objects());
-                    if newest.as_ref().is_none_or(|newest: &Manifest| newest.age_key() < manifest.age_key()) {
+                    if newest.as_ref().is_none_or(|newest: &BackupManifest| newest.age_key() < manifest.age_key()) {
                         newest = Some(manifest);
                     }
                 }
@@ -135,7 +135,7 @@ impl BackupFolder {
                 let object = object?;
                 let name = format!("{}{}", folder.file_name().display(), object.file_name().display());
                 let sha256 = Sha256::parse(&name).ok();
-                match sha256.and_then(|sha256| Some(Content { sha256, size: *sizes.get(&sha256)? })) {
+                match sha256.and_then(|sha256| Some(SavedContent { sha256, size: *sizes.get(&sha256)? })) {
                     Some(content) if object.metadata()?.len() == content.size => drop(self.known.insert(content)),
                     None if is_readable => std::fs::remove_file(object.path())?,
                     // One of another size is written again, if its file still exists.
@@ -178,7 +178,7 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If the disk fails. The folder is no backup then.
-    pub(super) fn finish(&mut self, manifest: &Manifest) -> io::Result<()> {
+    pub(super) fn finish(&mut self, manifest: &BackupManifest) -> io::Result<()> {
         let Some(path) = &self.current else { return Ok(()) };
         // One call for all: thousands of objects would be synced one by one otherwise.
         rustix::fs::syncfs(File::open(&self.root)?)?;
@@ -193,8 +193,8 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If the file cannot be read, or the object not be written.
-    pub(super) fn add(&mut self, mut file: File) -> Result<(Content, Option<String>), CopyError> {
-        let stamp = stamp(&file).map_err(CopyError::Source)?;
+    pub(super) fn add(&mut self, mut file: File) -> Result<(SavedContent, Option<String>), BackupCopyError> {
+        let stamp = stamp(&file).map_err(BackupCopyError::Source)?;
         if let Some(content) = stamp.as_ref().and_then(|stamp| self.stamps.get(stamp)) {
             return Ok((*content, stamp));
         }
@@ -205,17 +205,17 @@ impl BackupFolder {
             let folder = path.parent().unwrap_or(&self.root);
             let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
             // A damaged backup may need the object that is replaced, which has the same content or is damaged itself.
-            let is_replaced = made.and_then(|()| std::fs::exists(&path)).map_err(CopyError::Target)?;
-            std::fs::rename(&new, &path).map_err(CopyError::Target)?;
+            let is_replaced = made.and_then(|()| std::fs::exists(&path)).map_err(BackupCopyError::Target)?;
+            std::fs::rename(&new, &path).map_err(BackupCopyError::Target)?;
             if !is_replaced {
                 self.new.push(content);
             }
             failpoint::hit("backup.object");
         } else {
-            std::fs::remove_file(&new).map_err(CopyError::Target)?;
+            std::fs::remove_file(&new).map_err(BackupCopyError::Target)?;
         }
         // A file that was changed meanwhile has another stamp, which does not belong to what was read.
-        let is_same = stamp.is_some() && self::stamp(&file).map_err(CopyError::Source)? == stamp;
+        let is_same = stamp.is_some() && self::stamp(&file).map_err(BackupCopyError::Source)? == stamp;
         let stamp = stamp.filter(|_| is_same);
         if let Some(stamp) = &stamp {
             self.stamps.insert(stamp.clone(), content);
@@ -228,11 +228,11 @@ impl BackupFolder {
     /// # Errors
     ///
     /// If it cannot be read or written.
-    pub(super) fn add_named(&self, name: &str, from: &Path) -> Result<Option<NamedFile>, CopyError> {
+    pub(super) fn add_named(&self, name: &str, from: &Path) -> Result<Option<NamedFile>, BackupCopyError> {
         let Some(folder) = &self.current else { return Ok(None) };
         let mut file = match File::open(from) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(CopyError::Source)?,
+            file => file.map_err(BackupCopyError::Source)?,
         };
         let content = copy(&mut file, &folder.join(name))?;
         Ok(Some(NamedFile { name: name.to_owned(), content }))
@@ -279,9 +279,9 @@ pub(in crate::admin) fn object(root: &Path, sha256: &Sha256) -> PathBuf {
 /// # Errors
 ///
 /// If it cannot be read.
-pub(in crate::admin) fn hash(path: &Path) -> io::Result<Content> {
+pub(in crate::admin) fn hash(path: &Path) -> io::Result<SavedContent> {
     let mut file = File::open(path)?;
-    pump(&mut file, &mut io::sink()).map_err(|(CopyError::Source(error) | CopyError::Target(error))| error)
+    pump(&mut file, &mut io::sink()).map_err(|(BackupCopyError::Source(error) | BackupCopyError::Target(error))| error)
 }
 
 /// Whether `name` is that of a backup: a time such as `2026-11-23T08-30-00.123456Z`.
@@ -300,24 +300,25 @@ fn stamp(file: &File) -> io::Result<Option<String>> {
     Ok(is_settled.then(|| format!("{}:{}:{}:{modified}:{changed}", meta.dev(), meta.ino(), meta.len())))
 }
 
-fn copy(from: &mut File, to: &Path) -> Result<Content, CopyError> {
+fn copy(from: &mut File, to: &Path) -> Result<SavedContent, BackupCopyError> {
     let mut options = OpenOptions::new();
-    let mut to = options.write(true).create(true).truncate(true).mode(0o600).open(to).map_err(CopyError::Target)?;
+    let mut to =
+        options.write(true).create(true).truncate(true).mode(0o600).open(to).map_err(BackupCopyError::Target)?;
     pump(from, &mut to)
 }
 
-fn pump(from: &mut dyn Read, to: &mut dyn io::Write) -> Result<Content, CopyError> {
+fn pump(from: &mut dyn Read, to: &mut dyn io::Write) -> Result<SavedContent, BackupCopyError> {
     let (mut sha256, mut size, mut buffer) = (sha2::Sha256::new(), 0, vec![0; BUFFER_BYTES]);
     loop {
         match from.read(&mut buffer) {
-            Ok(0) => return Ok(Content { sha256: Sha256::from_bytes(sha256.finalize().into()), size }),
+            Ok(0) => return Ok(SavedContent { sha256: Sha256::from_bytes(sha256.finalize().into()), size }),
             Ok(count) => {
                 size += count as u64;
                 sha256.update(&buffer[..count]);
-                to.write_all(&buffer[..count]).map_err(CopyError::Target)?;
+                to.write_all(&buffer[..count]).map_err(BackupCopyError::Target)?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(CopyError::Source(error)),
+            Err(error) => return Err(BackupCopyError::Source(error)),
         }
     }
 }

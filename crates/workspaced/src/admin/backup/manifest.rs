@@ -31,7 +31,7 @@ const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 /// The content of a backup.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(in crate::admin) struct Manifest {
+pub(in crate::admin) struct BackupManifest {
     pub(in crate::admin) format: u32,
     /// The version of the program that wrote it.
     pub(in crate::admin) version: String,
@@ -89,12 +89,12 @@ pub(in crate::admin) enum DatabaseKind {
 pub(in crate::admin) struct NamedFile {
     pub(in crate::admin) name: String,
     #[serde(flatten)]
-    pub(in crate::admin) content: Content,
+    pub(in crate::admin) content: SavedContent,
 }
 
 /// The identity of a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(in crate::admin) struct Content {
+pub(in crate::admin) struct SavedContent {
     pub(in crate::admin) sha256: Sha256,
     /// In bytes.
     pub(in crate::admin) size: u64,
@@ -110,7 +110,7 @@ pub(in crate::admin) struct SavedRun {
     /// Its base, its artifacts, the contents that wait for approval, and the entries of its tree that neither the base nor the ledger has.
     pub(in crate::admin) entries: Vec<SavedEntry>,
     /// Contents of the tree that were too large for the ledger.
-    pub(in crate::admin) contents: Vec<Content>,
+    pub(in crate::admin) contents: Vec<SavedContent>,
     /// Whether the whole tree is in `entries`, because it is not what the ledger says.
     pub(in crate::admin) is_whole_tree: bool,
     /// Files whose content was found nowhere.
@@ -128,7 +128,7 @@ pub(in crate::admin) enum SavedEntry {
         path: String,
         mode: u32,
         #[serde(flatten)]
-        content: Content,
+        content: SavedContent,
         /// The stamp under which the file had this content.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stamp: Option<String>,
@@ -141,7 +141,7 @@ pub(in crate::admin) enum SavedEntry {
 
 impl SavedEntry {
     /// Returns the saved form of an entry. `content` is that of a file.
-    pub(in crate::admin) fn new(entry: &RunEntry, content: Option<(Content, Option<String>)>) -> Option<Self> {
+    pub(in crate::admin) fn new(entry: &RunEntry, content: Option<(SavedContent, Option<String>)>) -> Option<Self> {
         let path = escape(&entry.path);
         Some(match (&entry.kind, content) {
             (RunEntryKind::File { mode }, Some((content, stamp))) => Self::File { path, mode: *mode, content, stamp },
@@ -152,7 +152,7 @@ impl SavedEntry {
     }
 
     /// Returns the entry as it is written, and the content of a file.
-    pub(in crate::admin) fn entry(&self) -> (RunEntry, Option<Content>) {
+    pub(in crate::admin) fn entry(&self) -> (RunEntry, Option<SavedContent>) {
         let (path, kind, content) = match self {
             Self::File { path, mode, content, .. } => (path, RunEntryKind::File { mode: *mode }, Some(*content)),
             Self::Link { path, target } => (path, RunEntryKind::Link { target: unescape(target) }, None),
@@ -168,7 +168,7 @@ impl SavedEntry {
     }
 }
 
-impl Manifest {
+impl BackupManifest {
     /// Returns what sorts the backups of a folder by age. The clock may have been set back between two of them, so time is compared
     /// last: after the number, and after the count of the service's starts, which orders the backups of earlier versions.
     pub(in crate::admin) fn age_key(&self) -> (u64, u64, &str) {
@@ -177,7 +177,7 @@ impl Manifest {
     }
 
     /// Returns every content that is in the shared folder of objects.
-    pub(in crate::admin) fn objects(&self) -> impl Iterator<Item = Content> {
+    pub(in crate::admin) fn objects(&self) -> impl Iterator<Item = SavedContent> {
         self.runs.iter().flat_map(|run| {
             let entries = run.entries.iter().filter_map(|entry| match entry {
                 SavedEntry::File { content, .. } => Some(*content),
@@ -188,7 +188,7 @@ impl Manifest {
     }
 
     /// Returns the contents of files by their stamps.
-    pub(in crate::admin) fn stamps(&self) -> HashMap<String, Content> {
+    pub(in crate::admin) fn stamps(&self) -> HashMap<String, SavedContent> {
         let entries = self.runs.iter().flat_map(|run| &run.entries);
         let stamps = entries.filter_map(|entry| match entry {
             SavedEntry::File { content, stamp: Some(stamp), .. } => Some((stamp.clone(), *content)),
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_manifest_that_could_not_be_read_is_not_written() {
         let folder = tempfile::tempdir().unwrap();
-        let manifest = Manifest {
+        let manifest = BackupManifest {
             format: FORMAT,
             version: "1".to_owned(),
             number: 1,
@@ -290,8 +290,8 @@ mod tests {
         let size = serde_json::to_vec(&manifest).unwrap().len() as u64;
         let refused = manifest.write_within(folder.path(), size - 1).unwrap_err().to_string();
         assert!(refused.contains("archive or delete runs"), "{refused}");
-        assert!(Manifest::read(folder.path()).unwrap().is_none(), "it was written");
+        assert!(BackupManifest::read(folder.path()).unwrap().is_none(), "it was written");
         manifest.write_within(folder.path(), size).unwrap();
-        assert!(Manifest::read(folder.path()).unwrap().is_some());
+        assert!(BackupManifest::read(folder.path()).unwrap().is_some());
     }
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use workspace::{ContentLocation, RunEntry, RunEntryKind, RunPart, Snapshot, Workspaces};
 
-use crate::admin::backup::folder::{BackupFolder, CopyError};
+use crate::admin::backup::folder::{BackupCopyError, BackupFolder};
 use crate::admin::backup::manifest::{ArchivedRun, SavedEntry, SavedRun};
 use crate::admin::offline_run::database;
 use crate::start_error::StartError;
@@ -59,11 +59,11 @@ enum CopyStop {
     Backup(StartError),
 }
 
-impl From<CopyError> for CopyStop {
-    fn from(error: CopyError) -> Self {
+impl From<BackupCopyError> for CopyStop {
+    fn from(error: BackupCopyError) -> Self {
         match error {
-            CopyError::Source(error) => Self::Source(error.to_string()),
-            CopyError::Target(error) => Self::Backup(StartError::failed("the backup folder", &error)),
+            BackupCopyError::Source(error) => Self::Source(error.to_string()),
+            BackupCopyError::Target(error) => Self::Backup(StartError::failed("the backup folder", &error)),
         }
     }
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 use ledger::DatabaseCopy;
 use transparency::{KeyChange, LogEntry, SignerKey};
 
-use crate::admin::backup::folder::{BackupFolder, CopyError};
+use crate::admin::backup::folder::{BackupCopyError, BackupFolder};
 use crate::admin::backup::manifest::NamedFile;
 use crate::admin::backup::{CHECKPOINT_KEY, failed};
 use crate::signer::{self, key, key_changes};
@@ -63,8 +63,10 @@ pub(crate) fn copy_key(
     let mut was_found = false;
     for file in [key_file.to_owned(), key::next_file(key_file)] {
         let added = folder.add_named(CHECKPOINT_KEY, &file).map_err(|error| match error {
-            CopyError::Source(error) => StartError::failed(format!("--checkpoint-key-file {}", file.display()), &error),
-            CopyError::Target(error) => failed(&error),
+            BackupCopyError::Source(error) => {
+                StartError::failed(format!("--checkpoint-key-file {}", file.display()), &error)
+            }
+            BackupCopyError::Target(error) => failed(&error),
         })?;
         let Some(added) = added else { continue };
         was_found = true;

@@ -8,7 +8,7 @@ use engine::clock::now;
 use engine::history::snapshot::{MAX_RESTORABLE_BYTES, VerifiedContents};
 use ledger::{Entry, EntryObject, JournalEntry, ObjectHolder};
 use model::{LogicalPath, Rules, Sha256, StepBytes, StepContent};
-use workspace::{ChainPoint, Drift, DriftEntry, EntryState, RestoreTarget, Snapshot};
+use workspace::{ChainPoint, Drift, DriftedPath, EntryState, RestoredState, Snapshot};
 
 use super::is_confirmed;
 use super::record::{append, drift_entry, restore_entry};
@@ -88,8 +88,8 @@ async fn restore_target(
     expected: &Snapshot,
     path: &LogicalPath,
     journal: &[JournalEntry],
-) -> Result<Option<RestoreTarget>, StartError> {
-    let Some(file) = expected.files().get(path).cloned() else { return Ok(Some(RestoreTarget::Nothing)) };
+) -> Result<Option<RestoredState>, StartError> {
+    let Some(file) = expected.files().get(path).cloned() else { return Ok(Some(RestoredState::Nothing)) };
     let (at, wanted, contents) = (path.clone(), file.clone(), run.contents());
     let bytes = run
         .blocking("the run's history", move |workspace| {
@@ -97,15 +97,15 @@ async fn restore_target(
         })
         .await?;
     Ok(match bytes {
-        Some(target) if file.is_link => Some(RestoreTarget::Link(target)),
+        Some(target) if file.is_link => Some(RestoredState::Link(target)),
         Some(bytes) => {
             let (sha256, mode) = (file.sha256, file.mode);
-            Some(RestoreTarget::File(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) }))
+            Some(RestoredState::File(StepContent { sha256, mode, bytes: StepBytes::Inline(bytes) }))
         }
         None => {
             // The upload of a pending call is staged beside the workspace.
             let mut contents = journal.iter().flat_map(|entry| &entry.steps).filter_map(|step| step.after.clone());
-            contents.find(|content| content.sha256 == file.sha256 && is_intact(content)).map(RestoreTarget::File)
+            contents.find(|content| content.sha256 == file.sha256 && is_intact(content)).map(RestoredState::File)
         }
     })
 }
@@ -160,7 +160,7 @@ pub(super) async fn tree(
 }
 
 /// Returns the path and the hash of a file whose content is too large for the ledger.
-fn large_file(entry: &DriftEntry) -> Option<(LogicalPath, Sha256)> {
+fn large_file(entry: &DriftedPath) -> Option<(LogicalPath, Sha256)> {
     match entry.new {
         EntryState::File { sha256, .. } => Some((entry.path.clone(), sha256)),
         EntryState::Nothing | EntryState::Link { .. } | EntryState::Folder | EntryState::Other => None,

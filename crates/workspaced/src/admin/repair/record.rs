@@ -5,7 +5,7 @@ use std::io;
 use engine::clock::{new_artifact_id, new_tool_call_id, now};
 use ledger::{Appended, Artifact, Entry};
 use model::{Draft, FileKind, LogicalPath, RecordFile, Sha256, Step, StepBytes, StepContent};
-use workspace::{ChainPoint, ContentLocation, Drift, DriftEntry, EntryState, Snapshot};
+use workspace::{ChainPoint, ContentLocation, Drift, DriftedPath, EntryState, Snapshot};
 
 use crate::admin::offline_run::{OfflineRun, database};
 use crate::admin::output::print;
@@ -57,12 +57,12 @@ pub(super) fn restore_entry(run: &OfflineRun, config: &RepairConfig, expected: &
 }
 
 /// Returns the entry of files that stay as they were found.
-pub(super) fn drift_entry(run: &OfflineRun, config: &RepairConfig, found: Vec<DriftEntry>) -> Entry {
-    let kind = |entry: &DriftEntry| match &entry.bytes {
+pub(super) fn drift_entry(run: &OfflineRun, config: &RepairConfig, found: Vec<DriftedPath>) -> Entry {
+    let kind = |entry: &DriftedPath| match &entry.bytes {
         Some(bytes) => FileKind::of_file(&entry.path, bytes),
         None => FileKind::of_path(&entry.path),
     };
-    let file = |entry: &DriftEntry| RecordFile {
+    let file = |entry: &DriftedPath| RecordFile {
         kind: kind(entry),
         new_sha256: entry.new.sha256(),
         old_sha256: entry.old.sha256(),
@@ -95,7 +95,7 @@ fn new_draft(run: &OfflineRun, config: &RepairConfig, rule: &str, accept: &str, 
 
 /// Returns the step that would have made the change, so that the ledger stores the content. Content that is too large has
 /// none.
-fn step_of(found: DriftEntry) -> Option<Step> {
+fn step_of(found: DriftedPath) -> Option<Step> {
     let after = match (found.new.sha256(), found.bytes) {
         (Some(_), None) => return None,
         (Some(sha256), Some(bytes)) => {

@@ -1,7 +1,7 @@
 //! Runs that were deleted or archived while the backup was made. Their files are in no backup.
 
 use engine::clock::{new_tool_call_id, now};
-use ledger::{Entry, Ledger, RunChange, StoredRun};
+use ledger::{Entry, Ledger, RunTransition, StoredRun};
 use model::{ARCHIVE_TOOL, Draft, RunId, RunState, Sha256};
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ pub(crate) const ACTOR: &str = "operator:restore";
 /// If the database fails.
 pub(crate) async fn delete(ledger: &dyn Ledger, run: &RunId) -> Result<(), StartError> {
     let at = now();
-    let change = RunChange::Delete { at: at.clone() };
+    let change = RunTransition::Delete { at: at.clone() };
     let reason = "the run was deleted while the backup was made";
     append(ledger, run, at, ("run.delete", &json!({ "cause": "backup" }), reason), change).await
 }
@@ -36,12 +36,12 @@ pub(crate) async fn archive(ledger: &dyn Ledger, archived: &ArchivedRun) -> Resu
     if is_archived_head(ledger, &stored, archived).await? {
         let input = json!({ "uri": uri, "sha256": sha256, "headSeq": head_seq, "headHash": head_hash });
         let (at, uri, head_seq, head_hash) = (archived_at.clone(), uri.clone(), *head_seq, *head_hash);
-        let change = RunChange::Archive { at, uri, head_seq, head_hash };
+        let change = RunTransition::Archive { at, uri, head_seq, head_hash };
         let reason = "the run was archived while the backup was made";
         return append(ledger, run_id, now(), (ARCHIVE_TOOL, &input, reason), change).await;
     }
     let at = now();
-    let change = RunChange::Delete { at: at.clone() };
+    let change = RunTransition::Delete { at: at.clone() };
     let input = json!({ "cause": "archive", "archiveUri": uri, "archiveSha256": sha256 });
     let reason =
         "the run was archived while the backup was made, which lacks its last records or the checkpoint over them";
@@ -65,7 +65,7 @@ async fn append(
     run: &RunId,
     at: String,
     call: (&'static str, &Value, &str),
-    change: RunChange,
+    change: RunTransition,
 ) -> Result<(), StartError> {
     let (tool, input, reason) = call;
     let mut draft = Draft::new(run.clone(), ACTOR.to_owned(), tool, new_tool_call_id(), at);

@@ -11,17 +11,17 @@ use model::{LogicalPath, Sha256};
 use workspace::{RebuildReport, RunEntry, RunEntryKind, Snapshot, Workspaces};
 
 use super::{Backup, Unrestored, failed, open_object};
-use crate::admin::backup::{Content, SavedEntry, SavedRun};
+use crate::admin::backup::{SavedContent, SavedEntry, SavedRun};
 use crate::start_error::StartError;
 
 /// Restores one run.
-pub(super) struct RunRestorer<'a> {
+pub(super) struct FilesRestorer<'a> {
     pub(super) backup: &'a Backup,
     pub(super) workspaces: &'a Arc<Workspaces>,
     pub(super) run: &'a SavedRun,
 }
 
-impl RunRestorer<'_> {
+impl FilesRestorer<'_> {
     /// Creates the run's folder with its base.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl RunRestorer<'_> {
         let report = rebuilt.map_err(io::Error::other)?.map_err(io::Error::other)?;
         let RebuildReport { wrong, not_kept, lost, .. } = report;
         let mut missing = [wrong, lost].concat();
-        let large: HashMap<Sha256, Content> =
+        let large: HashMap<Sha256, SavedContent> =
             self.run.contents.iter().map(|content| (content.sha256, *content)).collect();
         for path in not_kept {
             if !self.write_large(&expected, &path, &large)? {
@@ -89,7 +89,7 @@ impl RunRestorer<'_> {
         &self,
         expected: &Snapshot,
         path: &LogicalPath,
-        large: &HashMap<Sha256, Content>,
+        large: &HashMap<Sha256, SavedContent>,
     ) -> io::Result<bool> {
         let Some(file) = expected.files().get(path) else { return Ok(false) };
         let Some(content) = large.get(&file.sha256) else { return Ok(false) };
@@ -110,14 +110,14 @@ impl RunRestorer<'_> {
     }
 
     /// Writes an entry. What is at its path already stays.
-    fn write(&self, entry: &RunEntry, content: Option<Content>) -> io::Result<()> {
+    fn write(&self, entry: &RunEntry, content: Option<SavedContent>) -> io::Result<()> {
         let Some(content) = content else {
             return self.workspaces.write_entry(&self.run.run_id, entry, &mut io::empty()).map(drop);
         };
         let mut object = open_object(self.backup, &content)?;
         let written = self.workspaces.write_entry(&self.run.run_id, entry, &mut object)?;
         match written {
-            Some((sha256, size)) if (Content { sha256, size }) != content => {
+            Some((sha256, size)) if (SavedContent { sha256, size }) != content => {
                 Err(io::Error::other(format!("{} was changed", self.backup.object(&content).display())))
             }
             _ => Ok(()),

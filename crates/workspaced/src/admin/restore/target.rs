@@ -26,11 +26,11 @@ const ALLOWED: [&str; 2] = ["lock", "lost+found"];
 const FILES: [&str; 4] = [IDENTITY, CHECKPOINTS, CHECKPOINT_KEY, token_key::KEY_FILE];
 
 /// A locked data folder with a restored database.
-pub(super) struct Target {
+pub(super) struct RestoredFolder {
     lock: DataDirLock,
 }
 
-impl Target {
+impl RestoredFolder {
     /// Locks and marks the data folder, and restores the database and the files that belong to no run.
     ///
     /// # Errors

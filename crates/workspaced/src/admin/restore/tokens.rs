@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use engine::clock::{new_tool_call_id, now};
 use engine::operators::chain;
-use ledger::{Entry, Ledger, OperatorChange, RunChange};
+use ledger::{Entry, Ledger, OperatorChange, RunTransition};
 use model::{Draft, OperatorName, RunState, Sha256, Token};
 use serde::Serialize;
 
@@ -108,6 +108,6 @@ fn revocation(token: &Token, at: &str) -> Entry {
     draft.input = serde_json::json!({ "tokenId": token.token_id }).as_object().cloned();
     draft.reason = Some(REASON.to_owned());
     let mut entry = Entry::new(draft, Sha256::ZERO);
-    entry.run_change = Some(RunChange::RevokeToken(token.token_id.clone()));
+    entry.run_change = Some(RunTransition::RevokeToken(token.token_id.clone()));
     entry
 }

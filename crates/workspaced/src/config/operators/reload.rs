@@ -38,7 +38,7 @@ enum TokenSource {
 
 /// What the sources have.
 #[derive(Clone, Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedOperators {
     pub(crate) tokens: ConfiguredTokens,
     pub(crate) profiles: Profiles,
 }
@@ -73,7 +73,7 @@ impl Sources {
     /// # Errors
     ///
     /// Fails if one of them cannot be read or used.
-    pub(crate) fn load(&self, operators: Vec<OperatorSetting>) -> Result<Loaded, ConfigError> {
+    pub(crate) fn load(&self, operators: Vec<OperatorSetting>) -> Result<LoadedOperators, ConfigError> {
         let (operator, audit) = (self.operator_token.read()?, self.audit_token.read()?);
         if let (Some(operator), Some(audit)) = (&operator, &audit)
             && (operator.has(audit.sha256()) || audit.second_sha256().is_some_and(|second| operator.has(second)))
@@ -87,7 +87,7 @@ impl Sources {
         }
         let (operator, audit) = (operator.map(|secret| secret.sha256()), audit.map(|secret| secret.sha256()));
         let tokens = ConfiguredTokens { operator, audit, operators };
-        Ok(Loaded { tokens, profiles: crate::config::profiles(self.profiles.as_deref())? })
+        Ok(LoadedOperators { tokens, profiles: crate::config::profiles(self.profiles.as_deref())? })
     }
 
     /// Reads the sources again, with the file of `--config`.
@@ -95,7 +95,7 @@ impl Sources {
     /// # Errors
     ///
     /// Fails if one of them cannot be read or used.
-    pub(crate) fn load_again(&self) -> Result<Loaded, ConfigError> {
+    pub(crate) fn load_again(&self) -> Result<LoadedOperators, ConfigError> {
         let settings = self.config.as_deref().map(Settings::read).transpose()?;
         self.load(settings.and_then(|settings| settings.operator).unwrap_or_default())
     }

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::IntoResponse;
 use model::{RunId, json};
 
-use crate::http::auth::{Operator, RunCaller};
+use crate::http::auth::{Orchestrator, RunCaller};
 use crate::http::extract::{JsonBytes, Path, Query, json_text};
 use crate::http::problem::Problem;
 use crate::service::Service;
@@ -41,7 +41,7 @@ pub(crate) async fn get_drift(
 )]
 pub(crate) async fn settle_drift(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
     JsonBytes(body): JsonBytes,

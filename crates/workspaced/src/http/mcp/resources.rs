@@ -7,7 +7,7 @@ use rmcp::ErrorData;
 use rmcp::model::{ListResourcesResult, MetaObject, ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 use serde_json::{Map, Value, json};
 
-use super::Caller;
+use super::McpCaller;
 use super::server::{RunServer, protocol_error};
 
 /// Resources of a page.
@@ -26,7 +26,7 @@ const ESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_'
 /// The refusal of the call.
 pub(super) async fn list(
     server: &RunServer,
-    caller: &Caller,
+    caller: &McpCaller,
     cursor: Option<String>,
 ) -> Result<ListResourcesResult, ErrorData> {
     let mut input = members(json!({ "glob": ["**"], "maxResults": PAGE }));
@@ -67,7 +67,7 @@ pub(super) fn template() -> ResourceTemplate {
 /// # Errors
 ///
 /// The refusal of a call, or of the file.
-pub(super) async fn read(server: &RunServer, caller: &Caller, uri: &str) -> Result<ReadResourceResult, ErrorData> {
+pub(super) async fn read(server: &RunServer, caller: &McpCaller, uri: &str) -> Result<ReadResourceResult, ErrorData> {
     let path = uri.strip_prefix(SCHEME).and_then(|path| percent_decode_str(path).decode_utf8().ok());
     let Some(path) = path else {
         let message = format!("the URI of a file is {SCHEME}PATH, not `{}`", model::excerpt(uri, 200));
@@ -91,7 +91,7 @@ pub(super) async fn read(server: &RunServer, caller: &Caller, uri: &str) -> Resu
 /// Appends the rest of a file to its first lines, which are those of `first`.
 async fn read_on(
     server: &RunServer,
-    caller: &Caller,
+    caller: &McpCaller,
     path: &str,
     mut content: String,
     first: &Value,
@@ -121,12 +121,12 @@ fn next_of(page: &Value) -> Option<Map<String, Value>> {
 
 async fn call(
     server: &RunServer,
-    caller: &Caller,
+    caller: &McpCaller,
     name: &'static str,
     input: &Map<String, Value>,
 ) -> Result<Map<String, Value>, ErrorData> {
     let tool = tools::find(name).ok_or_else(|| ErrorData::internal_error("the tool is missing", None))?;
-    let Caller(caller, moved) = caller;
+    let McpCaller(caller, moved) = caller;
     let answer = server.call(caller, tool, input).await;
     let answer =
         answer.map_err(|failed| protocol_error(&moved.problem_of(failed.error).of_call(failed.tool_call_id)))?;

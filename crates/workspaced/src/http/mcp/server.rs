@@ -19,7 +19,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::{Map, Value};
 
-use super::{Caller, HasMoved, errors, instructions, resources};
+use super::{HasMoved, McpCaller, errors, instructions, resources};
 use crate::http::auth::RunTokenCaller;
 use crate::http::problem::Problem;
 use crate::service::Service;
@@ -66,21 +66,21 @@ impl RunServer {
     }
 
     /// The run of the caller.
-    async fn run(&self, Caller(caller, moved): &Caller) -> Result<Run, ErrorData> {
+    async fn run(&self, McpCaller(caller, moved): &McpCaller) -> Result<Run, ErrorData> {
         self.service.run(&caller.run).await.map_err(|error| protocol_error(&moved.problem_of(error)))
     }
 
     /// The server as the caller sees it: with the instructions of its run.
-    async fn info(&self, caller: &Caller) -> Result<ServerConfig, ErrorData> {
+    async fn info(&self, caller: &McpCaller) -> Result<ServerConfig, ErrorData> {
         let run = self.run(caller).await?;
         let permissions = &caller.0.caller.permissions;
         let text = instructions::of_run(&run, |permission| permissions.contains(&permission));
         Ok(self.get_info().with_instructions(text))
     }
 
-    async fn tools(&self, caller: &Caller) -> Result<ListToolsResult, ErrorData> {
+    async fn tools(&self, caller: &McpCaller) -> Result<ListToolsResult, ErrorData> {
         let run = self.run(caller).await?;
-        let Caller(caller, _) = caller;
+        let McpCaller(caller, _) = caller;
         let view = CatalogueView {
             format: CatalogueFormat::Mcp,
             audience: Audience::Model,
@@ -100,8 +100,8 @@ impl RunServer {
 }
 
 /// The caller that the route has authenticated.
-fn caller_of(parts: Option<&axum::http::request::Parts>) -> Result<Caller, ErrorData> {
-    let caller = parts.and_then(|parts| parts.extensions.get::<Caller>()).cloned();
+fn caller_of(parts: Option<&axum::http::request::Parts>) -> Result<McpCaller, ErrorData> {
+    let caller = parts.and_then(|parts| parts.extensions.get::<McpCaller>()).cloned();
     caller.ok_or_else(|| ErrorData::internal_error("the request has no caller", None))
 }
 
@@ -168,7 +168,7 @@ impl ServerHandler for RunServer {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Caller(caller, moved) = caller_of(context.extensions.get())?;
+        let McpCaller(caller, moved) = caller_of(context.extensions.get())?;
         let Some(tool) = tools::find(&request.name) else {
             let message = format!("there is no tool `{}`: tools/list names all", model::excerpt(&request.name, 100));
             return Err(ErrorData::invalid_params(message, None));

@@ -8,11 +8,11 @@ use engine::{CallError, clock};
 use model::{Code, Refusal, WebhookDelivery, WebhookEvent};
 use serde::Serialize;
 
-use crate::http::auth::Operator;
+use crate::http::auth::Orchestrator;
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::Problem;
 use crate::service::Service;
-use crate::webhooks::Webhook;
+use crate::webhooks::WebhookSender;
 
 /// Whether messages are sent.
 #[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
@@ -51,11 +51,11 @@ pub(crate) struct WebhookView {
 )]
 pub(crate) async fn list_webhooks(
     State(service): State<Service>,
-    _operator: Operator,
+    _operator: Orchestrator,
     Query(()): Query<()>,
 ) -> Result<Json<Page<WebhookView>>, Problem> {
     let pending = service.ledger.pending_deliveries().await.map_err(CallError::from)?;
-    let view = |webhook: &Webhook| {
+    let view = |webhook: &WebhookSender| {
         let config = webhook.config();
         let count = pending.iter().find(|(name, _)| *name == config.name).map_or(0, |(_, count)| *count);
         WebhookView {
@@ -80,7 +80,7 @@ pub(crate) async fn list_webhooks(
 )]
 pub(crate) async fn list_deliveries(
     State(service): State<Service>,
-    _operator: Operator,
+    _operator: Orchestrator,
     Path(name): Path<String>,
     Query((order, paging)): Query<(OrderQuery, Paging)>,
 ) -> Result<Json<Page<WebhookDelivery>>, Problem> {
@@ -107,7 +107,7 @@ pub(crate) async fn list_deliveries(
 )]
 pub(crate) async fn redeliver(
     State(service): State<Service>,
-    _operator: Operator,
+    _operator: Orchestrator,
     Path((name, id)): Path<(String, String)>,
     Query(()): Query<()>,
 ) -> Result<(StatusCode, Json<WebhookDelivery>), Problem> {
@@ -123,7 +123,7 @@ pub(crate) async fn redeliver(
     Ok((StatusCode::ACCEPTED, Json(found)))
 }
 
-fn known<'a>(service: &'a Service, name: &str) -> Result<&'a Webhook, Refusal> {
+fn known<'a>(service: &'a Service, name: &str) -> Result<&'a WebhookSender, Refusal> {
     service.state.webhooks.get(name).ok_or_else(|| {
         let hint = "List them with GET /v1/webhooks. They are set in the configuration of the service.";
         Refusal::new(Code::NotFound, "there is no webhook of this name", hint)

@@ -18,7 +18,7 @@ const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;mar
                      @media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}a{color:#4493f8}}";
 
 /// A page, as both of its forms.
-struct Page {
+struct ProblemPage {
     html: String,
     text: String,
 }
@@ -31,7 +31,7 @@ struct Page {
     responses((status = 200, description = "Every code with its status.", body = String, content_type = "text/plain")),
 )]
 pub(crate) async fn list_problems(Query(()): Query<()>, headers: HeaderMap) -> Response {
-    let mut page = Page::new("Problems");
+    let mut page = ProblemPage::new("Problems");
     page.html.push_str("<ul>");
     for code in Code::ALL {
         let status = status(code).as_u16();
@@ -63,7 +63,7 @@ pub(crate) async fn get_problem(
     let code = Code::parse(&name)
         .ok_or_else(|| Refusal::new(Code::NotFound, "no such code", "GET /problems lists every code."))?;
     let Guide { cause, remedy, example } = code.guide();
-    let mut page = Page::new(&title(code));
+    let mut page = ProblemPage::new(&title(code));
     page.section("Code", &format!("{code}, status {}", status(code).as_u16()));
     page.section("Cause", cause);
     page.section("Remedy", remedy);
@@ -79,7 +79,7 @@ pub(crate) fn prefers_page(headers: &HeaderMap) -> bool {
 
 /// The answer to a browser for an address that does not exist.
 pub(crate) fn unknown_page() -> Response {
-    let mut page = Page::new("There is no such page");
+    let mut page = ProblemPage::new("There is no such page");
     page.html.push_str(
         "<p>The address may have been typed wrong.</p><p><a href=\"/\">Runs and approvals</a> · \
          <a href=\"/docs/\">The API</a> · <a href=\"/problems\">Codes of refusals</a></p>",
@@ -93,7 +93,7 @@ pub(crate) fn unknown_page() -> Response {
     (StatusCode::NOT_FOUND, headers, page.html + "</body></html>\n").into_response()
 }
 
-impl Page {
+impl ProblemPage {
     fn new(title: &str) -> Self {
         Self {
             html: format!(

@@ -9,7 +9,7 @@ use bytes::{Buf as _, Bytes};
 use model::{Refusal, Run, RunId};
 use tokio::sync::mpsc;
 
-use crate::http::auth::Operator;
+use crate::http::auth::Orchestrator;
 use crate::http::extract::body::{BodyError, BodyReader, too_slow};
 use crate::http::extract::{Json, Path, Query};
 use crate::http::problem::{Problem, ProblemBody};
@@ -34,7 +34,7 @@ const MAX_WAITING_CHUNKS: usize = 4;
 )]
 pub(crate) async fn put_archive(
     State(service): State<Service>,
-    operator: Operator,
+    operator: Orchestrator,
     Path(run): Path<RunId>,
     Query(()): Query<()>,
     body: Body,

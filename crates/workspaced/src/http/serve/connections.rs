@@ -31,10 +31,10 @@ pub(crate) struct Connections {
 struct Open {
     last: u64,
     /// By numbers that grow.
-    connections: HashMap<u64, Arc<Connection>>,
+    connections: HashMap<u64, Arc<ServedConnection>>,
 }
 
-struct Connection {
+struct ServedConnection {
     peer: IpAddr,
     phase: Phase,
     end: Notify,
@@ -44,7 +44,7 @@ struct Connection {
 pub(crate) struct OpenConnection {
     all: Arc<Connections>,
     number: u64,
-    connection: Arc<Connection>,
+    connection: Arc<ServedConnection>,
 }
 
 impl Connections {
@@ -61,7 +61,7 @@ impl Connections {
         }
         open.last += 1;
         let (number, end) = (open.last, Notify::new());
-        let connection = Arc::new(Connection { peer: network_of(peer), phase, end });
+        let connection = Arc::new(ServedConnection { peer: network_of(peer), phase, end });
         open.connections.insert(number, Arc::clone(&connection));
         drop(open);
         telemetry::add_connections(1.0);

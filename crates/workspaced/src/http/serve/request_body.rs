@@ -23,7 +23,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// State of the body of a connection's current request.
 #[derive(Debug)]
-enum State {
+enum BodyState {
     /// Read to its end, or there is none.
     Read,
     /// Being read, or not read yet.
@@ -40,7 +40,7 @@ pub(crate) struct BodyTracker(Arc<Tracked>);
 
 #[derive(Debug)]
 struct Tracked {
-    state: Mutex<State>,
+    state: Mutex<BodyState>,
     /// Notified when a body is dropped before its end.
     released: Notify,
 }
@@ -48,16 +48,16 @@ struct Tracked {
 impl BodyTracker {
     /// Makes the tracker of a new connection.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Tracked { state: Mutex::new(State::Read), released: Notify::new() }))
+        Self(Arc::new(Tracked { state: Mutex::new(BodyState::Read), released: Notify::new() }))
     }
 
     /// Starts tracking the body of `request`.
     pub(crate) fn track(&self, request: Request<Incoming>) -> Request {
         if request.body().is_end_stream() {
-            *self.0.state.lock() = State::Read;
+            *self.0.state.lock() = BodyState::Read;
             return request.map(Body::new);
         }
-        *self.0.state.lock() = State::InUse;
+        *self.0.state.lock() = BodyState::InUse;
         let awaits_continue = expects_continue(request.headers());
         request.map(|body| Body::new(TrackedBody { body: Some(body), awaits_continue, tracker: self.clone() }))
     }
@@ -67,9 +67,9 @@ impl BodyTracker {
     pub(crate) async fn drain_or_close(&self, response: &mut Response) -> bool {
         let closes = has_close(response.headers());
         let read = match self.released().await {
-            State::Read => true,
-            State::Unread(body) => !closes && drain(body).await,
-            State::InUse | State::NotRequested => false,
+            BodyState::Read => true,
+            BodyState::Unread(body) => !closes && drain(body).await,
+            BodyState::InUse | BodyState::NotRequested => false,
         };
         if !read {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -78,7 +78,7 @@ impl BodyTracker {
     }
 
     /// Returns the state of the body once nobody reads it. Waits a moment for the task that receives an upload.
-    async fn released(&self) -> State {
+    async fn released(&self) -> BodyState {
         let released = async {
             loop {
                 if let Some(state) = self.take() {
@@ -91,13 +91,13 @@ impl BodyTracker {
             return state;
         }
         // The reader may continue. Its body must not be put back here later: the connection closes only without it.
-        *self.0.state.lock() = State::Read;
-        State::InUse
+        *self.0.state.lock() = BodyState::Read;
+        BodyState::InUse
     }
 
-    fn take(&self) -> Option<State> {
+    fn take(&self) -> Option<BodyState> {
         let mut state = self.0.state.lock();
-        if matches!(*state, State::InUse) { None } else { Some(std::mem::replace(&mut *state, State::Read)) }
+        if matches!(*state, BodyState::InUse) { None } else { Some(std::mem::replace(&mut *state, BodyState::Read)) }
     }
 }
 
@@ -164,12 +164,12 @@ impl hyper::body::Body for TrackedBody {
 impl Drop for TrackedBody {
     fn drop(&mut self) {
         let released = match self.body.take().filter(|body| !body.is_end_stream()) {
-            None => State::Read,
-            Some(_) if self.awaits_continue => State::NotRequested,
-            Some(body) => State::Unread(body),
+            None => BodyState::Read,
+            Some(_) if self.awaits_continue => BodyState::NotRequested,
+            Some(body) => BodyState::Unread(body),
         };
         let mut state = self.tracker.0.state.lock();
-        if matches!(*state, State::InUse) {
+        if matches!(*state, BodyState::InUse) {
             *state = released;
             self.tracker.0.released.notify_one();
         }

@@ -6,7 +6,7 @@ use futures_util::TryStreamExt as _;
 use rstest::rstest;
 use serde_json::{Value, json};
 use workspaced_client::{
-    AuditFilter, Batch, BatchCall, ByteRange, Client, Command, Error, NewRun, NewToken, Permission, Precondition,
+    AuditFilter, Batch, BatchCall, ByteRange, Client, CommandEvent, Error, NewRun, NewToken, Permission, Precondition,
     RetryPolicy, RunId, RunView, Sha256, Source, body_of,
 };
 
@@ -72,7 +72,7 @@ async fn a_lost_answer_is_asked_for_again_and_the_change_made_once(#[values(Back
     let written: Value = agent().call(&run, "write_file", &input).await.unwrap();
     assert_eq!(written["created"], true);
     relay.lose_answers(1);
-    let make = Command { command: "make", exit_code: Some(2), ..Command::default() };
+    let make = CommandEvent { command: "make", exit_code: Some(2), ..CommandEvent::default() };
     let event = agent().record_command(&run, &make).await.unwrap();
     relay.lose_answers(1);
     let input = json!({"path": "b.txt", "content": "one\n", "reason": "r"}).as_object().unwrap().clone();

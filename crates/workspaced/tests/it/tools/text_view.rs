@@ -258,7 +258,7 @@ async fn a_refusal_is_a_code_a_message_and_a_hint(#[values(Backend::Sqlite)] bac
         let member = |name: &str| problem[name].as_str().unwrap().to_owned();
         // The hint of a program names routes, which a model cannot call.
         let hint = member("hint");
-        let hint = model::hint_for(&hint, model::Reader::Model);
+        let hint = model::hint_for(&hint, model::RefusalReader::Model);
         assert_eq!(assert_is_text(&answer), format!("{}: {}\n{hint}\n", member("code"), member("message")));
         assert!(!answer.contains("GET /"), "{}", answer.text());
         if tool != "none_such" {

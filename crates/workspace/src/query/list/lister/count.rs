@@ -8,7 +8,7 @@ use rustix::fs::{FileType, SeekFrom};
 
 use super::{JudgedName, Lister};
 use crate::WorkspaceError;
-use crate::ignored::Scope;
+use crate::ignored::RuleScope;
 use crate::query::list::{MAX_COUNTED, skip_missing};
 use crate::query::not_shown::NotShown;
 use crate::walk::{WalkPath, each_entry};
@@ -34,7 +34,7 @@ impl Lister<'_> {
         &mut self,
         dir: &OwnedFd,
         at: &WalkPath,
-        scope: &Scope,
+        scope: &RuleScope,
         depth: u32,
         total: &mut u64,
     ) -> Result<(), WorkspaceError> {
@@ -79,7 +79,7 @@ impl Lister<'_> {
             };
             let scope = match &self.tree.ignored {
                 Some(ignored) => ignored.enter(&self.tree.root, scope, at.real().as_str().as_bytes(), inner.as_fd())?,
-                None => Scope::default(),
+                None => RuleScope::default(),
             };
             self.count_folder(&inner, &at, &scope, depth + 1, total)?;
         }

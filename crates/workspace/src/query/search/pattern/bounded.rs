@@ -26,12 +26,12 @@ const AUTOMATON_BYTES: usize = 2 * 1024 * 1024;
 
 /// When a search ends early.
 #[derive(Clone, Copy)]
-pub(in crate::query::search) struct Limits<'a> {
+pub(in crate::query::search) struct PatternLimits<'a> {
     pub(in crate::query::search) deadline: Instant,
     pub(in crate::query::search) cancel: &'a AtomicBool,
 }
 
-impl Limits<'_> {
+impl PatternLimits<'_> {
     /// # Errors
     ///
     /// `Cancelled`, or `Time` once the deadline has passed.
@@ -67,7 +67,7 @@ impl std::error::Error for Stopped {}
 /// A pattern for the searches of one thread.
 pub(in crate::query::search) struct BoundedPattern<'a> {
     pattern: &'a Pattern,
-    limits: Limits<'a>,
+    limits: PatternLimits<'a>,
     /// For lines that are too long; built for the first one.
     automaton: OnceCell<Option<(Regex, RefCell<Cache>)>>,
     /// What has ended the last search. The searcher itself converts its errors to text.
@@ -75,7 +75,7 @@ pub(in crate::query::search) struct BoundedPattern<'a> {
 }
 
 impl<'a> BoundedPattern<'a> {
-    pub(in crate::query::search) fn new(pattern: &'a Pattern, limits: Limits<'a>) -> Self {
+    pub(in crate::query::search) fn new(pattern: &'a Pattern, limits: PatternLimits<'a>) -> Self {
         Self { pattern, limits, automaton: OnceCell::new(), stopped: Cell::new(None) }
     }
 
@@ -83,7 +83,7 @@ impl<'a> BoundedPattern<'a> {
         self.pattern
     }
 
-    pub(in crate::query::search) fn limits(&self) -> &Limits<'a> {
+    pub(in crate::query::search) fn limits(&self) -> &PatternLimits<'a> {
         &self.limits
     }
 

@@ -24,10 +24,10 @@ const SMALL_BYTES: usize = 2 * 1024;
 
 /// How a response is received, shared by its body, the piece under way, and the task that answers the request.
 #[derive(Debug)]
-pub(crate) struct Sending(Mutex<State>);
+pub(crate) struct Sending(Mutex<SendingState>);
 
 #[derive(Debug)]
-struct State {
+struct SendingState {
     /// Since when a piece is under way.
     since: Option<Instant>,
     min_rate: MinRate,
@@ -41,7 +41,7 @@ impl Sending {
     /// Begins to observe a response.
     pub(crate) fn new(min_rate: MinRate) -> Arc<Self> {
         let rate = RateMeter::new(min_rate);
-        Arc::new(Self(Mutex::new(State { since: None, min_rate, rate, is_too_slow: false, task: None })))
+        Arc::new(Self(Mutex::new(SendingState { since: None, min_rate, rate, is_too_slow: false, task: None })))
     }
 
     fn is_under_way(&self) -> bool {
