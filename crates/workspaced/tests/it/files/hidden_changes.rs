@@ -6,7 +6,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, Setup, git, names_in, sha256};
+use crate::harness::{Backend, Run, Server, Setup, exhaustive, git, names_in, sha256};
 
 const EVIL: &str = "src/evil.js";
 const DEEP: &str = "deep/er/evil.js";
@@ -215,7 +215,7 @@ async fn changes_of_existing_ignored_files_are_shown(
 #[rstest]
 #[tokio::test]
 async fn a_kill_during_a_change_of_an_ignored_file_hides_nothing(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let policy = json!({"ignoredFiles": "ALLOW", "requireApprovalIf": []});

@@ -6,7 +6,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, Setup, sha256};
+use crate::harness::{Backend, Run, Server, Setup, exhaustive, sha256};
 use crate::operation::replay_and_repair::{assert_ends, offline, put};
 
 const BEFORE: &str = "one\ntwo\n";
@@ -118,7 +118,7 @@ async fn files_that_appear_or_disappear_outside_are_not_built_on(#[values(Backen
 #[rstest]
 #[tokio::test]
 async fn what_is_known_survives_a_restart_and_has_modes(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let policy = json!({"policy": {"allowModeChange": true}});
@@ -307,7 +307,7 @@ async fn an_operator_settles_changes_from_outside(
 #[rstest]
 #[tokio::test]
 async fn a_settlement_is_finished_after_a_kill(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values("tree", "ledger")] accept: &str,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
@@ -371,7 +371,7 @@ async fn a_story_with_a_gap_is_named(
 #[rstest]
 #[tokio::test]
 async fn repair_settles_changes_from_outside_offline(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values("tree", "ledger")] accept: &str,
 ) {
     let mut server = Server::start(backend).await;

@@ -70,8 +70,9 @@ async fn the_generated_typescript_client_works(#[values(Backend::Sqlite)] backen
 }
 
 #[rstest]
+#[case::exhaustive(Backend::Sqlite)]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_generated_python_package_works(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_generated_python_package_works(#[case] backend: Backend) {
     let server = Server::shared(backend).await;
     let folder = tempfile::tempdir().unwrap();
     let mut generate = python("openapi-python-client");

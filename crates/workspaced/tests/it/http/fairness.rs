@@ -9,7 +9,7 @@ use rstest::rstest;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Backend, Client, Run, Server, Setup, incompressible, sha256};
+use crate::harness::{Backend, Client, Run, Server, Setup, exhaustive, incompressible, sha256};
 use crate::http::load_limits::{connect, until};
 
 /// Returns a request without a body in wire format.
@@ -126,7 +126,9 @@ async fn stalled_uploads_delay_no_other_caller(#[values(Backend::Sqlite)] backen
 
 #[rstest]
 #[tokio::test]
-async fn historical_listings_do_not_delay_quick_reads(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn historical_listings_do_not_delay_quick_reads(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let setup = Setup::new(backend).arg("--concurrency", 1);
     let server = Server::start_with(setup).await;
     let names: Vec<_> = (0..3000).map(|number| format!("d{}/{number}.txt", number % 50)).collect();
