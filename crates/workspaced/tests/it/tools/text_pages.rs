@@ -37,9 +37,16 @@ fn names() -> Vec<String> {
     names
 }
 
+/// Each number limits the entries of a page, then their characters.
 #[rstest]
+#[case::long_pages(&[7], &[50])]
+#[case::exhaustive(&[1, 2, 7], &[1, 50])]
 #[tokio::test]
-async fn pages_have_every_entry_once(#[values(Backend::Sqlite)] backend: Backend) {
+async fn pages_have_every_entry_once(
+    #[values(Backend::Sqlite)] backend: Backend,
+    #[case] entries: &[usize],
+    #[case] chars: &[usize],
+) {
     let names = names();
     let files: Vec<_> = names.iter().map(|name| (name.as_str(), "needle\nx\nneedle\nneedle\n")).collect();
     let (_server, run) = Run::shared(backend, &files).await;
@@ -57,7 +64,8 @@ async fn pages_have_every_entry_once(#[values(Backend::Sqlite)] backend: Backend
     ] {
         let (want, one) = pages(&run, tool, &all, items).await;
         assert_eq!(one, 1, "{tool} {all}");
-        for (name, value) in [(most, 1), (most, 2), (most, 7), ("maxChars", 1), ("maxChars", 50)] {
+        let of_entries = entries.iter().map(|value| (most, *value));
+        for (name, value) in of_entries.chain(chars.iter().map(|value| ("maxChars", *value))) {
             let mut input = all.clone();
             input[name] = json!(value);
             let (found, count) = pages(&run, tool, &input, items).await;
