@@ -92,6 +92,11 @@ impl Api {
 }
 
 impl RunHandle {
+    /// Returns the run's token.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
     /// Builds a tool call that can be sent repeatedly.
     pub(crate) fn prepare(&self, tool: &str, input: &Value) -> anyhow::Result<Prepared> {
         prepare(Method::POST, &format!("/v1/runs/{}/tools/{tool}", self.id), &self.token, input.to_string())

@@ -56,6 +56,15 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 10_000)]
         runs: usize,
     },
+    /// Instructions per call under valgrind, compared with those of the last commit
+    Instructions {
+        /// The counts of the last commit that changed them
+        #[arg(long, value_name = "FILE", default_value = "crates/bench/instructions.txt")]
+        table: PathBuf,
+        /// Replaces them
+        #[arg(long)]
+        write: bool,
+    },
     /// Writes a generated source tree to an empty folder
     Tree {
         /// The folder

@@ -23,6 +23,11 @@ impl Script {
         Self { requests, next: 0 }
     }
 
+    /// Returns the requests.
+    pub(crate) fn into_requests(self) -> Vec<Prepared> {
+        self.requests
+    }
+
     async fn step(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
         connection.send_and_discard(&self.requests[self.next]).await?;
         self.next = (self.next + 1) % self.requests.len();

@@ -10,6 +10,7 @@ mod baselines;
 mod client;
 mod compare;
 mod environment;
+mod instructions;
 mod load;
 mod measures;
 mod process;
@@ -32,6 +33,7 @@ fn main() -> anyhow::Result<()> {
             println!("{}: {} files, {} folders, {} bytes", folder.display(), size.files, size.folders, size.bytes);
             Ok(())
         }
+        Command::Instructions { table, write } => instructions::compare(&args.options, table, *write),
         command => {
             let report = measures::run(command, &args.options)?;
             print!("{}", report.markdown());

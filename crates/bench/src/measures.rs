@@ -9,12 +9,12 @@ mod memory;
 mod mixed_load;
 mod nodes;
 mod open_runs;
-mod patch;
+pub(crate) mod patch;
 mod reads;
 mod search;
 mod soak;
 mod start;
-mod writes;
+pub(crate) mod writes;
 
 use crate::args::{Command, Options};
 use crate::compare::Plan;

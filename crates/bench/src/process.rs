@@ -22,7 +22,7 @@ pub(crate) struct Server {
 pub(crate) const SETTLE_TIME: Duration = Duration::from_secs(2);
 
 /// How long a server may take to stop after SIGTERM.
-const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_mins(2);
 
 impl Server {
     /// Starts `command` and waits until it prints its address. Its standard error is appended to `log`.

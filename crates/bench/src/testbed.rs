@@ -168,6 +168,11 @@ impl Testbed {
         })
     }
 
+    /// Stops the server that was started here, and waits for its end.
+    pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
+        self.server.as_mut().map_or(Ok(()), Server::stop)
+    }
+
     /// Returns the folder of temporary files.
     pub(crate) fn scratch(&self) -> &Scratch {
         &self.scratch

@@ -193,7 +193,7 @@ impl LogicalPath {
         match self.0.len() + 1 + below.0.len() {
             _ if self.is_root() => Ok(below),
             length if length > MAX_PATH_BYTES => Err(PathRejected::TooLong),
-            _ => Ok(Self(format!("{}/{}", self.0, below.0))),
+            _ => Ok(Self([self.0.as_str(), "/", below.0.as_str()].concat())),
         }
     }
 }
@@ -257,6 +257,9 @@ pub(crate) fn is_git_internal(name: &str) -> bool {
 /// Whether `c` is a control character, ends a line, or changes the direction of the text around it. A name that contains one
 /// is displayed as another name.
 pub fn is_unprintable(c: char) -> bool {
+    if c.is_ascii() {
+        return c.is_ascii_control();
+    }
     let bidirectional =
         matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || bidirectional || matches!(c, '\u{2028}' | '\u{2029}')

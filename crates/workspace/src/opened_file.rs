@@ -29,9 +29,9 @@ pub(crate) fn head_of(opened: &Opened) -> io::Result<Vec<u8>> {
 }
 
 fn head(file: impl AsFd) -> io::Result<Vec<u8>> {
-    let mut head = vec![0; HEAD_BYTES];
-    let length = rustix::io::pread(file, &mut head, 0)?;
-    head.truncate(length);
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    rustix::io::pread(file, rustix::buffer::spare_capacity(&mut head), 0)?;
+    head.truncate(HEAD_BYTES);
     Ok(head)
 }
 

@@ -38,19 +38,21 @@ pub(super) fn measure(testbed: &Testbed, report: &mut Report) -> anyhow::Result<
 }
 
 fn scripts(runs: &[RunHandle]) -> anyhow::Result<Vec<Script>> {
-    let script = |(worker, run): (usize, &RunHandle)| {
-        let request =
-            |forward| run.prepare("apply_patch", &json!({ "patch": patch(worker, forward), "reason": "bench" }));
-        Ok(Script::new(vec![request(true)?, request(false)?]))
-    };
-    runs.iter().enumerate().map(script).collect()
+    runs.iter().enumerate().map(|(worker, run)| script(worker, run)).collect()
+}
+
+/// Returns the calls that apply a patch and its reverse.
+pub(crate) fn script(worker: usize, run: &RunHandle) -> anyhow::Result<Script> {
+    let request = |forward| run.prepare("apply_patch", &json!({ "patch": patch(worker, forward), "reason": "bench" }));
+    Ok(Script::new(vec![request(true)?, request(false)?]))
 }
 
 fn name(worker: usize, file: usize) -> String {
     format!("src/part_{worker:02}_{file}.rs")
 }
 
-fn files_of(worker: usize) -> Vec<(String, String)> {
+/// Returns the files that the patch of a connection changes.
+pub(crate) fn files_of(worker: usize) -> Vec<(String, String)> {
     (0..FILES).map(|file| (name(worker, file), lines(worker, file).concat())).collect()
 }
 

@@ -72,12 +72,13 @@ fn measure_case(
     restore_files(testbed, runs, connections, changed)
 }
 
-fn path(worker: usize) -> String {
+/// Returns the path of the file of a connection.
+pub(crate) fn path(worker: usize) -> String {
     format!("src/harbor_{worker:02}.rs")
 }
 
 /// Returns the first version of a file, or one that differs from it in `changed` lines.
-fn version(worker: usize, changed: Option<usize>) -> String {
+pub(crate) fn version(worker: usize, changed: Option<usize>) -> String {
     let mut lines = lines_of(worker as u64, LINES, 64);
     if let Some(changed) = changed {
         let others = lines_of(1_000 + worker as u64, LINES, 64);
@@ -96,7 +97,7 @@ pub(super) fn create_write_run(testbed: &Testbed, name: &str, files: usize) -> a
 }
 
 /// Returns the calls that replace one version by the other and back, with the expected hashes.
-pub(super) fn script(run: &RunHandle, worker: usize, changed: usize) -> anyhow::Result<Script> {
+pub(crate) fn script(run: &RunHandle, worker: usize, changed: usize) -> anyhow::Result<Script> {
     let [first, other] = [None, Some(changed)].map(|changed| version(worker, changed));
     let replace = |from: &str, to: &str| {
         let expected = sha256(from.as_bytes());

@@ -16,8 +16,8 @@ pub(crate) const MAX_RECORD_BYTES: usize = 4 << 20;
 pub(crate) const MAX_VALUE_BYTES: usize = 64 << 20;
 /// Minimum bytes of a value that is compressed.
 const MIN_BYTES: usize = 64;
-/// The compression level: the default of zstd.
-const LEVEL: i32 = 3;
+/// The compression level. Zstd's default, 3, makes source files 3 % and diffs 7 % smaller, for twice the instructions: 17 % of those of a patch.
+const LEVEL: i32 = 1;
 
 /// Typical records and replies after the entropy tables of such records, so that a frame needs none of its own: `ZDICT_finalizeDictionary`
 /// made it of 767 records of reads, searches and changes. It never changes, because stored values need it: a better one is another file

@@ -7,8 +7,8 @@ use super::line_ending::LineEnding;
 
 /// Characters of a numbered line that are shown.
 pub const MAX_LINE_CHARS: usize = 2000;
-/// The initial capacity of a page, which is enough for most pages.
-const LIKELY_BYTES: usize = 12 * 1024;
+/// The length of the label of most lines.
+const LABEL_BYTES: usize = 9;
 
 /// How the lines of a page are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -150,7 +150,8 @@ impl PageWriter {
     /// Writes the lines `first` to `last` with their numbers. Returns the last line written.
     fn numbered(&mut self, lines: &str, first: u64, last: u64) -> u64 {
         // Bytes are cheaper to append than text. Lines are cut between characters, so the check at the end succeeds.
-        let mut out = Vec::with_capacity(LIKELY_BYTES.min(lines.len() * 2 + 16));
+        let labels = usize::try_from(last - first + 1).unwrap_or(usize::MAX).saturating_mul(LABEL_BYTES);
+        let mut out = Vec::with_capacity(lines.len().saturating_add(labels).min(self.size.max_bytes));
         let mut ends = memchr::memchr_iter(b'\n', lines.as_bytes());
         let mut number = Number::of(first);
         let (mut start, mut line) = (0, first);

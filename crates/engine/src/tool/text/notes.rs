@@ -70,10 +70,14 @@ pub(crate) fn cut_list(shown: usize, total: Option<u64>, remedy: &str) -> String
 /// Returns a line that names the characters of `text` that a reader may not see, or see elsewhere than they are.
 pub(crate) fn hidden_characters(text: &str) -> Option<String> {
     let mut found = BTreeSet::new();
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        let is_line_end = c == '\n' || c == '\r' && chars.peek() == Some(&'\n');
-        if c != '\t' && !is_line_end && is_unsafe(c) {
+    let mut rest = text;
+    while let Some(at) = first_unusual(rest.as_bytes()) {
+        // Everything before it is ASCII, so that a character begins here.
+        let mut chars = rest[at..].chars();
+        let Some(c) = chars.next() else { break };
+        rest = chars.as_str();
+        let is_line_end = c == '\r' && rest.starts_with('\n');
+        if !is_line_end && is_unsafe(c) {
             found.insert(c);
         }
     }
@@ -83,6 +87,16 @@ pub(crate) fn hidden_characters(text: &str) -> Option<String> {
     let named: Vec<_> = found.iter().take(MAX_NAMED).map(|c| format!("U+{:04X}", u32::from(*c))).collect();
     let more = if found.len() > MAX_NAMED { " and others" } else { "" };
     Some(format!("[the text has control or invisible characters: {}{more}]\n", named.join(", ")))
+}
+
+/// Returns the index of the first byte that is neither printable ASCII nor a tab or a line feed. Nearly all of most texts is, so that it is
+/// compared in blocks, which the compiler does for many bytes at once.
+fn first_unusual(bytes: &[u8]) -> Option<usize> {
+    const BLOCK: usize = 32;
+    let is_unusual = |byte: &u8| !matches!(byte, b' '..=b'~' | b'\t' | b'\n');
+    let blocks = bytes.chunks(BLOCK).position(|block| block.iter().fold(false, |any, byte| any | is_unusual(byte)))?;
+    let start = blocks * BLOCK;
+    bytes[start..].iter().position(is_unusual).map(|at| start + at)
 }
 
 /// Returns the first lines of `text` that have at most `max_chars` characters together, and at least one line.
@@ -115,6 +129,11 @@ mod tests {
         assert_eq!(hidden_characters("1  \ttabs, trailing \r\n2  漢 é 😀\n"), None);
         let note = hidden_characters("a\u{1b}[31m \u{202e}\rb\n").unwrap();
         assert_eq!(note, "[the text has control or invisible characters: U+000D, U+001B, U+202E]\n");
+        for before in 0..70 {
+            let text = format!("{}\u{7f}{}é\u{200e}\u{85}\r", "a\t\n".repeat(before), "~".repeat(before));
+            let note = hidden_characters(&text).unwrap();
+            assert_eq!(note, "[the text has control or invisible characters: U+000D, U+007F, U+0085, U+200E]\n");
+        }
         let many: String = ('\u{1}'..='\u{8}').collect();
         assert!(hidden_characters(&many).unwrap().ends_with("U+0005 and others]\n"));
     }
