@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use transparency::{Frontier, ProofPlan, SignerKey, hash_checkpoint_leaf};
 
 use crate::audit::checkpoints::signing_at_shutdown;
-use crate::harness::Backend;
+use crate::harness::{Backend, exhaustive};
 
 const LEAVES: u64 = 7;
 
@@ -253,7 +253,7 @@ fn an_independent_verifier_accepts_the_vectors_and_refuses_changed_ones() {
 #[rstest]
 #[tokio::test]
 async fn an_independent_verifier_accepts_the_proofs_of_a_server(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     if !has_python() {
         eprintln!("SKIPPED: python3 is not installed");
