@@ -20,7 +20,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO workspace
 -- The positions of records.
 GRANT SELECT, USAGE, UPDATE ON SEQUENCE record_position TO workspaced_service;
 -- Append-only tables. Contents are deleted with their run; a trigger ensures that the run is deleted. With --archive-after the role
--- also deletes what is archived, and the service does not start without that: "Retention and archive" in operations.md has the GRANT.
+-- also deletes what is archived, and the service does not start without that: operations/retention.md has the GRANT.
 REVOKE UPDATE, DELETE ON audit_record, record_path, call_reply, artifact, upload, audit_zone, checkpoint, checkpoint_leaf,
   checkpoint_node FROM workspaced_service;
 REVOKE UPDATE ON content FROM workspaced_service;

@@ -131,6 +131,76 @@ fn secrets_are_detected_by_name() {
 }
 
 #[test]
+fn the_secrets_of_the_contract_are_detected() {
+    check(
+        SecretLike,
+        &[
+            ".env",
+            ".env.local",
+            ".env.production",
+            "app/.env",
+            "server.pem",
+            "tls/server.key",
+            "store.p12",
+            "store.jks",
+            "cert.pfx",
+            "id_rsa",
+            "id_ecdsa",
+            "home/.ssh/id_ed25519",
+            ".npmrc",
+            ".netrc",
+            ".pgpass",
+            "credentials.json",
+            ".aws/credentials",
+            ".kube/config",
+            "secrets.yml",
+            "src/main/resources/application-prod.yml",
+            ".ENV",
+            "ID_RSA",
+            "Server.PEM",
+            "Credentials.JSON",
+            ".env.bak",
+            ".env~",
+            "id_rsa.old",
+            "secrets.yml.bak",
+            "server.key.orig",
+            "x/.env/inner.txt",
+            "x/id_rsa/readme.txt",
+            ".\u{ff45}nv",
+            ".e\u{200b}nv",
+            "\u{2024}env",
+            "kubeconfig",
+            "terraform.tfstate",
+            "terraform.tfstate.backup",
+            "prod.tfstate.1700000000.backup",
+            "k8s/secret.yml",
+            "k8s/secret.yaml",
+            "secrets.yaml",
+            ".aws/config",
+        ],
+    );
+}
+
+#[test]
+fn what_the_contract_says_is_plain_is_not_secret() {
+    for name in [
+        ".env.example",
+        ".env.sample",
+        ".env.template",
+        "environment.txt",
+        "id_rsa_notes.md",
+        "keyboard.rs",
+        "src/credentials.rs",
+        "monkey.txt",
+    ] {
+        assert_ne!(FileKind::of_path(&path(name)), SecretLike, "{name:?}");
+    }
+    check(TextSource, &["a.rs", "x.py"]);
+    check(TextConfig, &["a.toml", ".github/workflows/ci.yml"]);
+    check(TextDoc, &["notes.txt"]);
+}
+
+#[test]
 fn backups_of_secrets_are_secrets() {
     for secret in SECRETS {
         for suffix in [

@@ -15,6 +15,7 @@ use crate::service::Service;
 /// The limits of the service. Those of a run's policy are part of the run.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Limits)]
 pub(crate) struct ShownLimits {
     /// Limits of requests.
     requests: RequestLimits,

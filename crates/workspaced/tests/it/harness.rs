@@ -29,7 +29,7 @@ pub(crate) use concurrent_writers::{
     ConcurrentWriters, WRITER_REASON, WRITERS, WriterResult, newest_version_in, writer_path, writer_text,
 };
 pub(crate) use consistency::{assert_consistent, assert_tmp_is_empty, recover};
-pub(crate) use database::{Backend, Database};
+pub(crate) use database::{Backend, Database, exhaustive};
 pub(crate) use disk::{
     becomes_empty, files_in, incompressible, mkfifo, names_in, rfc3339, snapshot, swap_until_stopped,
 };

@@ -216,6 +216,7 @@ fn unsupported_content_is_refused_with_its_line() {
         (git("new file mode 160000\n"), "line 2 of the patch: submodules cannot be patched"),
         (hunked("index 1..2 160000\n"), "line 2 of the patch: submodules cannot be patched"),
         (git("new file mode 040000\n"), "line 2 of the patch: `040000` is not a file mode"),
+        (git("new file mode 104755\n"), "line 2 of the patch: `104755` is not a file mode"),
         (git("new file mode 644\n"), "line 2 of the patch: `644` is not a file mode"),
         (git("old mode 100644\n"), "line 1 of the patch: the change of mode is incomplete"),
         (git("new mode 100755\n"), "line 1 of the patch: the change of mode is incomplete"),

@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use transparency::{SignerKey, VerifierKey, hash_checkpoint_leaf, verify_consistency, verify_inclusion};
 
-use crate::harness::{Backend, Run, Server, Setup, assert_chain};
+use crate::harness::{Backend, Run, Server, Setup, assert_chain, exhaustive};
 
 fn hashes(value: &Value) -> Vec<Sha256> {
     serde_json::from_value(value.clone()).unwrap()
@@ -110,7 +110,7 @@ async fn every_record_is_proved_by_a_signed_checkpoint(#[values(Backend::Sqlite,
 #[rstest]
 #[tokio::test]
 async fn a_proof_of_an_uncovered_record_is_refused_with_a_hint(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = signing_at_shutdown(backend).await;
     let run = server.run(json!({})).await;
@@ -141,7 +141,7 @@ async fn a_proof_of_an_uncovered_record_is_refused_with_a_hint(
 #[rstest]
 #[tokio::test]
 async fn a_run_token_with_audit_read_gets_proofs_of_its_own_run_only(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = signing_at_shutdown(backend).await;
     let (run, other) = (server.run(json!({})).await, server.run(json!({})).await);
@@ -171,7 +171,7 @@ async fn a_run_token_with_audit_read_gets_proofs_of_its_own_run_only(
 #[rstest]
 #[tokio::test]
 async fn enough_records_are_signed_before_the_interval_ends(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let setup = Setup::new(backend).arg("--checkpoint-seconds", 86_400).arg("--checkpoint-records", 3);
     let server = Server::start_with(setup).await;
@@ -184,7 +184,9 @@ async fn enough_records_are_signed_before_the_interval_ends(
 
 #[rstest]
 #[tokio::test]
-async fn shutdown_signs_new_records_and_nothing_else(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn shutdown_signs_new_records_and_nothing_else(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let mut server = signing_at_shutdown(backend).await;
     assert!(server.stop().success());
     assert_eq!(log_of(&server), "", "an empty log was signed");
@@ -209,7 +211,7 @@ async fn shutdown_signs_new_records_and_nothing_else(#[values(Backend::Sqlite, B
 #[case::written("checkpoint.written")]
 #[tokio::test]
 async fn a_kill_while_signing_loses_no_checkpoint(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[case] failpoint: &str,
 ) {
     let setup =
@@ -240,7 +242,9 @@ async fn a_kill_while_signing_loses_no_checkpoint(
 
 #[rstest]
 #[tokio::test]
-async fn a_partial_last_entry_of_the_file_is_repaired(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_partial_last_entry_of_the_file_is_repaired(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let mut server = signing_at_shutdown(backend).await;
     let run = server.run(json!({})).await;
     run.create("a.txt", "x\n").await;
@@ -260,7 +264,7 @@ async fn a_partial_last_entry_of_the_file_is_repaired(#[values(Backend::Sqlite, 
 #[rstest]
 #[tokio::test]
 async fn the_key_is_created_once_with_owner_permissions_and_may_be_configured(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     use std::os::unix::fs::PermissionsExt as _;
     let mut server = signing_at_shutdown(backend).await;
@@ -301,7 +305,7 @@ async fn the_key_is_created_once_with_owner_permissions_and_may_be_configured(
 /// The service does not replace a lost key while checkpoints are signed with it.
 #[rstest]
 #[tokio::test]
-async fn a_lost_key_prevents_the_start(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_lost_key_prevents_the_start(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let mut server = signing_at_shutdown(backend).await;
     server.run(json!({})).await.create("a.txt", "x\n").await;
     assert!(server.stop().success());
@@ -317,7 +321,7 @@ async fn a_lost_key_prevents_the_start(#[values(Backend::Sqlite, Backend::Postgr
 #[rstest]
 #[tokio::test]
 async fn an_unusable_checkpoint_file_or_origin_prevents_the_start_with_one_line(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::prepare(Setup::new(backend)).await;
     let notes = server.home.join("notes.txt");

@@ -4,7 +4,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Client, Run, Server, assert_chain, items, sha256};
+use crate::harness::{Backend, Client, Run, Server, assert_chain, exhaustive, items, sha256};
 
 const MIB: usize = 1 << 20;
 
@@ -31,7 +31,7 @@ fn upload(run: &Run, content: &[u8]) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn an_event_is_a_record_of_the_chain(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_event_is_a_record_of_the_chain(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (server, run, runner) = run_with_runner(backend).await;
     run.ok("read_file", json!({"path": "a.txt"})).await;
     let body = json!({
@@ -78,7 +78,7 @@ async fn an_event_is_a_record_of_the_chain(#[values(Backend::Sqlite, Backend::Po
 #[rstest]
 #[tokio::test]
 async fn only_tokens_that_were_given_the_permission_append_events(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (server, run, runner) = run_with_runner(backend).await;
     let event = json!({"kind": "message", "summary": "x"});
@@ -105,7 +105,7 @@ async fn only_tokens_that_were_given_the_permission_append_events(
 
 #[rstest]
 #[tokio::test]
-async fn an_invalid_event_is_refused_and_recorded(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_invalid_event_is_refused_and_recorded(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (_server, run, runner) = run_with_runner(backend).await;
     let with = |member: &str, value: Value| {
         let mut event = json!({"kind": "command", "summary": "x"});
@@ -155,7 +155,7 @@ async fn an_invalid_event_is_refused_and_recorded(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn an_event_is_recorded_once_under_its_id(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_event_is_recorded_once_under_its_id(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (_server, run, runner) = run_with_runner(backend).await;
     run.ok("write_file", json!({"path": "b.txt", "content": "b\n", "reason": "r", "toolCallId": "taken"})).await;
     let event = json!({"eventId": "e1", "kind": "command", "summary": "make", "data": {"b": 1, "a": [2]}});
@@ -198,7 +198,7 @@ async fn an_event_is_recorded_once_under_its_id(#[values(Backend::Sqlite, Backen
 #[rstest]
 #[tokio::test]
 async fn credentials_in_events_are_redacted_at_every_depth(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (_server, run, runner) = run_with_runner(backend).await;
     let secret = format!("ghp_{}", "aB3dE5gH7j".repeat(4));
@@ -223,7 +223,7 @@ async fn credentials_in_events_are_redacted_at_every_depth(
 
 #[rstest]
 #[tokio::test]
-async fn an_artifact_is_stored_under_its_digest(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_artifact_is_stored_under_its_digest(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (server, run, runner) = run_with_runner(backend).await;
     let content: Vec<u8> = (0..300_000_u32).map(|at| at.to_le_bytes()[at as usize % 3]).collect();
     let path = upload(&run, &content);
@@ -271,7 +271,7 @@ async fn an_artifact_is_stored_under_its_digest(#[values(Backend::Sqlite, Backen
 
 #[rstest]
 #[tokio::test]
-async fn events_of_a_run_are_bounded_in_number(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn events_of_a_run_are_bounded_in_number(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (_server, run, runner) = run_with_runner(backend).await;
     let batch = format!("{}/batch", events(&run));
     let many: Vec<_> = (0..100).map(|_| json!({"kind": "message", "summary": "x"})).collect();
@@ -288,7 +288,7 @@ async fn events_of_a_run_are_bounded_in_number(#[values(Backend::Sqlite, Backend
 
 #[rstest]
 #[tokio::test]
-async fn events_of_a_run_are_bounded_in_bytes(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn events_of_a_run_are_bounded_in_bytes(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (_server, run, runner) = run_with_runner(backend).await;
     for number in 0..4_u8 {
         let content = vec![number; 16 * MIB];
@@ -302,7 +302,7 @@ async fn events_of_a_run_are_bounded_in_bytes(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn the_data_of_events_is_content(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_data_of_events_is_content(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (_server, run, runner) = run_with_runner(backend).await;
     let event = |id: &str, data: Value| json!({"kind": "command", "summary": "cat", "eventId": id, "data": data});
     runner.post(&events(&run), event("e1", json!({"output": "needle \"tool\""}))).await.is(201);

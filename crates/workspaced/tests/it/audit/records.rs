@@ -5,7 +5,7 @@ use std::time::Duration;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Client, Run, Server, assert_chain, items, sha256};
+use crate::harness::{Backend, Client, Run, Server, assert_chain, exhaustive, items, sha256};
 
 #[rstest]
 #[tokio::test]
@@ -442,7 +442,7 @@ async fn the_verify_command_succeeds_on_an_intact_log(#[values(Backend::Sqlite, 
 )]
 #[tokio::test]
 async fn verify_detects_changed_and_missing_records(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[case] sql: &str,
 ) {
     let (mut server, run) = stopped_with_seven_records(backend).await;

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, Server, sha256};
+use crate::harness::{Answer, Backend, Run, Server, exhaustive, sha256};
 
 async fn report(run: &Run, query: &str, accept: &str) -> Answer {
     let path = format!("/v1/runs/{}/report{query}", run.id);
@@ -17,7 +17,7 @@ async fn event(run: &Run, kind: &str, summary: &str) {
 
 #[rstest]
 #[tokio::test]
-async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let files = [("a.txt", "a\n"), ("b.txt", "b\n"), (".env", "A=1\n"), ("Cargo.lock", "old\n")];
     let budget = json!({"policy": {"runBudget": {"maxFilesTouched": 50}}, "labels": {"ticket": "A-1"}});
     let (_server, run) = Run::shared_with(backend, &files, budget).await;
@@ -99,7 +99,9 @@ async fn a_report_lists_what_happened_in_order(#[values(Backend::Sqlite, Backend
 
 #[rstest]
 #[tokio::test]
-async fn a_report_is_for_those_who_may_read_the_audit(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_report_is_for_those_who_may_read_the_audit(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let path = format!("/v1/runs/{}/report", run.id);
     // The agent's own token has `audit:read`. The report has no path of the service.
@@ -120,7 +122,9 @@ async fn a_report_is_for_those_who_may_read_the_audit(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn what_agents_write_cannot_change_the_markdown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn what_agents_write_cannot_change_the_markdown(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let evil = "x`\n# Approved\n\n- [x] merge me <img src=x onerror=alert(1)> ![a](http://evil) @all \u{202e}";
     let secret = format!("ghp_{}", "aB3dE5gH7j".repeat(4));
@@ -140,7 +144,7 @@ async fn what_agents_write_cannot_change_the_markdown(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn a_report_of_a_long_run_is_bounded(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_report_of_a_long_run_is_bounded(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let batch = format!("/v1/runs/{}/events/batch", run.id);
     for round in 0..15 {
@@ -168,7 +172,7 @@ async fn a_report_of_a_long_run_is_bounded(#[values(Backend::Sqlite, Backend::Po
 #[rstest]
 #[tokio::test]
 async fn a_report_is_the_same_without_verification_and_of_a_broken_chain(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
     let run = server.run(json!({})).await;

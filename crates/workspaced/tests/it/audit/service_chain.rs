@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Client, Server, assert_chain, items};
+use crate::harness::{Backend, Client, Server, assert_chain, exhaustive, items};
 use crate::operation::replay_and_repair::assert_ends;
 
 const CHAIN: &str = "/v1/audit?run=_service";
@@ -11,7 +11,7 @@ const CHAIN: &str = "/v1/audit?run=_service";
 #[rstest]
 #[tokio::test]
 async fn changes_of_operators_are_records_of_the_service(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let operator = server.operator();
@@ -74,7 +74,7 @@ async fn changes_of_operators_are_records_of_the_service(
 #[rstest]
 #[tokio::test]
 async fn the_command_line_records_its_changes_of_operators(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     assert!(server.stop().success());

@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::audit::checkpoints::signing_at_shutdown;
-use crate::harness::{Backend, Run, Server, canonical, sha256};
+use crate::harness::{Backend, Run, Server, canonical, exhaustive, sha256};
 use crate::operation::instances::refused;
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
@@ -110,7 +110,7 @@ impl Server {
 
 #[rstest]
 #[tokio::test]
-async fn a_changed_record_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_changed_record_is_reported(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (mut server, run, _) = signed(backend).await;
     let change = "update audit_record set body = replace(body, '0-1.txt', '0-9.txt') where seq = 3 and run_no = {run}";
     server.rewrite(&run, &[change]).await;
@@ -119,7 +119,7 @@ async fn a_changed_record_is_reported(#[values(Backend::Sqlite, Backend::Postgre
 
 #[rstest]
 #[tokio::test]
-async fn two_swapped_records_are_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn two_swapped_records_are_reported(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (mut server, run, _) = signed(backend).await;
     let put =
         |from: i64, to: i64| format!("update audit_record set seq = {to} where seq = {from} and run_no = {{run}}");
@@ -130,7 +130,7 @@ async fn two_swapped_records_are_reported(#[values(Backend::Sqlite, Backend::Pos
 #[rstest]
 #[tokio::test]
 async fn checkpoints_detect_truncated_records_with_a_matching_head(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, run, records) = signed(backend).await;
     server.rewrite(&run, &["delete from audit_record where seq > 5 and run_no = {run}"]).await;
@@ -149,7 +149,7 @@ async fn checkpoints_detect_truncated_records_with_a_matching_head(
 #[rstest]
 #[tokio::test]
 async fn checkpoints_detect_a_completely_rewritten_chain(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, run, records) = signed(backend).await;
     server.fork(&run, &records, 5).await;
@@ -166,7 +166,9 @@ async fn checkpoints_detect_a_completely_rewritten_chain(
 
 #[rstest]
 #[tokio::test]
-async fn signatures_detect_a_fork_with_matching_leaves(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn signatures_detect_a_fork_with_matching_leaves(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let (mut server, run, records) = signed(backend).await;
     let forked = server.fork(&run, &records, 5).await;
     let hash = server.bytes(forked[6]["hash"].as_str().unwrap());
@@ -198,7 +200,7 @@ async fn signatures_detect_a_fork_with_matching_leaves(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn a_changed_tree_node_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_changed_tree_node_is_reported(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (mut server, run, _) = signed(backend).await;
     let zero = server.bytes(&"0".repeat(64));
     server.rewrite(&run, &[&format!("update checkpoint_node set hash = {zero} where place = 0")]).await;
@@ -215,7 +217,7 @@ async fn a_changed_tree_node_is_reported(#[values(Backend::Sqlite, Backend::Post
 #[rstest]
 #[tokio::test]
 async fn no_checkpoint_is_signed_that_contradicts_an_earlier_leaf(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, run, records) = signed(backend).await;
     let log = server.data_dir().join("checkpoints.log");
@@ -234,7 +236,7 @@ async fn no_checkpoint_is_signed_that_contradicts_an_earlier_leaf(
 /// A run that is removed from every list is still reported.
 #[rstest]
 #[tokio::test]
-async fn a_hidden_run_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_hidden_run_is_reported(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (server, run, _) = signed(backend).await;
     server.rewrite(&run, &["delete from run_head where run_no = {run}"]).await;
     let (code, text) = exit_and_stdout(&server.verify(&[]));
@@ -251,7 +253,7 @@ async fn a_hidden_run_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] 
 #[rstest]
 #[tokio::test]
 async fn a_file_that_lost_checkpoints_is_renewed_only_on_request(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, run, _) = signed(backend).await;
     let path = server.data_dir().join("checkpoints.log");
@@ -271,7 +273,7 @@ async fn a_file_that_lost_checkpoints_is_renewed_only_on_request(
 
 #[rstest]
 #[tokio::test]
-async fn lost_tree_nodes_are_rebuilt(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn lost_tree_nodes_are_rebuilt(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (mut server, run, _) = signed(backend).await;
     server.rewrite(&run, &["delete from checkpoint_node"]).await;
     server.restart();
@@ -286,7 +288,7 @@ async fn lost_tree_nodes_are_rebuilt(#[values(Backend::Sqlite, Backend::Postgres
 #[rstest]
 #[tokio::test]
 async fn the_checkpoint_file_detects_a_rolled_back_database(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, run, records) = signed(backend).await;
     let back = [
@@ -324,7 +326,7 @@ fn entries(log: &str) -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
-async fn a_changed_checkpoint_file_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_changed_checkpoint_file_is_reported(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (mut server, run, _) = signed(backend).await;
     server.restart();
     server.reconnect(&run).create("more.txt", "x\n").await;
@@ -362,7 +364,7 @@ async fn a_changed_checkpoint_file_is_reported(#[values(Backend::Sqlite, Backend
 
 #[rstest]
 #[tokio::test]
-async fn verify_reads_beside_a_running_service(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn verify_reads_beside_a_running_service(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let server = Server::start(backend).await;
     let run = server.run(json!({})).await;
     run.create("a.txt", "a\n").await;

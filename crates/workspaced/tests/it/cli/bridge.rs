@@ -14,9 +14,7 @@ const FILES: [(&str, &str); 2] = [("src/a.py", "def add(a, b):\n\treturn a - b\n
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_official_python_client_starts_it_as_a_process(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_official_python_client_starts_it_as_a_process(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, used) = Run::shared(backend, &FILES).await;
     let clients = std::env::var_os("WORKSPACED_TEST_CLIENTS")
         .expect("WORKSPACED_TEST_CLIENTS is not set. Run `.ci/test`, which installs the clients.");

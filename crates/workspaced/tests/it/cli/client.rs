@@ -20,7 +20,7 @@ fn client(url: &str, token: Option<&String>) -> (Client, RetryPolicy) {
 
 #[rstest]
 #[tokio::test]
-async fn files_are_streams_in_both_directions(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn files_are_streams_in_both_directions(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, used) = Run::shared(backend, &[]).await;
     let (agent, _) = client(&server.base, used.agent.token.as_ref());
     let run = RunId::parse(&used.id).unwrap();
@@ -54,9 +54,7 @@ async fn files_are_streams_in_both_directions(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn a_lost_answer_is_asked_for_again_and_the_change_made_once(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_lost_answer_is_asked_for_again_and_the_change_made_once(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let relay = Relay::start(&server.base).await;
     relay.lose_answers(2);

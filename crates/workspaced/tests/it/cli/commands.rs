@@ -11,7 +11,7 @@ use crate::harness::{Backend, Receiver, Run, Server, Setup, put};
 
 #[rstest]
 #[tokio::test]
-async fn a_run_is_created_used_exported_and_deleted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_run_is_created_used_exported_and_deleted(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
     let created = operator(&["run", "create", "--id", "r1", "--label", "ticket=7", "--ttl-seconds", "600", "--json"]);
@@ -78,9 +78,7 @@ async fn a_run_is_created_used_exported_and_deleted(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn webhooks_and_deliveries_are_listed_and_sent_again(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn webhooks_and_deliveries_are_listed_and_sent_again(#[values(Backend::Sqlite)] backend: Backend) {
     let receiver = Receiver::start().await;
     let mut server = Server::prepare(Setup::new(backend)).await;
     put(&server.home, "secret", "whsec_bmV3LXNlY3JldC1vZi0zMi1ieXRlcy0wMTIzNDU2Nzg=");
@@ -120,7 +118,7 @@ async fn webhooks_and_deliveries_are_listed_and_sent_again(
 
 #[rstest]
 #[tokio::test]
-async fn approvals_are_listed_shown_and_decided(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn approvals_are_listed_shown_and_decided(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, asked) = Run::shared(backend, &[("Cargo.lock", "one\n"), ("go.sum", "one\n")]).await;
     let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
     for file in ["Cargo.lock", "go.sum"] {
@@ -179,7 +177,7 @@ async fn exit_codes_distinguish_refusals_usage_and_an_unreachable_service() {
 
 #[rstest]
 #[tokio::test]
-async fn files_are_sent_both_ways_and_changes_undone(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn files_are_sent_both_ways_and_changes_undone(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
     let created = operator(&["run", "create", "--json"]).json();
@@ -224,9 +222,7 @@ async fn files_are_sent_both_ways_and_changes_undone(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn the_beginning_of_an_id_names_a_run_if_only_one_begins_so(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_beginning_of_an_id_names_a_run_if_only_one_begins_so(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let operator = |args: &[&str]| run(command(&server.base, &server.operator_token, args));
     for id in ["issue-1-a", "issue-1-b", "issue-2"] {

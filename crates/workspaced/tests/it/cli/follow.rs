@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::command;
 use super::relay::Relay;
-use crate::harness::{Backend, Server};
+use crate::harness::{Backend, Server, exhaustive};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_followed_audit_misses_nothing_while_the_service_restarts(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let relay = Relay::start(&server.base).await;

@@ -8,9 +8,7 @@ use crate::harness::{Backend, Server};
 
 #[rstest]
 #[tokio::test]
-async fn nothing_that_is_printed_for_people_controls_a_terminal(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn nothing_that_is_printed_for_people_controls_a_terminal(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let hostile = "x\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}y\r";
     let source = json!({"labels": {"hostile": hostile}});

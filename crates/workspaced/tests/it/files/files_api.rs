@@ -23,7 +23,7 @@ fn tag(bytes: &[u8]) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn a_file_is_served_with_its_hash_as_etag(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_file_is_served_with_its_hash_as_etag(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("dir/a.txt", "0123456789")]).await;
     let bytes = b"0123456789";
     let whole = send(&run, Method::GET, "dir/a.txt", &[], None).await;
@@ -60,7 +60,7 @@ async fn a_file_is_served_with_its_hash_as_etag(#[values(Backend::Sqlite, Backen
 
 #[rstest]
 #[tokio::test]
-async fn storing_needs_a_precondition_and_a_reason(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn storing_needs_a_precondition_and_a_reason(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one")]).await;
     let (why, old) = (("x-reason", "because"), tag(b"one"));
     let put =
@@ -91,7 +91,7 @@ async fn storing_needs_a_precondition_and_a_reason(#[values(Backend::Sqlite, Bac
 
 #[rstest]
 #[tokio::test]
-async fn a_missing_or_invalid_precondition_is_recorded(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_missing_or_invalid_precondition_is_recorded(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one")]).await;
     let why = ("x-reason", "because");
     let tag = tag(b"one");
@@ -132,7 +132,7 @@ async fn a_missing_or_invalid_precondition_is_recorded(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn a_part_of_a_file_does_not_replace_the_whole(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_part_of_a_file_does_not_replace_the_whole(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one")]).await;
     let (why, part, tag) = (("x-reason", "because"), ("content-range", "bytes 0-1/3"), tag(b"one"));
     for (path, precondition) in [("a.txt", ("if-match", tag.as_str())), ("b.txt", ("if-none-match", "*"))] {
@@ -146,7 +146,7 @@ async fn a_part_of_a_file_does_not_replace_the_whole(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn the_path_guard_and_the_policy_apply(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_path_guard_and_the_policy_apply(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[(".env", "A=1\n"), ("target/x", "x\n"), ("Cargo.lock", "l\n")]).await;
     run.link("out", "/etc/passwd");
     let tree = run.snapshot();
@@ -175,7 +175,7 @@ async fn the_path_guard_and_the_policy_apply(#[values(Backend::Sqlite, Backend::
 
 #[rstest]
 #[tokio::test]
-async fn a_reason_may_be_percent_encoded(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_reason_may_be_percent_encoded(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let put = async |path: &str, reason: &str| {
         let request = run.agent.request(reqwest::Method::PUT, &format!("/v1/runs/{}/files/{path}", run.id));

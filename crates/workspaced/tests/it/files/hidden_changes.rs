@@ -6,7 +6,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, Setup, git, names_in, sha256};
+use crate::harness::{Backend, Run, Server, Setup, exhaustive, git, names_in, sha256};
 
 const EVIL: &str = "src/evil.js";
 const DEEP: &str = "deep/er/evil.js";
@@ -71,7 +71,7 @@ async fn assert_shown(run: &Run, folder: &std::path::Path, paths: &[&str], when:
 
 #[rstest]
 #[tokio::test]
-async fn ignore_rules_hide_no_change_of_the_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn ignore_rules_hide_no_change_of_the_run(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let (run, folder) = run_with_changes(&server, json!({"requireApprovalIf": []})).await;
     for path in ["noise.log", "deep/noise.log"] {
@@ -108,7 +108,7 @@ async fn ignore_rules_hide_no_change_of_the_run(#[values(Backend::Sqlite, Backen
 
 #[rstest]
 #[tokio::test]
-async fn a_permitted_write_to_an_ignored_file_is_shown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_permitted_write_to_an_ignored_file_is_shown(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let policy = json!({"ignoredFiles": "ALLOW", "requireApprovalIf": []});
     let (run, folder) = run_with_changes(&server, policy).await;
@@ -170,7 +170,7 @@ async fn assert_ignored_are_shown(run: &Run, when: &str) {
 #[rstest]
 #[tokio::test]
 async fn changes_of_existing_ignored_files_are_shown(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values(false, true)] in_batch: bool,
 ) {
     let mut server = Server::start(backend).await;
@@ -215,7 +215,7 @@ async fn changes_of_existing_ignored_files_are_shown(
 #[rstest]
 #[tokio::test]
 async fn a_kill_during_a_change_of_an_ignored_file_hides_nothing(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let policy = json!({"ignoredFiles": "ALLOW", "requireApprovalIf": []});
@@ -246,7 +246,7 @@ async fn a_kill_during_a_change_of_an_ignored_file_hides_nothing(
 
 #[rstest]
 #[tokio::test]
-async fn approved_changes_of_ignored_files_are_shown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn approved_changes_of_ignored_files_are_shown(#[values(Backend::Sqlite)] backend: Backend) {
     let policy = json!({"ignoredFiles": "REQUIRE_APPROVAL", "requireApprovalIf": []});
     let (_server, run) = Run::shared_with(backend, &IGNORED, json!({"policy": policy})).await;
     for (tool, input) in [
@@ -271,7 +271,7 @@ async fn approved_changes_of_ignored_files_are_shown(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn attributes_hide_no_lines(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn attributes_hide_no_lines(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let (run, folder) = run_with_changes(&server, json!({"requireApprovalIf": []})).await;
     let marks = "* binary\n*.js -diff linguist-generated export-ignore\n*.txt -text -diff\n";
@@ -286,9 +286,7 @@ async fn attributes_hide_no_lines(#[values(Backend::Sqlite, Backend::Postgres)] 
 
 #[rstest]
 #[tokio::test]
-async fn changes_of_ignore_rules_and_attributes_require_approval(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn changes_of_ignore_rules_and_attributes_require_approval(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("sub/.gitignore", "*.log\n"), ("a.txt", "a\n")]).await;
     let waits = async |tool: &str, input: Value| {
         let answer = run.call(tool, input).await;

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, Server, Setup, incompressible};
+use crate::harness::{Answer, Backend, Run, Server, Setup, exhaustive, incompressible};
 
 fn read() -> Value {
     json!({"path": "a.txt"})
@@ -33,7 +33,7 @@ async fn export(run: &Run) -> Answer {
 #[rstest]
 #[tokio::test]
 async fn reads_and_writes_count_until_the_history_is_full(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let quota = json!({"policy": {"quota": {"maxHistoryBytes": 60_000}}});
@@ -81,7 +81,7 @@ async fn reads_and_writes_count_until_the_history_is_full(
 #[rstest]
 #[tokio::test]
 async fn a_full_run_answers_without_growing_and_locks_no_operator_out(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
     let policy = json!({"policy": {"quota": {"maxRecords": 5}}});
@@ -137,7 +137,7 @@ async fn a_full_run_answers_without_growing_and_locks_no_operator_out(
 #[rstest]
 #[tokio::test]
 async fn an_answer_that_was_stored_before_the_history_was_full_is_given_again(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (_server, run) =
         Run::shared_with(backend, &[("a.txt", "a\n")], json!({"policy": {"quota": {"maxRecords": 3}}})).await;
@@ -154,7 +154,7 @@ async fn an_answer_that_was_stored_before_the_history_was_full_is_given_again(
 #[rstest]
 #[tokio::test]
 async fn the_history_of_all_runs_counts_in_the_limit_of_the_disk(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::start_with(Setup::new(backend).arg("--max-disk-bytes", 30_000)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;

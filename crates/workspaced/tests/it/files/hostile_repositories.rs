@@ -97,7 +97,7 @@ fn trap(server: &Server) -> Trap {
 #[rstest]
 #[tokio::test]
 async fn nothing_of_a_hostile_repository_is_executed(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values("git", "directory")] source: &str,
 ) {
     let server = Server::shared(backend).await;
@@ -150,9 +150,7 @@ fn arm_in_place(repo: &Path, script: &Path) {
 
 #[rstest]
 #[tokio::test]
-async fn a_repository_with_external_references_imports_nothing_external(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_repository_with_external_references_imports_nothing_external(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let outside = server.home.join(format!("outside-{backend:?}"));
     put(&outside, "secret.txt", "outside bytes\n");
@@ -182,9 +180,7 @@ async fn a_repository_with_external_references_imports_nothing_external(
 
 #[rstest]
 #[tokio::test]
-async fn forbidden_names_in_a_git_tree_are_not_imported(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn forbidden_names_in_a_git_tree_are_not_imported(#[values(Backend::Sqlite)] backend: Backend) {
     // A separate server, because the test compares the folders of all runs.
     let server = Server::start(backend).await;
     let (folder, _) = server.repository(&[("a.txt", "x\n"), ("d/b.txt", "y\n")]);

@@ -54,9 +54,7 @@ fn large_budget() -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn a_credential_at_any_offset_of_a_large_upload_is_found(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_credential_at_any_offset_of_a_large_upload_is_found(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared_with(backend, &[("a.txt", "a\n")], large_budget()).await;
     let tree = run.snapshot();
     for at in [0, 256 * 1024 - 40, MIB - 60, MIB - 1, 2 * MIB - KEY.len()] {
@@ -99,7 +97,7 @@ async fn a_credential_at_any_offset_of_a_large_upload_is_found(
 
 #[rstest]
 #[tokio::test]
-async fn the_budget_applies_to_a_large_text(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_budget_applies_to_a_large_text(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let text = lines(3 * MIB);
     let refused = create(&run, "c.py", text.clone()).await.refused("PATCH_BUDGET_EXCEEDED");
@@ -126,9 +124,7 @@ async fn the_budget_applies_to_a_large_text(#[values(Backend::Sqlite, Backend::P
 
 #[rstest]
 #[tokio::test]
-async fn a_text_that_becomes_binary_or_comes_from_it_counts_its_lines(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_text_that_becomes_binary_or_comes_from_it_counts_its_lines(#[values(Backend::Sqlite)] backend: Backend) {
     let text = lines(2000);
     let (small, huge) = (String::from_utf8(text.clone()).unwrap(), lines(2 * MIB));
     let budget = json!({"maxInsertions": 10, "maxDeletions": 10, "maxBytes": 1_000_000_000});
@@ -157,7 +153,7 @@ async fn a_text_that_becomes_binary_or_comes_from_it_counts_its_lines(
 
 #[rstest]
 #[tokio::test]
-async fn the_deletion_of_a_large_text_counts_its_lines(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_deletion_of_a_large_text_counts_its_lines(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared_with(backend, &[], json!({"policy": {"outsideChanges": "RECORD"}})).await;
     let text = lines(2 * MIB);
     run.put("a.txt", &text);
@@ -237,9 +233,7 @@ fn ask(server: &Server, run: &Run, path: &str, headers: &str) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn an_upload_is_judged_by_its_path_before_its_body(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn an_upload_is_judged_by_its_path_before_its_body(#[values(Backend::Sqlite)] backend: Backend) {
     let policy = json!({"policy": {"maxTransferBytes": 9_000_000, "deny": ["secret/"]}});
     let (server, run) = Run::shared_with(backend, &[("a.txt", "a\n"), ("target/x", "x\n")], policy).await;
     let (new, stale) = ("If-None-Match: *", format!("If-Match: \"{}\"", sha256("stale")));

@@ -16,7 +16,7 @@ async fn mounted(backend: Backend) -> Run {
 
 #[rstest]
 #[tokio::test]
-async fn a_mount_is_read_by_name(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_mount_is_read_by_name(#[values(Backend::Sqlite)] backend: Backend) {
     let run = mounted(backend).await;
     let shown = run.get().await;
     assert_eq!(
@@ -43,7 +43,7 @@ async fn a_mount_is_read_by_name(#[values(Backend::Sqlite, Backend::Postgres)] b
 
 #[rstest]
 #[tokio::test]
-async fn a_mount_cannot_be_changed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_mount_cannot_be_changed(#[values(Backend::Sqlite)] backend: Backend) {
     let run = mounted(backend).await;
     for (tool, input) in [
         ("write_file", json!({"mount": "docs", "path": "n", "content": "x", "reason": "r"})),
@@ -60,7 +60,7 @@ async fn a_mount_cannot_be_changed(#[values(Backend::Sqlite, Backend::Postgres)]
 
 #[rstest]
 #[tokio::test]
-async fn mount_names_are_valid_and_unique(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn mount_names_are_valid_and_unique(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let folder = server.template(&[]);
     let mount = |name: &str| json!({"name": name, "description": "d", "path": folder});
@@ -80,9 +80,7 @@ async fn mount_names_are_valid_and_unique(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn the_archive_contains_the_tree_without_denied_files(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_archive_contains_the_tree_without_denied_files(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [
         ("src/a.rs", "fn a() {}\n"),
         ("run.sh", "id\n"),

@@ -6,7 +6,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, Setup, sha256};
+use crate::harness::{Backend, Run, Server, Setup, exhaustive, sha256};
 use crate::operation::replay_and_repair::{assert_ends, offline, put};
 
 const BEFORE: &str = "one\ntwo\n";
@@ -32,7 +32,7 @@ async fn settle(run: &Run, body: Value) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn no_mutation_builds_on_a_change_from_outside(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn no_mutation_builds_on_a_change_from_outside(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = changed_run(backend, json!({})).await;
     let made = run.create("b.py", "b\n").await;
     run.put("b.py", "B\n");
@@ -99,9 +99,7 @@ async fn no_mutation_builds_on_a_change_from_outside(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn files_that_appear_or_disappear_outside_are_not_built_on(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn files_that_appear_or_disappear_outside_are_not_built_on(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("base.py", BEFORE)]).await;
     run.create("a.py", BEFORE).await;
     run.put("new.py", "new\n");
@@ -120,7 +118,7 @@ async fn files_that_appear_or_disappear_outside_are_not_built_on(
 #[rstest]
 #[tokio::test]
 async fn what_is_known_survives_a_restart_and_has_modes(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let policy = json!({"policy": {"allowModeChange": true}});
@@ -160,9 +158,7 @@ async fn what_is_known_survives_a_restart_and_has_modes(
 
 #[rstest]
 #[tokio::test]
-async fn a_policy_can_have_changes_from_outside_recorded_as_nobodys(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_policy_can_have_changes_from_outside_recorded_as_nobodys(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = changed_run(backend, json!({"policy": {"outsideChanges": "RECORD"}})).await;
     assert_eq!(run.get().await["policy"]["outsideChanges"], "RECORD");
     let done = run.edit("a.py", "two", "2", json!({})).await.ok();
@@ -204,9 +200,7 @@ async fn a_policy_can_have_changes_from_outside_recorded_as_nobodys(
 
 #[rstest]
 #[tokio::test]
-async fn reads_of_files_changed_outside_warn_and_their_records_say_so(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn reads_of_files_changed_outside_warn_and_their_records_say_so(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = changed_run(backend, json!({})).await;
     std::os::unix::fs::symlink("same.py", run.repo.join("link.py")).unwrap();
     for path in ["a.py", "base.py"] {
@@ -237,7 +231,7 @@ async fn reads_of_files_changed_outside_warn_and_their_records_say_so(
 
 #[rstest]
 #[tokio::test]
-async fn reads_during_changes_never_warn(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn reads_during_changes_never_warn(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.py", "0\n")]).await;
     let reader = run.clone();
     let reads = tokio::spawn(async move {
@@ -258,7 +252,7 @@ async fn reads_during_changes_never_warn(#[values(Backend::Sqlite, Backend::Post
 #[rstest]
 #[tokio::test]
 async fn an_operator_settles_changes_from_outside(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values("tree", "ledger")] accept: &str,
 ) {
     let (_server, run) = changed_run(backend, json!({"policy": {"budget": {"maxFilesTouched": 2}}})).await;
@@ -313,7 +307,7 @@ async fn an_operator_settles_changes_from_outside(
 #[rstest]
 #[tokio::test]
 async fn a_settlement_is_finished_after_a_kill(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values("tree", "ledger")] accept: &str,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
@@ -337,7 +331,7 @@ async fn a_settlement_is_finished_after_a_kill(
 #[rstest]
 #[tokio::test]
 async fn a_story_with_a_gap_is_named(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values(false, true)] at_the_base: bool,
 ) {
     let mut server = Server::start_with(Setup::new(backend).arg("--checkpoint-seconds", 3600)).await;
@@ -377,7 +371,7 @@ async fn a_story_with_a_gap_is_named(
 #[rstest]
 #[tokio::test]
 async fn repair_settles_changes_from_outside_offline(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values("tree", "ledger")] accept: &str,
 ) {
     let mut server = Server::start(backend).await;
@@ -402,9 +396,7 @@ async fn repair_settles_changes_from_outside_offline(
 
 #[rstest]
 #[tokio::test]
-async fn large_files_changed_outside_are_refused_and_settled(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn large_files_changed_outside_are_refused_and_settled(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.py", BEFORE)]).await;
     let (large, other) = (vec![7; (1 << 20) + 1], vec![8; (1 << 20) + 2]);
     put(&run, "large.bin", None, &large).await;

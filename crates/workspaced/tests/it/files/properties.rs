@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{Backend, Run, Server, git, put, sha256, snapshot};
@@ -70,8 +71,10 @@ fn run_property<S: Strategy>(cases: u32, strategy: &S, test: impl Fn(S::Value) -
     runner.run(strategy, test).unwrap_or_else(|error| panic!("{error}"));
 }
 
-#[test]
-fn every_path_is_refused_or_inside_the_root() {
+#[rstest]
+#[case::a_few(40)]
+#[case::exhaustive(300)]
+fn every_path_is_refused_or_inside_the_root(#[case] cases: u32) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(Server::start(Backend::Sqlite));
     // Each file that was written is removed from outside.
@@ -87,7 +90,7 @@ fn every_path_is_refused_or_inside_the_root() {
         all
     };
     let before = outside();
-    run_property(300, &path(), |raw| {
+    run_property(cases, &path(), |raw| {
         runtime.block_on(async {
             let diff = run.diff_sha256().await;
             let marker = format!("written to {raw:?}\n");
@@ -184,12 +187,14 @@ const SOURCES: [(&str, &str); 3] = [
     ("Cargo.toml", include_str!("../../../Cargo.toml")),
 ];
 
-#[test]
-fn patches_of_git_give_the_same_tree_as_git_and_can_be_reverted() {
+#[rstest]
+#[case::a_few(4)]
+#[case::exhaustive(40)]
+fn patches_of_git_give_the_same_tree_as_git_and_can_be_reverted(#[case] cases: u32) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let server = runtime.block_on(Server::start(Backend::Sqlite));
     let run = runtime.block_on(server.run_with_files(&SOURCES, json!({})));
     let changes = prop::collection::vec((0..SOURCES.len(), edits()), 1..3);
-    run_property(40, &changes, |changes| runtime.block_on(agrees_with_git(&run, &server, &changes)));
+    run_property(cases, &changes, |changes| runtime.block_on(agrees_with_git(&run, &server, &changes)));
     assert_eq!(runtime.block_on(run.diff_sha256()), sha256(""));
 }

@@ -81,7 +81,7 @@ async fn every_byte_and_file_of_a_run_counts_until_it_is_deleted(
 
 #[rstest]
 #[tokio::test]
-async fn emptied_folders_are_removed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn emptied_folders_are_removed(#[values(Backend::Sqlite)] backend: Backend) {
     let quota = json!({"policy": {"quota": {"maxTreeBytes": 65_536, "maxFiles": 10}}});
     let (_server, run) = Run::shared_with(backend, &[("kept/a.txt", "a\n")], quota).await;
     let before = run.snapshot();
@@ -123,9 +123,7 @@ async fn emptied_folders_are_removed(#[values(Backend::Sqlite, Backend::Postgres
 
 #[rstest]
 #[tokio::test]
-async fn the_quota_applies_to_an_atomic_batch_as_a_whole(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_quota_applies_to_an_atomic_batch_as_a_whole(#[values(Backend::Sqlite)] backend: Backend) {
     let quota = json!({"policy": {"quota": {"maxTreeBytes": 1000}}});
     let (_server, run) = Run::shared_with(backend, &[("a.txt", &"a".repeat(600))], quota).await;
     let call = |tool: &str, input: Value| json!({"tool": tool, "input": input});
@@ -165,7 +163,7 @@ fn begin(server: &Server, run: &Run, path: &str, announced: usize, sent: usize) 
 
 #[rstest]
 #[tokio::test]
-async fn unfinished_uploads_count_as_they_grow(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn unfinished_uploads_count_as_they_grow(#[values(Backend::Sqlite)] backend: Backend) {
     let quota = json!({"policy": {"quota": {"maxTreeBytes": 5 * MIB}, "budget": {"maxBytes": MIB}}});
     let (server, run) = Run::shared_with(backend, &[], quota).await;
     // An upload with a declared length is refused before its body.
@@ -212,7 +210,7 @@ fn assert_over_disk(answer: &Answer, limit: usize, least: usize) {
 
 #[rstest]
 #[tokio::test]
-async fn all_runs_together_have_a_quota(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn all_runs_together_have_a_quota(#[values(Backend::Sqlite)] backend: Backend) {
     // The history of a test is far smaller than a step.
     const STEP: usize = 1 << 18;
     let of = |name: &str, steps: usize| (name.to_owned(), "x".repeat(steps * STEP));
@@ -259,9 +257,7 @@ async fn all_runs_together_have_a_quota(#[values(Backend::Sqlite, Backend::Postg
 
 #[rstest]
 #[tokio::test]
-async fn a_source_over_the_quota_is_refused_and_leaves_nothing(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_source_over_the_quota_is_refused_and_leaves_nothing(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let template = server.template(&[("a.txt", &"a".repeat(60)), ("d/b.txt", &"b".repeat(60))]);
     let (repository, _) = server.repository(&[("a.txt", &"a".repeat(60)), ("d/b.txt", &"b".repeat(60))]);
@@ -290,7 +286,7 @@ async fn a_source_over_the_quota_is_refused_and_leaves_nothing(
 
 #[rstest]
 #[tokio::test]
-async fn imported_folders_and_links_count_as_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn imported_folders_and_links_count_as_files(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let entries = |kind: EntryType| {
         let mut tar = tar::Builder::new(Vec::new());

@@ -11,14 +11,14 @@ use crate::harness::{Backend, Server};
 const SMALL: [&str; 2] = ["cn", "gemini"];
 
 #[rstest]
-#[case::claude_code("claude", "claude")]
-#[case::cline("cline", "cline")]
-#[case::codex("codex", "codex")]
+#[case::exhaustive_claude_code("claude", "claude")]
+#[case::exhaustive_cline("cline", "cline")]
+#[case::exhaustive_codex("codex", "codex")]
 #[case::continue_("continue", "cn")]
-#[case::copilot_cli("copilot", "copilot")]
-#[case::gemini_cli("gemini", "gemini")]
-#[case::opencode("opencode", "opencode")]
-#[case::qwen_code("qwen", "qwen")]
+#[case::exhaustive_copilot_cli("copilot", "copilot")]
+#[case::exhaustive_gemini_cli("gemini", "gemini")]
+#[case::exhaustive_opencode("opencode", "opencode")]
+#[case::exhaustive_qwen_code("qwen", "qwen")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_reads_the_text_of_the_service_through_an_agent(#[case] agent: &str, #[case] program: &str) {
     let modules = clients().join("agents/node_modules");

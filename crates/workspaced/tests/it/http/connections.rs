@@ -120,7 +120,7 @@ async fn all_unread(server: &Server, run: &Run) -> Vec<Unread> {
 #[rstest]
 #[tokio::test]
 async fn a_refusal_before_the_body_always_arrives_and_the_connection_stays_open(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values(false, true)] chunked: bool,
 ) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
@@ -157,9 +157,7 @@ async fn a_refusal_before_the_body_always_arrives_and_the_connection_stays_open(
 
 #[rstest]
 #[tokio::test]
-async fn a_late_or_long_body_closes_the_connection_as_announced(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_late_or_long_body_closes_the_connection_as_announced(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let kinds = all_unread(&server, &run).await;
     let mut caller = Caller::new(&server);
@@ -196,9 +194,7 @@ async fn a_late_or_long_body_closes_the_connection_as_announced(
 
 #[rstest]
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused_with_and_without_a_length(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_body_over_the_limit_is_refused_with_and_without_a_length(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[]).await;
     let token = run.agent.token.as_deref();
     let Unread { head, .. } = unread("POST", &format!("/v1/runs/{}/tools/read_file", run.id), token, "", 413);
@@ -222,9 +218,7 @@ async fn a_body_over_the_limit_is_refused_with_and_without_a_length(
 
 #[rstest]
 #[tokio::test]
-async fn a_request_that_expects_100_continue_is_answered_before_the_body(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_request_that_expects_100_continue_is_answered_before_the_body(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let kinds = all_unread(&server, &run).await;
     let path = format!("/v1/runs/{}/tools/read_file", run.id);
@@ -259,9 +253,7 @@ async fn a_request_that_expects_100_continue_is_answered_before_the_body(
 
 #[rstest]
 #[tokio::test]
-async fn a_client_with_a_connection_pool_loses_no_answer(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_client_with_a_connection_pool_loses_no_answer(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let refused = run.agent.with_token(Some("rws_wrong"));
     for number in 0..300 {

@@ -82,9 +82,7 @@ async fn the_precedence_of_refusals_discloses_nothing(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn an_existing_and_a_missing_secret_get_the_same_answer(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn an_existing_and_a_missing_secret_get_the_same_answer(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a/.env", "A=1\n"), ("target/a", "x\n")]).await;
     let problem_of = async |tool: &str, input: Value| {
         let mut problem = run.call(tool, input).await.json();
@@ -112,7 +110,7 @@ async fn an_existing_and_a_missing_secret_get_the_same_answer(
 
 #[rstest]
 #[tokio::test]
-async fn an_invalid_body_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_invalid_body_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let path = format!("/v1/runs/{}/tools/read_file", run.id);
     let post = |body: Vec<u8>, content_type: &'static str| {
@@ -139,7 +137,7 @@ async fn an_invalid_body_is_refused(#[values(Backend::Sqlite, Backend::Postgres)
 
 #[rstest]
 #[tokio::test]
-async fn an_unknown_route_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_unknown_route_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let operator = server.operator();
     for path in ["/v1", "/v1/none", "/v2/runs", "/v1/runs/x/none", "/%00", "/..%2f..%2fetc/passwd"] {
@@ -159,9 +157,7 @@ async fn an_unknown_route_is_refused(#[values(Backend::Sqlite, Backend::Postgres
 
 #[rstest]
 #[tokio::test]
-async fn a_conflict_names_the_path_the_hunk_and_both_texts(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_conflict_names_the_path_the_hunk_and_both_texts(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\ntwo\nthree\n")]).await;
     let problem = run
         .patch("--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-zwei\n+2\n three\n")
@@ -199,7 +195,7 @@ async fn a_locked_database_is_unavailable_and_changes_nothing(#[values(Backend::
 #[rstest]
 #[tokio::test]
 async fn a_panic_is_answered_as_an_internal_error_and_the_run_continues(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values(
         "call.handler",
         "call.try",
@@ -243,9 +239,7 @@ async fn a_panic_is_answered_as_an_internal_error_and_the_run_continues(
 
 #[rstest]
 #[tokio::test]
-async fn a_body_with_a_content_encoding_is_refused_and_not_stored(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_body_with_a_content_encoding_is_refused_and_not_stored(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let waiting = server.run(json!({"source": {"type": "archive"}})).await;
     let tar = gzip(&tar_of(&[("a", b"a\n")]));
@@ -275,7 +269,7 @@ async fn a_body_with_a_content_encoding_is_refused_and_not_stored(
 
 #[rstest]
 #[tokio::test]
-async fn a_member_of_another_type_is_named(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_member_of_another_type_is_named(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[]).await;
     for (tool, input, named) in [
         (
@@ -303,7 +297,7 @@ async fn a_member_of_another_type_is_named(#[values(Backend::Sqlite, Backend::Po
 
 #[rstest]
 #[tokio::test]
-async fn a_hint_says_what_can_be_done_instead(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_hint_says_what_can_be_done_instead(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("b.txt", "b\n")]).await;
     let moved = json!({"from": "a.txt", "to": "b.txt", "expectedSha256": crate::harness::sha256("a\n"), "reason": "r"});
     for (tool, input, code, hint) in [
@@ -339,9 +333,7 @@ async fn an_unknown_address_is_a_page_for_browsers_and_a_problem_for_programs() 
 
 #[rstest]
 #[tokio::test]
-async fn every_event_stream_tells_proxies_not_to_buffer_it(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn every_event_stream_tells_proxies_not_to_buffer_it(#[values(Backend::Sqlite)] backend: Backend) {
     let (_, run) = Run::shared(backend, &[]).await;
     for path in ["/v1/audit/stream".to_owned(), format!("/v1/runs/{}/changes", run.id)] {
         let stream = run.operator.stream(&path, None).await;

@@ -12,7 +12,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Client, Run, Server, Setup, incompressible, sha256, tar_of};
+use crate::harness::{Backend, Client, Run, Server, Setup, exhaustive, incompressible, sha256, tar_of};
 use crate::http::load_limits::connect;
 
 const MIB: usize = 1 << 20;
@@ -385,7 +385,7 @@ async fn pools(server: &Server) -> Vec<String> {
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_greedy_caller_delays_no_polite_one_in_any_pool(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let rig = rig(backend).await;
     let mut names = pools(&rig.server).await;
@@ -475,9 +475,7 @@ async fn an_upload_that_sends_its_end_slowly_is_ended(#[values(Backend::Sqlite)]
 
 #[rstest]
 #[tokio::test]
-async fn a_permission_is_checked_before_the_body_is_read(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_permission_is_checked_before_the_body_is_read(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let issue = async |permission: &str| {
         let body = json!({"permissions": [permission]});

@@ -9,7 +9,7 @@ use rstest::rstest;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Backend, Client, Run, Server, Setup, incompressible, sha256};
+use crate::harness::{Backend, Client, Run, Server, Setup, exhaustive, incompressible, sha256};
 use crate::http::load_limits::{connect, until};
 
 /// Returns a request without a body in wire format.
@@ -20,7 +20,7 @@ fn raw_get(client: &Client, path: &str) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn unread_exports_delay_no_other_caller(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn unread_exports_delay_no_other_caller(#[values(Backend::Sqlite)] backend: Backend) {
     let setup = Setup::new(backend).arg("--concurrency", 4).arg("--request-timeout-seconds", 4);
     let server = Server::start_with(setup).await;
     let greedy = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
@@ -76,7 +76,7 @@ async fn a_burst_of_connections_is_accepted(#[values(Backend::Sqlite)] backend: 
 
 #[rstest]
 #[tokio::test]
-async fn stalled_uploads_delay_no_other_caller(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn stalled_uploads_delay_no_other_caller(#[values(Backend::Sqlite)] backend: Backend) {
     // Fewer permits than uploads.
     let setup = Setup::new(backend).arg("--concurrency", 2).arg("--request-timeout-seconds", 3);
     let server = Server::start_with(setup).await;
@@ -126,7 +126,9 @@ async fn stalled_uploads_delay_no_other_caller(#[values(Backend::Sqlite, Backend
 
 #[rstest]
 #[tokio::test]
-async fn historical_listings_do_not_delay_quick_reads(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn historical_listings_do_not_delay_quick_reads(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let setup = Setup::new(backend).arg("--concurrency", 1);
     let server = Server::start_with(setup).await;
     let names: Vec<_> = (0..3000).map(|number| format!("d{}/{number}.txt", number % 50)).collect();

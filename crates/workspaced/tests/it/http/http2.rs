@@ -130,7 +130,7 @@ fn with_short_timeouts(backend: Backend) -> Setup {
 #[rstest]
 #[tokio::test]
 async fn calls_transfers_streams_and_many_requests_at_once_work_over_one_connection(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
 ) {
     let (server, mut run) = start(Setup::new(backend)).await;
     (run.agent, run.operator) = (run.agent.over_http2(), run.operator.over_http2());
@@ -320,7 +320,7 @@ async fn a_body_that_stalls_is_refused_and_heads_have_the_limits_of_http_1(
 #[rstest]
 #[tokio::test]
 async fn a_shutdown_completes_requests_of_http2_and_waits_for_no_idle_connection(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
 ) {
     let (mut server, mut run) = start(Setup::new(backend).arg("--drain-seconds", 30)).await;
     // One never answers, not even the ping that precedes the end.

@@ -35,7 +35,7 @@ async fn names(client: &Client) -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
-async fn calls_are_those_of_the_routes(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn calls_are_those_of_the_routes(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let client = &run.agent;
     let read = call(client, "read_file", json!({ "path": "src/a.py" })).await;
@@ -245,7 +245,7 @@ async fn arguments_are_taken_in_the_forms_that_models_send(#[values(Backend::Sql
 
 #[rstest]
 #[tokio::test]
-async fn a_token_says_which_tools_there_are(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_token_says_which_tools_there_are(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let read_only = server.run_with_files(&FILES, json!({ "policy": { "profile": "READ_ONLY" } })).await;
     let shown = names(&read_only.agent).await;
@@ -273,9 +273,7 @@ async fn a_token_says_which_tools_there_are(#[values(Backend::Sqlite, Backend::P
 
 #[rstest]
 #[tokio::test]
-async fn a_client_need_not_know_the_details_of_the_protocol(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_client_need_not_know_the_details_of_the_protocol(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let list = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list" });
     for accept in ["*/*", "application/json", "application/*;q=0.5, text/html"] {
@@ -322,7 +320,7 @@ pub(super) fn assert_done(output: &Output) {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_official_python_client_works(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_official_python_client_works(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &FILES).await;
     let mut python = Command::new(clients().join("python/bin/python"));
     python.arg("-B").arg(script("mcp_python.py")).arg(&server.operator().base).arg(run.agent.token.as_ref().unwrap());
@@ -332,7 +330,7 @@ async fn the_official_python_client_works(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_official_typescript_client_works(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_official_typescript_client_works(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &FILES).await;
     let mut node = Command::new("node");
     node.arg(script("mcp_typescript.mjs")).arg(&server.operator().base).arg(run.agent.token.as_ref().unwrap());

@@ -52,7 +52,7 @@ async fn an_edit_that_multiplies_its_text_is_refused_before_it_is_built(#[values
 
 #[rstest]
 #[tokio::test]
-async fn overlapping_occurrences_count_as_several(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn overlapping_occurrences_count_as_several(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "aaa\n")]).await;
     let edit =
         |all: bool| json!({"path": "a.txt", "oldString": "aa", "newString": "b", "replaceAll": all, "reason": "r"});
@@ -225,9 +225,7 @@ async fn callers_without_a_token_do_not_exhaust_the_answer_memory(#[values(Backe
 
 #[rstest]
 #[tokio::test]
-async fn a_change_of_too_many_files_is_refused_before_any_is_read(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_change_of_too_many_files_is_refused_before_any_is_read(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\nsame\n")]).await;
     let named = |count: usize| (0..count).map(|number| format!("none/{number}.txt"));
     let over = |refused: &Value, actual: u64| {

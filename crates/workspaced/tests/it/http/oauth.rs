@@ -38,7 +38,7 @@ async fn refused(server: &Server, token: &str, why: &str) {
 #[rstest]
 #[tokio::test]
 async fn a_token_of_the_issuer_names_an_operator_with_the_scopes_that_it_has(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
 ) {
     let issuer = Issuer::start().await;
     let server = Server::start_with(issuer.setup(backend)).await;
@@ -83,7 +83,7 @@ async fn a_token_of_the_issuer_names_an_operator_with_the_scopes_that_it_has(
 #[rstest]
 #[tokio::test]
 async fn a_token_that_names_a_run_is_for_that_run_and_has_the_permissions_of_its_scopes(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
 ) {
     let issuer = Issuer::start().await;
     let server = Server::start_with(issuer.setup(backend)).await;
@@ -325,7 +325,7 @@ async fn an_issuer_whose_keys_cannot_be_used_gives_none(
 
 #[rstest]
 #[tokio::test]
-async fn one_person_is_one_whatever_the_token(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn one_person_is_one_whatever_the_token(#[values(Backend::Sqlite)] backend: Backend) {
     let issuer = Issuer::start().await;
     let server = Server::start_with(issuer.setup(backend)).await;
     let operator =

@@ -230,7 +230,7 @@ fn every_reference_resolves(document: &Value, value: &Value) {
 
 #[rstest]
 #[tokio::test]
-async fn each_operation_refuses_unauthorized_callers(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn each_operation_refuses_unauthorized_callers(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[]).await;
     let other = server.run(json!({})).await;
     let document = committed();
@@ -262,9 +262,7 @@ async fn each_operation_refuses_unauthorized_callers(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn no_operation_answers_malformed_input_with_a_server_error(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn no_operation_answers_malformed_input_with_a_server_error(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let run = server.run(json!({})).await;
     let document = committed();

@@ -126,9 +126,7 @@ fn send_slowly(server: &Server, run: &Run, path: &str) -> std::thread::JoinHandl
 
 #[rstest]
 #[tokio::test]
-async fn slow_archive_uploads_do_not_delay_other_imports_and_time_out(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn slow_archive_uploads_do_not_delay_other_imports_and_time_out(#[values(Backend::Sqlite)] backend: Backend) {
     let setup = Setup::new(backend)
         .arg("--concurrency", 1)
         .arg("--client-timeout-seconds", 3)
@@ -163,7 +161,7 @@ async fn slow_archive_uploads_do_not_delay_other_imports_and_time_out(
 
 #[rstest]
 #[tokio::test]
-async fn a_slow_file_upload_is_ended(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_slow_file_upload_is_ended(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start_with(Setup::new(backend).arg("--client-timeout-seconds", 1)).await;
     let run = server.run(json!({})).await;
     let upload = send_slowly(&server, &run, &format!("/v1/runs/{}/files/a.bin", run.id));
@@ -275,9 +273,7 @@ async fn many_idle_connections_do_not_delay_calls(#[values(Backend::Sqlite)] bac
 
 #[rstest]
 #[tokio::test]
-async fn a_disconnected_call_is_applied_completely_or_not_at_all(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_disconnected_call_is_applied_completely_or_not_at_all(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let run = server.run(json!({})).await;
     let token = run.agent.token.clone().unwrap();
@@ -309,7 +305,7 @@ async fn a_disconnected_call_is_applied_completely_or_not_at_all(
 
 #[rstest]
 #[tokio::test]
-async fn an_open_stream_counts_as_a_request(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_open_stream_counts_as_a_request(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start_with(Setup::new(backend).arg("--token-concurrency", 8)).await;
     let run = server.run(json!({})).await;
     let changes = format!("/v1/runs/{}/changes", run.id);

@@ -16,13 +16,13 @@ use self::steps::{
     LARGE, Writer, assert_sound, backup, backups, destroy, json_of, killed_at, paused_backup, restore, runs, trees,
     until_signed,
 };
-use crate::harness::{Backend, Disk, Server, Setup, incompressible, sha256, snapshot, tar_of};
+use crate::harness::{Backend, Disk, Server, Setup, exhaustive, incompressible, sha256, snapshot, tar_of};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of, put};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_service_is_restored_with_everything_that_was_acknowledged(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let mut all = runs(&server).await;
@@ -77,7 +77,7 @@ async fn a_running_service_is_restored_with_everything_that_was_acknowledged(
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_changes_after_the_copy_of_the_database_is_not_in_the_backup(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let all = runs(&server).await;
@@ -110,7 +110,7 @@ async fn what_changes_after_the_copy_of_the_database_is_not_in_the_backup(
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_file_that_is_replaced_meanwhile_is_copied_with_the_database_again(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let run = server.run(json!({"runId": "r"})).await;
@@ -128,7 +128,7 @@ async fn a_large_file_that_is_replaced_meanwhile_is_copied_with_the_database_aga
 #[rstest]
 #[tokio::test]
 async fn only_new_files_are_copied_and_removed_backups_free_their_files(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
     let content: String = incompressible(300_000).iter().map(|byte| char::from(b'!' + byte % 90)).collect();
@@ -161,7 +161,7 @@ async fn only_new_files_are_copied_and_removed_backups_free_their_files(
 
 #[rstest]
 #[tokio::test]
-async fn a_killed_backup_is_no_backup(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_killed_backup_is_no_backup(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let server = Server::start(backend).await;
     runs(&server).await;
     let points = ["backup.database", "backup.object:2", "backup.run:2", "backup.manifest"];
@@ -187,7 +187,7 @@ async fn a_killed_backup_is_no_backup(#[values(Backend::Sqlite, Backend::Postgre
 #[rstest]
 #[tokio::test]
 async fn a_killed_restore_is_not_served_and_can_be_repeated(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let all = runs(&server).await;
@@ -208,7 +208,7 @@ async fn a_killed_restore_is_not_served_and_can_be_repeated(
 #[rstest]
 #[tokio::test]
 async fn a_changed_byte_is_named_and_nothing_is_written(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     runs(&server).await;
@@ -242,7 +242,7 @@ async fn a_changed_byte_is_named_and_nothing_is_written(
 
 #[rstest]
 #[tokio::test]
-async fn folders_and_databases_in_use_are_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn folders_and_databases_in_use_are_refused(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let mut server = Server::start(backend).await;
     server.run_with_files(&[("a", "a\n")], json!({})).await;
     let inside = server.data_dir().join("b");
@@ -270,7 +270,7 @@ async fn folders_and_databases_in_use_are_refused(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn a_full_disk_leaves_the_earlier_backup(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_full_disk_leaves_the_earlier_backup(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let server = Server::start(backend).await;
     let Some(disk) = Disk::in_memory(&backups(&server), "size=16m") else { return };
     let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
@@ -291,7 +291,7 @@ async fn a_full_disk_leaves_the_earlier_backup(#[values(Backend::Sqlite, Backend
 #[rstest]
 #[tokio::test]
 async fn an_older_database_with_todays_checkpoints_signs_no_more(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start_with(Setup::new(backend).arg("--checkpoint-seconds", 1)).await;
     let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
@@ -324,7 +324,9 @@ async fn an_older_database_with_todays_checkpoints_signs_no_more(
 
 #[rstest]
 #[tokio::test]
-async fn a_run_that_needs_repair_comes_back_as_it_was(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_run_that_needs_repair_comes_back_as_it_was(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "r"})).await;
     let archived = json!({"runId": "lost", "source": {"type": "archive"}});
@@ -358,13 +360,14 @@ async fn a_run_that_needs_repair_comes_back_as_it_was(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn the_commands_of_the_operations_page_work(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_commands_of_the_page_of_backups_work(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/operations.md")).unwrap();
-    let section = page.split("## Backup and restore").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/operations/backup-and-restore.md"))
+            .unwrap();
     // The restore is in a block of its own, because the service must not run meanwhile.
-    let commands = section.lines().filter(|line| line.starts_with("workspaced ")).collect::<Vec<_>>();
+    let commands = page.lines().filter(|line| line.starts_with("workspaced ")).collect::<Vec<_>>();
     assert!(commands.len() >= 4, "{commands:?}");
     let folder = backups(&server).display().to_string();
     for line in commands {
@@ -383,7 +386,7 @@ async fn the_commands_of_the_operations_page_work(#[values(Backend::Sqlite, Back
 #[rstest]
 #[tokio::test]
 async fn a_large_content_that_waits_for_approval_is_restored(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("pic.bin", "\0old")], json!({"runId": "r", "policy": asking()})).await;

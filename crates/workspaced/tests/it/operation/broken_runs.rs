@@ -77,7 +77,7 @@ impl Damage {
 #[rstest]
 #[tokio::test]
 async fn a_damaged_run_does_not_affect_others(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values(
         Damage::NoFolder,
         Damage::NoTree,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Backend, ConcurrentWriters, Disk, Run, Server, Setup, WRITER_REASON, WRITERS, WriterResult, assert_consistent,
-    assert_tmp_is_empty, newest_version_in, recover, sha256, writer_path, writer_text,
+    assert_tmp_is_empty, exhaustive, newest_version_in, recover, sha256, writer_path, writer_text,
 };
 
 /// Returns the version of writer `number`'s file on disk.
@@ -101,7 +101,7 @@ impl Reader {
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_reader_sees_acknowledged_changes(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn every_reader_sees_acknowledged_changes(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let server = Server::start(backend).await;
     let (run, start) = ConcurrentWriters::prepare(&server).await;
     let writers = ConcurrentWriters::start(&server, &run).await;
@@ -139,7 +139,7 @@ async fn every_reader_sees_acknowledged_changes(#[values(Backend::Sqlite, Backen
 /// A drift check locks the whole tree. It must not wait for writers that wait for it.
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn drift_is_answered_while_many_write(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn drift_is_answered_while_many_write(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let server = Server::start(backend).await;
     let (run, start) = ConcurrentWriters::prepare(&server).await;
     let writers = ConcurrentWriters::start(&server, &run).await;
@@ -158,7 +158,7 @@ async fn drift_is_answered_while_many_write(#[values(Backend::Sqlite, Backend::P
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kill_under_concurrent_writes_loses_no_acknowledged_change(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     for failpoint in [
@@ -190,7 +190,7 @@ async fn a_kill_under_concurrent_writes_loses_no_acknowledged_change(
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_loss_under_concurrent_writes_loses_no_acknowledged_change(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::prepare(Setup::new(backend)).await;
     let Some(disk) = Disk::ext4(&server.data_dir(), 64) else { return };
@@ -219,7 +219,7 @@ async fn a_power_loss_under_concurrent_writes_loses_no_acknowledged_change(
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_under_concurrent_writes_loses_no_acknowledged_change(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (server, armed) = Server::start_armed(Setup::new(backend)).await;
     let (run, start) = ConcurrentWriters::prepare(&server).await;
@@ -247,7 +247,7 @@ async fn a_panic_under_concurrent_writes_loses_no_acknowledged_change(
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_under_concurrent_writes_loses_no_acknowledged_change(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::prepare(Setup::new(backend)).await;
     let mount_point = server.data_dir().join("workspaces");
@@ -286,7 +286,7 @@ async fn a_full_disk_under_concurrent_writes_loses_no_acknowledged_change(
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_under_concurrent_writes_leaves_nothing_pending(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let (run, start) = ConcurrentWriters::prepare(&server).await;

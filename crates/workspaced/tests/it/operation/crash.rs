@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::harness::{
-    Backend, Kind, LoadedRun, Mutation, Server, Setup, Strace, assert_tmp_is_empty, items, recover, setting,
+    Backend, Kind, LoadedRun, Mutation, Server, Setup, Strace, assert_tmp_is_empty, exhaustive, items, recover, setting,
 };
 
 /// A failpoint, and whether the call is recorded and answered when the process passes it.
@@ -53,10 +53,15 @@ async fn until_paused(armed: &Path) {
 }
 
 #[rstest]
+#[case::patch(&[Kind::Patch])]
+#[case::exhaustive(&Kind::ALL)]
 #[tokio::test]
-async fn a_kill_at_any_failpoint_is_atomic(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_kill_at_any_failpoint_is_atomic(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+    #[case] kinds: &[Kind],
+) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
-    for kind in Kind::ALL {
+    for kind in kinds.iter().copied() {
         for failpoint in failpoints(kind) {
             let context = format!("{kind:?} at {}", failpoint.name);
             let mutation = Mutation::prepare(&server, kind).await;
@@ -85,7 +90,7 @@ async fn a_kill_at_any_failpoint_is_atomic(#[values(Backend::Sqlite, Backend::Po
 #[rstest]
 #[tokio::test]
 async fn a_kill_during_recovery_is_recovered(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(Kind::Patch, Kind::Swap, Kind::Empty)] kind: Kind,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
@@ -109,9 +114,10 @@ async fn a_kill_during_recovery_is_recovered(
 }
 
 #[rstest]
-#[case::files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Patch, Kind::Empty, Kind::Mode, Kind::PutLarge])]
-#[case::writes("pwrite64,write,writev,ftruncate", &[Kind::Replace, Kind::Patch])]
-#[case::syncs("fsync,fdatasync,sync_file_range", &[Kind::Move, Kind::PutLarge])]
+#[case::files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Empty])]
+#[case::exhaustive_files("renameat2,renameat,unlinkat,mkdirat,linkat", &[Kind::Patch, Kind::Empty, Kind::Mode, Kind::PutLarge])]
+#[case::exhaustive_writes("pwrite64,write,writev,ftruncate", &[Kind::Replace, Kind::Patch])]
+#[case::exhaustive_syncs("fsync,fdatasync,sync_file_range", &[Kind::Move, Kind::PutLarge])]
 #[tokio::test]
 async fn a_kill_at_any_system_call_is_atomic(#[case] syscalls: &str, #[case] kinds: &[Kind]) {
     let mut server = Server::start(Backend::Sqlite).await;
@@ -148,11 +154,13 @@ const ROUNDS_PER_RUN: usize = 5;
 
 /// `WORKSPACED_TEST_KILLS` sets the number of kills.
 #[rstest]
+#[case::a_few(6)]
+#[case::exhaustive(setting("WORKSPACED_TEST_KILLS", 60))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_kills_under_load_lose_no_acknowledged_call(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+    #[case] kills: usize,
 ) {
-    let kills: usize = setting("WORKSPACED_TEST_KILLS", 60);
     let mut server = Server::start(backend).await;
     let (mut runs, mut acknowledged): (Vec<LoadedRun>, _) = (Vec::new(), 0);
     for round in 0..kills {
@@ -184,7 +192,7 @@ async fn random_kills_under_load_lose_no_acknowledged_call(
 
 #[rstest]
 #[tokio::test]
-async fn a_killed_import_leaves_no_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_killed_import_leaves_no_run(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let template = server.template(&[]);
     for number in 0..3000 {
@@ -223,10 +231,10 @@ async fn a_killed_import_leaves_no_run(#[values(Backend::Sqlite, Backend::Postgr
 
 #[rstest]
 #[case::no_space_for_a_name("renameat2,renameat,linkat", "ENOSPC")]
-#[case::no_space_for_a_folder("mkdirat", "ENOSPC")]
-#[case::a_read_only_disk("renameat2,renameat,mkdirat,unlinkat", "EROFS")]
-#[case::no_space_at_open("openat2", "ENOSPC")]
-#[case::no_space_for_the_record("pwrite64", "ENOSPC")]
+#[case::exhaustive_no_space_for_a_folder("mkdirat", "ENOSPC")]
+#[case::exhaustive_a_read_only_disk("renameat2,renameat,mkdirat,unlinkat", "EROFS")]
+#[case::exhaustive_no_space_at_open("openat2", "ENOSPC")]
+#[case::exhaustive_no_space_for_the_record("pwrite64", "ENOSPC")]
 #[case::a_log_that_cannot_be_synced("fsync,fdatasync", "EIO")]
 #[tokio::test]
 async fn a_temporary_disk_failure_loses_nothing(#[case] syscalls: &str, #[case] error: &str) {
@@ -261,7 +269,7 @@ async fn a_temporary_disk_failure_loses_nothing(#[case] syscalls: &str, #[case] 
 #[rstest]
 #[tokio::test]
 async fn a_killed_deletion_is_completed_by_the_next_start(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let mutation = Mutation::prepare(&server, Kind::Create).await;

@@ -6,7 +6,7 @@ use std::process::Output;
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Backend, Run, Server, files_in, sha256};
+use crate::harness::{Backend, Run, Server, exhaustive, files_in, sha256};
 use crate::operation::replay_and_repair::{assert_ends, broken_run, offline, output_of, put};
 
 /// Returns a stopped server whose run has written `a.txt` twice and `b.txt` once. The triggers that protect the tables are
@@ -72,7 +72,7 @@ async fn a_changed_ledger_is_reported_by_the_chain(#[values(Backend::Sqlite, Bac
 #[rstest]
 #[tokio::test]
 async fn a_base_that_differs_from_the_recorded_one_is_reported(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (server, run) = written(backend).await;
     let other = "0123456789abcdef0123456789abcdef01234567";
@@ -84,7 +84,7 @@ async fn a_base_that_differs_from_the_recorded_one_is_reported(
 #[rstest]
 #[tokio::test]
 async fn missing_content_is_distinguished_from_content_that_was_never_stored(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, run) = written(backend).await;
     server.restart();
@@ -106,7 +106,7 @@ async fn missing_content_is_distinguished_from_content_that_was_never_stored(
 
 #[rstest]
 #[tokio::test]
-async fn every_stored_version_is_checked(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn every_stored_version_is_checked(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (server, run) = written(backend).await;
     server.tamper_content(&run, "first\n", "forged\n").await;
     let done = replay(&server, &run, &server.home.join("earlier"));
@@ -120,7 +120,7 @@ async fn every_stored_version_is_checked(#[values(Backend::Sqlite, Backend::Post
 #[rstest]
 #[tokio::test]
 async fn missing_parts_of_a_run_are_reported(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values("repo", "tmp", "base.manifest", "base.git", ".")] part: &str,
 ) {
     let (server, run) = written(backend).await;
@@ -145,7 +145,7 @@ async fn missing_parts_of_a_run_are_reported(
 
 #[rstest]
 #[tokio::test]
-async fn replay_refuses_a_target_in_the_data_folder(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn replay_refuses_a_target_in_the_data_folder(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (server, run) = written(backend).await;
     let data = server.data_dir();
     std::fs::create_dir(data.join("empty")).unwrap();
@@ -160,7 +160,9 @@ async fn replay_refuses_a_target_in_the_data_folder(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn changed_content_of_the_ledger_is_not_returned(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn changed_content_of_the_ledger_is_not_returned(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let (mut server, run) = written(backend).await;
     server.tamper_content(&run, "first\n", "forged\n").await;
     server.restart();
@@ -181,7 +183,7 @@ async fn changed_content_of_the_ledger_is_not_returned(#[values(Backend::Sqlite,
 #[rstest]
 #[tokio::test]
 async fn a_pending_change_with_changed_content_is_not_applied(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(false, true)] are_gone: bool,
 ) {
     let (mut server, other, _) = broken_run(backend).await;
@@ -216,7 +218,7 @@ async fn a_pending_change_with_changed_content_is_not_applied(
 #[case::of_no_record("update step set seq = 9 where run_no = {run}")]
 #[tokio::test]
 async fn a_pending_change_that_contradicts_its_record_is_not_applied(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[case] forge: &str,
 ) {
     let mut server = Server::start(backend).await;

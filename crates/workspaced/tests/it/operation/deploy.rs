@@ -158,7 +158,7 @@ fn the_secrets_of_the_compose_file_are_those_that_the_script_generates() {
 
 #[rstest]
 #[tokio::test]
-async fn secrets_are_taken_from_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn secrets_are_taken_from_files(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = Server::prepare(Setup::new(backend)).await;
     let url = server.database.url.clone();
     let (operator, audit) = (server.operator_token.clone(), server.audit_token.clone());

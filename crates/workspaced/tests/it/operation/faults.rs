@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::harness::{
     Backend, Disk, Kind, LoadedRun, Mutation, Proxy, ProxyMode, Run, Server, Setup, Strace, assert_consistent,
-    assert_tmp_is_empty, becomes_empty,
+    assert_tmp_is_empty, becomes_empty, exhaustive,
 };
 
 /// What the disk of the workspaces lacks.
@@ -33,7 +33,7 @@ async fn assert_reads_work(run: &Run) {
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hanging_disk_does_not_delay_calls_that_do_not_use_it(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::prepare(Setup::new(backend)).await;
     let Some(disk) = Disk::ext4(&server.data_dir(), 64) else { return };
@@ -74,7 +74,7 @@ async fn a_hanging_disk_does_not_delay_calls_that_do_not_use_it(
 #[rstest]
 #[tokio::test]
 async fn a_full_or_read_only_disk_refuses_mutations_and_reads_continue(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(Lack::Bytes, Lack::Inodes, Lack::WriteAccess)] lack: Lack,
 ) {
     let mut server = Server::prepare(Setup::new(backend)).await;
@@ -388,7 +388,7 @@ async fn a_slow_database_only_delays_calls() {
 #[rstest]
 #[tokio::test]
 async fn a_clock_that_is_set_back_changes_neither_order_nor_expiry(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::prepare(Setup::new(backend)).await;
     let clock = server.data_dir().join("clock");

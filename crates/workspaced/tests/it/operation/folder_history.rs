@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::nodes;
-use crate::harness::{Backend, Database, Run, Server, Setup, assert_chain, incompressible, sha256};
+use crate::harness::{Backend, Database, Run, Server, Setup, assert_chain, exhaustive, incompressible, sha256};
 use crate::operation::backup::steps::LARGE;
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of, put};
 
@@ -75,7 +75,7 @@ async fn assert_one_story(run: &Run) {
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_whose_records_the_database_has_lost_are_set_aside(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(Copied::WhileRunning, Copied::WhileStopped)] copied: Copied,
 ) {
     let mut server = Server::start(backend).await;
@@ -136,7 +136,7 @@ async fn files_whose_records_the_database_has_lost_are_set_aside(
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_was_applied_and_not_synced_is_set_aside_too(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "r"})).await;
@@ -160,7 +160,7 @@ async fn a_change_that_was_applied_and_not_synced_is_set_aside_too(
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_that_cannot_be_made_again_stay_where_they_are_and_are_not_served(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "r"})).await;
@@ -197,7 +197,7 @@ async fn files_that_cannot_be_made_again_stay_where_they_are_and_are_not_served(
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_can_accept_the_files_of_a_lost_history(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "r"})).await;
@@ -220,7 +220,7 @@ async fn an_operator_can_accept_the_files_of_a_lost_history(
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_older_copy_of_the_folder_of_a_run_is_made_again(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n"), ("b.txt", "b\n")], json!({"runId": "r"})).await;
@@ -274,7 +274,7 @@ async fn assert_newer(run: &Run) {
 #[rstest]
 #[tokio::test]
 async fn a_folder_without_a_note_is_opened_as_it_is_and_gets_one(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "r"})).await;

@@ -20,12 +20,13 @@ fn folder() -> PathBuf {
 
 /// Every block of every page, in order.
 fn blocks() -> Vec<Block> {
-    let mut pages: Vec<_> = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let folders = [folder(), folder().join("operations")].map(|folder| std::fs::read_dir(folder).unwrap());
+    let mut pages: Vec<_> = folders.into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
     pages.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     pages.sort();
     let mut blocks = Vec::new();
     for path in pages {
-        let page = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let page = path.strip_prefix(folder()).unwrap().to_str().unwrap().to_owned();
         let document = std::fs::read_to_string(&path).unwrap();
         for (number, part) in document.split("\n```").enumerate().filter(|(number, _)| number % 2 == 1) {
             let (language, text) = part.split_once('\n').unwrap_or_else(|| panic!("block {number} of {page} is empty"));
@@ -84,7 +85,7 @@ fn every_block_says_what_it_is_and_can_be_read() {
             "toml" => drop(text.parse::<toml::Table>().unwrap_or_else(|error| panic!("{page}: {error}"))),
             // The only excerpts of YAML are the configurations of Prometheus and of an agent, which tests give to that agent.
             "yaml" => {
-                let known = [("operations.md", "scrape_configs:\n"), ("agents.md", "name: workspaced\n")];
+                let known = [("operations/monitoring.md", "scrape_configs:\n"), ("agents.md", "name: workspaced\n")];
                 assert!(known.iter().any(|(of, start)| page == *of && text.starts_with(start)), "{page}: {text}");
             }
             other => panic!("{page}: a block is marked `{other}`: use sh for commands that a test can run, else text"),

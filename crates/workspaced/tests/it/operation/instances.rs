@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use crate::audit::checkpoints::{signing_at_shutdown, until_covered};
-use crate::harness::{Backend, Server, Setup};
+use crate::harness::{Backend, Server, Setup, exhaustive};
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
 /// Prepares a server on a copy of the data folder of `server` and on the same database.
@@ -198,7 +198,7 @@ async fn a_database_that_was_replaced_by_a_backup_is_not_written_to() {
 #[rstest]
 #[tokio::test]
 async fn repair_and_replay_refuse_the_folder_of_another_database(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "r"})).await;

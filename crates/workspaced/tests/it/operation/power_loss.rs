@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use rstest::rstest;
 
-use crate::harness::{Backend, Disk, LoadedRun, Server, Setup, setting, sha256};
+use crate::harness::{Backend, Disk, LoadedRun, Server, Setup, exhaustive, setting, sha256};
 
 /// Number of power losses after which new runs are created, to limit the cost of the checks.
 const CUTS_PER_RUN: usize = 3;
 
 /// The disk contains the whole data folder. PostgreSQL has its own disk, which is not affected.
 #[rstest]
+#[case::two(2)]
+#[case::exhaustive(setting("WORKSPACED_TEST_CUTS", 12))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_power_loss_loses_no_acknowledged_call(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
-    let cuts = setting("WORKSPACED_TEST_CUTS", 12);
+async fn a_power_loss_loses_no_acknowledged_call(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+    #[case] cuts: usize,
+) {
     let mut server = Server::prepare(Setup::new(backend)).await;
     let Some(disk) = Disk::ext4(&server.data_dir(), 64) else { return };
     server.restart();

@@ -77,9 +77,7 @@ async fn an_invalid_setting_ends_the_process_with_one_line() {
 
 #[rstest]
 #[tokio::test]
-async fn the_operator_token_of_the_first_start_is_valid_once_it_was_shown(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_operator_token_of_the_first_start_is_valid_once_it_was_shown(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = Server::prepare(Setup::new(backend)).await;
     let serve = |server: &Server, listen: &str| {
         let mut command = server.command("serve");
@@ -216,9 +214,7 @@ fn start_without_tokens(server: &Server) -> (String, std::process::Child) {
 
 #[rstest]
 #[tokio::test]
-async fn the_first_start_prints_a_token_once_with_example_commands(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_first_start_prints_a_token_once_with_example_commands(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::prepare(Setup::new(backend)).await;
     let (first, mut child) = start_without_tokens(&server);
     child.wait().unwrap();
@@ -243,7 +239,7 @@ async fn the_first_start_prints_a_token_once_with_example_commands(
 #[rstest]
 #[tokio::test]
 async fn a_signal_completes_calls_in_flight_and_exits_with_zero(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values(Signal::TERM, Signal::INT)] signal: Signal,
 ) {
     let mut server = Server::start(backend).await;
@@ -366,9 +362,7 @@ async fn what_is_usual_and_a_client_that_leaves_are_not_in_the_log_by_default(
 
 #[rstest]
 #[tokio::test]
-async fn public_routes_need_no_token_and_disclose_no_run(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn public_routes_need_no_token_and_disclose_no_run(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let run = server.run(json!({})).await;
     run.ok("list_dir", json!({})).await;

@@ -8,7 +8,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, Server, assert_chain, files_in, sha256};
+use crate::harness::{Backend, Run, Server, assert_chain, exhaustive, files_in, sha256};
 
 pub(crate) fn offline(server: &Server, name: &str, args: &[&str]) -> Output {
     server.command(name).args(args).stdin(Stdio::null()).output().unwrap()
@@ -120,7 +120,7 @@ async fn a_run_is_rebuilt_from_its_base_and_its_ledger(#[values(Backend::Sqlite,
 #[rstest]
 #[tokio::test]
 async fn content_that_was_too_large_to_store_is_rebuilt_from_the_workspace(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
@@ -160,7 +160,7 @@ pub(crate) async fn broken_run(backend: Backend) -> (Server, Run, Run) {
 #[rstest]
 #[tokio::test]
 async fn an_operator_repairs_a_run(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values("ledger", "tree")] accept: &str,
 ) {
     let (mut server, run, other) = broken_run(backend).await;
@@ -241,7 +241,7 @@ async fn an_operator_repairs_a_run(
 #[rstest]
 #[tokio::test]
 async fn repair_unblocks_a_run_without_differences(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values("ledger", "tree")] accept: &str,
 ) {
     let (mut server, run, _) = broken_run(backend).await;

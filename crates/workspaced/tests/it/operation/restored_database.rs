@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Backend, Server, snapshot};
+use crate::harness::{Backend, Server, exhaustive, snapshot};
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
 /// Returns the folders in `lost+found`.
@@ -18,7 +18,7 @@ fn lost(server: &Server) -> Vec<String> {
 #[rstest]
 #[tokio::test]
 async fn a_run_unknown_to_an_older_database_is_moved_to_lost_and_found(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let old = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "old"})).await;
@@ -83,7 +83,7 @@ async fn an_unfinished_import_is_removed(#[values(Backend::Sqlite, Backend::Post
 
 #[rstest]
 #[tokio::test]
-async fn the_files_of_a_deleted_run_are_removed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_files_of_a_deleted_run_are_removed(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({"runId": "r"})).await;
     assert!(server.stop().success());

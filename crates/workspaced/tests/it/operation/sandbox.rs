@@ -28,7 +28,7 @@ fn has_no_new_privileges(server: &Server) -> bool {
 #[rstest]
 #[tokio::test]
 async fn a_path_outside_is_inaccessible_even_through_an_unchecked_link(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values("auto", "off")] sandbox: &str,
 ) {
     let confined = sandbox == "auto" && kernel_confines().await;

@@ -9,7 +9,7 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 use tokio::sync::Mutex;
 
-use crate::harness::{Backend, Client, Server, Setup, items, sha256};
+use crate::harness::{Backend, Client, Server, Setup, exhaustive, items, sha256};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of};
 
 /// Returns whether an operator's token is valid.
@@ -21,9 +21,7 @@ pub(crate) async fn is_accepted(server: &Server, token: &str) -> bool {
 
 #[rstest]
 #[tokio::test]
-async fn the_old_and_the_new_token_of_an_operator_are_valid_side_by_side(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_old_and_the_new_token_of_an_operator_are_valid_side_by_side(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let operator = server.operator();
     let created = operator.post("/v1/operators", json!({"name": "ada", "scopes": ["audit"]})).await.is(201);
@@ -87,7 +85,7 @@ async fn the_old_and_the_new_token_of_an_operator_are_valid_side_by_side(
 
 #[rstest]
 #[tokio::test]
-async fn a_replaced_token_ends_with_its_overlap(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_replaced_token_ends_with_its_overlap(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let server = Server::start(backend).await;
     let created =
         server.operator().post("/v1/operators", json!({"name": "ada", "scopes": ["orchestrate"]})).await.is(201);
@@ -106,7 +104,7 @@ async fn a_replaced_token_ends_with_its_overlap(#[values(Backend::Sqlite, Backen
 #[rstest]
 #[tokio::test]
 async fn the_command_replaces_a_token_and_settings_take_two(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let created = server.operator().post("/v1/operators", json!({"name": "ada", "scopes": ["audit"]})).await.is(201);
@@ -177,9 +175,7 @@ async fn until_logged(server: &Server, text: &str, count: usize) {
 
 #[rstest]
 #[tokio::test]
-async fn a_hangup_replaces_tokens_and_profiles_of_files(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_hangup_replaces_tokens_and_profiles_of_files(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = Server::prepare(Setup::new(backend)).await;
     let [first, second, ci, ci_next, bob] = ["first", "second", "ci", "ci-next", "bob"].map(sha256);
     // Folders of their own, whose files are replaced, as secrets of a container are.

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::json;
 
-use crate::harness::{Backend, Kind, LoadedRun, Mutation, Server, Setup};
+use crate::harness::{Backend, Kind, LoadedRun, Mutation, Server, Setup, exhaustive};
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_under_load_loses_no_acknowledged_call(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let mut runs = Vec::new();
@@ -36,7 +36,7 @@ async fn a_shutdown_under_load_loses_no_acknowledged_call(
 
 #[rstest]
 #[tokio::test]
-async fn hanging_clients_do_not_delay_the_shutdown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn hanging_clients_do_not_delay_the_shutdown(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = Server::start_with(Setup::new(backend).arg("--drain-seconds", 2)).await;
     let mutation = Mutation::prepare(&server, Kind::Replace).await;
     let address = server.base.trim_start_matches("http://").to_owned();
@@ -81,7 +81,7 @@ fn assert_refused(mut command: std::process::Command) -> String {
 #[rstest]
 #[tokio::test]
 async fn a_second_service_on_the_same_folder_is_refused_with_any_database(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
     let run = server.run(json!({})).await;

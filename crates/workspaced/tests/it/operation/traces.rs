@@ -69,7 +69,7 @@ fn only<'a>(spans: &'a [Span], name: &str) -> &'a Span {
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_is_a_part_of_the_callers_trace(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values("info", "warn")] log: &str,
 ) {
     let (address, messages) = collector().await;
@@ -123,7 +123,7 @@ async fn a_call_is_a_part_of_the_callers_trace(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_and_a_refusal_have_their_decisions(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_batch_and_a_refusal_have_their_decisions(#[values(Backend::Sqlite)] backend: Backend) {
     let (address, messages) = collector().await;
     // The variable of OpenTelemetry's own programs.
     let mut server = Server::start_with(Setup::new(backend).env("OTEL_EXPORTER_OTLP_ENDPOINT", &address)).await;

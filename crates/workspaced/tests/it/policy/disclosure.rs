@@ -214,9 +214,7 @@ async fn no_caller_without_file_read_sees_content(#[values(Backend::Sqlite)] bac
 
 #[rstest]
 #[tokio::test]
-async fn a_caller_with_file_read_sees_what_other_callers_do_not(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_caller_with_file_read_sees_what_other_callers_do_not(#[values(Backend::Sqlite)] backend: Backend) {
     let run = marked(backend).await;
     let path = |tool: &str| format!("/v1/runs/{}/tools/{tool}", run.id);
     let patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-alpha wrong one\n+x\n";

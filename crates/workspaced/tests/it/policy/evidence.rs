@@ -53,7 +53,7 @@ async fn evidence_allows_the_change_and_is_recorded(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn a_change_without_success_waits_for_a_person(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_change_without_success_waits_for_a_person(#[values(Backend::Sqlite)] backend: Backend) {
     let (run, runner) = runs(backend).await;
     let plain = run.call("write_file", write("Cargo.lock", LOCK, &Value::Null)).await.is(202);
     assert_eq!(plain["reasons"], json!(["evidence:missing", "kind:LOCKFILE"]));
@@ -72,7 +72,7 @@ async fn a_change_without_success_waits_for_a_person(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn an_event_is_evidence(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_event_is_evidence(#[values(Backend::Sqlite)] backend: Backend) {
     let (run, runner) = runs(backend).await;
     let events = format!("/v1/runs/{}/events", run.id);
     for (id, kind, data) in [
@@ -98,7 +98,7 @@ async fn an_event_is_evidence(#[values(Backend::Sqlite, Backend::Postgres)] back
 
 #[rstest]
 #[tokio::test]
-async fn evidence_in_a_batch_counts_for_its_call(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn evidence_in_a_batch_counts_for_its_call(#[values(Backend::Sqlite)] backend: Backend) {
     let (run, runner) = runs(backend).await;
     let call = |input: Value| json!({"tool": "write_file", "input": input});
     let good = json!({"command": "c", "exitCode": 0});
@@ -113,7 +113,7 @@ async fn evidence_in_a_batch_counts_for_its_call(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
-async fn invalid_evidence_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn invalid_evidence_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let (run, runner) = runs(backend).await;
     let good = json!({"command": "c", "exitCode": 0});
     let refused = run.call("write_file", write("Cargo.lock", LOCK, &good)).await.refused("FORBIDDEN");
@@ -141,9 +141,7 @@ async fn invalid_evidence_is_refused(#[values(Backend::Sqlite, Backend::Postgres
 
 #[rstest]
 #[tokio::test]
-async fn only_an_attested_event_after_the_last_change_is_evidence(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn only_an_attested_event_after_the_last_change_is_evidence(#[values(Backend::Sqlite)] backend: Backend) {
     let (run, runner) = runs(backend).await;
     let events = format!("/v1/runs/{}/events", run.id);
     let append = async |client: &crate::harness::Client, id: &str| {

@@ -7,7 +7,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, Server, Setup, assert_chain, assert_tmp_is_empty, sha256};
+use crate::harness::{Answer, Backend, Run, Server, Setup, assert_chain, assert_tmp_is_empty, exhaustive, sha256};
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
 const MIB: usize = 1 << 20;
@@ -63,7 +63,7 @@ fn waiting(folder: &Path) -> Vec<String> {
 #[rstest]
 #[tokio::test]
 async fn a_large_lock_file_asks_is_approved_and_is_written(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let run = run_with_lock_file(&server).await;
@@ -117,7 +117,7 @@ async fn a_large_lock_file_asks_is_approved_and_is_written(
 #[rstest]
 #[tokio::test]
 async fn a_large_content_leaves_nothing_on_the_disk_once_it_does_not_wait_any_more(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let new = lock_file(2 * MIB);
@@ -168,7 +168,7 @@ async fn a_large_content_leaves_nothing_on_the_disk_once_it_does_not_wait_any_mo
 #[rstest]
 #[tokio::test]
 async fn a_kill_at_any_step_of_a_large_approval_leaves_its_content_as_long_as_it_waits(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
     let new = lock_file(2 * MIB);
@@ -227,9 +227,7 @@ async fn a_kill_at_any_step_of_a_large_approval_leaves_its_content_as_long_as_it
 
 #[rstest]
 #[tokio::test]
-async fn a_large_content_that_waits_is_in_the_quota_of_its_run(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_large_content_that_waits_is_in_the_quota_of_its_run(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let mut policy = generous();
     policy["policy"]["quota"] = json!({"maxTreeBytes": 4 * MIB});
@@ -269,7 +267,7 @@ async fn a_large_content_that_waits_is_in_the_quota_of_its_run(
 #[rstest]
 #[tokio::test]
 async fn every_mutation_that_asks_with_a_large_content_is_executed_once_it_is_approved(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
 ) {
     let mut policy = generous();
     policy["policy"]["maxFileBytes"] = json!(8 * MIB);

@@ -28,7 +28,7 @@ async fn read(run: &Run) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn the_next_answer_begins_with_what_was_decided(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_next_answer_begins_with_what_was_decided(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let denied = ask(&run, "one\n").await;
     let approved = ask(&run, "two\n").await;
@@ -58,9 +58,7 @@ async fn the_next_answer_begins_with_what_was_decided(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn refusals_changes_and_batches_say_what_was_decided(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn refusals_changes_and_batches_say_what_was_decided(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let denied = json!(["denied: package-lock.json (write_file)"]);
     for (number, way) in ["missing", "invalid", "mutation", "text", "batch", "atomic"].into_iter().enumerate() {
@@ -147,9 +145,7 @@ async fn the_same_change_again_waits_for_the_same_approval(
 
 #[rstest]
 #[tokio::test]
-async fn the_same_change_after_a_denial_is_denied_with_the_note(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_same_change_after_a_denial_is_denied_with_the_note(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let id = ask(&run, "new\n").await;
     decide(&run, &id, "deny", Some("use npm version")).await;

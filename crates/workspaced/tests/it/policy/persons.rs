@@ -26,9 +26,7 @@ async fn refused(client: &Client, id: &str, body: Value, rule: &str) {
 
 #[rstest]
 #[tokio::test]
-async fn the_issuer_of_a_run_token_may_not_approve_its_calls(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_issuer_of_a_run_token_may_not_approve_its_calls(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let (ada, by_ada) = server.person("ada", &["orchestrate"]).await;
     let (_, by_bob) = server.person("bob", &["approve"]).await;
@@ -141,7 +139,7 @@ async fn the_vote_of_a_revoked_operator_does_not_count(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn an_operator_that_is_made_anew_approves_anew(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_operator_that_is_made_anew_approves_anew(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let (ada, by_ada) = server.person("ada", &["approve"]).await;
     let (bob, by_bob) = server.person("bob", &["approve"]).await;
@@ -163,7 +161,7 @@ async fn an_operator_that_is_made_anew_approves_anew(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn a_decided_call_says_what_became_of_it(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_decided_call_says_what_became_of_it(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let run = run(&server, &server.operator(), json!({})).await;
     let resolution = async |call: &str| {

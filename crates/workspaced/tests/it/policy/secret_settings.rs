@@ -27,7 +27,7 @@ async fn run(backend: Backend, kinds: Value) -> Run {
 
 #[rstest]
 #[tokio::test]
-async fn the_keys_are_shown_without_values(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_keys_are_shown_without_values(#[values(Backend::Sqlite)] backend: Backend) {
     let run = run(backend, json!({"SECRET_LIKE": "REDACT"})).await;
     let read = run.call("read_file", json!({"path": ".env", "format": "raw"})).await.ok();
     assert_eq!(read["content"], "[redacted]\nTOKEN=[redacted]\nKEY=[redacted]\n[redacted]\n");
@@ -53,7 +53,7 @@ async fn the_keys_are_shown_without_values(#[values(Backend::Sqlite, Backend::Po
 
 #[rstest]
 #[tokio::test]
-async fn no_other_call_shows_anything(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn no_other_call_shows_anything(#[values(Backend::Sqlite)] backend: Backend) {
     let run = run(backend, json!({"SECRET_LIKE": "REDACT"})).await;
     let listed = run.call("list_dir", json!({"includeHidden": true})).await.ok();
     for entry in listed["entries"].as_array().unwrap() {
@@ -89,7 +89,7 @@ async fn no_other_call_shows_anything(#[values(Backend::Sqlite, Backend::Postgre
 
 #[rstest]
 #[tokio::test]
-async fn other_rules_and_other_kinds_are_as_before(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn other_rules_and_other_kinds_are_as_before(#[values(Backend::Sqlite)] backend: Backend) {
     let plain = run(backend, json!({})).await;
     plain.call("read_file", json!({"path": ".env"})).await.refused("POLICY_DENIED_SECRET");
     assert_eq!(plain.call("stat_path", json!({"path": ".env"})).await.ok().get("redacted"), None);

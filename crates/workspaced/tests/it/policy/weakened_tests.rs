@@ -1,4 +1,4 @@
-//! The triggers `deletesTest` and `weakensTest`, by every mutation and in every language.
+//! The triggers `deletesTest` and `weakensTest`, by every mutation, in two languages. `model` has the table of languages and of what configures a runner.
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -29,24 +29,6 @@ const RUST: Language = Language {
     line: 3,
     end: ("}\n", "}\n\n#[test]\nfn more() {\n    assert_eq!(2 + 1, 3);\n}\n"),
 };
-const JAVA: Language = Language {
-    path: "src/test/java/SumTest.java",
-    renamed: "src/test/java/TotalTest.java",
-    hidden: "src/main/java/Sum.java",
-    text: "class SumTest {\n  @Test\n  void sum() {\n    assertEquals(2, 1 + 1);\n  }\n}\n",
-    line: 4,
-    end: ("  }\n}\n", "  }\n\n  @Test\n  void more() {\n    assertEquals(3, 2 + 1);\n  }\n}\n"),
-};
-const TYPESCRIPT: Language = Language {
-    path: "src/sum.test.ts",
-    renamed: "src/total.spec.ts",
-    hidden: "src/sum.ts",
-    text: "it('sums', () => {\n  expect(1 + 1).toBe(2);\n});\n",
-    line: 2,
-    end: ("});\n", "});\n\nit('sums more', () => {\n  expect(2 + 1).toBe(3);\n});\n"),
-};
-const JAVASCRIPT: Language =
-    Language { path: "src/sum.spec.js", renamed: "src/total.test.js", hidden: "src/sum.js", ..TYPESCRIPT };
 const PYTHON: Language = Language {
     path: "test_sum.py",
     renamed: "tests/test_total.py",
@@ -54,14 +36,6 @@ const PYTHON: Language = Language {
     text: "def test_sum():\n    x = 1 + 1\n    assert x == 2\n    print(x)\n",
     line: 3,
     end: ("    print(x)\n", "    print(x)\n\n\ndef test_more():\n    assert 2 + 1 == 3\n"),
-};
-const GO: Language = Language {
-    path: "sum_test.go",
-    renamed: "total_test.go",
-    hidden: "sum.go",
-    text: "package sum\n\nfunc TestSum(t *testing.T) {\n\tif 1+1 != 2 {\n\t\tt.Fatal(\"sum\")\n\t}\n}\n",
-    line: 5,
-    end: ("\t}\n}\n", "\t}\n}\n\nfunc TestMore(t *testing.T) {\n\tif 2+1 != 3 {\n\t\tt.Fatal(\"more\")\n\t}\n}\n"),
 };
 
 impl Language {
@@ -165,14 +139,10 @@ fn restore(run: &Run, language: Language) {
 
 #[rstest]
 #[case::rust(RUST)]
-#[case::java(JAVA)]
-#[case::typescript(TYPESCRIPT)]
-#[case::javascript(JAVASCRIPT)]
 #[case::python(PYTHON)]
-#[case::go(GO)]
 #[tokio::test]
 async fn a_change_that_weakens_or_deletes_a_test_asks(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[case] language: Language,
 ) {
     let weakens = language.weakening().into_iter().map(|call| (call, WEAKENS));
@@ -201,14 +171,10 @@ async fn a_change_that_weakens_or_deletes_a_test_asks(
 
 #[rstest]
 #[case::rust(RUST)]
-#[case::java(JAVA)]
-#[case::typescript(TYPESCRIPT)]
-#[case::javascript(JAVASCRIPT)]
 #[case::python(PYTHON)]
-#[case::go(GO)]
 #[tokio::test]
 async fn an_addition_or_a_rename_that_keeps_the_tests_does_not_ask(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[case] language: Language,
 ) {
     let policy = json!({"profile": "AUTONOMOUS", "requireApprovalIf": ["weakensTest", "deletesTest"]});
@@ -230,24 +196,14 @@ async fn an_addition_or_a_rename_that_keeps_the_tests_does_not_ask(
 
 #[rstest]
 #[tokio::test]
-async fn what_a_runner_is_told_cannot_be_changed_without_an_approval(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn what_a_runner_is_told_cannot_be_changed_without_an_approval(#[values(Backend::Sqlite)] backend: Backend) {
     let triggers = json!({"policy": {"requireApprovalIf": ["weakensTest", "deletesTest"]}});
     let project = "[project]\nname = \"a\"\n\n[tool.pytest.ini_options]\naddopts = \"-q\"\n";
     let files = [("pyproject.toml", project), ("jest.config.js", "module.exports = {};\n"), ("test_a.py", PYTHON.text)];
     let (_server, run) = Run::shared_with(backend, &files, triggers).await;
     let tree = run.snapshot();
     let create = |path: &str| json!({"path": path, "content": "x\n", "mode": "CREATE_NEW", "reason": "r"});
-    for path in [
-        "pytest.ini",
-        "a/conftest.py",
-        ".mocharc.yml",
-        ".config/nextest.toml",
-        "vitest.config.ts",
-        ".nycrc",
-        "JEST.config.ts",
-    ] {
+    for path in ["pytest.ini", "a/conftest.py"] {
         asks(&run.call("write_file", create(path)).await.is(202), WEAKENS, path);
         let patch = format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n");
         asks(&run.call("apply_patch", json!({"patch": patch, "reason": "r"})).await.is(202), WEAKENS, path);
@@ -260,7 +216,7 @@ async fn what_a_runner_is_told_cannot_be_changed_without_an_approval(
     asks(&run.call("delete_file", delete).await.is(202), WEAKENS, "delete_file");
     let from = json!({"from": "jest.config.js", "to": "old.js", "expectedSha256": config, "reason": "r"});
     asks(&run.call("move_file", from).await.is(202), WEAKENS, "move_file");
-    for to in ["tests/a.py", "tests/.old/test_a.py", "a_test.pyx"] {
+    for to in ["tests/a.py"] {
         let hidden = json!({"from": "test_a.py", "to": to, "expectedSha256": sha256(PYTHON.text), "reason": "r"});
         asks(&run.call("move_file", hidden).await.is(202), DELETES, to);
     }

@@ -35,7 +35,7 @@ fn archive_with_links(entries: &[(&str, &str, &str)]) -> Vec<u8> {
 
 #[rstest]
 #[tokio::test]
-async fn a_hard_link_gives_no_access_to_a_denied_file(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_hard_link_gives_no_access_to_a_denied_file(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let entries = [
         ("private/key.txt", "", "hunter2\n"),
@@ -90,7 +90,7 @@ async fn a_hard_link_gives_no_access_to_a_denied_file(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn a_hard_link_gives_no_access_to_a_secret(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_hard_link_gives_no_access_to_a_secret(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let run = server.run(json!({"source": {"type": "archive"}})).await;
     let archive = archive_with_links(&[

@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::private_git;
-use crate::harness::{Answer, Backend, Client, Server, Setup, items, put};
+use crate::harness::{Answer, Backend, Client, Server, Setup, exhaustive, items, put};
 
 async fn post_async(client: &Client, key: Option<&str>, body: &Value) -> Answer {
     let mut request = client.request(Method::POST, "/v1/runs").header("prefer", "respond-async").json(body);
@@ -35,7 +35,7 @@ fn is_in(state: &'static str) -> impl Fn(&Value) -> bool {
 
 #[rstest]
 #[tokio::test]
-async fn the_answer_comes_before_the_import(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_answer_comes_before_the_import(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let server = Server::shared(backend).await;
     let operator = server.operator();
     let (folder, commit) = server.repository(&[("a.txt", "a\n")]);
@@ -76,7 +76,7 @@ async fn the_answer_comes_before_the_import(#[values(Backend::Sqlite, Backend::P
 #[rstest]
 #[tokio::test]
 async fn a_repetition_under_a_key_gets_the_first_answer(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::shared(backend).await;
     let operator = server.operator();
@@ -93,7 +93,9 @@ async fn a_repetition_under_a_key_gets_the_first_answer(
 
 #[rstest]
 #[tokio::test]
-async fn a_failed_import_closes_the_run_and_says_why(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_failed_import_closes_the_run_and_says_why(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let server = Server::shared(backend).await;
     let operator = server.operator();
     let (folder, _) = server.repository(&[("a.txt", "a\n")]);
@@ -132,7 +134,7 @@ async fn until_fetching(server: &Server, run: &str) -> Value {
 #[rstest]
 #[tokio::test]
 async fn an_import_that_was_cut_off_is_resumed_and_its_creation_can_be_repeated(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values("kill", "stop")] how: &str,
 ) {
     let (mut server, forge) = private_git::start(backend).await;
@@ -164,7 +166,7 @@ async fn an_import_that_was_cut_off_is_resumed_and_its_creation_can_be_repeated(
 #[rstest]
 #[tokio::test]
 async fn an_import_that_is_cut_off_twice_closes_the_run_and_says_what_to_do(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, forge) = private_git::start(backend).await;
     let (created, _) = hold_import(&server, &forge, None).await;
@@ -185,7 +187,7 @@ async fn an_import_that_is_cut_off_twice_closes_the_run_and_says_what_to_do(
 #[rstest]
 #[tokio::test]
 async fn an_import_whose_creator_was_revoked_is_not_resumed(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, forge) = private_git::start(backend).await;
     let ada = server.operator().post("/v1/operators", json!({"name": "ada", "scopes": ["orchestrate"]})).await.is(201);
@@ -219,7 +221,7 @@ async fn is_gone(server: &Server, run: &str) {
 
 #[rstest]
 #[tokio::test]
-async fn a_close_ends_an_import(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_close_ends_an_import(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (server, forge) = private_git::start(backend).await;
     let (created, _) = hold_import(&server, &forge, None).await;
     let id = created.json()["run"]["runId"].as_str().unwrap().to_owned();
@@ -232,7 +234,7 @@ async fn a_close_ends_an_import(#[values(Backend::Sqlite, Backend::Postgres)] ba
 #[rstest]
 #[tokio::test]
 async fn files_of_an_import_that_was_closed_are_removed_by_the_next_start(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let finished = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
@@ -255,7 +257,7 @@ async fn files_of_an_import_that_was_closed_are_removed_by_the_next_start(
 #[rstest]
 #[tokio::test]
 async fn an_import_with_a_waiting_caller_precedes_those_in_the_background(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (server, forge) = private_git::start_with(Setup::new(backend).arg("--concurrency", 1)).await;
     put(&forge.folder, "hold", "");
@@ -291,7 +293,7 @@ async fn an_import_with_a_waiting_caller_precedes_those_in_the_background(
 #[rstest]
 #[tokio::test]
 async fn an_import_goes_on_when_its_caller_disconnects(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(false, true)] is_async: bool,
 ) {
     let (server, forge) = private_git::start(backend).await;

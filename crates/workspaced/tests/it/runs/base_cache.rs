@@ -32,7 +32,7 @@ async fn parts_from(server: &Server, source: &str) -> u64 {
 
 #[rstest]
 #[tokio::test]
-async fn a_base_is_fetched_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_base_is_fetched_once(#[values(Backend::Sqlite)] backend: Backend) {
     let (mut server, folder) = storing(Setup::new(backend)).await;
     let run = run_of(&server, 64).await;
     let other = server.run(json!({"source": run.get().await["source"]})).await;
@@ -65,7 +65,7 @@ async fn a_base_is_fetched_once(#[values(Backend::Sqlite, Backend::Postgres)] ba
 
 #[rstest]
 #[tokio::test]
-async fn the_least_recently_used_bases_are_removed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_least_recently_used_bases_are_removed(#[values(Backend::Sqlite)] backend: Backend) {
     let (mut server, _) = storing(Setup::new(backend).arg("--base-cache-bytes", 250 << 10)).await;
     let cache = server.data_dir().join("bases");
     let runs = [run_of(&server, 100).await, run_of(&server, 100).await, run_of(&server, 100).await];

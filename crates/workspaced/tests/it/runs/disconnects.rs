@@ -44,7 +44,7 @@ async fn disconnect_at(file: &Path, point: &str, send: impl Future<Output = Answ
 #[rstest]
 #[tokio::test]
 async fn a_caller_that_leaves_while_a_run_is_opened_harms_no_upload_of_another(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
 ) {
     let (mut server, file) = Server::start_armed(Setup::new(backend)).await;
     let mut run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
@@ -139,9 +139,7 @@ impl Change {
 
 #[rstest]
 #[tokio::test]
-async fn a_change_of_state_is_completed_when_its_client_disconnects(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_change_of_state_is_completed_when_its_client_disconnects(#[values(Backend::Sqlite)] backend: Backend) {
     use Change::{Approve, Close, Delete, Deny, Label, Revoke, Vote};
 
     let (server, file) = Server::start_armed(Setup::new(backend)).await;

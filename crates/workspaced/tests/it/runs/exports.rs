@@ -27,9 +27,7 @@ async fn git_run(server: &Server, files: &[(&str, &str)]) -> (Run, PathBuf) {
 
 #[rstest]
 #[tokio::test]
-async fn a_bundle_is_one_commit_on_the_base_of_a_git_run(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_bundle_is_one_commit_on_the_base_of_a_git_run(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let files = [
         ("a.txt", "one\n"),
@@ -110,9 +108,7 @@ async fn the_author_branch_and_message_of_a_bundle_can_be_set(#[values(Backend::
 
 #[rstest]
 #[tokio::test]
-async fn a_bundle_of_a_run_without_git_contains_its_base(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_bundle_of_a_run_without_git_contains_its_base(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
     let folder = server.template(&[]);
@@ -128,7 +124,7 @@ async fn a_bundle_of_a_run_without_git_contains_its_base(
 
 #[rstest]
 #[tokio::test]
-async fn a_bundle_contains_no_denied_file_of_the_base(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_bundle_contains_no_denied_file_of_the_base(#[values(Backend::Sqlite)] backend: Backend) {
     let files =
         [(".env", "KEY=marked\n"), ("keys/id_rsa", "marked\n"), ("private/p.txt", "marked\n"), ("a.txt", "a\n")];
     let policy = json!({"policy": {"deny": ["private/**"]}});
@@ -203,9 +199,7 @@ async fn a_patch_is_streamed_in_constant_memory(#[values(Backend::Sqlite)] backe
 
 #[rstest]
 #[tokio::test]
-async fn git_takes_the_patch_with_binaries_modes_and_renames(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn git_takes_the_patch_with_binaries_modes_and_renames(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let (run, folder) =
         git_run(&server, &[("a.txt", "one\n"), ("b/moved.txt", "1\n2\n3\n4\n"), ("run.sh", "x\n")]).await;
@@ -250,7 +244,7 @@ async fn git_takes_the_patch_with_binaries_modes_and_renames(
 
 #[rstest]
 #[tokio::test]
-async fn a_message_cannot_forge_a_mail(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_message_cannot_forge_a_mail(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let (run, folder) = git_run(&server, &[("a.txt", "one\n")]).await;
     let input = json!({"path": "a.txt", "content": "two\n", "expectedSha256": sha256("one\n"), "reason": "count on\rFrom: Evil <evil@example.com>"});

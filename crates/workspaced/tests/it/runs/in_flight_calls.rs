@@ -11,7 +11,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::harness::{Answer, Backend, Client, Run, Server, Setup, incompressible, sha256, tar_of};
+use crate::harness::{Answer, Backend, Client, Run, Server, Setup, exhaustive, incompressible, sha256, tar_of};
 
 /// Starts a server on which a call can be paused immediately before it is recorded.
 async fn start_with_pause(backend: Backend) -> (Server, PathBuf) {
@@ -111,7 +111,7 @@ impl InFlight {
 #[rstest]
 #[tokio::test]
 async fn nothing_is_recorded_or_applied_after_the_answer_to_a_close(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values("closed", "deleted")] end: &str,
 ) {
     use InFlight::{Approval, Batch, DryRun, LargeUpload, PendingBatch, PendingWrite, Write};
@@ -161,7 +161,7 @@ async fn nothing_is_recorded_or_applied_after_the_answer_to_a_close(
 #[rstest]
 #[tokio::test]
 async fn an_import_that_completes_after_the_close_leaves_no_files(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
     let run = server.run(json!({"source": {"type": "archive"}})).await;
@@ -205,7 +205,7 @@ async fn revoke(run: &Run, token: &str) {
 #[rstest]
 #[tokio::test]
 async fn a_call_in_flight_is_refused_when_its_token_ends(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(true, false)] by_revocation: bool,
 ) {
     let (mut server, file) = start_with_pause(backend).await;
@@ -262,7 +262,7 @@ async fn a_call_in_flight_is_refused_when_its_token_ends(
 #[rstest]
 #[tokio::test]
 async fn downloads_and_streams_end_with_their_token(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(true, false)] by_revocation: bool,
 ) {
     let mut server = Server::prepare(Setup::new(backend)).await;
@@ -316,7 +316,7 @@ async fn downloads_and_streams_end_with_their_token(
 #[rstest]
 #[tokio::test]
 async fn a_call_that_waits_for_a_decision_ends_with_its_token(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
@@ -334,7 +334,7 @@ async fn a_call_that_waits_for_a_decision_ends_with_its_token(
 /// A valid token of a run works after other tokens of the run were revoked.
 #[rstest]
 #[tokio::test]
-async fn revoking_a_token_does_not_affect_others(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn revoking_a_token_does_not_affect_others(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let (first, gone) = token(&run, None).await;
     let (_, stays) = token(&run, None).await;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::harness::{Answer, Backend, Run, S3, Server, Setup, Snapshot, incompressible, sha256};
+use crate::harness::{Answer, Backend, Run, S3, Server, Setup, Snapshot, exhaustive, incompressible, sha256};
 use crate::operation::replay_and_repair::{assert_ends, put};
 
 const MIB: usize = 1 << 20;
@@ -193,7 +193,7 @@ async fn comes_back(mut server: Server, url: &str, env: &[(String, String)]) {
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_files_are_gone_is_opened_from_a_folder(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (server, folder) = storing(Setup::new(backend)).await;
     comes_back(server, &format!("file://{}", folder.display()), &[]).await;
@@ -202,7 +202,7 @@ async fn a_run_whose_files_are_gone_is_opened_from_a_folder(
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_whose_files_are_gone_is_opened_from_a_bucket(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let port = free_port();
     let _s3 = S3::start(port).await;
@@ -232,7 +232,7 @@ pub(super) fn objects(folder: &Path) -> Vec<PathBuf> {
 
 #[rstest]
 #[tokio::test]
-async fn runs_with_the_same_base_store_it_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn runs_with_the_same_base_store_it_once(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (mut server, folder) = storing(Setup::new(backend)).await;
     let (repository, commit) = server.repository(&[("a.txt", "a\n"), ("dir/b.txt", "b\n")]);
     let source = json!({"source": {"type": "git", "url": repository}});
@@ -261,7 +261,7 @@ async fn runs_with_the_same_base_store_it_once(#[values(Backend::Sqlite, Backend
 #[rstest]
 #[tokio::test]
 async fn a_change_that_was_only_committed_is_in_the_tree_that_is_made(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, _folder) = storing(Setup::new(backend)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
@@ -278,7 +278,9 @@ async fn a_change_that_was_only_committed_is_in_the_tree_that_is_made(
 
 #[rstest]
 #[tokio::test]
-async fn a_run_that_is_elsewhere_is_closed_and_deleted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_run_that_is_elsewhere_is_closed_and_deleted(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let (mut server, folder) = storing(Setup::new(backend)).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
     let run = lose_files(&mut server, &run);
@@ -295,7 +297,7 @@ async fn a_run_that_is_elsewhere_is_closed_and_deleted(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn an_altered_object_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_altered_object_is_refused(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     // A base that is cached would be used.
     let (mut server, folder) = storing(Setup::new(backend).arg("--base-cache-bytes", 0)).await;
     let template = server.template(&[("a.txt", "a\n"), (".gitignore", "*.log\n"), ("x.log", "ignored\n")]);
@@ -365,7 +367,7 @@ async fn upload(run: &Run, path: &str, bytes: &[u8]) -> Answer {
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_store_only_calls_that_need_an_object_are_refused(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let port = free_port();
     let _s3 = S3::start(port).await;
@@ -418,7 +420,9 @@ async fn the_store_must_be_usable(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_archive_has_every_version_of_a_large_file(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_archive_has_every_version_of_a_large_file(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let mut server = Server::prepare(Setup::new(backend)).await;
     let [objects, archives] = ["objects", "archives"].map(|name| server.home.join(name));
     std::fs::create_dir(&objects).unwrap();
@@ -453,7 +457,9 @@ async fn an_archive_has_every_version_of_a_large_file(#[values(Backend::Sqlite, 
 /// A kill between the store and the commit leaves an object that nothing refers to, and nothing else.
 #[rstest]
 #[tokio::test]
-async fn a_kill_before_the_commit_leaves_only_objects(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_kill_before_the_commit_leaves_only_objects(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let mut server = Server::prepare(Setup::new(backend)).await;
     let (folder, armed) = (server.home.join("objects"), server.data_dir().join("failpoint"));
     std::fs::create_dir(&folder).unwrap();

@@ -128,9 +128,7 @@ async fn look(run: &Run, name: &str) {
 
 #[rstest]
 #[tokio::test]
-async fn every_view_of_several_files_shows_whole_changes_only(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn every_view_of_several_files_shows_whole_changes_only(#[values(Backend::Sqlite)] backend: Backend) {
     let files: Vec<_> = FILES.iter().map(|path| (*path, text(0))).collect();
     let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
     let (_server, run) = Run::shared(backend, &files).await;
@@ -212,9 +210,7 @@ async fn files_that_are_written_at_once_are_read_in_the_order_of_their_records(
 
 #[rstest]
 #[tokio::test]
-async fn a_client_that_reads_an_archive_slowly_keeps_no_writer_waiting(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_client_that_reads_an_archive_slowly_keeps_no_writer_waiting(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let folder = server.template(&[("z/after.txt", "old\n"), ("z/gone.txt", "gone\n")]);
     // More than what lies between the service and its client.
@@ -244,9 +240,7 @@ async fn a_client_that_reads_an_archive_slowly_keeps_no_writer_waiting(
 
 #[rstest]
 #[tokio::test]
-async fn neither_readers_nor_writers_of_a_busy_run_wait_for_ever(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn neither_readers_nor_writers_of_a_busy_run_wait_for_ever(#[values(Backend::Sqlite)] backend: Backend) {
     let many: Vec<_> = (0..300).map(|number| (format!("many/{number}.txt"), "needle\n".repeat(50))).collect();
     let files: Vec<_> = many.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
     let (_server, run) = Run::shared(backend, &files).await;

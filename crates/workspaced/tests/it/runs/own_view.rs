@@ -15,9 +15,7 @@ fn names(view: &Value) -> Vec<&str> {
 
 #[rstest]
 #[tokio::test]
-async fn a_token_sees_its_run_with_usage_and_remaining_budgets(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_token_sees_its_run_with_usage_and_remaining_budgets(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("a.txt", "a\n"), (".env", "A=secret-value\n"), ("id_rsa", "secret-value\n"), ("src/b.rs", "b\n")];
     let policy = json!({"runBudget": {"maxFilesTouched": 5, "maxInsertions": 10}, "quota": {"maxFiles": 9}});
     let extra = json!({"policy": policy, "labels": {"ticket": "for-operators-only"}, "ttlSeconds": 3600});
@@ -75,9 +73,7 @@ async fn a_token_sees_its_run_with_usage_and_remaining_budgets(
 
 #[rstest]
 #[tokio::test]
-async fn a_token_sees_its_run_in_every_state_and_no_other(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_token_sees_its_run_in_every_state_and_no_other(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let run = server.run_with_files(&[("Cargo.lock", "old\n")], json!({})).await;
     let input = json!({"path": "Cargo.lock", "content": "new\n", "expectedSha256": sha256("old\n"), "reason": "r"});

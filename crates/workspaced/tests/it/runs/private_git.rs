@@ -131,9 +131,7 @@ fn packs(server: &Server, run: &str) -> Vec<u64> {
 
 #[rstest::rstest]
 #[tokio::test]
-async fn a_private_repository_is_imported_with_its_credential(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_private_repository_is_imported_with_its_credential(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, forge) = start(backend).await;
     let operator = server.operator();
     let private = forge.url("/org/a.git");
@@ -190,9 +188,7 @@ async fn a_credential_is_not_sent_elsewhere() {
 
 #[rstest::rstest]
 #[tokio::test]
-async fn a_second_run_fetches_nothing_but_asks_for_the_ref(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_second_run_fetches_nothing_but_asks_for_the_ref(#[values(Backend::Sqlite)] backend: Backend) {
     let (mut server, forge) = start(backend).await;
     let body = source(forge.url("/org/a.git"), Some("forge"));
     let first = server.run(body.clone()).await;
@@ -292,7 +288,7 @@ async fn a_configured_credential_is_checked_at_the_start() {
 #[rstest::rstest]
 #[tokio::test]
 async fn a_server_that_repeats_the_credential_does_not_get_it_into_the_log(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
 ) {
     let (server, forge) = start(backend).await;
     let refused = server.operator().post("/v1/runs", source(forge.url("/org/echo.git"), Some("forge"))).await;

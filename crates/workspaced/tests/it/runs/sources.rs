@@ -23,7 +23,7 @@ async fn assert_source_refused(server: &Server, source: Value) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn a_folder_is_imported_without_git_folders(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_folder_is_imported_without_git_folders(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let (folder, _) =
         server.repository(&[("README.md", "hi\n"), ("src/main.rs", "fn main() {}\n"), ("run.sh", "#!/bin/sh\n")]);
@@ -51,9 +51,7 @@ async fn a_folder_is_imported_without_git_folders(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn only_folders_under_an_import_root_are_imported(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn only_folders_under_an_import_root_are_imported(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let inside = server.template(&[("a", "a")]);
     let root = server.import_root();
@@ -86,7 +84,7 @@ async fn only_folders_under_an_import_root_are_imported(
 
 #[rstest]
 #[tokio::test]
-async fn nothing_of_the_data_folder_is_imported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn nothing_of_the_data_folder_is_imported(#[values(Backend::Sqlite)] backend: Backend) {
     let mut server = Server::prepare(crate::harness::Setup::new(backend)).await;
     let (home, data) = (server.home.clone(), server.data_dir());
     server.setup = server.setup.clone().env("WORKSPACED_IMPORT_ROOTS", home.to_str().unwrap());
@@ -127,9 +125,7 @@ async fn nothing_of_the_data_folder_is_imported(#[values(Backend::Sqlite, Backen
 
 #[rstest]
 #[tokio::test]
-async fn without_an_import_root_no_local_folder_is_imported(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn without_an_import_root_no_local_folder_is_imported(#[values(Backend::Sqlite)] backend: Backend) {
     let setup = crate::harness::Setup::new(backend).env("WORKSPACED_IMPORT_ROOTS", "");
     let server = Server::start_with(setup).await;
     let folder = server.template(&[("a", "a")]);
@@ -140,7 +136,7 @@ async fn without_an_import_root_no_local_folder_is_imported(
 
 #[rstest]
 #[tokio::test]
-async fn a_repository_is_imported_at_its_head(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_repository_is_imported_at_its_head(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let (folder, first) = server.repository(&[("a.txt", "one\n"), ("dir/b.txt", "b\n")]);
     git(&folder, &["tag", "v1"]);
@@ -175,7 +171,7 @@ async fn prepared(server: &Server) -> Run {
 #[rstest]
 #[tokio::test]
 async fn an_archive_is_uploaded_after_the_run_is_created(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values(false, true)] gzipped: bool,
 ) {
     let server = Server::shared(backend).await;
@@ -203,9 +199,7 @@ async fn an_archive_is_uploaded_after_the_run_is_created(
 
 #[rstest]
 #[tokio::test]
-async fn a_duplicate_file_in_an_archive_is_imported_once(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_duplicate_file_in_an_archive_is_imported_once(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let run = prepared(&server).await;
     let body = tar_of(&[("a.txt", b"first\n"), ("b.txt", b"b\n"), ("./a.txt", b"second and longer\n")]);
@@ -240,7 +234,7 @@ fn long_name(kind: tar::EntryType) -> Vec<u8> {
 
 #[rstest]
 #[tokio::test]
-async fn a_hostile_archive_writes_nothing_outside(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_hostile_archive_writes_nothing_outside(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     // Not under the root folder of the tests, which no answer may contain.
     let outside = std::env::temp_dir().join(format!("escaped-{}-{backend:?}", std::process::id()));
@@ -308,7 +302,7 @@ impl Without for Value {
 
 #[rstest]
 #[tokio::test]
-async fn ignored_files_are_imported_and_not_shown(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn ignored_files_are_imported_and_not_shown(#[values(Backend::Sqlite)] backend: Backend) {
     let files =
         [(".gitignore", "*.log\nlocal/\n"), ("a.log", "noise\n"), ("local/x.txt", "noise\n"), ("b.txt", "noise\n")];
     let (_server, run) = Run::shared(backend, &files).await;

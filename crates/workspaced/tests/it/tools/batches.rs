@@ -132,9 +132,7 @@ async fn a_repeated_batch_gets_the_first_answer(#[values(Backend::Sqlite, Backen
 
 #[rstest]
 #[tokio::test]
-async fn a_failing_third_call_leaves_nothing_of_the_first_two(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_failing_third_call_leaves_nothing_of_the_first_two(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let before = run.snapshot();
     let calls = |bad: Value| {
@@ -214,7 +212,7 @@ async fn a_failing_third_call_leaves_nothing_of_the_first_two(
 
 #[rstest]
 #[tokio::test]
-async fn budgets_apply_to_the_whole_batch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn budgets_apply_to_the_whole_batch(#[values(Backend::Sqlite)] backend: Backend) {
     let policy = json!({"policy": {"budget": {"maxFilesTouched": 2}, "runBudget": {"maxInsertions": 5}}});
     let (_server, run) = Run::shared_with(backend, &[], policy).await;
     let three = json!([write("a", "1.txt", "1\n"), write("b", "2.txt", "2\n"), write("c", "3.txt", "3\n")]);
@@ -238,7 +236,7 @@ async fn budgets_apply_to_the_whole_batch(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn one_approval_covers_the_whole_batch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn one_approval_covers_the_whole_batch(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("Cargo.lock", "old\n"), ("a.txt", "a\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     let calls = |name: &str| {
@@ -293,9 +291,7 @@ async fn one_approval_covers_the_whole_batch(#[values(Backend::Sqlite, Backend::
 
 #[rstest]
 #[tokio::test]
-async fn a_dry_run_of_a_batch_changes_nothing_and_includes_every_call(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_dry_run_of_a_batch_changes_nothing_and_includes_every_call(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("Cargo.lock", "l\n")]).await;
     let dry = |path: &str, content: &str| {
         call("write_file", json!({"path": path, "content": content, "reason": "r", "dryRun": true}))
@@ -401,9 +397,7 @@ async fn a_kill_during_a_batch_is_atomic(
 
 #[rstest]
 #[tokio::test]
-async fn calls_of_a_batch_can_be_read_historically_and_reverted(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn calls_of_a_batch_can_be_read_historically_and_reverted(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let before = run.files();
     let response = run.batch(dependent_calls()).await.ok();

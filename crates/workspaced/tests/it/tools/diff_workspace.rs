@@ -7,7 +7,7 @@ use crate::harness::{Backend, Run, Server, Setup, git, put, sha256};
 
 #[rstest]
 #[tokio::test]
-async fn a_new_run_has_an_empty_diff(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_new_run_has_an_empty_diff(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "x\n")]).await;
     let diff = run.ok("diff_workspace", json!({})).await;
     for (member, want) in [
@@ -27,9 +27,7 @@ async fn a_new_run_has_an_empty_diff(#[values(Backend::Sqlite, Backend::Postgres
 
 #[rstest]
 #[tokio::test]
-async fn known_changes_are_listed_without_a_check_of_the_tree(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn known_changes_are_listed_without_a_check_of_the_tree(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("dir/b.txt", "b\n"), ("c.txt", "c\n")]).await;
     let repo = server.repo(&run.id);
     let listed = async |input: Value| {
@@ -64,7 +62,7 @@ async fn known_changes_are_listed_without_a_check_of_the_tree(
 #[rstest]
 #[tokio::test]
 async fn an_interrupted_change_is_known_after_it_is_reconciled(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values("transaction.committed", "transaction.applied")] failpoint: &str,
 ) {
     let server =
@@ -85,9 +83,7 @@ async fn an_interrupted_change_is_known_after_it_is_reconciled(
 
 #[rstest]
 #[tokio::test]
-async fn the_diff_contains_every_change_and_git_can_apply_it(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_diff_contains_every_change_and_git_can_apply_it(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [
         ("keep.txt", "k\n"),
         ("edit.txt", "1\n2\n3\n"),
@@ -125,7 +121,7 @@ async fn the_diff_contains_every_change_and_git_can_apply_it(
 
 #[rstest]
 #[tokio::test]
-async fn partial_and_truncated_diffs_keep_the_hash(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn partial_and_truncated_diffs_keep_the_hash(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     run.create("a/x.txt", &"a line of text\n".repeat(200)).await;
     run.create("b/y.txt", "y\n").await;
@@ -155,7 +151,7 @@ async fn partial_and_truncated_diffs_keep_the_hash(#[values(Backend::Sqlite, Bac
 
 #[rstest]
 #[tokio::test]
-async fn the_path_of_a_removed_file_is_accepted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_path_of_a_removed_file_is_accepted(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("dir/gone.txt", "g\n")]).await;
     run.patch("--- a/dir/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-g\n").await.ok();
     let diff = run.ok("diff_workspace", json!({"path": "dir/gone.txt"})).await;
@@ -164,9 +160,7 @@ async fn the_path_of_a_removed_file_is_accepted(#[values(Backend::Sqlite, Backen
 
 #[rstest]
 #[tokio::test]
-async fn the_content_of_binary_ignored_and_secret_files_is_not_shown(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_content_of_binary_ignored_and_secret_files_is_not_shown(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [(".gitignore", "*.log\n"), (".env", "PASSWORD=hunter2\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     run.put("pic.bin", [1, 0, 2, 0, 3]);
@@ -191,7 +185,7 @@ async fn the_content_of_binary_ignored_and_secret_files_is_not_shown(
 
 #[rstest]
 #[tokio::test]
-async fn the_diff_ignores_rules_written_by_the_agent(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_diff_ignores_rules_written_by_the_agent(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("src/a.rs", "fn a() {}\n"), (".gitignore", "*.log\n")];
     let unasked = json!({"policy": {"requireApprovalIf": []}});
     let (_server, run) = Run::shared_with(backend, &files, unasked).await;
@@ -203,7 +197,7 @@ async fn the_diff_ignores_rules_written_by_the_agent(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn files_that_do_not_fit_the_answer_are_counted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn files_that_do_not_fit_the_answer_are_counted(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[]).await;
     let folder = format!("{}/", "d".repeat(200)).repeat(17);
     for number in 0..700 {

@@ -9,7 +9,7 @@ const TEXT: &str = "fn a() {\n    one();\n}\n\nfn b() {\n    one();\n}\n";
 
 #[rstest]
 #[tokio::test]
-async fn a_unique_text_is_replaced(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_unique_text_is_replaced(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.rs", TEXT)]).await;
     let answer = run.edit("a.rs", "fn b() {\n    one();", "fn b() {\n    two();", json!({})).await.ok();
     assert_eq!(
@@ -39,7 +39,7 @@ async fn a_unique_text_is_replaced(#[values(Backend::Sqlite, Backend::Postgres)]
 
 #[rstest]
 #[tokio::test]
-async fn an_edit_keeps_line_endings_and_other_text(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_edit_keeps_line_endings_and_other_text(#[values(Backend::Sqlite)] backend: Backend) {
     let table = [
         ("crlf.txt", "a\r\nb\r\nc\r\n", "a\nb", "a\nB", "a\r\nB\r\nc\r\n"),
         ("mixed.txt", "a\r\nb\nc\r\n", "b", "B", "a\r\nB\nc\r\n"),
@@ -59,7 +59,7 @@ async fn an_edit_keeps_line_endings_and_other_text(#[values(Backend::Sqlite, Bac
 
 #[rstest]
 #[tokio::test]
-async fn a_deletion_needs_the_current_version(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_deletion_needs_the_current_version(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("d/a.txt", "a\n"), ("b.txt", "b\n")]).await;
     let delete = |path: &str, version: &str| json!({"path": path, "expectedSha256": sha256(version), "reason": "r"});
     let mut dry = delete("b.txt", "b\n");
@@ -83,7 +83,7 @@ async fn a_deletion_needs_the_current_version(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn a_file_is_moved_only_to_a_free_path(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_file_is_moved_only_to_a_free_path(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("a.txt", "a\n"), ("b.txt", "b\n"), (".env", "A=1\n"), ("target/g", "g\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     let tree = run.snapshot();
@@ -113,7 +113,7 @@ async fn a_file_is_moved_only_to_a_free_path(#[values(Backend::Sqlite, Backend::
 
 #[rstest]
 #[tokio::test]
-async fn one_unreadable_path_does_not_fail_read_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn one_unreadable_path_does_not_fail_read_files(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("a.txt", "a\n"), (".env", "A=1\n"), (".gitignore", "*.log\n"), ("x.log", "l\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     run.put("pic.bin", [0, 1, 2]);
@@ -136,9 +136,7 @@ async fn one_unreadable_path_does_not_fail_read_files(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn calls_are_reverted_newest_first_and_atomically(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn calls_are_reverted_newest_first_and_atomically(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     let start = run.snapshot();
     let first = run.replace("a.txt", "b\n", &sha256("a\n")).await.ok();
@@ -156,9 +154,7 @@ async fn calls_are_reverted_newest_first_and_atomically(
 
 #[rstest]
 #[tokio::test]
-async fn an_expected_version_of_a_missing_file_is_a_conflict(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn an_expected_version_of_a_missing_file_is_a_conflict(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("gone.txt", "a\n")]).await;
     run.create("made.txt", "m\n").await;
     for (path, content) in [("gone.txt", "a\n"), ("made.txt", "m\n")] {
@@ -185,9 +181,7 @@ async fn an_expected_version_of_a_missing_file_is_a_conflict(
 
 #[rstest]
 #[tokio::test]
-async fn a_text_that_is_not_found_names_the_nearest_passages(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_text_that_is_not_found_names_the_nearest_passages(#[values(Backend::Sqlite)] backend: Backend) {
     let text = "fn first() {\n    let counter = total + 1;\n}\n\nfn second() {\n    let counter = total + 2;\n}\n";
     let (_server, run) = Run::shared(backend, &[("a.rs", text)]).await;
     // A typo inside a line.

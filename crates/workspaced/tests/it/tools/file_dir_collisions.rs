@@ -55,7 +55,7 @@ async fn assert_refused(run: &Run, tool: &str, mut input: Value, code: &str) -> 
 
 #[rstest]
 #[tokio::test]
-async fn no_patch_creates_a_file_and_a_file_under_it(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn no_patch_creates_a_file_and_a_file_under_it(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a", "a\n"), ("d/x", "a\n"), ("q.x", "a\n")]).await;
     let plain = |path: &str| format!("--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+a\n");
     let edit_x = "diff --git a/d/x b/d/x\n--- a/d/x\n+++ b/d/x\n@@ -1 +1 @@\n-a\n+b\n".to_owned();
@@ -90,7 +90,7 @@ async fn no_patch_creates_a_file_and_a_file_under_it(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn no_revert_restores_a_file_and_a_file_under_it(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn no_revert_restores_a_file_and_a_file_under_it(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let passing = json!([call("write_file", &write("q/r")), call("delete_file", &drop("q/r"))]);
     let output = run.batch(passing).await.ok();
@@ -112,7 +112,7 @@ async fn no_revert_restores_a_file_and_a_file_under_it(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn a_file_replaces_a_folder_without_files(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_file_replaces_a_folder_without_files(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("m", "a\n")]).await;
     let start = run.snapshot();
     let put = async |path: &str| {
@@ -182,7 +182,7 @@ async fn a_folder_with_any_entry_is_not_replaced(#[values(Backend::Sqlite)] back
 
 #[rstest]
 #[tokio::test]
-async fn a_file_and_a_folder_are_swapped_in_one_patch(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_file_and_a_folder_are_swapped_in_one_patch(#[values(Backend::Sqlite)] backend: Backend) {
     let files_before = [("q", "a\n"), ("d/x", "a\n"), ("d/e/y", "b\n")];
     let (_server, run) = Run::shared(backend, &files_before).await;
     let start = run.files();
@@ -233,7 +233,7 @@ async fn a_file_and_a_folder_are_swapped_in_one_patch(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn a_batch_swaps_files_and_folders_in_call_order(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_batch_swaps_files_and_folders_in_call_order(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("q", "a\n"), ("d/x", "a\n")]).await;
     let start = run.files();
     let swap = json!([
@@ -261,7 +261,7 @@ async fn a_batch_swaps_files_and_folders_in_call_order(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn a_revert_restores_the_earlier_file_or_folder(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_revert_restores_the_earlier_file_or_folder(#[values(Backend::Sqlite)] backend: Backend) {
     for (first, then) in [("q", "q/r"), ("q/r", "q"), ("q/r/s", "q"), ("q", "q/r/s")] {
         let (_server, run) = Run::shared(backend, &[]).await;
         run.ok("write_file", write(first)).await;
@@ -279,7 +279,7 @@ async fn a_revert_restores_the_earlier_file_or_folder(#[values(Backend::Sqlite, 
 #[rstest]
 #[tokio::test]
 async fn a_kill_after_a_swap_of_file_and_folder_is_recovered(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values("transaction.committed", "apply.step", "transaction.applied")] failpoint: &str,
 ) {
     let (mut server, armed) = Server::start_armed(Setup::new(backend)).await;
@@ -354,7 +354,7 @@ async fn assert_repaired(server: &mut Server, run: &Run, is_tampered: bool) {
 #[rstest]
 #[tokio::test]
 async fn an_empty_folder_instead_of_a_file_is_repaired(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values("ledger", "tree")] accept: &str,
 ) {
     let (mut server, run) = obstructed(backend, |repo| {
@@ -379,7 +379,7 @@ async fn an_empty_folder_instead_of_a_file_is_repaired(
 #[rstest]
 #[tokio::test]
 async fn a_folder_with_files_instead_of_a_file_is_repaired(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
     #[values("ledger", "tree")] accept: &str,
 ) {
     let (mut server, run) = obstructed(backend, |repo| crate::harness::put(repo, "new/b.txt/x.txt", "x\n")).await;
@@ -402,9 +402,7 @@ async fn a_folder_with_files_instead_of_a_file_is_repaired(
 
 #[rstest]
 #[tokio::test]
-async fn an_empty_folder_does_not_block_a_pending_change(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn an_empty_folder_does_not_block_a_pending_change(#[values(Backend::Sqlite)] backend: Backend) {
     let (mut server, run) =
         obstructed(backend, |repo| std::fs::create_dir_all(repo.join("new/b.txt/deep")).unwrap()).await;
     assert_eq!((run.on_disk("a.txt").as_str(), run.on_disk("new/b.txt").as_str()), ("A\n", "b\n"));
@@ -414,9 +412,7 @@ async fn an_empty_folder_does_not_block_a_pending_change(
 
 #[rstest]
 #[tokio::test]
-async fn a_ledger_with_a_file_and_a_file_under_it_is_repaired(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_ledger_with_a_file_and_a_file_under_it_is_repaired(#[values(Backend::Sqlite)] backend: Backend) {
     let (mut server, run) = with_pending_patch(backend, &(creation("q") + &creation("q-r"))).await;
     // An earlier version recorded such a change and could not apply it.
     server.database.drop_triggers().await;

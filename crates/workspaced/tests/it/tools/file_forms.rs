@@ -15,7 +15,7 @@ fn utf16(text: &str) -> Vec<u8> {
 
 #[rstest]
 #[tokio::test]
-async fn a_replaced_file_keeps_its_form(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_replaced_file_keeps_its_form(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let table: [(&str, Vec<u8>, &str, Vec<u8>); 6] = [
         ("g.txt", GBK.to_vec(), "// 中文注释 初始化\nint b;\n", [&GBK[..GBK.len() - 3], b"b;\n"].concat()),
@@ -46,9 +46,7 @@ async fn a_replaced_file_keeps_its_form(#[values(Backend::Sqlite, Backend::Postg
 
 #[rstest]
 #[tokio::test]
-async fn a_form_can_be_named_and_what_cannot_be_kept_is_told(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_form_can_be_named_and_what_cannot_be_kept_is_told(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("lf.txt", "a\nb\n")]).await;
     run.put("koi.txt", "<?xml version=\"1.0\" encoding=\"koi8-u\"?>\n");
     run.put("latin.xml", b"<?xml version=\"1.0\" encoding=\"iso-8859-1\"?>\n<a>\xe9</a>\n");
@@ -81,9 +79,7 @@ async fn a_form_can_be_named_and_what_cannot_be_kept_is_told(
 
 #[rstest]
 #[tokio::test]
-async fn a_guess_is_said_and_an_uncertain_one_is_not_written(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_guess_is_said_and_an_uncertain_one_is_not_written(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     run.put("f.c", UNCERTAIN);
     run.put("declared.py", b"# -*- coding: gbk -*-\n# \xb4\xf2\xbf\xaa\xb4\xae\xbf\xda\n");
@@ -124,7 +120,7 @@ async fn a_guess_is_said_and_an_uncertain_one_is_not_written(
 
 #[rstest]
 #[tokio::test]
-async fn the_form_of_a_file_is_told_once_at_its_end(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_form_of_a_file_is_told_once_at_its_end(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("lf.txt", "a\n"), ("crlf.txt", "a\r\nb\r\n")]).await;
     run.put("w.txt", utf16("a\r\n"));
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
@@ -144,7 +140,7 @@ async fn the_form_of_a_file_is_told_once_at_its_end(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn a_search_finds_what_a_read_shows(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_search_finds_what_a_read_shows(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     run.put("g.c", [&GBK[..GBK.len() - 7], b"int x = 1;\n"].concat());
     run.put("l.c", b"/* Gr\xf6\xdfe und L\xe4nge der Stra\xdfe */\n");
@@ -158,9 +154,7 @@ async fn a_search_finds_what_a_read_shows(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn each_tool_that_changes_text_takes_the_encoding(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn each_tool_that_changes_text_takes_the_encoding(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("empty.txt", ""), ("ascii.txt", "a\n")]).await;
     run.put("f.c", UNCERTAIN);
     run.put("g.c", UNCERTAIN);
@@ -204,7 +198,7 @@ async fn each_tool_that_changes_text_takes_the_encoding(
 
 #[rstest]
 #[tokio::test]
-async fn a_diff_shows_the_characters_that_a_read_shows(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_diff_shows_the_characters_that_a_read_shows(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     run.put("g.c", GBK);
     run.put("declared.py", b"# -*- coding: gbk -*-\n# \xb4\xf2\xbf\xaa\xb4\xae\xbf\xda\n");

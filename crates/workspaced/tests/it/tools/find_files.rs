@@ -11,7 +11,7 @@ fn found(answer: &Value) -> Vec<&str> {
 
 #[rstest]
 #[tokio::test]
-async fn stat_path_returns_the_hash_of_a_file(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn stat_path_returns_the_hash_of_a_file(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("src/main.rs", "fn main() {}\n")]).await;
     let stat = run.ok("stat_path", json!({"path": "./src//main.rs"})).await;
     assert_eq!(stat["path"], "src/main.rs");
@@ -140,7 +140,7 @@ async fn folders_links_and_special_files_are_reported_by_type(#[values(Backend::
 
 #[rstest]
 #[tokio::test]
-async fn globs_match_names_and_paths(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn globs_match_names_and_paths(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [
         ("src/main.rs", "x\n"),
         ("src/deep/er/lib.rs", "x\n"),
@@ -218,7 +218,7 @@ async fn invalid_input_of_find_files_is_refused(#[values(Backend::Sqlite)] backe
 
 #[rstest]
 #[tokio::test]
-async fn tree_stats_count_by_kind_and_extension(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn tree_stats_count_by_kind_and_extension(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [
         ("src/main.rs", "one\ntwo\n"),
         ("src/a/lib.RS", "no end"),

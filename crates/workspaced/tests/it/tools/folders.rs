@@ -23,7 +23,7 @@ async fn with_new_token(run: &Run) -> Run {
 
 #[rstest]
 #[tokio::test]
-async fn binary_files_are_moved_and_deleted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn binary_files_are_moved_and_deleted(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("keep.txt", "k\n")]).await;
     run.put("icon.png", PICTURE);
     run.put("large.bin", vec![0_u8; 3 << 20]);
@@ -62,7 +62,7 @@ async fn binary_files_are_moved_and_deleted(#[values(Backend::Sqlite, Backend::P
 
 #[rstest]
 #[tokio::test]
-async fn a_folder_is_moved_or_deleted_as_one_change(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_folder_is_moved_or_deleted_as_one_change(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     run.put("old/in/icon.png", PICTURE);
     run.accept_tree().await;
@@ -104,7 +104,7 @@ async fn a_folder_is_moved_or_deleted_as_one_change(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn each_file_of_a_folder_is_judged(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn each_file_of_a_folder_is_judged(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let delete = |path: &str| json!({"path": path, "recursive": true, "expectedSha256": "seen"});
     let rename = |from: &str, to: &str| json!({"from": from, "to": to, "recursive": true});
@@ -146,9 +146,7 @@ async fn each_file_of_a_folder_is_judged(#[values(Backend::Sqlite, Backend::Post
 
 #[rstest]
 #[tokio::test]
-async fn the_files_of_a_folder_are_named_to_those_who_may_list_them(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_files_of_a_folder_are_named_to_those_who_may_list_them(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) =
         Run::shared(backend, &[("d/private-name.txt", "x\n"), ("d/.env", "K=v\n"), ("a.txt", "a\n")]).await;
     let path = format!("/v1/runs/{}/tokens", run.id);
@@ -169,9 +167,7 @@ async fn the_files_of_a_folder_are_named_to_those_who_may_list_them(
 
 #[rstest]
 #[tokio::test]
-async fn a_folder_counts_its_files_and_a_move_counts_once(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_folder_counts_its_files_and_a_move_counts_once(#[values(Backend::Sqlite)] backend: Backend) {
     let names: Vec<String> = (0..8).map(|number| format!("d/{number}.txt")).collect();
     let files: Vec<_> = names.iter().map(|name| (name.as_str(), "x\n")).collect();
     let policy = json!({"policy": {"budget": {"maxFilesTouched": 8}, "requireApprovalIf": ["deletesFile"]}});
@@ -200,7 +196,7 @@ async fn a_folder_counts_its_files_and_a_move_counts_once(
 
 #[rstest]
 #[tokio::test]
-async fn the_last_calls_of_a_token_are_undone(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_last_calls_of_a_token_are_undone(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n"), ("b.txt", "b\n")]).await;
     let none = call(&run, "revert_calls", json!({"last": 1})).await.refused("NOT_FOUND");
     assert!(!none["hint"].as_str().unwrap().contains("audit"), "{none:#}");
@@ -230,7 +226,7 @@ async fn the_last_calls_of_a_token_are_undone(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn undoing_restores_modes_too(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn undoing_restores_modes_too(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("keep.txt", "k\n"), ("run.sh", "#!/bin/sh\n")]).await;
     let mode = || std::fs::metadata(run.repo.join("run.sh")).unwrap().permissions().mode() & 0o777;
     std::fs::set_permissions(run.repo.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -62,7 +62,7 @@ async fn a_repeated_mutation_gets_the_first_answer_and_runs_once(
 
 #[rstest]
 #[tokio::test]
-async fn the_order_of_members_does_not_matter(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_order_of_members_does_not_matter(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let post = |body: &'static str| {
         let path = format!("/v1/runs/{}/tools/write_file", run.id);
@@ -78,7 +78,7 @@ async fn the_order_of_members_does_not_matter(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn an_id_belongs_to_one_tool_and_one_input(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_id_belongs_to_one_tool_and_one_input(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     run.ok("write_file", write("w", "new.txt")).await;
     run.ok("read_file", json!({"toolCallId": "r", "path": "a.txt"})).await;
@@ -106,9 +106,7 @@ async fn an_id_belongs_to_one_tool_and_one_input(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
-async fn a_repeated_read_is_executed_and_recorded_again(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_repeated_read_is_executed_and_recorded_again(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     let read = json!({"toolCallId": "r", "path": "a.txt", "format": "raw"});
     assert_eq!(run.ok("read_file", read.clone()).await["content"], "one\n");
@@ -126,7 +124,7 @@ async fn a_repeated_read_is_executed_and_recorded_again(
 
 #[rstest]
 #[tokio::test]
-async fn an_id_is_unique_per_run(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_id_is_unique_per_run(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let (one, other) = (server.run(json!({})).await, server.run(json!({})).await);
     one.ok("write_file", write("w", "a.txt")).await;
@@ -136,7 +134,7 @@ async fn an_id_is_unique_per_run(#[values(Backend::Sqlite, Backend::Postgres)] b
 
 #[rstest]
 #[tokio::test]
-async fn a_replay_needs_the_permission_of_the_call(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_replay_needs_the_permission_of_the_call(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[]).await;
     run.ok("write_file", write("w", "a.txt")).await;
     let path = format!("/v1/runs/{}/tools/write_file", run.id);
@@ -204,7 +202,7 @@ async fn the_length_of_ids_is_limited(#[values(Backend::Sqlite, Backend::Postgre
 
 #[rstest]
 #[tokio::test]
-async fn no_new_id_is_a_step_in_a_path(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn no_new_id_is_a_step_in_a_path(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n")]).await;
     for step in [".", ".."] {
         let read = json!({"path": "a.txt", "toolCallId": step});
@@ -270,9 +268,7 @@ async fn two_requests_at_once_under_one_id_are_one_call_and_a_reused_id(
 
 #[rstest]
 #[tokio::test]
-async fn a_refused_upload_is_refused_again_with_the_same_answer(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_refused_upload_is_refused_again_with_the_same_answer(#[values(Backend::Sqlite)] backend: Backend) {
     let policy = json!({"policy": {"maxTransferBytes": 3 << 20, "budget": {"maxBytes": 8 << 20}}});
     let server = Server::start(backend).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], policy).await;

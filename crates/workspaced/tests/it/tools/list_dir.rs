@@ -16,7 +16,7 @@ fn entry<'a>(listing: &'a Value, path: &str) -> &'a Value {
 
 #[rstest]
 #[tokio::test]
-async fn two_levels_are_listed_by_default(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn two_levels_are_listed_by_default(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("top.txt", "x\n"), ("a/one.rs", "x\n"), ("a/b/two.rs", "x\n"), ("a/b/c/three.rs", "x\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     let listing = run.ok("list_dir", json!({})).await;
@@ -41,7 +41,7 @@ async fn two_levels_are_listed_by_default(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn at_most_twenty_levels_are_listed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn at_most_twenty_levels_are_listed(#[values(Backend::Sqlite)] backend: Backend) {
     let deep: Vec<String> = (1..=25).map(|depth| format!("d{depth}")).collect();
     let (_server, run) = Run::shared(backend, &[(format!("{}/f.txt", deep.join("/")).as_str(), "x\n")]).await;
     let listing = run.ok("list_dir", json!({"maxDepth": 1000})).await;
@@ -51,7 +51,7 @@ async fn at_most_twenty_levels_are_listed(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn an_entry_has_type_kind_and_size(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_entry_has_type_kind_and_size(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [
         ("src/main.rs", "fn main() {}\n"),
         ("README.md", "# hi\n"),
@@ -88,9 +88,7 @@ async fn an_entry_has_type_kind_and_size(#[values(Backend::Sqlite, Backend::Post
 
 #[rstest]
 #[tokio::test]
-async fn hidden_and_ignored_entries_are_listed_on_request(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn hidden_and_ignored_entries_are_listed_on_request(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [
         (".gitignore", "*.log\n"),
         (".github/ci.yml", "x\n"),
@@ -112,7 +110,7 @@ async fn hidden_and_ignored_entries_are_listed_on_request(
 
 #[rstest]
 #[tokio::test]
-async fn the_number_of_entries_is_limited(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_number_of_entries_is_limited(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for number in 0..310 {
         run.put(&format!("f{number:03}.txt"), "x\n");
@@ -131,7 +129,7 @@ async fn the_number_of_entries_is_limited(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn invalid_names_are_listed_escaped(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn invalid_names_are_listed_escaped(#[values(Backend::Sqlite)] backend: Backend) {
     use std::os::unix::ffi::OsStrExt as _;
     let (_server, run) = Run::shared(backend, &[]).await;
     for name in [&b"caf\xe9.txt"[..], b"new\nline", b"back\\slash", b"tab\t", b"\xff\xfe"] {
@@ -145,7 +143,7 @@ async fn invalid_names_are_listed_escaped(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn invalid_input_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn invalid_input_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "x\n")]).await;
     for (path, code) in [
         ("a.txt", "NOT_A_DIRECTORY"),
@@ -178,7 +176,7 @@ async fn invalid_input_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] 
 
 #[rstest]
 #[tokio::test]
-async fn the_bytes_of_entries_are_limited(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_bytes_of_entries_are_limited(#[values(Backend::Sqlite)] backend: Backend) {
     let folder = vec!["d".repeat(200); 17].join("/");
     let files: Vec<_> = (0..700).map(|number| format!("{folder}/{number:04}\u{1}")).collect();
     let named: Vec<_> = files.iter().map(|file| (file.as_str(), "one\n")).collect();

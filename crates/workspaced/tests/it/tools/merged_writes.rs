@@ -16,7 +16,7 @@ async fn merge(run: &Run, path: &str, content: &str, base: &str, more: Value) ->
 
 #[rstest]
 #[tokio::test]
-async fn a_change_of_other_lines_is_merged(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_change_of_other_lines_is_merged(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", BASE)]).await;
     let theirs = BASE.replace("one", "ONE");
     run.replace("a.txt", &theirs, &sha256(BASE)).await.ok();
@@ -50,7 +50,7 @@ async fn a_change_of_other_lines_is_merged(#[values(Backend::Sqlite, Backend::Po
 
 #[rstest]
 #[tokio::test]
-async fn the_version_that_was_seen_is_merged(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_version_that_was_seen_is_merged(#[values(Backend::Sqlite)] backend: Backend) {
     let policy = json!({"policy": {"outsideChanges": "RECORD"}});
     let (_server, run) = Run::shared_with(backend, &[("a.txt", BASE), ("Cargo.lock", BASE)], policy).await;
     for path in ["a.txt", "Cargo.lock"] {
@@ -74,9 +74,7 @@ async fn the_version_that_was_seen_is_merged(#[values(Backend::Sqlite, Backend::
 
 #[rstest]
 #[tokio::test]
-async fn a_conflict_shows_its_regions_and_changes_nothing(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_conflict_shows_its_regions_and_changes_nothing(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", BASE)]).await;
     let theirs = format!("zero\n{}", BASE.replace("two", "2"));
     run.replace("a.txt", &theirs, &sha256(BASE)).await.ok();
@@ -98,7 +96,7 @@ async fn a_conflict_shows_its_regions_and_changes_nothing(
 
 #[rstest]
 #[tokio::test]
-async fn a_merge_keeps_the_form_of_the_file(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_merge_keeps_the_form_of_the_file(#[values(Backend::Sqlite)] backend: Backend) {
     let crlf = |text: &str| text.replace('\n', "\r\n");
     let open = BASE.trim_end();
     let bom = format!("\u{feff}{BASE}");
@@ -137,7 +135,7 @@ async fn a_merge_keeps_the_form_of_the_file(#[values(Backend::Sqlite, Backend::P
 
 #[rstest]
 #[tokio::test]
-async fn a_version_that_is_not_stored_is_not_merged(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_version_that_is_not_stored_is_not_merged(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", BASE)]).await;
     let refused = merge(&run, "a.txt", "mine\n", "of nobody", json!({})).await.refused("WRITE_CONFLICT");
     assert!(refused["message"].as_str().unwrap().contains("is not stored"), "{refused:#}");
@@ -151,7 +149,7 @@ async fn a_version_that_is_not_stored_is_not_merged(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn a_merge_that_would_take_too_long_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_merge_that_would_take_too_long_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let lines = |mark: &str| (0..20_000).map(|number| format!("{mark}{number}\n")).collect::<Vec<_>>().concat();
     let (base, mine) = (lines("a"), lines("c"));
     let policy =

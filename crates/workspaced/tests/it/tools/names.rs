@@ -10,7 +10,7 @@ const DECOMPOSED: &str = "Re\u{301}sume\u{301}.txt";
 
 #[rstest]
 #[tokio::test]
-async fn a_canonically_equal_name_is_followed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_canonically_equal_name_is_followed(#[values(Backend::Sqlite)] backend: Backend) {
     let folder = "do\u{301}cs";
     let inside = format!("{folder}/{DECOMPOSED}");
     let (_server, run) = Run::shared(backend, &[(DECOMPOSED, "hello\n"), (&inside, "inside\n")]).await;
@@ -48,7 +48,7 @@ async fn a_canonically_equal_name_is_followed(#[values(Backend::Sqlite, Backend:
 
 #[rstest]
 #[tokio::test]
-async fn a_new_name_is_no_twin_of_another(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_new_name_is_no_twin_of_another(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[(DECOMPOSED, "hello\n"), ("a.txt", "a\n")]).await;
     run.ok("read_file", json!({"path": "a.txt"})).await;
     let create = format!("--- /dev/null\n+++ b/{COMPOSED}\n@@ -0,0 +1 @@\n+x\n");
@@ -78,7 +78,7 @@ async fn a_new_name_is_no_twin_of_another(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn an_alias_passes_no_rule(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_alias_passes_no_rule(#[values(Backend::Sqlite)] backend: Backend) {
     let policy = json!({"policy": {"deny": [DECOMPOSED]}});
     let (_server, run) = Run::shared_with(backend, &[(DECOMPOSED, "hidden\n"), ("Other.md", "x\n")], policy).await;
     for path in [COMPOSED, DECOMPOSED, "re\u{301}sume\u{301}.TXT"] {
@@ -92,9 +92,7 @@ async fn an_alias_passes_no_rule(#[values(Backend::Sqlite, Backend::Postgres)] b
 
 #[rstest]
 #[tokio::test]
-async fn a_missing_path_names_the_only_one_that_may_be_meant(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_missing_path_names_the_only_one_that_may_be_meant(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [
         ("src/Main.rs", "x\n"),
         ("lib/deep/util.rs", "x\n"),
@@ -126,7 +124,7 @@ async fn a_missing_path_names_the_only_one_that_may_be_meant(
 
 #[rstest]
 #[tokio::test]
-async fn paths_of_other_places_are_rejected(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn paths_of_other_places_are_rejected(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for path in
         ["~/a.txt", "file:///a.txt", "file:a.txt", "C:/a.txt", "c:\\a.txt", "$HOME/a.txt", "${HOME}/a.txt", "%TEMP%/a"]
@@ -150,7 +148,7 @@ async fn paths_of_other_places_are_rejected(#[values(Backend::Sqlite, Backend::P
 
 #[rstest]
 #[tokio::test]
-async fn a_glob_that_is_a_name_matches_it(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_glob_that_is_a_name_matches_it(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("app/[slug]/page.tsx", "export default 1\n"), ("app/{a}/b.txt", "x\n"), ("src/util/x.ts", "y\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     for (glob, path) in [("app/[slug]/page.tsx", "."), ("app/{a}/b.txt", "."), ("util/*.ts", "src")] {
@@ -169,9 +167,7 @@ async fn a_glob_that_is_a_name_matches_it(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn the_target_of_a_link_is_named_where_it_may_be_seen(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_target_of_a_link_is_named_where_it_may_be_seen(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("docs/AGENTS.md", "rules\n"), (".env", "S=1\n")]).await;
     run.link("CLAUDE.md", "docs/AGENTS.md");
     run.link("shown.txt", ".env");
@@ -188,9 +184,7 @@ async fn the_target_of_a_link_is_named_where_it_may_be_seen(
 
 #[rstest]
 #[tokio::test]
-async fn nothing_is_named_that_a_link_leads_to_and_policy_denies(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn nothing_is_named_that_a_link_leads_to_and_policy_denies(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("shut/x.txt", "x\n"), ("open/y.txt", "y\n"), (".env", "K=v\n")];
     let policy = json!({"policy": {"deny": ["shut/**"]}});
     let (_server, run) = Run::shared_with(backend, &files, policy).await;

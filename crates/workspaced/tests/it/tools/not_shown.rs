@@ -14,7 +14,7 @@ async fn text(run: &Run, tool: &str, input: Value) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn lists_and_searches_say_what_they_leave_out(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn lists_and_searches_say_what_they_leave_out(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [
         (".gitignore", "tmp/\n*.log\n"),
         (".config", "x\n"),
@@ -65,7 +65,7 @@ async fn lists_and_searches_say_what_they_leave_out(#[values(Backend::Sqlite, Ba
 
 #[rstest]
 #[tokio::test]
-async fn what_policy_hides_is_not_counted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn what_policy_hides_is_not_counted(#[values(Backend::Sqlite)] backend: Backend) {
     let files =
         [(".gitignore", "*.log\n"), ("a.txt", "needle\n"), ("shut/b.txt", "needle\n"), (".env", "KEY=needle\n")];
     let policy = json!({"deny": ["shut/**", "shut.log"]});
@@ -78,7 +78,7 @@ async fn what_policy_hides_is_not_counted(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn an_empty_search_says_what_may_be_the_reason(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn an_empty_search_says_what_may_be_the_reason(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.ts", "foo\nbar\nif (a || b) {}\n")]).await;
     let literal = "[searched as literal text; mode=regex for expressions]\n";
     for query in ["foo|bar", "foo.*bar", "\\bfoo\\b", "^foo", "(a|b)", "foo\\(", "[a-z]+x", "foo$"] {
@@ -104,7 +104,7 @@ async fn an_empty_search_says_what_may_be_the_reason(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn a_long_line_is_read_to_its_end(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_long_line_is_read_to_its_end(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("w.txt", "é2345\nx\n")]).await;
     let line: String = (0..300_000).map(|number: u32| char::from(b'a' + (number % 26) as u8)).collect();
     run.put("m.json", format!("first\n{line}é\r\nlast\n"));
@@ -149,7 +149,7 @@ async fn a_long_line_is_read_to_its_end(#[values(Backend::Sqlite, Backend::Postg
 
 #[rstest]
 #[tokio::test]
-async fn read_files_holds_no_more_than_read_file(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn read_files_holds_no_more_than_read_file(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("small.txt", "s\n"), ("empty.txt", "")]).await;
     run.put("long.txt", format!("{}tail\n", "x".repeat(1_200_000)));
     run.put("lines.txt", "123456789\n".repeat(6000));
@@ -186,9 +186,7 @@ async fn read_files_holds_no_more_than_read_file(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
-async fn a_diff_that_is_cut_in_its_first_file_names_another_way(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_diff_that_is_cut_in_its_first_file_names_another_way(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("c.txt", "c\n"), ("d.txt", "d\n")]).await;
     let lines = (0..20_000).map(|number| format!("m{number}\n")).collect::<Vec<_>>().concat();
     run.put("c.txt", &lines);

@@ -11,9 +11,7 @@ fn lines(count: usize) -> String {
 
 #[rstest]
 #[tokio::test]
-async fn two_hundred_numbered_lines_are_returned_by_default(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn two_hundred_numbered_lines_are_returned_by_default(#[values(Backend::Sqlite)] backend: Backend) {
     let text = lines(450);
     let (_server, run) = Run::shared(backend, &[("a.txt", &text)]).await;
     let page = run.ok("read_file", json!({"path": "./a.txt"})).await;
@@ -44,7 +42,7 @@ async fn two_hundred_numbered_lines_are_returned_by_default(
 
 #[rstest]
 #[tokio::test]
-async fn a_large_number_is_capped_at_the_maximum(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_large_number_is_capped_at_the_maximum(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", &lines(1200))]).await;
     let call = async |tool: &str, input: &str| {
         let path = format!("/v1/runs/{}/tools/{tool}", run.id);
@@ -72,9 +70,7 @@ async fn a_large_number_is_capped_at_the_maximum(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
-async fn reading_with_next_start_line_returns_the_whole_text(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn reading_with_next_start_line_returns_the_whole_text(#[values(Backend::Sqlite)] backend: Backend) {
     let text = lines(2500) + "no end of line";
     let (_server, run) = Run::shared(backend, &[("a.txt", &text)]).await;
     let (mut whole, mut start) = (String::new(), json!(1));
@@ -94,7 +90,7 @@ async fn reading_with_next_start_line_returns_the_whole_text(
 
 #[rstest]
 #[tokio::test]
-async fn content_is_limited_to_64_kib(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn content_is_limited_to_64_kib(#[values(Backend::Sqlite)] backend: Backend) {
     let text = format!("{}\n", "x".repeat(999)).repeat(200);
     let (_server, run) = Run::shared(backend, &[("a.txt", &text)]).await;
     for format in ["raw", "numbered"] {
@@ -110,7 +106,7 @@ async fn content_is_limited_to_64_kib(#[values(Backend::Sqlite, Backend::Postgre
 
 #[rstest]
 #[tokio::test]
-async fn long_numbered_lines_are_truncated_and_counted(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn long_numbered_lines_are_truncated_and_counted(#[values(Backend::Sqlite)] backend: Backend) {
     let text = format!("short\n{}\n{}\n", "ü".repeat(2000), "ü".repeat(2001));
     let (_server, run) = Run::shared(backend, &[("a.txt", &text)]).await;
     let page = run.ok("read_file", json!({"path": "a.txt"})).await;
@@ -124,7 +120,7 @@ async fn long_numbered_lines_are_truncated_and_counted(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn encodings_and_line_endings_are_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn encodings_and_line_endings_are_reported(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let table = [
         ("lf.txt", &b"a\nb\n"[..], "utf-8", "lf", 2, "a\nb\n"),
@@ -148,7 +144,7 @@ async fn encodings_and_line_endings_are_reported(#[values(Backend::Sqlite, Backe
 
 #[rstest]
 #[tokio::test]
-async fn a_file_over_the_size_limit_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_file_over_the_size_limit_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let extra = json!({"policy": {"maxFileBytes": 1000}});
     let (_server, run) = Run::shared_with(backend, &[], extra).await;
     run.put("fits.txt", "0123456789abcde\n".repeat(1000));
@@ -163,9 +159,7 @@ async fn a_file_over_the_size_limit_is_refused(#[values(Backend::Sqlite, Backend
 
 #[rstest]
 #[tokio::test]
-async fn an_unreadable_path_or_invalid_input_is_refused(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn an_unreadable_path_or_invalid_input_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("dir/a.txt", "x\n")]).await;
     run.put("pic.png", [0x89, b'P', b'N', b'G', 0, 0, 0, 1]);
     crate::harness::mkfifo(&run.repo.join("pipe"));

@@ -178,9 +178,7 @@ async fn the_etag_depends_on_the_content_and_not_on_the_time(#[values(Backend::S
 
 #[rstest]
 #[tokio::test]
-async fn a_stored_answer_is_returned_only_to_authorized_callers(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_stored_answer_is_returned_only_to_authorized_callers(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[]).await;
     let other = server.run(json!({})).await;
     let input = json!({"toolCallId": "mine", "path": "a.txt", "content": "private\n", "reason": "r"});

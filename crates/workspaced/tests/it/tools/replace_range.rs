@@ -15,7 +15,7 @@ async fn replace(run: &Run, path: &str, lines: (u64, u64), content: &str, more: 
 
 #[rstest]
 #[tokio::test]
-async fn whole_lines_are_replaced(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn whole_lines_are_replaced(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", TEXT)]).await;
     let expected = json!({"expectedSha256": sha256(TEXT)});
     let dry = json!({"expectedSha256": sha256(TEXT), "dryRun": true});
@@ -51,7 +51,7 @@ async fn whole_lines_are_replaced(#[values(Backend::Sqlite, Backend::Postgres)] 
 
 #[rstest]
 #[tokio::test]
-async fn the_form_of_the_file_is_kept(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_form_of_the_file_is_kept(#[values(Backend::Sqlite)] backend: Backend) {
     let table = [
         ("crlf.txt", "a\r\nb\r\n", (2, 2), "x\ny", "a\r\nx\r\ny\r\n"),
         ("mixed.txt", "a\r\nb\nc\r\n", (2, 2), "B\n", "a\r\nB\nc\r\n"),
@@ -83,7 +83,7 @@ async fn the_form_of_the_file_is_kept(#[values(Backend::Sqlite, Backend::Postgre
 #[rstest]
 #[tokio::test]
 async fn lines_that_do_not_exist_and_versions_that_are_not_known_are_refused(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
 ) {
     let files = [("a.txt", TEXT), (".env", "A=1\n"), ("target/g.txt", "g\n"), ("d/x.txt", "x\n")];
     let (_server, run) = Run::shared(backend, &files).await;
@@ -127,7 +127,7 @@ async fn lines_that_do_not_exist_and_versions_that_are_not_known_are_refused(
 
 #[rstest]
 #[tokio::test]
-async fn it_is_listed_with_the_other_tools(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn it_is_listed_with_the_other_tools(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let tools = run.agent.get("/v1/tools").await.ok();
     let tool = tools["items"].as_array().unwrap().iter().find(|tool| tool["name"] == "replace_range").unwrap();

@@ -21,7 +21,7 @@ const FILES: [(&str, &str); 5] = [
 
 #[rstest]
 #[tokio::test]
-async fn a_literal_is_found_in_path_order(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_literal_is_found_in_path_order(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let report = run.ok("search_text", json!({"query": "alpha"})).await;
     let want = [
@@ -44,9 +44,7 @@ async fn a_literal_is_found_in_path_order(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn an_unsearchable_file_is_refused_if_it_is_named(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn an_unsearchable_file_is_refused_if_it_is_named(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared_with(backend, &FILES, json!({"policy": {"maxFileBytes": 1000}})).await;
     run.put("src/alpha.bin", b"alpha\0alpha\n");
     run.put("src/late.dat", [b"alpha\n".to_vec(), vec![b'x'; 9000], b"\0".to_vec()].concat());
@@ -72,7 +70,7 @@ async fn an_unsearchable_file_is_refused_if_it_is_named(
 
 #[rstest]
 #[tokio::test]
-async fn each_option_has_its_effect(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn each_option_has_its_effect(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let table = [
         (json!({"query": "a.pha"}), vec![("docs/x.md", 3, 7)]),
@@ -102,7 +100,7 @@ async fn each_option_has_its_effect(#[values(Backend::Sqlite, Backend::Postgres)
 
 #[rstest]
 #[tokio::test]
-async fn context_is_limited_to_three_lines(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn context_is_limited_to_three_lines(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "1\n2\n3\n4\nhere\n6\n7\n8\n9\n")]).await;
     for (asked, before, after) in
         [(0, vec![], vec![]), (2, vec!["3", "4"], vec!["6", "7"]), (50, vec!["2", "3", "4"], vec!["6", "7", "8"])]
@@ -114,9 +112,7 @@ async fn context_is_limited_to_three_lines(#[values(Backend::Sqlite, Backend::Po
 
 #[rstest]
 #[tokio::test]
-async fn the_number_of_matches_is_limited_to_the_first_ones(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_number_of_matches_is_limited_to_the_first_ones(#[values(Backend::Sqlite)] backend: Backend) {
     let text = "hit\n".repeat(150);
     let files: Vec<(String, &str)> = (0..10).map(|number| (format!("f{number}.txt"), text.as_str())).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (path.as_str(), *text)).collect();
@@ -141,7 +137,7 @@ async fn the_number_of_matches_is_limited_to_the_first_ones(
 
 #[rstest]
 #[tokio::test]
-async fn long_lines_and_other_encodings_are_searched(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn long_lines_and_other_encodings_are_searched(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     run.put("long.txt", format!("{}needle{}\n", "x".repeat(200_000), "y".repeat(200_000)));
     run.put("latin.txt", b"caf\xe9 needle\n");
@@ -162,7 +158,7 @@ async fn long_lines_and_other_encodings_are_searched(#[values(Backend::Sqlite, B
 
 #[rstest]
 #[tokio::test]
-async fn invalid_queries_are_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn invalid_queries_are_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     for bad in [
         json!({}),

@@ -45,7 +45,7 @@ async fn with_new_token(run: &Run) -> Run {
 
 #[rstest]
 #[tokio::test]
-async fn a_file_must_be_read_before_it_is_changed(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_file_must_be_read_before_it_is_changed(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     // What does not give the content does not count, and neither does what another token was given.
     let other = with_new_token(&run).await;
@@ -73,7 +73,7 @@ async fn a_file_must_be_read_before_it_is_changed(#[values(Backend::Sqlite, Back
 
 #[rstest]
 #[tokio::test]
-async fn every_way_to_be_given_a_file_counts(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn every_way_to_be_given_a_file_counts(#[values(Backend::Sqlite)] backend: Backend) {
     let files = [("a.txt", "one\n"), ("b.txt", "b\n"), ("c.txt", "c\n"), ("long.txt", "1\n2\n3\n")];
     let (_server, run) = Run::shared(backend, &files).await;
     run.ok("read_files", json!({"paths": ["a.txt", "none.txt"]})).await;
@@ -102,9 +102,7 @@ async fn every_way_to_be_given_a_file_counts(#[values(Backend::Sqlite, Backend::
 
 #[rstest]
 #[tokio::test]
-async fn a_version_that_is_not_the_present_one_is_a_conflict(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_version_that_is_not_the_present_one_is_a_conflict(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     read(&run, "a.txt").await;
     let other = with_new_token(&run).await;
@@ -135,7 +133,7 @@ async fn a_version_that_is_not_the_present_one_is_a_conflict(
 
 #[rstest]
 #[tokio::test]
-async fn a_file_of_a_mount_is_another_file(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_file_of_a_mount_is_another_file(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     let docs = server.template(&[("a.txt", "of the mount\n")]);
     let mounts = json!({"mounts": [{"name": "docs", "description": "d", "path": docs}]});
@@ -174,9 +172,7 @@ async fn what_was_seen_survives_a_restart(#[values(Backend::Sqlite, Backend::Pos
 
 #[rstest]
 #[tokio::test]
-async fn the_calls_of_a_batch_see_what_the_calls_before_them_leave(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_calls_of_a_batch_see_what_the_calls_before_them_leave(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n"), ("b.txt", "b\n")]).await;
     let input =
         |path: &str, content: &str| json!({"path": path, "content": content, "expectedSha256": "seen", "reason": "r"});
@@ -198,9 +194,7 @@ async fn the_calls_of_a_batch_see_what_the_calls_before_them_leave(
 
 #[rstest]
 #[tokio::test]
-async fn an_approved_call_changes_the_version_that_its_caller_had_seen(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn an_approved_call_changes_the_version_that_its_caller_had_seen(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("Cargo.lock", "old\n"), ("a.txt", "one\n")]).await;
     let decide = async |id: &Value| {
         let path = format!("/v1/approvals/{}/approve", id.as_str().unwrap());
@@ -225,7 +219,7 @@ async fn an_approved_call_changes_the_version_that_its_caller_had_seen(
 #[rstest]
 #[tokio::test]
 async fn the_models_view_expects_what_was_seen_unless_the_call_says_otherwise(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
 ) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n"), ("b.txt", "b\n")]).await;
     let text = async |tool: &str, mut input: Value, more: Value| {
@@ -279,7 +273,7 @@ async fn the_models_view_expects_what_was_seen_unless_the_call_says_otherwise(
 
 #[rstest]
 #[tokio::test]
-async fn the_same_input_is_the_same_call_in_each_view(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_same_input_is_the_same_call_in_each_view(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     let new = |id: &str| json!({"toolCallId": id, "path": format!("{id}.txt"), "content": "n\n", "reason": "r"});
     let first = run.ok("write_file", new("json-first")).await;
@@ -296,9 +290,7 @@ async fn the_same_input_is_the_same_call_in_each_view(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn a_file_that_somebody_else_removed_can_be_made_again(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_file_that_somebody_else_removed_can_be_made_again(#[values(Backend::Sqlite)] backend: Backend) {
     let policy = json!({"policy": {"outsideChanges": "RECORD"}});
     let (_server, run) = Run::shared_with(backend, &[("a.txt", "one\n"), ("Cargo.lock", "old\n")], policy).await;
     let other = with_new_token(&run).await;

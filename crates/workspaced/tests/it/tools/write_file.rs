@@ -9,7 +9,7 @@ use crate::harness::{Backend, Run, Server, becomes_empty, sha256};
 
 #[rstest]
 #[tokio::test]
-async fn a_new_file_is_created_with_its_folders(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_new_file_is_created_with_its_folders(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let input = json!({"path": "./src//deep/new.rs", "content": "fn a() {}\nfn b() {}\n", "reason": "start", "toolCallId": "w1", "stepId": "s1"});
     let answer = run.ok("write_file", input).await;
@@ -35,9 +35,7 @@ async fn a_new_file_is_created_with_its_folders(#[values(Backend::Sqlite, Backen
 
 #[rstest]
 #[tokio::test]
-async fn replacing_needs_the_hash_of_the_current_content(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn replacing_needs_the_hash_of_the_current_content(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     let (one, two) = (sha256("one\n"), sha256("two\n"));
     for mode in ["REPLACE_EXISTING", "CREATE_OR_REPLACE"] {
@@ -70,7 +68,7 @@ async fn replacing_needs_the_hash_of_the_current_content(
 
 #[rstest]
 #[tokio::test]
-async fn a_missing_file_is_not_replaced(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_missing_file_is_not_replaced(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     let input = |mode: &str, expected: Option<String>| {
         json!({"path": "a.txt", "content": "x\n", "mode": mode, "reason": "r"})
@@ -91,9 +89,7 @@ async fn a_missing_file_is_not_replaced(#[values(Backend::Sqlite, Backend::Postg
 
 #[rstest]
 #[tokio::test]
-async fn a_dry_run_has_the_answer_of_the_real_call_and_changes_nothing(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_dry_run_has_the_answer_of_the_real_call_and_changes_nothing(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     let (tree, diff) = (run.snapshot(), run.diff_sha256().await);
     let input = json!({"path": "dir/b.txt", "content": "two\n", "reason": "r"});
@@ -130,9 +126,7 @@ async fn a_dry_run_has_the_answer_of_the_real_call_and_changes_nothing(
 
 #[rstest]
 #[tokio::test]
-async fn a_mutation_is_an_atomic_rename_that_keeps_the_mode(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_mutation_is_an_atomic_rename_that_keeps_the_mode(#[values(Backend::Sqlite)] backend: Backend) {
     let (server, run) = Run::shared(backend, &[]).await;
     run.put("run.sh", "#!/bin/sh\n");
     let path = run.repo.join("run.sh");
@@ -151,9 +145,7 @@ async fn a_mutation_is_an_atomic_rename_that_keeps_the_mode(
 
 #[rstest]
 #[tokio::test]
-async fn a_mutation_is_in_the_diff_its_artifact_and_the_audit(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_mutation_is_in_the_diff_its_artifact_and_the_audit(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\ntwo\n")]).await;
     let old = sha256("one\ntwo\n");
     let answer = run.replace("a.txt", "one\n2\n", &old).await.ok();
@@ -184,9 +176,7 @@ async fn a_mutation_is_in_the_diff_its_artifact_and_the_audit(
 
 #[rstest]
 #[tokio::test]
-async fn writing_the_current_content_is_a_mutation_without_a_diff(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn writing_the_current_content_is_a_mutation_without_a_diff(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     let answer = run.replace("a.txt", "one\n", &sha256("one\n")).await.ok();
     assert_eq!(
@@ -198,7 +188,7 @@ async fn writing_the_current_content_is_a_mutation_without_a_diff(
 
 #[rstest]
 #[tokio::test]
-async fn text_is_stored_unchanged(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn text_is_stored_unchanged(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for (number, text) in ["", "no end", "crlf\r\n", "mixed\r\n\n", "\u{feff}bom\n", "tab\t \n\n\n", "🦀 ü \u{2028}\n"]
         .into_iter()
@@ -216,9 +206,7 @@ async fn text_is_stored_unchanged(#[values(Backend::Sqlite, Backend::Postgres)] 
 
 #[rstest]
 #[tokio::test]
-async fn a_text_too_large_to_read_can_be_moved_and_deleted(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_text_too_large_to_read_can_be_moved_and_deleted(#[values(Backend::Sqlite)] backend: Backend) {
     let budget = json!({"maxFilesDeleted": 1, "maxDeletions": 20_000});
     let policy = json!({"maxFileBytes": 1000, "maxTransferBytes": 1_000_000, "budget": budget});
     let text = "a line of a large text\n".repeat(20_000);
@@ -271,7 +259,7 @@ async fn a_text_too_large_to_read_can_be_moved_and_deleted(
 
 #[rstest]
 #[tokio::test]
-async fn a_mutation_without_a_valid_reason_is_refused(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_mutation_without_a_valid_reason_is_refused(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[]).await;
     for reason in [Value::Null, json!(""), json!("x".repeat(2001)), json!(true)] {
         let mut input = json!({"path": "a.txt", "content": "x"});
@@ -299,9 +287,7 @@ async fn a_mutation_without_a_valid_reason_is_refused(#[values(Backend::Sqlite, 
 
 #[rstest]
 #[tokio::test]
-async fn a_folder_is_not_written_and_a_file_is_not_a_parent(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn a_folder_is_not_written_and_a_file_is_not_a_parent(#[values(Backend::Sqlite)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("dir/a.txt", "x\n")]).await;
     let write = |path: &str| json!({"path": path, "content": "x", "reason": "r"});
     run.call("write_file", write("dir")).await.refused("NOT_A_FILE");
@@ -314,9 +300,7 @@ async fn a_folder_is_not_written_and_a_file_is_not_a_parent(
 
 #[rstest]
 #[tokio::test]
-async fn one_of_several_writers_with_the_same_expected_hash_succeeds(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn one_of_several_writers_with_the_same_expected_hash_succeeds(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::shared(backend).await;
     for round in 0..10 {
         let run = server.run_with_files(&[("a.txt", "one\n")], json!({})).await;
@@ -337,7 +321,7 @@ async fn one_of_several_writers_with_the_same_expected_hash_succeeds(
 #[rstest]
 #[tokio::test]
 async fn a_new_file_where_one_exists_is_refused_as_existing_before_its_content_is_looked_at(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite)] backend: Backend,
 ) {
     let large = "x\n".repeat(1 << 20);
     let (_server, run) = Run::shared(backend, &[("a.txt", "a\n"), ("b.bin", "a\0b"), ("large.txt", &large)]).await;

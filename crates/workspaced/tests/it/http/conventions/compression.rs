@@ -27,9 +27,7 @@ fn varies(answer: &Answer) -> bool {
 
 #[rstest]
 #[tokio::test]
-async fn documents_lists_diffs_and_exports_are_compressed(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn documents_lists_diffs_and_exports_are_compressed(#[values(Backend::Sqlite)] backend: Backend) {
     let files: Vec<_> = (0..200).map(|number| format!("folder/file-{number:03}.txt")).collect();
     let files: Vec<_> = files.iter().map(|path| (path.as_str(), "text\n")).collect();
     let (server, run) = Run::shared(backend, &files).await;
@@ -74,9 +72,7 @@ async fn documents_lists_diffs_and_exports_are_compressed(
 
 #[rstest]
 #[tokio::test]
-async fn files_archives_streams_and_small_answers_are_sent_as_they_are(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn files_archives_streams_and_small_answers_are_sent_as_they_are(#[values(Backend::Sqlite)] backend: Backend) {
     let text = "line\n".repeat(1000);
     let (server, run) = Run::shared(backend, &[("a.txt", &text)]).await;
     let all = "gzip, zstd";

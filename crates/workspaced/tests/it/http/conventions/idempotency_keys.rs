@@ -4,7 +4,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Server, Setup, items};
+use crate::harness::{Answer, Backend, Client, Server, Setup, exhaustive, items};
 
 async fn post(client: &Client, path: &str, key: &str, body: &Value) -> Answer {
     client.send(client.request(Method::POST, path).header("idempotency-key", key).json(body)).await
@@ -202,7 +202,7 @@ async fn a_key_is_free_again_after_a_day(#[values(Backend::Sqlite, Backend::Post
 #[rstest]
 #[tokio::test]
 async fn a_clock_that_is_wrong_for_a_moment_frees_no_key_and_ends_no_token(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::prepare(Setup::new(backend)).await;
     let clock = server.data_dir().join("clock");
@@ -235,7 +235,7 @@ async fn a_clock_that_is_wrong_for_a_moment_frees_no_key_and_ends_no_token(
 #[rstest]
 #[tokio::test]
 async fn a_creation_goes_on_when_its_caller_disconnects_or_the_service_is_killed(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let files: Vec<_> = (0..400).map(|number| (format!("{number}.txt"), "text\n")).collect();

@@ -25,9 +25,7 @@ async fn send(client: &Client, method: Method, path: &str, id: &str) -> Answer {
 
 #[rstest]
 #[tokio::test]
-async fn the_ids_of_a_request_are_returned_logged_and_recorded(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
-) {
+async fn the_ids_of_a_request_are_returned_logged_and_recorded(#[values(Backend::Sqlite)] backend: Backend) {
     let server = Server::start(backend).await;
     let extra = json!({"policy": {"requireApprovalIf": ["deletesFile"]}});
     let run = server.run_with_files(&[("a.txt", "a\n")], extra).await;

@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
-use crate::harness::{Answer, Backend, Server, Setup, items, rfc3339, sha256};
+use crate::harness::{Answer, Backend, Server, Setup, exhaustive, items, rfc3339, sha256};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of};
 use crate::operation::secret_rotation::is_accepted;
 use crate::operation::uncertain_commits::{decide, start_with_proxy};
@@ -67,7 +67,7 @@ async fn until_refused(server: &Server, token: &str) {
 #[rstest]
 #[tokio::test]
 async fn without_an_overlap_every_earlier_token_ends(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(By::Request, By::Command)] by: By,
 ) {
     let mut server = Server::start(backend).await;
@@ -88,7 +88,7 @@ async fn without_an_overlap_every_earlier_token_ends(
 #[rstest]
 #[tokio::test]
 async fn an_overlap_changes_the_end_of_the_token_in_force_only(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(By::Request, By::Command)] by: By,
 ) {
     let mut server = Server::start(backend).await;
@@ -111,7 +111,7 @@ async fn an_overlap_changes_the_end_of_the_token_in_force_only(
 #[rstest]
 #[tokio::test]
 async fn a_replaced_token_that_has_expired_does_not_reserve_its_name(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(false, true)] is_expired: bool,
 ) {
     let mut server = Server::start(backend).await;
@@ -138,7 +138,7 @@ async fn a_replaced_token_that_has_expired_does_not_reserve_its_name(
 #[rstest]
 #[tokio::test]
 async fn tokens_that_have_expired_do_not_count_as_operators(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(false, true)] is_replaced: bool,
 ) {
     let mut server = Server::start(backend).await;
@@ -170,7 +170,7 @@ async fn tokens_that_have_expired_do_not_count_as_operators(
 #[rstest]
 #[tokio::test]
 async fn a_token_that_has_expired_is_replaced_only_with_an_end(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let mut server = Server::start(backend).await;
     let soon = rfc3339(std::time::SystemTime::now() + Duration::from_secs(2));
@@ -192,7 +192,7 @@ async fn a_token_that_has_expired_is_replaced_only_with_an_end(
 
 #[rstest]
 #[tokio::test]
-async fn a_replacement_under_a_key_happens_once(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_replacement_under_a_key_happens_once(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let first = create(&server, json!({})).await;
     let keyed = async |server: &Server, path: &str, key: &str, body: Option<Value>| {
@@ -241,7 +241,7 @@ impl Change {
 #[rstest]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_is_complete_if_its_caller_disconnects(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(Change::Rotation, Change::Revocation)] change: Change,
 ) {
     let server = Server::start_with(Setup::new(backend).arg("--checkpoint-seconds", 3600)).await;

@@ -8,13 +8,13 @@ use serde_json::json;
 
 use super::steps::{LARGE, backup, backups, destroy, json_of, paused_backup, restore};
 use crate::audit::checkpoints::until_covered;
-use crate::harness::{Backend, Client, Disk, Server, incompressible, items, snapshot};
+use crate::harness::{Backend, Client, Disk, Server, exhaustive, incompressible, items, snapshot};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of, put};
 
 #[rstest]
 #[tokio::test]
 async fn a_damaged_object_is_named_and_written_again_when_it_is_removed(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
     server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
@@ -39,7 +39,7 @@ async fn a_damaged_object_is_named_and_written_again_when_it_is_removed(
 #[rstest]
 #[tokio::test]
 async fn a_content_that_stays_missing_is_looked_for_once(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
     let run = server.run(json!({"runId": "r"})).await;
@@ -59,7 +59,7 @@ async fn a_content_that_stays_missing_is_looked_for_once(
 #[rstest]
 #[tokio::test]
 async fn a_run_that_is_archived_meanwhile_comes_back_as_archived(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(true, false)] is_closed_before: bool,
 ) {
     let mut server = Server::start(backend).await;
@@ -111,7 +111,7 @@ async fn a_run_that_is_archived_meanwhile_comes_back_as_archived(
 #[rstest]
 #[tokio::test]
 async fn tokens_that_were_revoked_after_the_backup_are_reported_and_revoked_on_request(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(false, true)] revokes: bool,
 ) {
     let mut server = Server::start(backend).await;
@@ -148,7 +148,7 @@ async fn tokens_that_were_revoked_after_the_backup_are_reported_and_revoked_on_r
 #[rstest]
 #[tokio::test]
 async fn the_newest_backup_is_the_one_that_was_written_last(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
     server.run(json!({"runId": "r"})).await;
@@ -169,7 +169,7 @@ async fn the_newest_backup_is_the_one_that_was_written_last(
 #[rstest]
 #[tokio::test]
 async fn a_failed_backup_leaves_the_objects_of_a_backup_that_cannot_be_read(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let server = Server::start(backend).await;
     let Some(disk) = Disk::in_memory(&backups(&server), "size=16m") else { return };
@@ -192,7 +192,7 @@ async fn a_failed_backup_leaves_the_objects_of_a_backup_that_cannot_be_read(
 
 #[rstest]
 #[tokio::test]
-async fn the_artifacts_of_a_run_are_in_its_backup(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn the_artifacts_of_a_run_are_in_its_backup(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let mut server = Server::start(backend).await;
     let run = server.run_with_files(&[("a", "a\n")], json!({"runId": "r"})).await;
     let folders = ["artifacts", "tool-cache"].map(|name| server.workspace("r").join(name));

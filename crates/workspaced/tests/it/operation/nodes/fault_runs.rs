@@ -259,8 +259,10 @@ fn seeds() -> Vec<u64> {
         .collect()
 }
 
+#[rstest]
+#[case::exhaustive(seeds())]
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
-async fn what_callers_were_answered_agrees_with_the_chains_under_faults_at_random() {
+async fn what_callers_were_answered_agrees_with_the_chains_under_faults_at_random(#[case] seeds: Vec<u64>) {
     let (seconds, parallel) = (setting("WORKSPACED_FAULT_SECONDS", 20), setting("WORKSPACED_FAULT_PARALLEL", 3));
     let store = store().await;
     let make_seed = |seed| {
@@ -273,7 +275,7 @@ async fn what_callers_were_answered_agrees_with_the_chains_under_faults_at_rando
             verdict
         }
     };
-    let verdicts: Vec<_> = stream::iter(seeds()).map(make_seed).buffer_unordered(parallel).collect().await;
+    let verdicts: Vec<_> = stream::iter(seeds).map(make_seed).buffer_unordered(parallel).collect().await;
     println!("{}", report::summary(&verdicts));
     let failed: Vec<_> = verdicts.iter().filter(|verdict| !verdict.violations.is_empty()).collect();
     assert!(failed.is_empty(), "{} of {} runs failed", failed.len(), verdicts.len());
@@ -281,12 +283,12 @@ async fn what_callers_were_answered_agrees_with_the_chains_under_faults_at_rando
 
 #[rstest]
 #[case::a_wiped_disk(Fault::WipedDisk)]
-#[case::a_wrong_clock(Fault::WrongClock)]
-#[case::a_rolling_upgrade(Fault::RollingUpgrade)]
-#[case::a_store_that_is_cut_off(Fault::StoreCut)]
-#[case::slow_ways_to_the_database(Fault::DatabaseSlow)]
-#[case::slow_ways_between_nodes(Fault::NodesSlow)]
-#[case::a_promoted_standby(Fault::Promotion)]
+#[case::exhaustive_a_wrong_clock(Fault::WrongClock)]
+#[case::exhaustive_a_rolling_upgrade(Fault::RollingUpgrade)]
+#[case::exhaustive_a_store_that_is_cut_off(Fault::StoreCut)]
+#[case::exhaustive_slow_ways_to_the_database(Fault::DatabaseSlow)]
+#[case::exhaustive_slow_ways_between_nodes(Fault::NodesSlow)]
+#[case::exhaustive_a_promoted_standby(Fault::Promotion)]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_callers_were_answered_agrees_with_the_chains_under(#[case] fault: Fault) {
     let (of_nodes, of_ways) = if OF_NODES.contains(&fault) { (vec![fault], vec![]) } else { (vec![], vec![fault]) };

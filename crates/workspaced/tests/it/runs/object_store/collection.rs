@@ -8,7 +8,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::{MIB, lose_files, objects, storing};
-use crate::harness::{Backend, Run, Server, Setup, incompressible, sha256};
+use crate::harness::{Backend, Run, Server, Setup, exhaustive, incompressible, sha256};
 use crate::operation::replay_and_repair::put;
 
 /// Waits until exactly these objects are left.
@@ -30,7 +30,7 @@ async fn delete(run: &Run, path: &str, content: &[u8]) {
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_are_deleted_when_no_run_refers_to_them(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, folder) = storing(Setup::new(backend).arg("--object-store-grace", "2s")).await;
     let kept = server.run_with_files(&[("kept.txt", "kept\n")], json!({"runId": "kept"})).await;
@@ -64,7 +64,7 @@ async fn objects_are_deleted_when_no_run_refers_to_them(
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_content_that_no_version_needs_any_more_is_deleted(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, folder) = storing(Setup::new(backend).arg("--object-store-grace", "1s")).await;
     let run = server.run_with_files(&[("a.txt", "a\n")], json!({})).await;
@@ -102,7 +102,9 @@ async fn a_content_that_no_version_needs_any_more_is_deleted(
 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_base_with_a_missing_part_is_not_used_again(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+async fn a_base_with_a_missing_part_is_not_used_again(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let (mut server, folder) = storing(Setup::new(backend)).await;
     let template = server.template(&[("a.txt", "a\n"), (".gitignore", "*.log\n"), ("x.log", "ignored\n")]);
     let body = json!({"source": {"type": "directory", "path": template}});
@@ -124,7 +126,7 @@ async fn a_base_with_a_missing_part_is_not_used_again(#[values(Backend::Sqlite, 
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_a_run_names_is_deleted_under_load(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
 ) {
     let (mut server, folder) = storing(Setup::new(backend).arg("--object-store-grace", "2s")).await;
     let template = server.template(&[("a.txt", "a\n"), (".gitignore", "*.log\n"), ("x.log", "ignored\n")]);

@@ -6,13 +6,13 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::{MIB, lose_files, objects, read, storing, upload};
-use crate::harness::{Backend, Setup, incompressible};
+use crate::harness::{Backend, Setup, exhaustive, incompressible};
 
 /// The folder of the store is on a disk that disappears, and leaves an empty folder at its path, or none.
 #[rstest]
 #[tokio::test]
 async fn a_store_whose_folder_disappears_is_unavailable_and_nothing_is_written_elsewhere(
-    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
     #[values(true, false)] leaves_a_folder: bool,
 ) {
     let (mut server, folder) = storing(Setup::new(backend).arg("--base-cache-bytes", 0)).await;
