@@ -1,7 +1,8 @@
-//! Changes of the key that signs a log: statements that the old and the new key sign, and the keys that follow from them.
+//! Changes of the key that signs a log: checkpoints that the old and the new key sign, and the keys that follow from them.
 //!
-//! A statement is a checkpoint with three extension lines, so that a verifier that knows only the old key accepts it as a
-//! checkpoint. The old key names its successor; the new key signs that it continues this tree and no other.
+//! While both keys sign, each checkpoint has two extension lines that name them. So a verifier that knows only one of them
+//! accepts it, the old key names its successor, and the new key signs that it continues this tree and no other. Any one of these
+//! checkpoints is the **statement** by which a verifier follows the change later.
 
 use crate::note::{self, SignerKey, VerifierKey};
 use crate::note_error::NoteError;
@@ -12,9 +13,6 @@ use crate::Checkpoint;
 /// The prefixes of the extension lines, in order.
 const OLD_KEY: &str = "old-key ";
 const NEW_KEY: &str = "new-key ";
-const CHANGED_AT: &str = "changed-at ";
-/// The longest time.
-const MAX_TIME_BYTES: usize = 64;
 
 /// Why a statement, or a checkpoint of a log whose key was changed, is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,21 +34,16 @@ pub enum KeyChangeError {
         /// `old key` or `new key`.
         key: &'static str,
     },
-    /// Two statements replace one key.
-    #[error("two statements replace the key {key}: the log has forked")]
-    Fork {
-        /// The replaced key.
-        key: String,
-    },
-    /// A statement does not continue the one before.
+    /// A statement does not continue the one before, or puts a replaced key in force again.
     #[error(
-        "the statement at {size} leaves does not replace the key that the statement before it names: one is missing"
+        "the statement at {size} leaves does not replace the key that the statement before it names by a new one: a statement is \
+        missing, or the log has forked"
     )]
     Gap {
         /// The size of the statement's tree.
         size: u64,
     },
-    /// A statement has a smaller tree than the one before.
+    /// A statement has no larger tree than the one before.
     #[error("the statement at {size} leaves follows one at {before}")]
     Backwards {
         /// The size of the statement's tree.
@@ -58,18 +51,12 @@ pub enum KeyChangeError {
         /// The size of the tree of the statement before.
         before: u64,
     },
-    /// A replaced key is in force again.
-    #[error("the statement at {size} leaves names a key that was in force before")]
-    Repeated {
-        /// The size of the statement's tree.
-        size: u64,
-    },
     /// No statement names the trusted key.
     #[error("no statement about a change of the key names the trusted key: one is missing, or this is another log")]
     Untrusted,
     /// A checkpoint is signed by a key of the log that was not in force at its size.
     #[error(
-        "the checkpoint over {size} leaves is signed by {key}, which was not in force for it: another key was from \
+        "the checkpoint over {size} leaves is signed by {key}, which was not in force for it: another key is from \
         {from} leaves on"
     )]
     NotInForce {
@@ -77,7 +64,7 @@ pub enum KeyChangeError {
         size: u64,
         /// The key that signed it.
         key: String,
-        /// The size above which the key in force had to sign.
+        /// The size from which on the key in force had to sign.
         from: u64,
     },
     /// A checkpoint is signed by a key that was replaced before the trusted one.
@@ -102,37 +89,25 @@ pub enum KeyChangeError {
 /// A verified statement that `new` replaces `old` as the key of a log. Both have signed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyChange {
-    /// The state of the log at the change. Checkpoints over more leaves are signed by `new`.
+    /// The state of the log that both have signed. Checkpoints over as many leaves or more are signed by `new`.
     pub checkpoint: Checkpoint,
     /// The replaced key.
     pub old: VerifierKey,
-    /// The key that is in force afterwards.
+    /// Its successor.
     pub new: VerifierKey,
-    /// The time of the change as the signer stated it, RFC 3339.
-    pub changed_at: String,
 }
 
 impl SignerKey {
-    /// Signs, with both keys, the statement that `new` replaces this key for trees of more than `size` leaves. Returns the
-    /// whole note. `changed_at` is a time in RFC 3339.
+    /// Signs a checkpoint with both keys, which says that `new` replaces this key. Returns the whole note.
     ///
     /// # Errors
     ///
-    /// [`KeyChangeError::Keys`] if `new` has another name or is the same key, [`KeyChangeError::Malformed`] if `changed_at`
-    /// is not a time.
-    pub fn sign_change(
-        &self,
-        new: &SignerKey,
-        size: u64,
-        root: Sha256,
-        changed_at: &str,
-    ) -> Result<String, KeyChangeError> {
+    /// [`KeyChangeError::Keys`] if `new` has another name or is the same key.
+    pub fn sign_change(&self, new: &SignerKey, size: u64, root: Sha256) -> Result<String, KeyChangeError> {
         let (old_key, new_key) = (self.verifier_key(), new.verifier_key());
         check_keys(&old_key, &new_key)?;
-        check_time(changed_at)?;
         let checkpoint = Checkpoint { origin: old_key.name().to_owned(), size, root }.to_text();
-        let (old_key, new_key) = (old_key.to_text(), new_key.to_text());
-        let text = format!("{checkpoint}{OLD_KEY}{old_key}\n{NEW_KEY}{new_key}\n{CHANGED_AT}{changed_at}\n");
+        let text = format!("{checkpoint}{OLD_KEY}{}\n{NEW_KEY}{}\n", old_key.to_text(), new_key.to_text());
         Ok(format!("{text}\n{}{}", self.signature_line(&text), new.signature_line(&text)))
     }
 }
@@ -154,11 +129,9 @@ impl KeyChange {
         let checkpoint = Checkpoint::parse(&text)?;
         let mut lines = text.lines().skip(3);
         let mut field = |prefix| lines.next().and_then(|line: &str| line.strip_prefix(prefix));
-        let (old, new, time) = (field(OLD_KEY), field(NEW_KEY), field(CHANGED_AT));
-        let (Some(old), Some(new), Some(changed_at), None) = (old, new, time, lines.next()) else {
+        let (Some(old), Some(new), None) = (field(OLD_KEY), field(NEW_KEY), lines.next()) else {
             return Err(KeyChangeError::Malformed);
         };
-        check_time(changed_at)?;
         let (old, new) = (VerifierKey::parse(old)?, VerifierKey::parse(new)?);
         check_keys(&old, &new)?;
         let size = checkpoint.size;
@@ -171,18 +144,13 @@ impl KeyChange {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Self { checkpoint, old, new, changed_at: changed_at.to_owned() })
+        Ok(Self { checkpoint, old, new })
     }
 }
 
 fn check_keys(old: &VerifierKey, new: &VerifierKey) -> Result<(), KeyChangeError> {
     // Keys with one ID could not be distinguished in signature lines.
     if old.name() != new.name() || old.id() == new.id() { Err(KeyChangeError::Keys) } else { Ok(()) }
-}
-
-fn check_time(time: &str) -> Result<(), KeyChangeError> {
-    let fits = (1..=MAX_TIME_BYTES).contains(&time.len()) && time.bytes().all(|byte| byte.is_ascii_graphic());
-    if fits { Ok(()) } else { Err(KeyChangeError::Malformed) }
 }
 
 /// The keys of a log, each with the range of tree sizes for which it signs.
@@ -220,22 +188,13 @@ impl KeyHistory {
 
     fn add(&mut self, change: KeyChange) -> Result<(), KeyChangeError> {
         let size = change.checkpoint.size;
-        if self.changes.iter().any(|earlier| earlier.old == change.old) {
-            return Err(KeyChangeError::Fork { key: change.old.to_text() });
-        }
-        if self.changes.iter().any(|earlier| earlier.old == change.new) {
-            return Err(KeyChangeError::Repeated { size });
-        }
         if let Some(last) = self.changes.last() {
             let before = last.checkpoint.size;
-            if last.new != change.old {
+            if last.new != change.old || self.changes.iter().any(|earlier| earlier.old == change.new) {
                 return Err(KeyChangeError::Gap { size });
             }
-            if size < before {
+            if size <= before {
                 return Err(KeyChangeError::Backwards { size, before });
-            }
-            if size == before && last.checkpoint.root != change.checkpoint.root {
-                return Err(KeyChangeError::OtherRoot { size });
             }
         }
         self.changes.push(change);
@@ -254,7 +213,7 @@ impl KeyHistory {
 
     /// Returns the key that has to sign a checkpoint over `size` leaves.
     pub fn key_at(&self, size: u64) -> &VerifierKey {
-        let next = self.changes.iter().find(|change| size <= change.checkpoint.size);
+        let next = self.changes.iter().find(|change| size < change.checkpoint.size);
         next.map_or(self.newest(), |change| &change.old)
     }
 
@@ -296,7 +255,7 @@ impl KeyHistory {
     fn not_in_force(&self, note: &str, size: u64) -> Option<KeyChangeError> {
         let keys = self.changes.iter().flat_map(|change| [&change.old, &change.new]);
         let key = keys.into_iter().find(|key| key.verify(note).is_ok())?.to_text();
-        let before = self.changes.iter().rfind(|change| change.checkpoint.size < size);
+        let before = self.changes.iter().rfind(|change| change.checkpoint.size <= size);
         let from = before.map_or(0, |change| change.checkpoint.size);
         Some(KeyChangeError::NotInForce { size, key, from })
     }

@@ -36,8 +36,8 @@
 //! # Ok::<(), NoteError>(())
 //! ```
 //!
-//! A log may change its key. [`KeyHistory`] follows the signed statements about it from the key that the verifier keeps, and
-//! has the key for each tree size.
+//! A log may change its key: for a while both keys sign. [`KeyHistory`] follows the checkpoints that both have signed from the key
+//! that the verifier keeps, and has the key for each tree size.
 
 mod checkpoint;
 mod key_change;
@@ -48,6 +48,7 @@ mod note;
 mod note_error;
 mod proof;
 mod proof_document;
+mod signing_keys;
 
 pub use checkpoint::Checkpoint;
 pub use key_change::{KeyChange, KeyChangeError, KeyHistory};
@@ -60,3 +61,4 @@ pub use note::{SignerKey, VerifierKey};
 pub use note_error::NoteError;
 pub use proof::{ProofPlan, verify_consistency, verify_inclusion};
 pub use proof_document::{ConsistencyProof, InclusionProof, ProofError};
+pub use signing_keys::SigningKeys;

@@ -25,15 +25,15 @@ pub(crate) const PAGE: u32 = 500;
 pub(crate) struct Checkpoints {
     ledger: Arc<dyn Ledger>,
     state: watch::Receiver<CheckpointState>,
-    keys: PublicKeys,
+    keys: watch::Receiver<PublicKeys>,
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What a verifier has to know of the keys. It does not change while the process runs.
-#[derive(Debug)]
+/// What a verifier has to know of the keys. It changes when the first checkpoint has two signatures.
+#[derive(Clone, Debug)]
 pub(crate) struct PublicKeys {
-    /// The public key, as text.
+    /// The newest public key, as text.
     pub(crate) verifier_key: String,
     /// The statements about changes of the key, in order.
     pub(crate) statements: Vec<String>,
@@ -69,7 +69,7 @@ impl PublicKeys {
     /// # Errors
     ///
     /// If a statement is invalid.
-    pub(crate) fn history(&self) -> Result<KeyHistory, KeyChangeError> {
+    fn history(&self) -> Result<KeyHistory, KeyChangeError> {
         let newest = VerifierKey::parse(&self.verifier_key)?;
         KeyHistory::follow(newest, self.statements.iter().map(String::as_str))
     }
@@ -80,7 +80,7 @@ impl Checkpoints {
     pub(crate) fn new(
         ledger: Arc<dyn Ledger>,
         state: watch::Receiver<CheckpointState>,
-        keys: PublicKeys,
+        keys: watch::Receiver<PublicKeys>,
         stop: CancellationToken,
         task: JoinHandle<()>,
     ) -> Self {
@@ -120,8 +120,17 @@ impl Checkpoints {
     }
 
     /// Returns the public key as text.
-    pub(crate) fn verifier_key(&self) -> &str {
-        &self.keys.verifier_key
+    pub(crate) fn verifier_key(&self) -> String {
+        self.keys.borrow().verifier_key.clone()
+    }
+
+    /// Returns the keys with the sizes for which each was in force.
+    ///
+    /// # Errors
+    ///
+    /// If a statement about a change of the key is invalid.
+    pub(crate) fn key_history(&self) -> Result<KeyHistory, KeyChangeError> {
+        self.keys.borrow().history()
     }
 
     /// Returns the key that had to sign a checkpoint over `size` leaves.
@@ -130,12 +139,12 @@ impl Checkpoints {
     ///
     /// If a statement about a change of the key is invalid.
     pub(crate) fn key_at(&self, size: u64) -> Result<VerifierKey, KeyChangeError> {
-        Ok(self.keys.history()?.key_at(size).clone())
+        Ok(self.key_history()?.key_at(size).clone())
     }
 
     /// Returns the statements about changes of the key, in order.
-    pub(crate) fn key_changes(&self) -> &[String] {
-        &self.keys.statements
+    pub(crate) fn key_changes(&self) -> Vec<String> {
+        self.keys.borrow().statements.clone()
     }
 
     /// Signs the last checkpoint, then ends the task.

@@ -41,6 +41,7 @@ pub use self::archive_command::{ArchiveAction, ArchiveArgs, ArchiveCommandConfig
 pub use self::backup::{BackupArgs, BackupConfig, MigrateStoreArgs, MigrateStoreConfig, RestoreArgs, RestoreConfig};
 pub use self::cli::{Args, Command, OpenApiArgs, OpenApiVersion, ServeArgs, command};
 pub use self::error::ConfigError;
+pub(crate) use self::keys::KeyAction;
 pub use self::keys::{KeyArgs, KeyConfig};
 pub use self::offline::{AcceptedSide, RepairArgs, RepairConfig, ReplayArgs, ReplayConfig, VerifyArgs, VerifyConfig};
 pub(crate) use self::operators::reload::Sources;

@@ -15,7 +15,6 @@ use rustix::fs::Mode;
 use workspace::{ConfineGit, GitAccess, GitCredential};
 
 use crate::config::{ArchiveConfig, Config, ConfigError, ObjectStoreConfig, SandboxMode, StoreTarget, TlsFiles};
-use crate::signer::key;
 use crate::telemetry;
 
 /// The newest supported Landlock version. An older kernel enforces the rights that it knows.
@@ -212,10 +211,10 @@ impl AllowedPaths {
         // The folder: a token file is often replaced by another one.
         let token_files = config.git_credentials.iter().filter_map(GitCredential::token_file);
         read.extend(token_files.filter_map(Path::parent).map(Path::to_owned));
-        if key_file.is_file() && !key::next_file(key_file).is_file() {
+        if key_file.is_file() {
             read.push(key_file.clone());
         } else {
-            // The first start creates it, and a start after an interrupted rotation replaces it.
+            // The first start creates it.
             read_write.extend(key_file.parent().map(Path::to_owned).map(|mut folder| {
                 or_current_dir(&mut folder);
                 folder

@@ -4,15 +4,12 @@
 //! checkpoint file, syncs it, and publishes it. So the file is ahead of the database only if somebody restored an older
 //! database, which is detected.
 
-#![expect(clippy::disallowed_types, reason = "the settings say where the checkpoint file is")]
-
 pub(crate) mod file;
 pub(crate) mod key;
 pub(crate) mod key_changes;
 mod rotate;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,19 +20,17 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use transparency::{
-    Frontier, KeyChange, KeyChangeError, KeyHistory, LogTail, NoteError, SignerKey, hash_checkpoint_leaf,
+    Frontier, KeyChange, KeyChangeError, KeyHistory, LogTail, NoteError, SigningKeys, VerifierKey, hash_checkpoint_leaf,
 };
 
 use self::file::CheckpointFile;
-use self::key::KeyInForce;
-use self::key_changes::{ExpectedStatements, FilePosition};
 use crate::checkpoints::{CheckpointState, Checkpoints, PAGE, PublicKeys, SignedCheckpoint, load_frontier};
 use crate::config::{CheckpointConfig, ConfigError};
 use crate::data_dir::InstanceNoteFile;
 use crate::nodes::membership::Membership;
 use crate::start_error::StartError;
 
-pub(crate) use self::rotate::{Rotation, rotate};
+pub(crate) use self::rotate::{KeysWritten, rotate};
 
 /// Records that one checkpoint covers at most, so that its transaction is short. More records get further checkpoints.
 const MAX_RECORDS: i64 = 2000;
@@ -54,34 +49,27 @@ pub(crate) async fn start(
     node: Option<Arc<Membership>>,
 ) -> Result<Checkpoints, StartError> {
     let latest = ledger.latest_checkpoint().await.map_err(|error| StartError::failed("the database", &error))?;
-    let statements = key_changes::load(ledger.as_ref()).await?;
-    let KeyInForce { key, was_interrupted } = key::load_or_create(config, latest.is_some(), &statements)?;
-    if was_interrupted {
-        tracing::warn!("completed a change of the key that signs checkpoints, which was interrupted");
-    }
-    let verifier_key = key.verifier_key().to_text();
+    let keys = key::load_or_create(config, latest.is_some())?;
+    let public = PublicKeys { verifier_key: keys.key().verifier_key().to_text(), statements: Vec::new() };
+    let (key_publisher, public_keys) = watch::channel(public);
     let (publisher, published) = watch::channel(CheckpointState::Empty);
-    let mut signer = Signer::new(config, key, Arc::clone(&ledger), instance_note, publisher).of_node(node);
+    let mut signer =
+        Signer::new(config, keys, Arc::clone(&ledger), instance_note, (publisher, key_publisher)).of_node(node);
     signer.resume().await?;
     let stop = CancellationToken::new();
     let task = tokio::spawn(signer.run(stop.clone()));
-    let keys = PublicKeys { verifier_key, statements };
-    Ok(Checkpoints::new(ledger, published, keys, stop, task))
+    Ok(Checkpoints::new(ledger, published, public_keys, stop, task))
 }
 
 struct Signer {
-    key: SignerKey,
-    /// The checkpoint file.
-    path: PathBuf,
+    config: CheckpointConfig,
+    keys: SigningKeys,
     instance_note: InstanceNoteFile,
     /// Whether lost checkpoints are written to the file again.
     renews_file: bool,
-    /// The longest time until a record is covered.
-    interval: Duration,
-    /// The number of uncovered records at which a checkpoint is signed before the interval is over.
-    max_uncovered: i64,
     ledger: Arc<dyn Ledger>,
     publisher: watch::Sender<CheckpointState>,
+    key_publisher: watch::Sender<PublicKeys>,
     /// The node that signs while it has the role; `None` if the service is the only one.
     node: Option<Arc<Membership>>,
     /// `None` after a failure: the next round loads it again.
@@ -94,6 +82,10 @@ struct SignedTree {
     /// The position of the last record whose chain head was taken into account.
     position: i64,
     file: CheckpointFile,
+    /// The keys of the log so far.
+    keys: KeyHistory,
+    /// Whether the newest checkpoint is signed by two keys.
+    has_two_signatures: bool,
 }
 
 /// Why a round failed.
@@ -105,6 +97,9 @@ enum SignError {
     File(#[from] io::Error),
     #[error("the earlier checkpoints were signed with another key or origin")]
     OtherKey,
+    /// Another node signs with a key that this one lacks.
+    #[error("the log has a new key, {0}, which this node lacks: put it into its key file, and restart it")]
+    KeyReplaced(String),
     /// The database or the file contradicts what was signed.
     #[error("{0}")]
     Contradiction(String),
@@ -115,23 +110,70 @@ enum SignError {
     InstanceNote(#[source] io::Error),
 }
 
+impl SignError {
+    /// The refusal of a checkpoint in the database.
+    fn by_other_key(error: KeyChangeError) -> Self {
+        match error {
+            KeyChangeError::Note(NoteError::NotSigned | NoteError::OtherOrigin) | KeyChangeError::Untrusted => {
+                Self::OtherKey
+            }
+            error => Self::Contradiction(format!("the newest checkpoint in the database: {error}")),
+        }
+    }
+
+    /// Returns why a command that needs the log fails.
+    fn of_start(self, config: &CheckpointConfig) -> StartError {
+        match self {
+            Self::FileIncomplete(why) => ConfigError(why).into(),
+            Self::Contradiction(why) => {
+                ConfigError(format!("{why}; run `workspaced verify` to see what is wrong")).into()
+            }
+            Self::Ledger(error) => StartError::failed("the database", &error),
+            Self::File(error) | Self::InstanceNote(error) => {
+                StartError::failed(format!("--checkpoint-file {}", config.file.display()), &error)
+            }
+            Self::OtherKey | Self::KeyReplaced(_) => {
+                let hint = "put the key back, or start with a new database and a new file";
+                ConfigError(format!("--checkpoint-origin or checkpoint.key: {self}; {hint}")).into()
+            }
+        }
+    }
+}
+
+/// Loads the keys of the log, and the statements that lead from one to the next.
+///
+/// # Errors
+///
+/// If the ledger fails, or the statements are not a chain with the first of `keys` in it.
+async fn load_history(
+    ledger: &dyn Ledger,
+    keys: &SigningKeys,
+    latest: Option<&StoredCheckpoint>,
+) -> Result<(KeyHistory, Vec<String>), SignError> {
+    let statements = key_changes::load(ledger, latest).await?;
+    match KeyHistory::follow(keys.key().verifier_key(), statements.iter().map(String::as_str)) {
+        Ok(history) => Ok((history, statements)),
+        Err(KeyChangeError::Untrusted) => Err(SignError::OtherKey),
+        Err(error) => Err(SignError::Contradiction(format!("the changes of the key: {error}"))),
+    }
+}
+
 impl Signer {
     fn new(
         config: &CheckpointConfig,
-        key: SignerKey,
+        keys: SigningKeys,
         ledger: Arc<dyn Ledger>,
         instance_note: InstanceNoteFile,
-        publisher: watch::Sender<CheckpointState>,
+        (publisher, key_publisher): (watch::Sender<CheckpointState>, watch::Sender<PublicKeys>),
     ) -> Self {
         Self {
-            key,
-            path: config.file.clone(),
+            config: config.clone(),
+            keys,
             instance_note,
             renews_file: config.renew_file,
-            interval: config.every,
-            max_uncovered: config.records,
             ledger,
             publisher,
+            key_publisher,
             node: None,
             tree: None,
         }
@@ -154,30 +196,17 @@ impl Signer {
     ///
     /// If the database or the file fails, the file lacks checkpoints, or another key signed the earlier ones.
     async fn resume(&mut self) -> Result<(), StartError> {
-        match self.load_with_file().await {
+        match self.load().await {
+            Ok(tree) if !self.has_key(tree.keys.newest()) => return Err(rotate::replaced(&tree.keys)),
             Ok(tree) => self.tree = Some(tree),
             Err(SignError::Contradiction(why)) => self.halt(&why).await,
-            Err(error) => return Err(self.start_error(error)),
+            Err(error) => return Err(error.of_start(&self.config)),
         }
         Ok(())
     }
 
-    /// Returns why a command that needs the log fails.
-    fn start_error(&self, error: SignError) -> StartError {
-        match error {
-            SignError::FileIncomplete(why) => ConfigError(why).into(),
-            SignError::Contradiction(why) => {
-                ConfigError(format!("{why}; run `workspaced verify` to see what is wrong")).into()
-            }
-            SignError::Ledger(error) => StartError::failed("the database", &error),
-            SignError::File(error) | SignError::InstanceNote(error) => {
-                StartError::failed(format!("--checkpoint-file {}", self.path.display()), &error)
-            }
-            SignError::OtherKey => {
-                let hint = "put the key back, or start with a new database and a new file";
-                ConfigError(format!("--checkpoint-origin or checkpoint.key: {error}; {hint}")).into()
-            }
-        }
+    fn has_key(&self, public: &VerifierKey) -> bool {
+        self.keys.all().any(|key| key.verifier_key() == *public)
     }
 
     /// Signs until `stop` is cancelled, and once more then.
@@ -219,7 +248,7 @@ impl Signer {
     /// Waits until there are uncovered records, and then until there are enough of them or the interval is over.
     async fn wait(&self) {
         let Some(tree) = &self.tree else {
-            sleep(self.interval).await;
+            sleep(self.config.every).await;
             return;
         };
         let mut newest = self.ledger.newest_position();
@@ -229,8 +258,8 @@ impl Signer {
                 std::future::pending::<()>().await;
             }
         }
-        let deadline = Instant::now() + self.interval;
-        while Instant::now() < deadline && *newest.borrow() - tree.position < self.max_uncovered {
+        let deadline = Instant::now() + self.config.every;
+        while Instant::now() < deadline && *newest.borrow() - tree.position < self.config.records {
             sleep(POLL_INTERVAL.min(deadline - Instant::now())).await;
         }
     }
@@ -276,7 +305,8 @@ impl Signer {
         let completed = leaves.iter().flat_map(|leaf| tree.frontier.push(hash_checkpoint_leaf(leaf)));
         let nodes = completed.map(|(node, hash)| (node.storage_index(), hash)).collect();
         let (size, root) = (tree.frontier.size(), tree.frontier.root());
-        let checkpoint = StoredCheckpoint { size, position: to, note: self.key.sign(size, root) };
+        let note = self.sign(size, root, &tree)?;
+        let checkpoint = StoredCheckpoint { size, position: to, note };
         // The folder of a node says nothing about the checkpoints of others.
         if self.node.is_none() {
             let instance_note = self.instance_note.clone();
@@ -285,9 +315,30 @@ impl Signer {
         }
         self.ledger.append_checkpoint(NewCheckpoint { leaves, nodes, checkpoint: checkpoint.clone() }).await?;
         failpoint::hit("checkpoint.stored");
+        tree.has_two_signatures = KeyChange::is_statement(&checkpoint.note);
+        if tree.has_two_signatures && *tree.keys.newest() == self.keys.key().verifier_key() {
+            // The log has a new key from here on: load it, with the statement that leads to it.
+            return self.load().await;
+        }
         tree.file = append(tree.file, vec![checkpoint.note.clone()]).await?;
         self.publish(checkpoint, root);
         Ok(tree)
+    }
+
+    /// Signs the checkpoint of a tree that continues `tree`: by both keys until a checkpoint is signed by the new one alone.
+    fn sign(&self, size: u64, root: Sha256, tree: &SignedTree) -> Result<String, SignError> {
+        let newest = tree.keys.newest();
+        let (key, successor) = (self.keys.key(), self.keys.successor());
+        let is_retired = || !tree.has_two_signatures && successor.is_some_and(|one| one.verifier_key() == *newest);
+        match successor {
+            _ if !self.has_key(newest) => Err(SignError::KeyReplaced(newest.to_text())),
+            Some(successor) if is_retired() => Ok(successor.sign(size, root)),
+            Some(successor) => {
+                let signed = key.sign_change(successor, size, root);
+                signed.map_err(|error| SignError::Contradiction(format!("the new key: {error}")))
+            }
+            None => Ok(key.sign(size, root)),
+        }
     }
 
     fn publish(&self, checkpoint: StoredCheckpoint, root: Sha256) {
@@ -296,49 +347,36 @@ impl Signer {
         self.publisher.send_replace(CheckpointState::Signed(Arc::new(signed)));
     }
 
-    /// As [`load`](Self::load), where the file may have been changed since this process has written to it: also compares all its
-    /// changes of the key with those of the database.
-    async fn load_with_file(&self) -> Result<SignedTree, SignError> {
-        let tree = self.load().await?;
-        let statements = key_changes::load(self.ledger.as_ref()).await?;
-        let key = self.key.verifier_key();
-        let (path, origin) = (self.path.clone(), key.name().to_owned());
-        let keys = KeyHistory::follow(key, statements.iter().map(String::as_str));
-        let keys = keys.map_err(|error| SignError::Contradiction(format!("the changes of the key: {error}")))?;
-        let expected = ExpectedStatements::new(statements, &keys);
-        let compared = tokio::task::spawn_blocking(move || file::contradiction(&path, &origin, expected)).await;
-        match compared.map_err(io::Error::other)?? {
-            Some(why) => Err(SignError::Contradiction(format!("--checkpoint-file {}: {why}", self.path.display()))),
-            None => Ok(tree),
-        }
-    }
-
     /// Loads the tree, completes the file and publishes the newest checkpoint.
     async fn load(&self) -> Result<SignedTree, SignError> {
         let latest = self.ledger.latest_checkpoint().await?;
-        let statements = key_changes::load(self.ledger.as_ref()).await?;
-        let keys = KeyHistory::follow(self.key.verifier_key(), statements.iter().map(String::as_str));
-        let keys = keys.map_err(|error| SignError::Contradiction(format!("the changes of the key: {error}")))?;
+        let (keys, statements) = load_history(self.ledger.as_ref(), &self.keys, latest.as_ref()).await?;
         let frontier = match &latest {
             None => Frontier::default(),
             Some(latest) => self.load_signed(latest, &keys).await?,
         };
-        if keys.changes().last().is_some_and(|last| last.checkpoint.size > frontier.size()) {
-            let why = "checkpoints from before a change of the key are missing in the database";
-            return Err(SignError::Contradiction(why.to_owned()));
-        }
-        if let Some(why) = key_changes::contradiction(self.ledger.as_ref(), &keys).await? {
+        if let Some(why) = key_changes::contradiction(self.ledger.as_ref(), &keys, &statements).await? {
             return Err(SignError::Contradiction(why));
         }
-        let file = self.complete_file(frontier.size(), &keys, &statements).await?;
+        let latest_note = latest.as_ref().map(|latest| &latest.note);
+        if latest_note.is_some_and(|note| statements.last() == Some(note)) {
+            failpoint::hit("key.signed");
+            if !key_changes::store(self.ledger.as_ref(), &statements).await? {
+                let why = "the database has another change of the key than the newest checkpoint says";
+                return Err(SignError::Contradiction(why.to_owned()));
+            }
+        }
+        let has_two_signatures = latest_note.is_some_and(|note| KeyChange::is_statement(note));
+        let file = self.complete_file(frontier.size(), &keys).await?;
         let position = latest.as_ref().map_or(0, |latest| latest.position);
         if !self.has_records_until(position).await? {
             return Err(SignError::Contradiction("records that a checkpoint covers are missing".to_owned()));
         }
+        self.key_publisher.send_replace(PublicKeys { verifier_key: keys.newest().to_text(), statements });
         if let Some(latest) = latest {
             self.publish(latest, frontier.root());
         }
-        Ok(SignedTree { frontier, position, file })
+        Ok(SignedTree { frontier, position, file, keys, has_two_signatures })
     }
 
     /// Whether the database has records up to a position. That another node has signed them says so before this process sees that they
@@ -354,10 +392,7 @@ impl Signer {
 
     /// Loads the frontier of the tree that was signed last. Computes it from the leaves if nodes are missing or changed.
     async fn load_signed(&self, latest: &StoredCheckpoint, keys: &KeyHistory) -> Result<Frontier, SignError> {
-        let signed = keys.verify(&latest.note).map_err(|error| match error {
-            KeyChangeError::Note(NoteError::NotSigned | NoteError::OtherOrigin) => SignError::OtherKey,
-            error => SignError::Contradiction(format!("the newest checkpoint in the database: {error}")),
-        })?;
+        let signed = keys.verify(&latest.note).map_err(SignError::by_other_key)?;
         let is_signed = |frontier: &Frontier| frontier.size() == signed.size && frontier.root() == signed.root;
         if let Some(frontier) = load_frontier(self.ledger.as_ref(), latest.size).await?.filter(is_signed) {
             return Ok(frontier);
@@ -388,39 +423,31 @@ impl Signer {
         Ok(frontier)
     }
 
-    /// Opens the file and appends the checkpoints over up to `size` leaves, and the statements, that it lacks.
-    async fn complete_file(
-        &self,
-        size: u64,
-        keys: &KeyHistory,
-        statements: &[String],
-    ) -> Result<CheckpointFile, SignError> {
-        let (path, origin) = (self.path.clone(), self.key.verifier_key().name().to_owned());
+    /// Opens the file and appends the checkpoints over up to `size` leaves that it lacks.
+    async fn complete_file(&self, size: u64, keys: &KeyHistory) -> Result<CheckpointFile, SignError> {
+        let (path, origin) = (self.config.file.clone(), self.keys.key().verifier_key().name().to_owned());
         let opened = tokio::task::spawn_blocking(move || CheckpointFile::open(&path, &origin));
         let (mut file, LogTail { last_note, partial_bytes }) = opened.await.map_err(io::Error::other)??;
         if partial_bytes > 0 {
             tracing::warn!(bytes = partial_bytes, "a partial entry at the end of the checkpoint file was cut off");
         }
-        let mut position = self.position_in_file(last_note, size, keys, statements).await?;
+        let mut in_file = self.size_in_file(last_note, size, keys).await?;
         let mut added = 0;
         loop {
-            let checkpoints = self.ledger.checkpoints(position.size, PAGE).await?;
-            let missing = position.next_notes(checkpoints, statements);
-            let missing = missing.map_err(|error| SignError::Contradiction(error.to_string()))?;
-            if missing.is_empty() {
-                break;
-            }
+            let missing = self.ledger.checkpoints(in_file, PAGE).await?;
+            let Some(last) = missing.last() else { break };
+            in_file = last.size;
             added += missing.len();
             // A process that was killed leaves out one entry at most.
             if added > 1 && !self.renews_file {
                 let why = format!(
                     "--checkpoint-file {}: it has lost checkpoints that the database has: put its newest state back, or \
                     start once with --renew-checkpoint-file if that is lost",
-                    self.path.display()
+                    self.config.file.display()
                 );
                 return Err(SignError::FileIncomplete(why));
             }
-            file = append(file, missing).await?;
+            file = append(file, missing.into_iter().map(|checkpoint| checkpoint.note).collect()).await?;
         }
         if added > 1 {
             tracing::warn!(entries = added, "checkpoints that the checkpoint file had lost were written again");
@@ -428,23 +455,9 @@ impl Signer {
         Ok(file)
     }
 
-    /// Returns what the file has up to its last entry, which has to be in the database too.
-    async fn position_in_file(
-        &self,
-        last_note: Option<String>,
-        size: u64,
-        keys: &KeyHistory,
-        statements: &[String],
-    ) -> Result<FilePosition, SignError> {
-        let Some(note) = last_note else { return Ok(FilePosition::default()) };
-        // Several statements may have one size, each signed by keys of its own, so that no key is in force for them.
-        if KeyChange::is_statement(&note) {
-            let mut stored = statements.iter().zip(keys.changes()).enumerate();
-            let (index, (_, change)) = stored.find(|(_, (statement, _))| **statement == note).ok_or_else(|| {
-                SignError::Contradiction("the last change of the key in the file is not in the database".to_owned())
-            })?;
-            return Ok(FilePosition { size: change.checkpoint.size, statements: index + 1 });
-        }
+    /// Returns the size of the tree in the file's last entry, which has to be in the database too.
+    async fn size_in_file(&self, last_note: Option<String>, size: u64, keys: &KeyHistory) -> Result<u64, SignError> {
+        let Some(note) = last_note else { return Ok(0) };
         let last = keys.verify(&note);
         let last =
             last.map_err(|error| SignError::Contradiction(format!("the last checkpoint in the file: {error}")))?;
@@ -457,8 +470,7 @@ impl Signer {
             let why = "the last checkpoint in the file is not in the database";
             return Err(SignError::Contradiction(why.to_owned()));
         }
-        let earlier = keys.changes().iter().take_while(|change| change.checkpoint.size < last.size).count();
-        Ok(FilePosition { size: last.size, statements: earlier })
+        Ok(last.size)
     }
 }
 

@@ -137,12 +137,9 @@ def is_statement(note):
 def open_statement(note):
     """Returns tree size, root, old and new key of a statement that both keys have signed."""
     lines = note.split("\n\n")[0].split("\n")
-    require(len(lines) == 6, "the note is not a statement")
-    names = ["old-key", "new-key", "changed-at"]
+    require(len(lines) == 5, "the note is not a statement")
     fields = [line.split(" ") for line in lines[3:]]
-    require([field[0] for field in fields] == names and all(len(field) == 2 for field in fields), "the note is not a statement")
-    time = fields[2][1]
-    require(1 <= len(time) <= 64 and all("!" <= character <= "~" for character in time), "the time of a statement is malformed")
+    require([field[0] for field in fields] == ["old-key", "new-key"] and all(len(field) == 2 for field in fields), "the note is not a statement")
     old, new = parse_key(fields[0][1]), parse_key(fields[1][1])
     require(old[0] == new[0] and old[1] != new[1], "a statement does not name two keys of one log")
     size, root = open_note(old, note)
@@ -158,13 +155,10 @@ class KeyHistory:
         self.trusted, self.changes = trusted, []
         for note in notes:
             size, root, old, new = open_statement(note)
-            replaced = [change[2] for change in self.changes]
-            require(old not in replaced, "two statements replace one key: the log has forked")
-            require(new not in replaced, "a replaced key is in force again")
+            require(new not in [change[2] for change in self.changes], "a replaced key is in force again")
             if self.changes:
-                last_size, last_root, _, last_new = self.changes[-1]
-                require(old == last_new, "a statement is missing")
-                require(size > last_size or (size == last_size and root == last_root), "a statement does not continue the one before")
+                require(old == self.changes[-1][3], "a statement is missing, or the log has forked")
+                require(size > self.changes[-1][0], "a statement has no larger tree than the one before")
             self.changes.append((size, root, old, new))
         named = [key for change in self.changes for key in change[2:]]
         require(not notes or trusted in named, "no statement names the trusted key")
@@ -175,7 +169,7 @@ class KeyHistory:
     def open(self, note):
         """Returns tree size and root of a checkpoint that the key in force for its size has signed."""
         size = int(note.split("\n")[1])
-        later = [change for change in self.changes if size <= change[0]]
+        later = [change for change in self.changes if size < change[0]]
         found = open_note(later[0][2] if later else self.newest(), note)
         for change in self.changes:
             require(change[0] != size or change[1] == found[1], "a checkpoint and a statement of one size have different roots")
@@ -352,19 +346,20 @@ def check_vectors(vectors):
 
 
 def check_log(key, text):
-    """Checks every entry of a checkpoint file: checkpoints, and statements after the checkpoint of their tree size."""
+    """Checks every entry of a checkpoint file. Of the checkpoints by two keys, the first one is the statement."""
     notes = split_notes(text)
-    keys = KeyHistory(key, [note for note in notes if is_statement(note)])
-    before, checkpoints, unconfirmed = 0, 0, 0
+    statements = []
+    for note in filter(is_statement, notes):
+        if not statements or open_statement(statements[-1])[3] != open_statement(note)[3]:
+            statements.append(note)
+    keys = KeyHistory(key, statements)
+    before, unconfirmed = 0, 0
     for note in notes:
-        if is_statement(note):
-            require(int(note.split("\n")[1]) == before, "a statement does not follow the checkpoint of its tree size")
-            continue
         size, _ = keys.open(note)
         require(size > before, "the checkpoints are out of order")
-        before, checkpoints = size, checkpoints + 1
+        before = size
         unconfirmed += size < keys.vouched_from()
-    return checkpoints, len(keys.changes), unconfirmed
+    return len(notes), len(keys.changes), unconfirmed
 
 
 def read(path):

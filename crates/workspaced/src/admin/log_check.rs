@@ -10,19 +10,16 @@ use std::path::Path;
 use ledger::{Ledger, LedgerError, StoredCheckpoint, StoredLeaf};
 use model::{ChainReport, RunId, Sha256};
 use transparency::{
-    Checkpoint, CheckpointReader, Frontier, KeyChange, KeyChangeError, KeyHistory, LeafCheck, LogEntry, NoteError,
-    Subtree, hash_checkpoint_leaf,
+    Checkpoint, CheckpointReader, Frontier, KeyChangeError, KeyHistory, LeafCheck, LogEntry, NoteError, Subtree,
+    hash_checkpoint_leaf,
 };
 
 use crate::checkpoints::{PAGE, push_leaf};
-use crate::signer::key_changes::ExpectedStatements;
 
 /// Reads file and database side by side.
 pub(super) struct LogCheck<'a> {
     ledger: &'a dyn Ledger,
     keys: KeyHistory,
-    /// The statements of the database that the file was not found to have yet.
-    statements: ExpectedStatements,
     path: &'a Path,
     /// `None` if there is no file.
     file: Option<CheckpointReader<BufReader<File>>>,
@@ -122,13 +119,11 @@ impl<'a> LogCheck<'a> {
     pub(super) fn new(
         ledger: &'a dyn Ledger,
         keys: KeyHistory,
-        statements: Vec<String>,
         (path, file): (&'a Path, Option<CheckpointReader<BufReader<File>>>),
         is_of_nodes: bool,
     ) -> Self {
         Self {
             ledger,
-            statements: ExpectedStatements::new(statements, &keys),
             keys,
             path,
             file,
@@ -186,71 +181,37 @@ impl<'a> LogCheck<'a> {
         }
     }
 
-    /// Checks the entries that the database has and the file lacks. Returns a remark on them.
+    /// Checks the checkpoints that the database has and the file lacks. Returns a remark on them.
     async fn check_missing_entries(&mut self) -> Result<Option<String>, CheckStop> {
-        let (size, mut missing, mut last) = (self.tree.size(), 0_u64, "");
-        loop {
-            last = if let Some(statement) = self.statements.take_until(self.tree.size()) {
-                self.check_change(&statement)?;
-                "change of the key"
-            } else if let Some(checkpoint) = self.next_checkpoint().await? {
-                self.verify(&checkpoint.note).await?;
-                "checkpoint"
-            } else if let Some(statement) = self.statements.take_until(u64::MAX) {
-                self.check_change(&statement)?;
-                "change of the key"
-            } else {
-                break;
-            };
+        let (size, mut missing) = (self.tree.size(), 0_u64);
+        while let Some(checkpoint) = self.next_checkpoint().await? {
+            self.verify(&checkpoint.note).await?;
             missing += 1;
             // A process that is killed may have stored one entry without writing it.
             if missing > 1 && !self.is_of_nodes {
                 return Err(CheckStop::Tampered(format!(
-                    "the file ends at {size} leaves and lacks checkpoints or changes of the key that the database has"
+                    "the file ends at {size} leaves and lacks checkpoints that the database has"
                 )));
             }
         }
+        let last_change = self.keys.changes().last().map_or(0, |last| last.checkpoint.size);
+        if self.tree.size() < last_change {
+            return Err(CheckStop::Tampered(format!(
+                "the checkpoint over {last_change} leaves, by two keys, is missing"
+            )));
+        }
         Ok(match missing {
             0 => None,
-            1 => Some(format!("the file lacks the newest {last}, which the next start adds")),
+            1 => Some("the file lacks the newest checkpoint, which the next start adds".to_owned()),
             _ => Some(format!(
                 "the file ends at {size} leaves and lacks {missing} entries of other nodes, which the next start adds"
             )),
         })
     }
 
-    /// Checks the file's next statement, which has to be the database's next one.
-    fn check_statement(&mut self, note: &str) -> Result<(), CheckStop> {
-        self.check_change(note)?;
-        self.statements.meet(note, self.tree.size()).map_err(CheckStop::Tampered)
-    }
-
-    /// Verifies a statement: both keys have signed it, and it has the tree of the checkpoint before it.
-    fn check_change(&self, note: &str) -> Result<(), CheckStop> {
-        let leaves = self.tree.size();
-        let refused =
-            |why: &KeyChangeError| CheckStop::Tampered(format!("a change of the key after {leaves} leaves: {why}"));
-        let KeyChange { checkpoint, .. } = KeyChange::verify(note).map_err(|error| refused(&error))?;
-        if checkpoint.size != leaves {
-            let problem =
-                format!("a change of the key at {} leaves follows the checkpoint over {leaves}", checkpoint.size);
-            return Err(CheckStop::Tampered(problem));
-        }
-        if checkpoint.root == self.tree.root() {
-            return Ok(());
-        }
-        Err(CheckStop::Forked(format!(
-            "the change of the key after {leaves} leaves has another root: the history was forked"
-        )))
-    }
-
-    /// Checks the file's next note, which has to be the database's next checkpoint or statement.
+    /// Checks the file's next note, which has to be the database's next checkpoint.
     async fn check_entry(&mut self, note: &str) -> Result<(), CheckStop> {
-        if KeyChange::is_statement(note) {
-            return self.check_statement(note);
-        }
         let checkpoint = self.verify(note).await?;
-        self.statements.meet_checkpoint(checkpoint.size).map_err(CheckStop::Tampered)?;
         match self.next_checkpoint().await? {
             Some(stored) if stored.note == note => Ok(()),
             Some(stored) if stored.size < checkpoint.size => {

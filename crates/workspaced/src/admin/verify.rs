@@ -161,7 +161,7 @@ async fn check_log(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<LogRepo
         None => own_key(config, stored.as_ref())?,
     };
     let origin = key.as_ref().map(|key| key.name().to_owned()).unwrap_or_default();
-    let statements = key_changes::load(ledger).await.map_err(database)?;
+    let statements = key_changes::load(ledger, stored.as_ref()).await.map_err(database)?;
     let file = file::read(path, &origin).map_err(unreadable)?;
     let instance = ledger.setting(ledger::INSTANCE).await.map_err(database)?;
     let is_of_nodes = instance.as_deref().and_then(Instance::parse).is_some_and(|instance| instance.is_of_nodes());
@@ -174,15 +174,15 @@ async fn check_log(config: &VerifyConfig, ledger: &dyn Ledger) -> Result<LogRepo
                    /v1/checkpoint/key returns it";
     let key = key.ok_or_else(|| ConfigError(message.to_owned()))?;
     match KeyHistory::follow(key, statements.iter().map(String::as_str)) {
-        Ok(keys) => LogCheck::new(ledger, keys, statements, (path, file), is_of_nodes).run().await.map_err(database),
+        Ok(keys) => LogCheck::new(ledger, keys, (path, file), is_of_nodes).run().await.map_err(database),
         Err(error) => Ok(LogReport::keys_refused(&error)),
     }
 }
 
-/// Returns the public key of the key file, with the origin of the stored checkpoints.
+/// Returns the first public key of the key file, with the origin of the stored checkpoints.
 fn own_key(config: &VerifyConfig, stored: Option<&StoredCheckpoint>) -> Result<Option<VerifierKey>, ConfigError> {
-    let Some(key) = key::read(&config.checkpoint_key_file)? else { return Ok(None) };
+    let Some(keys) = key::read(&config.checkpoint_key_file)? else { return Ok(None) };
     let origin = stored.and_then(|stored| stored.note.lines().next());
-    let renamed = origin.and_then(|origin| key.with_name(origin).ok()).unwrap_or(key);
-    Ok(Some(renamed.verifier_key()))
+    let renamed = origin.and_then(|origin| keys.with_name(origin).ok()).unwrap_or(keys);
+    Ok(Some(renamed.key().verifier_key()))
 }

@@ -48,7 +48,7 @@ pub(super) async fn build(
         return Ok(None);
     }
     let mut writer = ArchiveWriter::new(temp_dir);
-    add_run(&mut writer, closed, checkpoints.key_changes(), &proof)?;
+    add_run(&mut writer, closed, &checkpoints.key_changes(), &proof)?;
     add_records(service, &run.run_id, run.head_seq, &mut writer).await?;
     if closed.has_files() {
         let cancel = CancelOnDrop(Arc::default());

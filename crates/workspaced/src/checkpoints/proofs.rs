@@ -98,7 +98,7 @@ impl Checkpoints {
         }
         let first = self.ledger.checkpoints(stored.index, 1).await?.pop().ok_or_else(contradiction)?;
         // It may have been signed by an earlier key.
-        let root = self.keys.history().and_then(|keys| keys.verify(&first.note)).map_err(|_| contradiction())?.root;
+        let root = self.key_history().and_then(|keys| keys.verify(&first.note)).map_err(|_| contradiction())?.root;
         let StoredCheckpoint { size, position, note } = first;
         let signed = SignedCheckpoint { size, position, root, note };
         let proof = self.prove_leaf(&stored, &signed).await?.ok_or_else(contradiction)?;

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use transparency::SignerKey;
+use transparency::SigningKeys;
 
 use crate::config::error::ConfigError;
 use crate::config::range::{seconds, within};
@@ -22,8 +22,8 @@ pub(crate) struct CheckpointConfig {
     pub(crate) file: PathBuf,
     /// The file of the generated key.
     pub(crate) key_file: PathBuf,
-    /// The key from the environment.
-    pub(crate) key: Option<SignerKey>,
+    /// The keys from the environment.
+    pub(crate) keys: Option<SigningKeys>,
     /// The name of the log, if it is not that of the key.
     pub(crate) origin: Option<String>,
     /// Whether to restore checkpoints that are missing from the file.
@@ -46,7 +46,7 @@ impl CheckpointConfig {
             let message = "WORKSPACED_CHECKPOINT_KEY and --checkpoint-key-file are both set: set only one of them";
             return Err(ConfigError(message.to_owned()));
         }
-        let key = given.map(|key| SignerKey::parse(&key)).transpose();
+        let keys = given.map(|keys| SigningKeys::parse(&keys)).transpose();
         let records = within("checkpoint-records", settings.checkpoint_records, 1000, 1_000_000)?;
         Ok(Self {
             every: seconds("checkpoint-seconds", settings.checkpoint_seconds, 5)?,
@@ -54,7 +54,7 @@ impl CheckpointConfig {
             file: file(settings.checkpoint_file.clone(), data_dir),
             key_file: key_file(settings.checkpoint_key_file.clone(), data_dir),
             // Without the value, which is a secret.
-            key: key.map_err(|error| ConfigError(format!("WORKSPACED_CHECKPOINT_KEY: {error}")))?,
+            keys: keys.map_err(|error| ConfigError(format!("WORKSPACED_CHECKPOINT_KEY: {error}")))?,
             origin: settings.checkpoint_origin.clone().filter(|origin| !origin.is_empty()),
             renew_file: settings.renew_checkpoint_file.unwrap_or(false),
         })

@@ -19,31 +19,45 @@ pub struct KeyArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum KeyActionArgs {
-    /// Put a new key in force, by a statement that the old and the new key sign.
+    /// Begin to replace the key: from the next start on, checkpoints are signed by the present key and by a new one.
     ///
-    /// The key in force is that of `WORKSPACED_CHECKPOINT_KEY`, or of the key file. The new one replaces the key file, or is
-    /// written to `--new-key-file`.
-    Rotate {
-        /// File for the new key, if it should not replace the key file; an existing one has the new key already.
-        #[arg(long, value_name = "FILE")]
-        new_key_file: Option<PathBuf>,
-        /// File of signed checkpoints [default: checkpoints.log in the data folder]
-        #[arg(long, env = "WORKSPACED_CHECKPOINT_FILE", value_name = "FILE")]
-        checkpoint_file: Option<PathBuf>,
-        /// File of the key that signs checkpoints [default: checkpoint.key in the data folder]
-        #[arg(long, env = "WORKSPACED_CHECKPOINT_KEY_FILE", value_name = "FILE")]
-        checkpoint_key_file: Option<PathBuf>,
-        /// Name of the log in its checkpoints [default: that of the key]
-        #[arg(long, env = "WORKSPACED_CHECKPOINT_ORIGIN", value_name = "NAME")]
-        checkpoint_origin: Option<String>,
-        #[command(flatten)]
-        data: DataArgs,
-    },
+    /// The present key is that of `WORKSPACED_CHECKPOINT_KEY`, or of the key file. Both keys go into the key file, or into
+    /// `--new-key-file`. A kill leaves the file as it was, or complete.
+    Rotate(KeyFileArgs),
+    /// End it: from the next start on, the new key signs alone.
+    ///
+    /// Refused while no checkpoint is signed by both keys.
+    Retire(KeyFileArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct KeyFileArgs {
+    /// New file for the keys, if the key file should not be replaced.
+    #[arg(long, value_name = "FILE")]
+    new_key_file: Option<PathBuf>,
+    /// File of the key that signs checkpoints [default: checkpoint.key in the data folder]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_KEY_FILE", value_name = "FILE")]
+    checkpoint_key_file: Option<PathBuf>,
+    /// Name of the log in its checkpoints [default: that of the key]
+    #[arg(long, env = "WORKSPACED_CHECKPOINT_ORIGIN", value_name = "NAME")]
+    checkpoint_origin: Option<String>,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+/// A step of the replacement of the key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KeyAction {
+    /// Both keys sign.
+    Rotate,
+    /// The new one signs alone.
+    Retire,
 }
 
 /// The checked settings of `key`.
 #[derive(Debug)]
 pub struct KeyConfig {
+    pub(crate) action: KeyAction,
     pub(crate) new_key_file: Option<PathBuf>,
     pub(crate) checkpoints: CheckpointConfig,
     pub(crate) data_dir: PathBuf,
@@ -57,17 +71,26 @@ impl KeyArgs {
     ///
     /// Fails with the first setting that cannot be used.
     pub fn check(self, env: &dyn Fn(&str) -> Option<String>) -> Result<KeyConfig, ConfigError> {
-        let KeyActionArgs::Rotate { new_key_file, checkpoint_file, checkpoint_key_file, checkpoint_origin, data } =
-            self.action;
-        let given = Settings { checkpoint_file, checkpoint_key_file, checkpoint_origin, ..Settings::default() };
+        let (action, args) = match self.action {
+            KeyActionArgs::Rotate(args) => (KeyAction::Rotate, args),
+            KeyActionArgs::Retire(args) => (KeyAction::Retire, args),
+        };
+        let KeyFileArgs { new_key_file, checkpoint_key_file, checkpoint_origin, data } = args;
+        let given = Settings { checkpoint_key_file, checkpoint_origin, ..Settings::default() };
         let settings = data.merge(given)?;
         let data_dir = settings.data_dir();
         let checkpoints = CheckpointConfig::check(&settings, &data_dir, env)?;
-        if checkpoints.key.is_some() && new_key_file.is_none() {
+        if checkpoints.keys.is_some() && new_key_file.is_none() {
             let message = "--new-key-file is missing: the key comes from WORKSPACED_CHECKPOINT_KEY, and no file of it can be \
                            replaced";
             return Err(ConfigError(message.to_owned()));
         }
-        Ok(KeyConfig { new_key_file, checkpoints, database_url: DatabaseUrl::check(&settings, &data_dir)?, data_dir })
+        Ok(KeyConfig {
+            action,
+            new_key_file,
+            checkpoints,
+            database_url: DatabaseUrl::check(&settings, &data_dir)?,
+            data_dir,
+        })
     }
 }

@@ -225,7 +225,7 @@ fn checkpoints_have_their_settings_and_their_key_comes_from_the_environment_alon
     let defaults = check(&["--data-dir", "/srv/w"]).unwrap().checkpoints;
     assert_eq!((defaults.every, defaults.records), (Duration::from_secs(5), 1000));
     assert_eq!(defaults.file.to_str(), Some("/srv/w/checkpoints.log"));
-    assert!(defaults.key.is_none() && defaults.origin.is_none());
+    assert!(defaults.keys.is_none() && defaults.origin.is_none());
 
     let key = transparency::SignerKey::from_seed("example.org/log", &[3; 32]).unwrap();
     let env = |name: &str| (name == "WORKSPACED_CHECKPOINT_KEY").then(|| key.to_text());
@@ -235,7 +235,10 @@ fn checkpoints_have_their_settings_and_their_key_comes_from_the_environment_alon
     assert!(!format!("{given:?}").contains("PRIVATE"), "{given:?}");
     let given = given.checkpoints;
     assert_eq!((given.every, given.records, given.file.to_str()), (Duration::from_secs(9), 11, Some("/log/c")));
-    assert_eq!((given.origin.as_deref(), given.key.map(|key| key.to_text())), (Some("o"), Some(key.to_text())));
+    assert_eq!(
+        (given.origin.as_deref(), given.keys.map(|keys| keys.to_text())),
+        (Some("o"), Some(key.to_text() + "\n"))
+    );
 
     for (flag, value) in
         [("--checkpoint-seconds", "0"), ("--checkpoint-records", "0"), ("--checkpoint-records", "1000001")]

@@ -7,9 +7,7 @@ use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use transparency::{CheckpointReader, KeyChange, LogEntry, LogTail};
-
-use crate::signer::key_changes::ExpectedStatements;
+use transparency::{CheckpointReader, LogTail};
 
 /// The file, open for appending.
 #[derive(Debug)]
@@ -88,35 +86,6 @@ pub(crate) fn read(path: &Path, origin: &str) -> io::Result<Option<CheckpointRea
         Ok(file) => Ok(Some(CheckpointReader::new(BufReader::new(file), origin))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// Returns how the statements in the file differ from those that are `expected`; `None` if they do not. What the file lacks at its end
-/// is no difference. Reads the whole file. Blocks.
-///
-/// # Errors
-///
-/// If the disk fails.
-pub(crate) fn contradiction(path: &Path, origin: &str, mut expected: ExpectedStatements) -> io::Result<Option<String>> {
-    let Some(mut entries) = read(path, origin)? else { return Ok(None) };
-    let mut leaves = 0;
-    loop {
-        let note = match entries.next_entry() {
-            Ok(LogEntry::Note(note)) => note,
-            Ok(LogEntry::Partial | LogEntry::End) => return Ok(None),
-            Err(error) if error.raw_os_error().is_some() => return Err(error),
-            Err(error) => return Ok(Some(error.to_string())),
-        };
-        let met = if KeyChange::is_statement(&note) {
-            expected.meet(&note, leaves)
-        } else {
-            let size = note.lines().nth(1).and_then(|size| size.parse().ok());
-            leaves = size.unwrap_or(leaves);
-            expected.meet_checkpoint(leaves)
-        };
-        if let Err(why) = met {
-            return Ok(Some(why));
-        }
     }
 }
 

@@ -1,95 +1,93 @@
-//! Replaces the signing key while no service runs.
+//! Replaces the signing key while no service runs: first by two keys that both sign, later by the new one alone.
 //!
-//! The new key is on the disk before the statement that puts it in force is stored, in one commit of the database. So one of
-//! the two keys is in force at any time, and its file exists.
+//! All of it is in the key file, which is replaced atomically, so that the service can sign after a kill at any moment.
 
 #![expect(clippy::disallowed_types, reason = "the key is beside the runs' folders, not in them")]
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use engine::clock;
 use ledger::Ledger;
-use model::Sha256;
-use tokio::sync::watch;
-use transparency::SignerKey;
+use transparency::SigningKeys;
 
-use crate::checkpoints::CheckpointState;
-use crate::config::{CheckpointConfig, ConfigError};
-use crate::data_dir::InstanceNoteFile;
-use crate::signer::key::{self, KeyInForce};
-use crate::signer::{Signer, append, key_changes};
+use crate::config::{CheckpointConfig, ConfigError, KeyAction};
+use crate::signer::{SignError, key, key_changes, load_history};
 use crate::start_error::StartError;
 
-/// The outcome of a rotation.
+/// The outcome of a step of a replacement.
 #[derive(Debug)]
-pub(crate) struct Rotation {
-    /// The text of the public key that is in force.
+pub(crate) struct KeysWritten {
+    /// The text of the new public key.
     pub(crate) verifier_key: String,
-    /// The file of its secret.
+    /// The file of the secrets.
     pub(crate) file: PathBuf,
-    /// The size of the tree after which it signs; `None` if an interrupted rotation was completed.
-    pub(crate) size: Option<u64>,
 }
 
-/// Puts a new key in force: that of `new_key_file`, which is created if it does not exist, or one that replaces the key file.
-/// If an earlier rotation was interrupted after its statement was stored, completes that one.
+/// Takes a step of the replacement of the key. Writes the keys to `new_key_file` if there is one, otherwise to the key file.
 ///
 /// # Errors
 ///
-/// If there is no key, a file or the database cannot be used, or they contradict each other.
+/// If there is no key, the step is not the next one, or a file or the database cannot be used.
 pub(crate) async fn rotate(
     config: &CheckpointConfig,
-    ledger: Arc<dyn Ledger>,
-    instance_note: InstanceNoteFile,
+    ledger: &dyn Ledger,
+    action: KeyAction,
     new_key_file: Option<&Path>,
-) -> Result<Rotation, StartError> {
-    let statements = key_changes::load(ledger.as_ref()).await?;
-    let KeyInForce { key, was_interrupted } = key::in_force(config, &statements)?;
-    let mut signer =
-        Signer::new(config, key.clone(), ledger, instance_note, watch::Sender::new(CheckpointState::Empty));
-    let tree = signer.load_with_file().await.map_err(|error| signer.start_error(error))?;
-    if was_interrupted {
-        let verifier_key = key.verifier_key().to_text();
-        return Ok(Rotation { verifier_key, file: config.key_file.clone(), size: None });
+) -> Result<KeysWritten, StartError> {
+    let keys = key::load(config)?;
+    let latest = ledger.latest_checkpoint().await.map_err(|error| StartError::failed("the database", &error))?;
+    let (history, statements) =
+        load_history(ledger, &keys, latest.as_ref()).await.map_err(|error| error.of_start(config))?;
+    if let Some(latest) = &latest {
+        history.verify(&latest.note).map_err(|error| SignError::by_other_key(error).of_start(config))?;
     }
-    if statements.len() >= key_changes::MAX_CHANGES {
-        let message = format!("the key of this log was changed {} times: start a new log", statements.len());
-        return Err(ConfigError(message).into());
+    let newest = history.newest();
+    let new = match (action, keys.successor()) {
+        (KeyAction::Rotate, Some(_)) => {
+            return Err(refused("the key is being replaced already: end that with `workspaced key retire` first"));
+        }
+        (KeyAction::Rotate, None) if *newest != keys.key().verifier_key() => return Err(replaced(&history)),
+        (KeyAction::Rotate, None) if statements.len() >= key_changes::MAX_CHANGES => {
+            let message = format!("the key of this log was changed {} times: start a new log", statements.len());
+            return Err(refused(&message));
+        }
+        (KeyAction::Rotate, None) => {
+            let successor = key::new_successor(keys.key())?;
+            let both = SigningKeys::with_successor(keys.key().clone(), successor);
+            both.map_err(|error| ConfigError(format!("the new key: {error}")))?
+        }
+        (KeyAction::Retire, None) => {
+            return Err(refused("no key is being replaced: begin with `workspaced key rotate`"));
+        }
+        (KeyAction::Retire, Some(successor)) if *newest != successor.verifier_key() => {
+            return Err(refused(
+                "no checkpoint is signed by both keys yet, so that nothing would lead verifiers from the old key to the new one: \
+                 start the service, and retire the old key once `GET /v1/checkpoint/key` has the new one",
+            ));
+        }
+        (KeyAction::Retire, Some(successor)) => SigningKeys::new(successor.clone()),
+    };
+    let file = new_key_file.unwrap_or(&config.key_file);
+    if new_key_file.is_some() && key::read(file)?.is_some() {
+        return Err(refused(&format!(
+            "--new-key-file: {} has keys already: remove it, or name another",
+            file.display()
+        )));
     }
-    let next_file = key::next_file(&config.key_file);
-    let file = new_key_file.unwrap_or(&next_file);
-    let new = key::read_or_create_successor(file, &key)?;
-    failpoint::hit("key.created");
-    let (size, root) = (tree.frontier.size(), tree.frontier.root());
-    signer.tree = Some(tree);
-    signer.hand_over(&new, statements.len(), (size, root)).await?;
-    if new_key_file.is_none() {
-        key::replace(&config.key_file)?;
-    }
-    let file = new_key_file.unwrap_or(&config.key_file).to_owned();
-    Ok(Rotation { verifier_key: new.verifier_key().to_text(), file, size: Some(size) })
+    key::write(file, &new)?;
+    let verifier_key = new.successor().unwrap_or(new.key()).verifier_key().to_text();
+    Ok(KeysWritten { verifier_key, file: file.to_owned() })
 }
 
-impl Signer {
-    /// Stores the statement that `new` replaces the key, as the one after `count` others, and appends it to the file.
-    async fn hand_over(
-        &mut self,
-        new: &SignerKey,
-        count: usize,
-        (size, root): (u64, Sha256),
-    ) -> Result<(), StartError> {
-        let statement = self.key.sign_change(new, size, root, &clock::now());
-        let statement = statement.map_err(|error| ConfigError(format!("the new key: {error}")))?;
-        if !key_changes::store(self.ledger.as_ref(), count, &statement).await? {
-            let message = "another process has changed the key meanwhile: run the command again";
-            return Err(ConfigError(message.to_owned()).into());
-        }
-        failpoint::hit("key.stored");
-        if let Some(tree) = self.tree.take() {
-            append(tree.file, vec![statement]).await.map_err(|error| self.start_error(error))?;
-        }
-        failpoint::hit("key.appended");
-        Ok(())
-    }
+/// The refusal of a key that is no longer in force.
+pub(super) fn replaced(history: &transparency::KeyHistory) -> StartError {
+    let size = history.changes().last().map_or(0, |last| last.checkpoint.size);
+    refused(&format!(
+        "--checkpoint-key-file or WORKSPACED_CHECKPOINT_KEY: this key was replaced from {size} leaves on: put the key in force \
+         there, whose public key is {}",
+        history.newest().to_text()
+    ))
+}
+
+fn refused(message: &str) -> StartError {
+    ConfigError(message.to_owned()).into()
 }

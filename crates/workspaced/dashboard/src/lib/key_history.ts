@@ -1,4 +1,4 @@
-/** The keys of a log: statements that one key replaces another, which both have signed (`openapi/checkpoints.md`, "Changes of the key"). */
+/** The keys of a log: checkpoints by which one key names its successor, which both have signed (`openapi/checkpoints.md`, "Changes of the key"). */
 
 import { type Checkpoint, isEqual, noteText, NotSigned, openNote, parseKey, type VerifierKey } from "./proof.ts";
 
@@ -9,12 +9,10 @@ const MAX_CHANGES = 256;
 export class KeyHistoryError extends Error {}
 
 export interface KeyChange {
-  /** The state of the log at the change. Checkpoints over more leaves are signed by the new key. */
+  /** The state of the log that both have signed. Checkpoints over as many leaves or more are signed by the new key. */
   checkpoint: Checkpoint;
   old: VerifierKey;
   new: VerifierKey;
-  /** The time as the signer stated it. */
-  changedAt: string;
 }
 
 /** Splits the answer of `GET /v1/checkpoint/key/changes` into its notes. */
@@ -41,25 +39,23 @@ const parseNamedKey = (text: string): Promise<VerifierKey> =>
 
 /** Verifies that a note is a statement, and that both keys that it names have signed it. */
 async function openChange(note: string): Promise<KeyChange> {
-  const fields = /^[^\n]+\n[^\n]+\n[^\n]+\nold-key ([^\n]+)\nnew-key ([^\n]+)\nchanged-at ([!-~]{1,64})\n$/.exec(noteText(note));
+  const fields = /^[^\n]+\n[^\n]+\n[^\n]+\nold-key ([^\n]+)\nnew-key ([^\n]+)\n$/.exec(noteText(note));
   if (!fields) throw new KeyHistoryError("a note among the changes of the key is not a statement about one");
   const [old, replacement] = [await parseNamedKey(fields[1]), await parseNamedKey(fields[2])];
   if (old.name !== replacement.name || isEqual(old.id, replacement.id)) throw new KeyHistoryError("a statement does not name two keys of one log");
   const checkpoint = await openBy(note, old, "old key");
   await openBy(note, replacement, "new key");
-  return { checkpoint, old, new: replacement, changedAt: fields[3] };
+  return { checkpoint, old, new: replacement };
 }
 
 /** Checks that a statement continues those before it. */
 function checkNext(changes: KeyChange[], change: KeyChange): void {
-  const { size, root } = change.checkpoint;
-  if (changes.some((earlier) => isSameKey(earlier.old, change.old))) throw new KeyHistoryError("two statements replace one key: the log has forked");
+  const { size } = change.checkpoint;
   if (changes.some((earlier) => isSameKey(earlier.old, change.new))) throw new KeyHistoryError(`the statement at ${size} leaves names a key that was replaced before`);
   const last = changes[changes.length - 1];
   if (!last) return;
-  if (!isSameKey(last.new, change.old)) throw new KeyHistoryError(`the statement at ${size} leaves does not replace the key that the one before it names: one is missing`);
-  if (size < last.checkpoint.size) throw new KeyHistoryError(`the statement at ${size} leaves follows one at ${last.checkpoint.size}`);
-  if (size === last.checkpoint.size && !isEqual(root, last.checkpoint.root)) throw new KeyHistoryError(`two statements over ${size} leaves have different roots: the log has forked`);
+  if (!isSameKey(last.new, change.old)) throw new KeyHistoryError(`the statement at ${size} leaves does not replace the key that the one before it names: one is missing, or the log has forked`);
+  if (size <= last.checkpoint.size) throw new KeyHistoryError(`the statement at ${size} leaves follows one at ${last.checkpoint.size}`);
 }
 
 /** The keys of a log, each with the tree sizes for which it signs. */
@@ -99,7 +95,7 @@ export class KeyHistory {
   /** Verifies a checkpoint: the key that was in force for its size has signed it. */
   async open(note: string): Promise<Checkpoint> {
     const size = Number(noteText(note).split("\n")[1]);
-    const next = this.changes.find((change) => size <= change.checkpoint.size);
+    const next = this.changes.find((change) => size < change.checkpoint.size);
     const checkpoint = await this.openBySigner(note, size, next?.old ?? this.newest);
     const sameSize = this.changes.find((change) => change.checkpoint.size === checkpoint.size);
     if (sameSize && !isEqual(sameSize.checkpoint.root, checkpoint.root)) throw new KeyHistoryError(`the checkpoint and the statement over ${size} leaves have different roots: the log has forked`);

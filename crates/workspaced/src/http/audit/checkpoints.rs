@@ -76,12 +76,12 @@ pub(crate) async fn get_checkpoint_key(
 
 /// Get the changes of the key
 ///
-/// The statements by which each key of the log names its successor, in order: signed notes, each followed by an empty line.
-/// None if the key was never changed. A verifier that has kept an earlier key follows them to the present one.
+/// The checkpoints by which each key of the log names its successor, in order: notes that both keys have signed, each followed by an
+/// empty line. None if the key was never changed. A verifier that has kept an earlier key follows them to the present one.
 #[utoipa::path(
     get, path = "/v1/checkpoint/key/changes", tag = "audit", operation_id = "getCheckpointKeyChanges",
     responses((status = 200, description = "The statements.", body = String, content_type = "text/plain",
-        example = json!("workspaced/6b1c20f5a1e09d34\n7\nXbd6wz8x…=\nold-key workspaced/6b1c20f5a1e09d34+1a2b3c4d+ATux…=\nnew-key workspaced/6b1c20f5a1e09d34+9f8e7d6c+AcRt…=\nchanged-at 2026-01-01T00:00:00.000000Z\n\n— workspaced/6b1c20f5a1e09d34 Gis8…=\n— workspaced/6b1c20f5a1e09d34 n459…=\n\n"))),
+        example = json!("workspaced/6b1c20f5a1e09d34\n7\nXbd6wz8x…=\nold-key workspaced/6b1c20f5a1e09d34+1a2b3c4d+ATux…=\nnew-key workspaced/6b1c20f5a1e09d34+9f8e7d6c+AcRt…=\n\n— workspaced/6b1c20f5a1e09d34 Gis8…=\n— workspaced/6b1c20f5a1e09d34 n459…=\n\n"))),
 )]
 pub(crate) async fn get_checkpoint_key_changes(
     State(service): State<Service>,

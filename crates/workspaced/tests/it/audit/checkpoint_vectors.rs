@@ -80,9 +80,8 @@ fn accepted(note: &str) -> Value {
     ])
 }
 
-/// The tree sizes of the statements about changes of the key.
-const CHANGED_AFTER: [u64; 2] = [3, 5];
-const TIME: &str = "2026-01-01T00:00:00.000000Z";
+/// The tree sizes from which on the next key signs.
+const CHANGED_AT: [u64; 2] = [3, 5];
 
 /// Returns statements about changes of the key, checkpoints that a verifier with them has to accept and to refuse, and statements
 /// that it has to refuse.
@@ -90,8 +89,8 @@ fn key_changes(first: &SignerKey, roots: &[Sha256]) -> Value {
     let seeded = |seed| SignerKey::from_seed("example.org/log", &[seed; 32]).unwrap();
     let (keys, stranger) = ([first.clone(), seeded(3), seeded(4)], seeded(5));
     let root = |size: u64| roots[usize::try_from(size).unwrap()];
-    let change = |old: &SignerKey, new: &SignerKey, size| old.sign_change(new, size, root(size), TIME).unwrap();
-    let [one, two] = [0, 1].map(|index| change(&keys[index], &keys[index + 1], CHANGED_AFTER[index]));
+    let change = |old: &SignerKey, new: &SignerKey, size| old.sign_change(new, size, root(size)).unwrap();
+    let [one, two] = [0, 1].map(|index| change(&keys[index], &keys[index + 1], CHANGED_AT[index]));
     let public = |key: &SignerKey| key.verifier_key().to_text();
     let signed = |key: &SignerKey, size| json!({"size": size, "note": key.sign(size, root(size))});
     let with = |why: &str, mut vector: Value| {
@@ -109,22 +108,24 @@ fn key_changes(first: &SignerKey, roots: &[Sha256]) -> Value {
     json!({
         "privateKeys": keys.each_ref().map(SignerKey::to_text),
         "verifierKeys": keys.each_ref().map(public),
-        "sizes": CHANGED_AFTER,
+        "sizes": CHANGED_AT,
         "statements": list(&[&one, &two]),
         "accepted": [
             with("the first key before its replacement", signed(&keys[0], 1)),
-            with("the first key at the size of its replacement", signed(&keys[0], 3)),
-            with("the second key after the first change", signed(&keys[1], 4)),
-            with("the second key at the size of its replacement", signed(&keys[1], 5)),
-            with("the third key after the second change", signed(&keys[2], LEAVES)),
+            with("the first and the second key at the size of the replacement", json!({"size": 3, "note": one})),
+            with("the second key at the size of the replacement", signed(&keys[1], 3)),
+            with("the first and the second key after it", json!({"size": 4, "note": change(&keys[0], &keys[1], 4)})),
+            with("the second key after it", signed(&keys[1], 4)),
+            with("the third key after the second replacement", signed(&keys[2], LEAVES)),
         ],
         "refused": [
+            with("the first key at the size of its replacement", signed(&keys[0], 3)),
             with("the first key after its replacement", signed(&keys[0], 4)),
             with("the second key after its replacement", signed(&keys[1], LEAVES)),
-            with("the second key before it was in force", signed(&keys[1], 3)),
-            with("the third key before it was in force", signed(&keys[2], 5)),
+            with("the second key before it was in force", signed(&keys[1], 2)),
+            with("the third key before it was in force", signed(&keys[2], 4)),
             with("a key that no statement names", signed(&stranger, LEAVES)),
-            with("another root than the statement of the same size", json!({"size": 3, "note": keys[0].sign(3, root(4))})),
+            with("another root than the statement of the same size", json!({"size": 3, "note": keys[1].sign(3, root(4))})),
         ],
         "refusedStatements": [
             refused("no statement names the trusted key", &stranger, &[&one, &two]),
@@ -133,15 +134,14 @@ fn key_changes(first: &SignerKey, roots: &[Sha256]) -> Value {
             refused("a statement is repeated", &keys[0], &[&one, &one, &two]),
             refused("a new key that the old key did not name", &keys[0], &[&forged]),
             refused("another tree size than the signed one", &keys[0], &[&later, &two]),
-            refused("without the signature of the old key", &keys[0], &[&without(&one, 7)]),
-            refused("without the signature of the new key", &keys[0], &[&without(&one, 8)]),
-            refused("without the time", &keys[0], &[&without(&one, 5)]),
+            refused("without the signature of the old key", &keys[0], &[&without(&one, 6)]),
+            refused("without the signature of the new key", &keys[0], &[&without(&one, 7)]),
+            refused("without the new key", &keys[0], &[&without(&one, 4)]),
             refused("a statement between two strangers", &keys[0], &[&change(&stranger, &seeded(6), 3)]),
             refused("two successors of one key", &keys[0], &[&one, &change(&keys[0], &stranger, 5)]),
             refused("a replaced key that is in force again", &keys[0], &[&one, &change(&keys[1], &keys[0], 5)]),
             refused("a smaller tree than that of the statement before", &keys[0], &[&one, &change(&keys[1], &keys[2], 2)]),
-            refused("another root than the statement before, over the same tree size", &keys[0],
-                &[&one, &keys[1].sign_change(&keys[2], 3, root(4), TIME).unwrap()]),
+            refused("the tree of the statement before", &keys[0], &[&one, &change(&keys[1], &keys[2], 3)]),
             refused("a checkpoint among the statements", &keys[0], &[&one, &keys[1].sign(4, root(4))]),
         ],
     })

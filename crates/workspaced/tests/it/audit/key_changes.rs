@@ -2,17 +2,41 @@
 
 use rstest::rstest;
 use serde_json::json;
-use transparency::{Checkpoint, InclusionProof, KeyHistory, SignerKey, VerifierKey};
+use transparency::{Checkpoint, InclusionProof, KeyChange, KeyHistory, NoteError, SignerKey, SigningKeys, VerifierKey};
 
 use crate::audit::checkpoint_vectors::{assert_good, has_python, python};
 use crate::audit::checkpoints::signing_at_shutdown;
-use crate::harness::{Backend, Run, Server, exhaustive};
+use crate::harness::{Backend, Run, Server};
 use crate::operation::replay_and_repair::{assert_ends, offline, output_of};
 
-const TIME: &str = "2026-01-01T00:00:00Z";
+/// The keys in the key file.
+fn keys_of(server: &Server) -> Vec<SignerKey> {
+    let text = std::fs::read_to_string(server.data_dir().join("checkpoint.key")).unwrap();
+    SigningKeys::parse(&text).unwrap().all().cloned().collect()
+}
 
+/// The newest key in the key file.
 pub(crate) fn secret_of(server: &Server) -> SignerKey {
-    SignerKey::parse(&std::fs::read_to_string(server.data_dir().join("checkpoint.key")).unwrap()).unwrap()
+    keys_of(server).pop().unwrap()
+}
+
+/// Replaces the key of a stopped server: one checkpoint, after a record at `path`, is signed by both keys.
+pub(crate) async fn replace_key(server: &mut Server, run: &Run, path: &str) {
+    assert_ends(&offline(server, "key", &["rotate"]), 0, &["signed by both keys"]);
+    sign_another(server, run, path).await;
+    assert_ends(&offline(server, "key", &["retire"]), 0, &["by the new key alone"]);
+}
+
+/// Returns by which of `keys` a note is signed.
+fn signers(note: &str, keys: &[&SignerKey]) -> Vec<bool> {
+    let by = |key: &SignerKey| match key.verifier_key().verify(note) {
+        Ok(_) => true,
+        Err(error) => {
+            assert_eq!(error, NoteError::NotSigned);
+            false
+        }
+    };
+    keys.iter().map(|key| by(key)).collect()
 }
 
 pub(crate) fn public(key: &SignerKey) -> String {
@@ -68,7 +92,9 @@ fn assert_intact(server: &Server, key: &SignerKey, report: &str) {
 
 #[rstest]
 #[tokio::test]
-async fn a_verifier_of_either_key_follows_its_replacement(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_verifier_of_either_key_follows_its_replacement(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let (mut server, run) = signed(backend).await;
     server.restart();
     let before = server.auditor().get("/v1/checkpoint").await.text();
@@ -80,19 +106,45 @@ async fn a_verifier_of_either_key_follows_its_replacement(#[values(Backend::Sqli
 
     let done = offline(&server, "key", &["rotate"]);
     let new = secret_of(&server);
-    assert_ends(&done, 0, &["after 1 leaves", &public(&new)]);
+    assert_ends(&done, 0, &["signed by both keys", &public(&new)]);
     assert!(public(&new) != public(&old) && !output_of(&done).contains("PRIVATE"), "{done:?}");
+    assert_intact(&server, &old, "1 over 1 leaves");
+    server.restart();
+    let auditor = server.auditor();
+    assert_eq!(
+        auditor.get("/v1/checkpoint/key").await.text().trim(),
+        public(&old),
+        "nothing is signed by the new one yet"
+    );
+    assert!(server.stop().success());
+    for path in ["b.txt", "c.txt"] {
+        sign_another(&mut server, &run, path).await;
+    }
+    server.restart();
+    let by_both = server.auditor().get("/v1/checkpoint").await.text();
+    let stranger = SignerKey::from_seed(old.verifier_key().name(), &[9; 32]).unwrap();
+    assert_eq!(signers(&by_both, &[&old, &new, &stranger]), [true, true, false], "{by_both}");
+    assert_eq!(server.auditor().get("/v1/checkpoint/key").await.text().trim(), public(&new));
+    assert!(server.stop().success());
     for key in [&old, &new] {
-        assert_intact(&server, key, "1 over 1 leaves, by 2 keys in turn");
+        assert_intact(&server, key, "3 over 3 leaves, by 2 keys in turn");
     }
-    sign_another(&mut server, &run, "b.txt").await;
-    assert_ends(&offline(&server, "key", &["rotate"]), 0, &["after 2 leaves"]);
+    let done = offline(&server, "key", &["retire"]);
+    assert_ends(&done, 0, &["by the new key alone", &public(&new)]);
+    sign_another(&mut server, &run, "d.txt").await;
+    replace_key(&mut server, &run, "e.txt").await;
     let newest = secret_of(&server);
-    sign_another(&mut server, &run, "c.txt").await;
+    sign_another(&mut server, &run, "f.txt").await;
     for key in [&old, &new, &newest] {
-        assert_intact(&server, key, "3 over 3 leaves, by 3 keys in turn");
+        assert_intact(&server, key, "6 over 6 leaves, by 3 keys in turn");
     }
+    let (code, report) = verified(&server, &stranger);
+    assert!(code == Some(1) && report.contains("names the trusted key"), "{report}");
     assert_eq!(server.verify(&[]).status.code(), Some(0), "with the own key");
+    let notes = notes_of(&log_of(&server));
+    let signed_by: Vec<_> = notes.iter().map(|note| signers(note, &[&old, &new, &newest])).collect();
+    let expected = [[true, false, false], [true, true, false], [true, true, false], [false, true, false]];
+    assert_eq!(signed_by, [&expected[..], &[[false, true, true], [false, false, true]]].concat());
 
     // What an outside verifier does, which has kept the first key and the first checkpoint.
     server.restart();
@@ -101,12 +153,13 @@ async fn a_verifier_of_either_key_follows_its_replacement(#[values(Backend::Sqli
     let changes = auditor.get("/v1/checkpoint/key/changes").await;
     assert!(changes.header("content-type").starts_with("text/plain"));
     let statements = notes_of(&changes.text());
+    assert_eq!(statements, [notes[1].clone(), notes[4].clone()], "of each change the first checkpoint by both keys");
     let trusted = VerifierKey::parse(&public(&old)).unwrap();
     let keys = KeyHistory::follow(trusted, statements.iter().map(String::as_str)).unwrap();
     assert_eq!(public(&newest), keys.newest().to_text());
     let note = auditor.get("/v1/checkpoint").await.text();
     let (first, last) = (keys.verify(&before).unwrap(), keys.verify(&note).unwrap());
-    assert_eq!((first.size, last.size), (1, 3));
+    assert_eq!((first.size, last.size), (1, 6));
     let proof = auditor.get("/v1/checkpoint/consistency?from=1").await.ok();
     let proof: transparency::ConsistencyProof = serde_json::from_value(proof).unwrap();
     assert_eq!(proof.verify(&first, &last), Ok(()));
@@ -114,22 +167,19 @@ async fn a_verifier_of_either_key_follows_its_replacement(#[values(Backend::Sqli
     let proof = auditor.get(&format!("/v1/runs/{}/audit/inclusion?seq=2", run.id)).await.ok();
     let proof: InclusionProof = serde_json::from_value(proof).unwrap();
     let id = model::RunId::parse(&run.id).unwrap();
-    assert_eq!(proof.verify(&id, 2, keys.key_at(proof.tree_size)).unwrap().size, 3);
+    assert_eq!(proof.verify(&id, 2, keys.key_at(proof.tree_size)).unwrap().size, 6);
     server.nobody().get("/v1/checkpoint/key/changes").await.refused("UNAUTHENTICATED");
     run.agent.get("/v1/checkpoint/key/changes").await.refused("FORBIDDEN");
     let client = workspaced_client::Client::new(&server.base, server.operator_token.as_str()).unwrap();
     assert_eq!(client.checkpoint_key().await.unwrap().trim(), public(&newest));
     assert_eq!(client.checkpoint_key_changes().await.unwrap(), changes.text());
     assert_eq!(client.checkpoint().await.unwrap(), note);
-    let notes = notes_of(&log_of(&server));
-    let sizes: Vec<_> = notes.iter().map(|note| note.lines().nth(1).unwrap()).collect();
-    assert_eq!(sizes, ["1", "1", "2", "2", "3"], "each statement follows the checkpoint of its size");
 }
 
 #[rstest]
 #[tokio::test]
 async fn an_independent_verifier_follows_the_replacements_and_refuses_missing_and_forged_ones(
-    #[values(Backend::Sqlite)] backend: Backend,
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
 ) {
     if !has_python() {
         eprintln!("SKIPPED: python3 is not installed");
@@ -138,10 +188,10 @@ async fn an_independent_verifier_follows_the_replacements_and_refuses_missing_an
     let (mut server, run) = signed(backend).await;
     let mut keys = vec![public(&secret_of(&server))];
     for path in ["b.txt", "c.txt"] {
-        assert_ends(&offline(&server, "key", &["rotate"]), 0, &[]);
+        replace_key(&mut server, &run, path).await;
         keys.push(public(&secret_of(&server)));
-        sign_another(&mut server, &run, path).await;
     }
+    sign_another(&mut server, &run, "d.txt").await;
     server.restart();
     let auditor = server.auditor();
     let served = auditor.get("/v1/checkpoint/key/changes").await.text();
@@ -179,102 +229,137 @@ async fn an_independent_verifier_follows_the_replacements_and_refuses_missing_an
     }
 }
 
-/// Before anything is signed, and with a key that is in no file of the service.
+/// With keys that are in no file of the service, as those of nodes are.
 #[rstest]
 #[tokio::test]
-async fn a_key_of_an_empty_log_and_one_of_the_environment_are_replaced(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_key_of_the_environment_is_replaced_by_two_keys_and_then_one(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
+    let (mut server, run) = signed(backend).await;
+    let old = secret_of(&server);
+    std::fs::remove_file(server.data_dir().join("checkpoint.key")).unwrap();
+    let given = |server: &mut Server, keys: &str| {
+        server.setup.env = vec![("WORKSPACED_CHECKPOINT_KEY".into(), keys.to_owned())];
+    };
+    given(&mut server, &old.to_text());
+    assert_ends(&offline(&server, "key", &["rotate"]), 2, &["--new-key-file is missing"]);
+    let [both, alone] = ["both.key", "new.key"].map(|name| server.home.join(name));
+    let to = |action, file: &std::path::Path| [action, "--new-key-file", file.to_str().unwrap()].map(str::to_owned);
+    let key = |server: &Server, args: [String; 3]| offline(server, "key", &args.each_ref().map(String::as_str));
+    assert_ends(&key(&server, to("rotate", &both)), 0, &["both.key"]);
+    assert_ends(&key(&server, to("rotate", &both)), 2, &["has keys already"]);
+    let keys = std::fs::read_to_string(&both).unwrap();
+    let new = SigningKeys::parse(&keys).unwrap().successor().unwrap().clone();
+    // As it is put into a variable of one line.
+    given(&mut server, &keys.trim().replace('\n', " "));
+    sign_another(&mut server, &run, "b.txt").await;
+    assert_ends(&key(&server, to("retire", &alone)), 0, &[&public(&new)]);
+    given(&mut server, &std::fs::read_to_string(&alone).unwrap());
+    sign_another(&mut server, &run, "c.txt").await;
+    for key in [&old, &new] {
+        assert_intact(&server, key, "3 over 3 leaves, by 2 keys in turn");
+    }
+    assert_eq!(signers(&notes_of(&log_of(&server))[2], &[&old, &new]), [false, true]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn steps_of_a_replacement_that_are_not_the_next_one_are_refused(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+) {
     let mut server = signing_at_shutdown(backend).await;
     assert!(server.stop().success());
+    assert_ends(&offline(&server, "key", &["retire"]), 2, &["no key is being replaced"]);
     let old = secret_of(&server);
-    assert_ends(&offline(&server, "key", &["rotate"]), 0, &["after 0 leaves"]);
-    let second = secret_of(&server);
-    std::fs::remove_file(server.data_dir().join("checkpoint.key")).unwrap();
-    server.setup.env = vec![("WORKSPACED_CHECKPOINT_KEY".into(), second.to_text())];
+    // Nothing is signed yet: the first checkpoint is signed by both.
+    assert_ends(&offline(&server, "key", &["rotate"]), 0, &[]);
+    let new = secret_of(&server);
+    assert_ends(&offline(&server, "key", &["rotate"]), 2, &["is being replaced already", "workspaced key retire"]);
+    assert_ends(&offline(&server, "key", &["retire"]), 2, &["no checkpoint is signed by both keys yet"]);
+    // Without the command, by hand.
+    let file = server.data_dir().join("checkpoint.key");
+    let both = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, old.to_text()).unwrap();
     server.restart();
     let run = server.run(json!({})).await;
     run.create("a.txt", "x\n").await;
     assert!(server.stop().success());
-    assert_ends(&offline(&server, "key", &["rotate"]), 2, &["--new-key-file is missing"]);
-    let file = server.home.join("new.key");
-    assert_ends(
-        &offline(&server, "key", &["rotate", "--new-key-file", file.to_str().unwrap()]),
-        0,
-        &["after 1 leaves"],
-    );
-    let done = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
-    let third = SignerKey::parse(&std::fs::read_to_string(&file).unwrap()).unwrap();
-    assert_ends(&done, 2, &["was replaced after 1 leaves", &public(&third)]);
-    server.setup.env = vec![("WORKSPACED_CHECKPOINT_KEY".into(), third.to_text())];
+    std::fs::write(&file, new.to_text()).unwrap();
+    let start = |server: &Server| server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
+    assert_ends(&start(&server), 2, &["signed with another key", "put the key back"]);
+    std::fs::write(&file, both).unwrap();
     sign_another(&mut server, &run, "b.txt").await;
-    for key in [&old, &second, &third] {
-        assert_intact(&server, key, "2 over 2 leaves, by 3 keys in turn");
+    std::fs::write(&file, old.to_text()).unwrap();
+    assert_ends(&start(&server), 2, &["was replaced from 2 leaves on", &public(&new)]);
+    std::fs::write(&file, new.to_text()).unwrap();
+    sign_another(&mut server, &run, "c.txt").await;
+    for key in [&old, &new] {
+        assert_intact(&server, key, "3 over 3 leaves, by 2 keys in turn");
     }
 }
 
-/// Nothing is recorded between the replacements, so that several statements have one size.
+/// Each case kills `key rotate`, the service while it signs the first checkpoint by both keys, or `key retire`.
 #[rstest]
+#[case::before_both_keys_are_in_the_file("key", "rotate", "key.written", 1)]
+#[case::once_both_keys_are_in_the_file("key", "rotate", "key.replaced", 2)]
+#[case::before_the_checkpoint_is_in_the_file("serve", "", "checkpoint.stored", 2)]
+#[case::before_the_statement_is_stored("serve", "", "key.signed", 2)]
+#[case::while_the_checkpoint_is_written("serve", "", "checkpoint.written", 2)]
+#[case::before_the_new_key_is_alone_in_the_file("key", "retire", "key.written", 2)]
+#[case::once_the_new_key_is_alone_in_the_file("key", "retire", "key.replaced", 1)]
 #[tokio::test]
-async fn a_key_is_replaced_several_times_at_one_size(
-    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
-    #[values(2, 3)] times: usize,
-    #[values(false, true)] restarts: bool,
-) {
-    let (mut server, run) = signed(backend).await;
-    let mut keys = vec![secret_of(&server)];
-    for _ in 0..times {
-        assert_ends(&offline(&server, "key", &["rotate"]), 0, &["after 1 leaves"]);
-        keys.push(secret_of(&server));
-        if restarts {
-            server.restart();
-            let newest = server.auditor().get("/v1/checkpoint").await;
-            assert_eq!(newest.status, 200, "{}", newest.text());
-            assert!(server.stop().success());
-        }
-    }
-    sign_another(&mut server, &run, "b.txt").await;
-    for key in &keys {
-        assert_intact(&server, key, &format!("2 over 2 leaves, by {} keys in turn", times + 1));
-    }
-    let notes = notes_of(&log_of(&server));
-    let sizes: Vec<_> = notes.iter().map(|note| note.lines().nth(1).unwrap()).collect();
-    assert_eq!(sizes, [vec!["1"; times + 1], vec!["2"]].concat());
-}
-
-#[rstest]
-#[case::before_it_is_in_force("key.created", false)]
-#[case::before_it_is_in_the_file("key.stored", true)]
-#[case::before_its_file_is_in_place("key.appended", true)]
-#[tokio::test]
-async fn a_kill_during_a_replacement_leaves_one_key_in_force(
-    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+async fn a_kill_during_a_replacement_leaves_keys_that_sign_on(
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
+    #[case] command: &str,
+    #[case] action: &str,
     #[case] failpoint: &str,
-    #[case] is_new: bool,
-    #[values(false, true)] repeats: bool,
-    #[values(0, 2)] earlier: usize,
+    #[case] keys: usize,
 ) {
     let (mut server, run) = signed(backend).await;
-    let first = secret_of(&server);
-    for _ in 0..earlier {
-        assert_ends(&offline(&server, "key", &["rotate"]), 0, &["after 1 leaves"]);
-    }
     let old = secret_of(&server);
-    let killed = server.command("key").arg("rotate").env("WORKSPACED_FAILPOINT", failpoint).output().unwrap();
-    assert_eq!(killed.status.code(), None, "it was not killed: {killed:?}");
-    let code = verified(&server, &old);
-    assert_eq!(code.0, Some(0), "an interrupted replacement was reported: {code:?}");
-    if repeats {
-        let says = if is_new { "was completed" } else { "was replaced after 1 leaves" };
-        assert_ends(&offline(&server, "key", &["rotate"]), 0, &[says]);
+    if (command, action) != ("key", "rotate") {
+        assert_ends(&offline(&server, "key", &["rotate"]), 0, &[]);
     }
-    sign_another(&mut server, &run, "b.txt").await;
-    let in_force = secret_of(&server);
-    assert_eq!(public(&in_force) != public(&old), is_new || repeats);
-    let replacements = earlier + usize::from(is_new || repeats);
-    let keys = if replacements > 0 { format!(", by {} keys in turn", replacements + 1) } else { String::new() };
-    for key in [&first, &old, &in_force] {
-        assert_intact(&server, key, &format!("2 over 2 leaves{keys}"));
+    if action == "retire" {
+        sign_another(&mut server, &run, "b.txt").await;
     }
-    assert_eq!(notes_of(&log_of(&server)).len(), 2 + replacements);
+    if command == "key" {
+        let killed = server.command("key").arg(action).env("WORKSPACED_FAILPOINT", failpoint).output().unwrap();
+        assert_eq!(killed.status.code(), None, "it was not killed: {killed:?}");
+    } else {
+        let setup = server.setup.clone();
+        server.setup = setup.clone().env("WORKSPACED_FAILPOINT", failpoint);
+        server.restart();
+        server.reconnect(&run).create("b.txt", "x\n").await;
+        let status = server.stop();
+        assert_eq!(status.code(), None, "it was not killed");
+        server.setup = setup;
+    }
+    assert_eq!(keys_of(&server).len(), keys);
+    for key in keys_of(&server).iter().chain([&old]).take(if action == "rotate" { 1 } else { 3 }) {
+        let (code, report) = verified(&server, key);
+        assert_eq!(code, Some(0), "an interrupted replacement was reported: {report}");
+    }
+    sign_another(&mut server, &run, "c.txt").await;
+    // The steps that are left.
+    if action == "rotate" && keys == 1 {
+        assert_ends(&offline(&server, "key", &["rotate"]), 0, &[]);
+        sign_another(&mut server, &run, "d.txt").await;
+    }
+    if keys_of(&server).len() == 2 {
+        assert_ends(&offline(&server, "key", &["retire"]), 0, &[]);
+    }
+    let new = secret_of(&server);
+    assert_ne!(public(&new), public(&old));
+    sign_another(&mut server, &run, "e.txt").await;
+    let notes = notes_of(&log_of(&server));
+    let count = notes.len();
+    for key in [&old, &new] {
+        assert_intact(&server, key, &format!("{count} over {count} leaves, by 2 keys in turn"));
+    }
+    let signed_by: Vec<_> = notes.iter().map(|note| signers(note, &[&old, &new])).collect();
+    assert!(signed_by.contains(&vec![true, true]) && signed_by.is_sorted_by_key(|by| (by[1], !by[0])), "{signed_by:?}");
+    assert_eq!((&signed_by[0], &signed_by[count - 1]), (&vec![true, false], &vec![false, true]));
 }
 
 /// The setting of the first statement.
@@ -292,19 +377,18 @@ impl Server {
         assert!(self.database.tamper(sql).await.unwrap() > 0, "{sql}");
     }
 
-    /// Replaces the statement in the database and in the file.
-    async fn replace_statement(&self, statement: &str, by: &str) {
-        self.replace_in_file(statement, by);
+    async fn replace_statement(&self, by: &str) {
         self.tampered(&format!("update setting set value = '{by}' where name = '{FIRST}'")).await;
     }
 }
 
-/// A stopped server whose key was replaced after one leaf, the new key having signed two; both keys, and the statement.
+/// A stopped server whose key was replaced, with a checkpoint by the old key, one by both and one by the new; both keys, and the
+/// statement.
 async fn rotated(backend: Backend) -> (Server, [SignerKey; 2], String) {
     let (mut server, run) = signed(backend).await;
     let old = secret_of(&server);
-    assert_ends(&offline(&server, "key", &["rotate"]), 0, &[]);
-    sign_another(&mut server, &run, "b.txt").await;
+    replace_key(&mut server, &run, "b.txt").await;
+    sign_another(&mut server, &run, "c.txt").await;
     let new = secret_of(&server);
     assert_eq!(verified(&server, &old).0, Some(0));
     server.database.drop_triggers().await;
@@ -321,19 +405,18 @@ fn assert_broken(server: &Server, key: &SignerKey, says: &str) {
 
 #[rstest]
 #[tokio::test]
-async fn a_removed_statement_is_reported(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_removed_statement_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, [old, new], statement) = rotated(backend).await;
     let log = log_of(&server);
     server.replace_in_file(&format!("{statement}\n"), "");
     for key in [&old, &new] {
-        assert_broken(&server, key, "the file lacks the change of the key after 1 leaves");
+        assert_broken(&server, key, "the file lacks the checkpoint over 2 leaves");
     }
+    std::fs::write(server.data_dir().join("checkpoints.log"), log).unwrap();
     server.tampered(&format!("delete from setting where name = '{FIRST}'")).await;
     for key in [&old, &new] {
         assert_broken(&server, key, "is not signed by this key, and no statement leads from this key");
     }
-    std::fs::write(server.data_dir().join("checkpoints.log"), log).unwrap();
-    assert_broken(&server, &old, "the database lacks the change of the key after 1 leaves");
 }
 
 /// The last key stays in force, so that nothing else keeps the service from signing.
@@ -346,15 +429,15 @@ async fn a_removed_statement_is_reported(#[values(Backend::Sqlite)] backend: Bac
 )]
 #[tokio::test]
 async fn a_start_without_an_earlier_statement_signs_nothing(
-    #[values(Backend::Sqlite)] backend: Backend,
+    #[values(Backend::Sqlite, Backend::Postgres)] backend: Backend,
     #[case] removed: &str,
     #[case] renamed: &str,
 ) {
     let (mut server, run) = signed(backend).await;
     for path in ["b.txt", "c.txt"] {
-        assert_ends(&offline(&server, "key", &["rotate"]), 0, &[]);
-        sign_another(&mut server, &run, path).await;
+        replace_key(&mut server, &run, path).await;
     }
+    sign_another(&mut server, &run, "d.txt").await;
     server.database.drop_triggers().await;
     server.tampered(removed).await;
     if !renamed.is_empty() {
@@ -365,54 +448,23 @@ async fn a_start_without_an_earlier_statement_signs_nothing(
     assert!(server.log().contains("no checkpoints are signed any more"), "{}", server.log());
 }
 
-/// Nothing in the database shows that a key was replaced before it signed anything, but the file does.
-#[rstest]
-#[tokio::test]
-async fn a_start_without_the_statement_of_an_empty_log_signs_nothing(#[values(Backend::Sqlite)] backend: Backend) {
-    let mut server = signing_at_shutdown(backend).await;
-    assert!(server.stop().success());
-    assert_ends(&offline(&server, "key", &["rotate"]), 0, &["after 0 leaves"]);
-    server.restart();
-    server.run(json!({})).await.create("a.txt", "x\n").await;
-    assert!(server.stop().success());
-    server.database.drop_triggers().await;
-    server.tampered(&format!("delete from setting where name = '{FIRST}'")).await;
-    server.restart();
-    server.auditor().get("/v1/checkpoint").await.refused("UNAVAILABLE");
-}
-
 /// What `verify` calls broken keeps the service from signing, and the key from being replaced.
 #[rstest]
-#[case::a_missing_statement(
-    |statements: &[String]| (statements[0].clone() + "\n", String::new()), "the file lacks the change of the key after 1 leaves")]
-#[case::another_statement(|statements: &[String]| (statements[0].clone(), statements[1].clone()), "of the key a")]
-#[case::a_forged_statement(|statements: &[String]| (statements[0].clone(), statements[0].replacen('+', "A", 1)), "after 1 leaves")]
-#[case::a_statement_too_many(|statements: &[String]| (statements[1].clone(), format!("{0}\n{0}", statements[1])), "after 2 leaves")]
 #[tokio::test]
-async fn a_start_with_other_statements_in_the_file_signs_nothing(
-    #[values(Backend::Sqlite)] backend: Backend,
-    #[case] altered: fn(&[String]) -> (String, String),
-    #[case] says: &str,
-) {
-    let (mut server, run) = signed(backend).await;
-    for path in ["b.txt", "c.txt"] {
-        assert_ends(&offline(&server, "key", &["rotate"]), 0, &[]);
-        sign_another(&mut server, &run, path).await;
-    }
-    let intact = log_of(&server);
-    let notes = notes_of(&intact);
-    let (old, new) = altered(&[notes[1].clone(), notes[3].clone()]);
-    server.replace_in_file(&old, &new);
-    assert_ne!(log_of(&server), intact);
-    assert_broken(&server, &secret_of(&server), says);
-    assert_ends(&offline(&server, "key", &["rotate"]), 2, &[says, "run `workspaced verify`"]);
+async fn a_start_with_another_statement_signs_nothing(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
+    let (mut server, [old, new], statement) = rotated(backend).await;
+    let root = Checkpoint::parse(&format!("{}\n", statement.split("\n\n").next().unwrap())).unwrap().root;
+    let other = old.sign_change(&new, 3, root).unwrap();
+    server.replace_statement(&other).await;
+    assert_broken(&server, &new, "have different roots: the log has forked");
+    assert_ends(&offline(&server, "key", &["rotate"]), 2, &["forked", "run `workspaced verify`"]);
     server.restart();
     server.auditor().get("/v1/checkpoint").await.refused("UNAVAILABLE");
     let readiness = server.nobody().get("/readyz").await;
     assert!(readiness.text().contains("signing"), "{}", readiness.text());
     assert!(server.log().contains("no checkpoints are signed any more"), "{}", server.log());
     assert!(server.stop().success());
-    std::fs::write(server.data_dir().join("checkpoints.log"), intact).unwrap();
+    server.replace_statement(&statement).await;
     server.restart();
     let checkpoint = server.auditor().get("/v1/checkpoint").await;
     assert_eq!(checkpoint.status, 200, "{}", checkpoint.text());
@@ -420,28 +472,28 @@ async fn a_start_with_other_statements_in_the_file_signs_nothing(
 
 #[rstest]
 #[tokio::test]
-async fn a_forged_statement_is_reported(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_forged_statement_is_reported(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, [old, new], statement) = rotated(backend).await;
     let origin = old.verifier_key().name().to_owned();
     let attacker = SignerKey::from_seed(&origin, &[9; 32]).unwrap();
     let root = |note: &str| Checkpoint::parse(&format!("{}\n", note.split("\n\n").next().unwrap())).unwrap().root;
     let signed = root(&statement);
     // By an attacker who has neither key: the old key is said to have named the attacker's.
-    let own = attacker.sign_change(&new, 1, signed, TIME).unwrap();
-    server.replace_statement(&statement, &own).await;
+    let own = attacker.sign_change(&new, 2, signed).unwrap();
+    server.replace_statement(&own).await;
     assert_broken(&server, &old, "no statement about a change of the key names the trusted key");
     let forged = statement.replace(&public(&new), &public(&attacker));
-    server.replace_statement(&own, &forged).await;
+    server.replace_statement(&forged).await;
     for key in [&old, &attacker] {
         assert_broken(&server, key, "is not signed by the old key that it names: it is forged");
     }
     // By an attacker who has the old key: another size, or a second successor.
-    let backwards = old.sign_change(&new, 0, transparency::Frontier::default().root(), TIME).unwrap();
-    server.replace_statement(&forged, &backwards).await;
+    let backwards = old.sign_change(&new, 1, root(&notes_of(&log_of(&server))[0])).unwrap();
+    server.replace_statement(&backwards).await;
     assert_broken(&server, &old, "which was not in force for it");
-    server.replace_statement(&backwards, &statement).await;
+    server.replace_statement(&statement).await;
     assert_eq!(verified(&server, &old).0, Some(0));
-    let fork = old.sign_change(&attacker, 2, signed, TIME).unwrap();
+    let fork = old.sign_change(&attacker, 3, signed).unwrap();
     server.tampered(&format!("insert into setting (name, value) values ('checkpoint_key_change_2', '{fork}')")).await;
     for key in [&old, &new] {
         assert_broken(&server, key, "the log has forked");
@@ -450,22 +502,23 @@ async fn a_forged_statement_is_reported(#[values(Backend::Sqlite)] backend: Back
 
 #[rstest]
 #[tokio::test]
-async fn the_replaced_key_signs_nothing_any_more(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
+async fn the_replaced_key_signs_nothing_any_more(#[values(Backend::Sqlite, Backend::Postgres)] backend: Backend) {
     let (server, [old, new], _) = rotated(backend).await;
     let by_new = notes_of(&log_of(&server)).remove(2);
+    assert!(!KeyChange::is_statement(&by_new));
     let checkpoint = new.verifier_key().verify(&by_new).unwrap();
     let by_old = old.sign(checkpoint.size, checkpoint.root);
     server.replace_in_file(&by_new, &by_old);
-    server.tampered(&format!("update checkpoint set note = '{by_old}' where size = 2")).await;
+    server.tampered(&format!("update checkpoint set note = '{by_old}' where size = 3")).await;
     for key in [&old, &new] {
-        assert_broken(&server, key, "was not in force for it: another key was from 1 leaves on");
+        assert_broken(&server, key, "was not in force for it: another key is from 2 leaves on");
     }
     server.replace_in_file(&by_old, &by_new);
-    server.tampered(&format!("update checkpoint set note = '{by_new}' where size = 2")).await;
+    server.tampered(&format!("update checkpoint set note = '{by_new}' where size = 3")).await;
     assert_eq!(verified(&server, &new).0, Some(0));
     // The service does not start with it.
     std::fs::write(server.data_dir().join("checkpoint.key"), format!("{}\n", old.to_text())).unwrap();
     let done = server.command("serve").args(["--listen", "127.0.0.1:0"]).output().unwrap();
-    assert_ends(&done, 2, &["was replaced after 1 leaves", &public(&new)]);
-    assert_ends(&offline(&server, "key", &["rotate"]), 2, &["was replaced after 1 leaves"]);
+    assert_ends(&done, 2, &["was replaced from 2 leaves on", &public(&new)]);
+    assert_ends(&offline(&server, "key", &["rotate"]), 2, &["was replaced from 2 leaves on"]);
 }

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use transparency::{SignerKey, SigningKeys};
 
 use super::{LEASE, events, prepare, signer_key, start, start_at, two, until_recorded};
 use crate::audit::checkpoints::until_covered;
-use crate::harness::{Server, assert_chain, incompressible, put, sha256};
+use crate::harness::{Run, Server, assert_chain, incompressible, put, sha256};
 use crate::operation::replay_and_repair::{assert_ends, offline};
 
 #[tokio::test]
@@ -274,6 +275,109 @@ async fn one_node_signs_and_another_continues() {
     let change = "update audit_record set body = replace(body, 'b.txt', 'c.txt') where seq = 2 and run_no = {run}";
     first.rewrite(&run, &[change]).await;
     assert_ends(&verify(&first), 1, &["BROKEN at seq 2"]);
+}
+
+/// Starts a prepared node with these keys.
+fn start_with(node: &mut Server, keys: &SigningKeys) {
+    node.setup.env.retain(|(name, _)| name != "WORKSPACED_CHECKPOINT_KEY");
+    node.setup = node.setup.clone().env("WORKSPACED_CHECKPOINT_KEY", &keys.to_text());
+    start(node);
+}
+
+/// The newest checkpoint that a node has once it covers `seq`.
+async fn covering(run: &Run, seq: u64) -> String {
+    until_covered(run, seq).await;
+    run.operator.get("/v1/checkpoint").await.text()
+}
+
+#[tokio::test]
+async fn nodes_replace_their_key_one_after_the_other() {
+    let old = SigningKeys::new(signer_key());
+    let successor = SignerKey::from_seed("nodes.example/log", &[8; 32]).unwrap();
+    let both = SigningKeys::with_successor(signer_key(), successor.clone()).unwrap();
+    let alone = SigningKeys::new(successor.clone());
+    let [by_old, by_new] = [signer_key(), successor].map(|key| key.verifier_key());
+    let signed_by = |note: &str| [&by_old, &by_new].map(|key| key.verify(note).is_ok());
+
+    let mut first = prepare(None).await;
+    let mut second = prepare(Some(&first)).await;
+    for node in [&mut first, &mut second] {
+        node.setup = node.setup.clone().arg("--checkpoint-seconds", 1);
+    }
+    start_with(&mut first, &both);
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.create("b.txt", "b\n").await;
+    let note = covering(&run, 2).await;
+    assert_eq!(signed_by(&note), [true, true], "{note}");
+    // A node that has only the old key would sign what no verifier of the new one accepts.
+    let refused = second
+        .command("serve")
+        .args(["--listen", "127.0.0.1:0", "--node-url", "http://127.0.0.1:9"])
+        .arg("--cluster-secret-file")
+        .arg(second.home.join("secret"))
+        .args(&second.setup.args)
+        .env("WORKSPACED_CHECKPOINT_KEY", old.to_text())
+        .output()
+        .unwrap();
+    assert_ends(&refused, 2, &["was replaced from 1 leaves on", &by_new.to_text()]);
+    start_with(&mut second, &both);
+    assert!(first.stop().success());
+    let away = second.reconnect(&run);
+    until_recorded(&away.operator, &away, "both", Duration::from_secs(5)).await;
+    let note = covering(&away, 3).await;
+    assert_eq!(signed_by(&note), [true, true], "{note}");
+    // The first node retires the old key while the second one still has it.
+    start_with(&mut first, &alone);
+    assert!(second.stop().success());
+    let back = first.reconnect(&run);
+    until_recorded(&back.operator, &back, "alone", Duration::from_secs(5)).await;
+    let note = covering(&back, 4).await;
+    assert_eq!(signed_by(&note), [false, true], "{note}");
+    start_with(&mut second, &both);
+    assert!(first.stop().success());
+    let away = second.reconnect(&run);
+    until_recorded(&away.operator, &away, "still-both", Duration::from_secs(5)).await;
+    let note = covering(&away, 5).await;
+    assert_eq!(signed_by(&note), [false, true], "the old key signs again: {note}");
+    assert!(second.stop().success());
+    for key in [&by_old, &by_new] {
+        let done = offline(&second, "verify", &["--checkpoint-verifier-key", &key.to_text()]);
+        assert_ends(&done, 0, &["checkpoints: intact", "by 2 keys in turn"]);
+    }
+    for node in [&first, &second] {
+        assert!(!node.log().contains("no checkpoints are signed any more"), "{}", node.log());
+    }
+}
+
+/// The role goes to a node that was started before the others had the new key.
+#[tokio::test]
+async fn a_node_that_lacks_the_new_key_signs_nothing() {
+    let both = SigningKeys::with_successor(signer_key(), SignerKey::from_seed("nodes.example/log", &[8; 32]).unwrap());
+    let both = both.unwrap();
+    let mut first = prepare(None).await;
+    let mut second = prepare(Some(&first)).await;
+    for node in [&mut first, &mut second] {
+        node.setup = node.setup.clone().arg("--checkpoint-seconds", 1);
+    }
+    start_with(&mut first, &both);
+    start(&mut second);
+    let run = first.run_with_files(&[("a.txt", "a\n")], json!({})).await;
+    run.create("b.txt", "b\n").await;
+    let size = covering(&run, 2).await.lines().nth(1).map(str::to_owned);
+    assert!(first.stop().success());
+    let away = second.reconnect(&run);
+    until_recorded(&away.operator, &away, "late", Duration::from_secs(5)).await;
+    let deadline = Instant::now() + LEASE * 3;
+    while !second.log().contains("which this node lacks") {
+        assert!(Instant::now() < deadline, "{}", second.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let newest = away.operator.get("/v1/checkpoint").await.text();
+    assert_eq!(newest.lines().nth(1).map(str::to_owned), size, "{newest}");
+    assert!(second.stop().success());
+    start_with(&mut first, &both);
+    let back = first.reconnect(&run);
+    covering(&back, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
