@@ -1,6 +1,7 @@
 //! Sources of runs: folders, repositories and archives. A failed import leaves no run.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -12,12 +13,15 @@ fn left_out(run: &Value) -> Vec<&str> {
 }
 
 async fn assert_source_refused(server: &Server, source: Value) -> Value {
-    let body = json!({"runId": "refused", "source": source});
+    // Tests share the server.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let id = format!("refused-{:04}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let body = json!({"runId": id, "source": source});
     let problem = server.operator().post("/v1/runs", body).await.refused("INVALID_REQUEST");
-    server.operator().get("/v1/runs/refused").await.refused("RUN_NOT_FOUND");
+    server.operator().get(&format!("/v1/runs/{id}")).await.refused("RUN_NOT_FOUND");
     let folders = std::fs::read_dir(server.data_dir().join("workspaces")).unwrap();
     let names = folders.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    assert_eq!(names.filter(|name| name.contains("refused")).count(), 0, "a refused import left files");
+    assert_eq!(names.filter(|name| name.contains(&id)).count(), 0, "a refused import left files");
     problem
 }
 
