@@ -7,7 +7,7 @@
 //! | member | content |
 //! |---|---|
 //! | `run.json` | the run, as the API returned it |
-//! | `key_changes.txt` | the statements about changes of the log's key, as the API returns them; missing if there are none |
+//! | `key_changes.txt` | the statements about changes of the log's key up to the checkpoint of the proof, as the API returns them; missing if there are none |
 //! | `proof.json` | the proof that a checkpoint covers the last record, as the API returns it |
 //! | `records.jsonl.zst` | the records, in order, as they were hashed |
 //! | `approvals.jsonl.zst` | the approvals, each with the input of its call |

@@ -133,15 +133,6 @@ impl Checkpoints {
         self.keys.borrow().history()
     }
 
-    /// Returns the key that had to sign a checkpoint over `size` leaves.
-    ///
-    /// # Errors
-    ///
-    /// If a statement about a change of the key is invalid.
-    pub(crate) fn key_at(&self, size: u64) -> Result<VerifierKey, KeyChangeError> {
-        Ok(self.key_history()?.key_at(size).clone())
-    }
-
     /// Returns the statements about changes of the key, in order.
     pub(crate) fn key_changes(&self) -> Vec<String> {
         self.keys.borrow().statements.clone()

@@ -47,8 +47,13 @@ pub(super) async fn build(
     if !verification.is_confirmed(run.head_seq) {
         return Ok(None);
     }
+    let keys = checkpoints.key_history().map_err(io::Error::other)?;
+    // Later changes say nothing about the checkpoint, and would make another archive of the same run.
+    let leading = keys.changes().iter().take_while(|change| change.checkpoint.size <= proof.tree_size).count();
+    let mut key_changes = checkpoints.key_changes();
+    key_changes.truncate(leading);
     let mut writer = ArchiveWriter::new(temp_dir);
-    add_run(&mut writer, closed, &checkpoints.key_changes(), &proof)?;
+    add_run(&mut writer, closed, &key_changes, &proof)?;
     add_records(service, &run.run_id, run.head_seq, &mut writer).await?;
     if closed.has_files() {
         let cancel = CancelOnDrop(Arc::default());
@@ -56,7 +61,7 @@ pub(super) async fn build(
         writer.add(files)?;
     }
     let (run_id, seq, hash) = (run.run_id.clone(), run.head_seq, run.head_hash);
-    let key = checkpoints.key_at(proof.tree_size).map_err(io::Error::other)?;
+    let key = keys.key_at(proof.tree_size).clone();
     block_in_place(|| {
         let mut built = writer.finish(run_id.clone(), seq, hash)?;
         let absent = archive::verify(&mut built.file, Some(&key), Some(built.sha256))?.absent;
