@@ -131,7 +131,7 @@ impl CallContext {
         }
     }
 
-    /// Makes the call's span of a trace. It is disabled unless spans are exported; [`Engine::append`](crate::Engine::append)
+    /// Makes the call's span of a trace. It is disabled unless spans are exported; the append of its record
     /// adds what was recorded.
     pub fn span(&self) -> Span {
         tracing::trace_span!(

@@ -16,7 +16,7 @@ use crate::opened_file;
 
 impl Workspace {
     /// Returns the file that the run started with at `path`, with its bytes. `None` if there was none, or a symbolic link. Not
-    /// filtered by policy, as [`Base::files`].
+    /// filtered by policy, as the list of them is not.
     ///
     /// # Errors
     ///
