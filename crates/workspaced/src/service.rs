@@ -137,8 +137,8 @@ impl Service {
         &self,
         work: impl FnOnce(&DiskProbe) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, CallError> {
-        let disk = Arc::clone(&self.state.disk);
-        let done = tokio::task::spawn_blocking(move || work(&disk)).await;
+        let (disk, span) = (Arc::clone(&self.state.disk), tracing::Span::current());
+        let done = tokio::task::spawn_blocking(move || span.in_scope(|| work(&disk))).await;
         done.map_err(|error| CallError::Internal(Box::new(error)))?
     }
 

@@ -199,6 +199,11 @@ impl Engine {
         draft.code = Some(refusal.code);
         draft.reasons = reasons_of(&refusal);
         let entry = Entry { client_supplied_id: false, ..call.entry(draft, None) };
+        self.append_refusal(entry, refusal).await
+    }
+
+    /// Appends the record of a refusal, and returns the refusal with the number of its record.
+    pub(crate) async fn append_refusal(&self, entry: Entry, refusal: Refusal) -> CallError {
         match Box::pin(self.append(vec![entry])).await {
             Ok(Appended::Recorded(records)) => match records.first() {
                 Some(record) => refusal.recorded(record.seq, record.hash).into(),

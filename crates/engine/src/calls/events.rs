@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::CallError;
 use crate::call::evidence::{ATTESTED, is_check};
-use crate::call::history_quota::{history_exceeded, unrecorded};
+use crate::call::history_quota::history_exceeded;
 use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
@@ -179,15 +179,7 @@ impl Calls {
         draft.outcome = Outcome::Refused;
         draft.reasons = reasons_of(&refusal);
         RequestIds::write(caller.request.as_deref(), &mut draft);
-        match self.engine.append(vec![Entry::new(draft, Sha256::ZERO)]).await {
-            Ok(Appended::Recorded(records)) => match records.first() {
-                Some(record) => refusal.recorded(record.seq, record.hash).into(),
-                None => refusal.into(),
-            },
-            Ok(Appended::HistoryQuotaExceeded(excess)) => unrecorded(excess).into(),
-            Ok(_) => refusal.into(),
-            Err(error) => error.into(),
-        }
+        self.engine.append_refusal(Entry::new(draft, Sha256::ZERO), refusal).await
     }
 }
 

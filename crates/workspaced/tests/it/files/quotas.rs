@@ -9,7 +9,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tar::EntryType;
 
-use crate::harness::{Answer, Backend, Run, Server, Setup, gzip, sha256, tar_of};
+use crate::harness::{Answer, Backend, Run, Server, Setup, exhaustive, gzip, sha256, tar_of};
 
 const MIB: usize = 1 << 20;
 
@@ -210,7 +210,7 @@ fn assert_over_disk(answer: &Answer, limit: usize, least: usize) {
 
 #[rstest]
 #[tokio::test]
-async fn all_runs_together_have_a_quota(#[values(Backend::Sqlite)] backend: Backend) {
+async fn all_runs_together_have_a_quota(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     // The history of a test is far smaller than a step.
     const STEP: usize = 1 << 18;
     let of = |name: &str, steps: usize| (name.to_owned(), "x".repeat(steps * STEP));

@@ -172,7 +172,9 @@ async fn every_event_reaches_the_receiver_with_a_signature(
 
 #[rstest]
 #[tokio::test]
-async fn a_refused_message_is_sent_again_with_the_same_id(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_refused_message_is_sent_again_with_the_same_id(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let (server, receiver, run, clock) = start(backend).await;
     receiver.reply(Reply::Status(500));
     receiver.reply(Reply::Endless);
@@ -396,7 +398,9 @@ async fn a_redirect_is_not_followed_and_410_ends_the_webhook(#[values(Backend::S
 
 #[rstest]
 #[tokio::test]
-async fn a_redelivery_makes_a_disabled_webhook_active_again(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_redelivery_makes_a_disabled_webhook_active_again(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let (server, receiver, run, _clock) = start(backend).await;
     receiver.reply(Reply::Status(410));
     receiver.reply(Reply::Status(410));

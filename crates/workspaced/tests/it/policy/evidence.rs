@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Run, sha256};
+use crate::harness::{Backend, Run, exhaustive, sha256};
 
 const LOCK: &str = "version = 4\n";
 
@@ -141,7 +141,9 @@ async fn invalid_evidence_is_refused(#[values(Backend::Sqlite)] backend: Backend
 
 #[rstest]
 #[tokio::test]
-async fn only_an_attested_event_after_the_last_change_is_evidence(#[values(Backend::Sqlite)] backend: Backend) {
+async fn only_an_attested_event_after_the_last_change_is_evidence(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let (run, runner) = runs(backend).await;
     let events = format!("/v1/runs/{}/events", run.id);
     let append = async |client: &crate::harness::Client, id: &str| {

@@ -4,7 +4,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Run, Server, Setup, sha256};
+use crate::harness::{Answer, Backend, Client, Run, Server, Setup, exhaustive, sha256};
 
 const FILES: [(&str, &str); 2] = [("package-lock.json", "old\n"), ("a.txt", "a\n")];
 
@@ -28,7 +28,9 @@ async fn read(run: &Run) -> Value {
 
 #[rstest]
 #[tokio::test]
-async fn the_next_answer_begins_with_what_was_decided(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_next_answer_begins_with_what_was_decided(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let denied = ask(&run, "one\n").await;
     let approved = ask(&run, "two\n").await;
@@ -145,7 +147,9 @@ async fn the_same_change_again_waits_for_the_same_approval(
 
 #[rstest]
 #[tokio::test]
-async fn the_same_change_after_a_denial_is_denied_with_the_note(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_same_change_after_a_denial_is_denied_with_the_note(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &FILES).await;
     let id = ask(&run, "new\n").await;
     decide(&run, &id, "deny", Some("use npm version")).await;

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Run, Server, assert_chain, sha256};
+use crate::harness::{Answer, Backend, Client, Run, Server, assert_chain, exhaustive, sha256};
 use crate::policy::several_approvers::{OLD, run};
 
 /// Asks for a change of the lockfile, as `caller`.
@@ -26,7 +26,9 @@ async fn refused(client: &Client, id: &str, body: Value, rule: &str) {
 
 #[rstest]
 #[tokio::test]
-async fn the_issuer_of_a_run_token_may_not_approve_its_calls(#[values(Backend::Sqlite)] backend: Backend) {
+async fn the_issuer_of_a_run_token_may_not_approve_its_calls(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let server = Server::shared(backend).await;
     let (ada, by_ada) = server.person("ada", &["orchestrate"]).await;
     let (_, by_bob) = server.person("bob", &["approve"]).await;
@@ -139,7 +141,9 @@ async fn the_vote_of_a_revoked_operator_does_not_count(#[values(Backend::Sqlite,
 
 #[rstest]
 #[tokio::test]
-async fn an_operator_that_is_made_anew_approves_anew(#[values(Backend::Sqlite)] backend: Backend) {
+async fn an_operator_that_is_made_anew_approves_anew(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let server = Server::shared(backend).await;
     let (ada, by_ada) = server.person("ada", &["approve"]).await;
     let (bob, by_bob) = server.person("bob", &["approve"]).await;

@@ -4,7 +4,7 @@ use reqwest::Method;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Run, Server, sha256, without_instances};
+use crate::harness::{Answer, Backend, Run, Server, exhaustive, sha256, without_instances};
 
 fn write(id: &str, path: &str) -> Value {
     json!({"toolCallId": id, "path": path, "content": "x\n", "reason": "r"})
@@ -78,7 +78,7 @@ async fn the_order_of_members_does_not_matter(#[values(Backend::Sqlite)] backend
 
 #[rstest]
 #[tokio::test]
-async fn an_id_belongs_to_one_tool_and_one_input(#[values(Backend::Sqlite)] backend: Backend) {
+async fn an_id_belongs_to_one_tool_and_one_input(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     run.ok("write_file", write("w", "new.txt")).await;
     run.ok("read_file", json!({"toolCallId": "r", "path": "a.txt"})).await;
@@ -106,7 +106,9 @@ async fn an_id_belongs_to_one_tool_and_one_input(#[values(Backend::Sqlite)] back
 
 #[rstest]
 #[tokio::test]
-async fn a_repeated_read_is_executed_and_recorded_again(#[values(Backend::Sqlite)] backend: Backend) {
+async fn a_repeated_read_is_executed_and_recorded_again(
+    #[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend,
+) {
     let (_server, run) = Run::shared(backend, &[("a.txt", "one\n")]).await;
     let read = json!({"toolCallId": "r", "path": "a.txt", "format": "raw"});
     assert_eq!(run.ok("read_file", read.clone()).await["content"], "one\n");
@@ -124,7 +126,7 @@ async fn a_repeated_read_is_executed_and_recorded_again(#[values(Backend::Sqlite
 
 #[rstest]
 #[tokio::test]
-async fn an_id_is_unique_per_run(#[values(Backend::Sqlite)] backend: Backend) {
+async fn an_id_is_unique_per_run(#[values(Backend::Sqlite, exhaustive::POSTGRES)] backend: Backend) {
     let server = Server::shared(backend).await;
     let (one, other) = (server.run(json!({})).await, server.run(json!({})).await);
     one.ok("write_file", write("w", "a.txt")).await;
