@@ -43,7 +43,10 @@ pub use export::{
 };
 pub use git::{ConfineGit, GitAccess};
 pub use ignored::GITIGNORE_NAME;
-pub use import::{GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, Untracked};
+pub use import::{
+    GitCredential, GitToken, ImportError, ImportLimits, ImportObserver, ImportSource, LayerChange, LayerEntry, LayerLimits,
+    Untracked, measure_layer, read_layer,
+};
 pub use preview::Preview;
 pub use query::{
     BoundedEntries, EntryStat, EntryType, FindPosition, FindQuery, FindReport, FindSort, FolderEntry, FollowedPath,
