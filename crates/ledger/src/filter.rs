@@ -7,10 +7,11 @@
 
 use std::fmt::Write as _;
 
-use crate::RecordFilter;
 use crate::backend::PathKey;
+use crate::rows;
 use crate::rows::packed::record_columns;
-use crate::statement::Param;
+use crate::statement::{Param, RowReader};
+use crate::{RecordFilter, Result, StoredRecord};
 
 /// Positions per zone of the zone map, the table `audit_zone`, which contains the first and last time of each zone.
 pub(crate) const ZONE_POSITIONS: i64 = 4096;
@@ -112,6 +113,24 @@ fn prefix(text: &str) -> &str {
 /// Whether `folder` ends with `/` and `path` begins with it.
 fn is_under(path: &str, folder: &str) -> bool {
     folder.ends_with('/') && path.starts_with(folder)
+}
+
+/// A record, and the labels of its run if the filter has labels.
+pub(crate) type Labelled = (StoredRecord, Option<String>);
+
+/// Returns the reader of the rows of [`RecordQuery::records`].
+pub(crate) fn record_reader(filter: &RecordFilter) -> fn(&dyn RowReader) -> Result<Labelled> {
+    // The labels follow the position and the columns of the record.
+    if filter.labels.is_empty() {
+        |row| Ok((rows::record(row)?, None))
+    } else {
+        |row| Ok((rows::record(row)?, row.maybe_text(4)?))
+    }
+}
+
+/// Reads a row of a query that counts or that selects parts.
+pub(crate) fn read_number(row: &dyn RowReader) -> Result<i64> {
+    row.int(0)
 }
 
 /// A query and its parameters.

@@ -10,7 +10,7 @@ use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 use serde::{Deserialize, Serialize};
 
-use crate::statement::{RowReader, damaged, to_count};
+use crate::statement::{RowReader, Select, damaged, to_count};
 use crate::{
     DecidedApproval, JournalEntry, LedgerError, Node, RecordData, Reply, Result, StoredCall, StoredRecord, StoredRun,
 };
@@ -115,11 +115,12 @@ macro_rules! select_steps {
 }
 
 /// Selects one run.
-pub(crate) const RUN: &str = select_run!("WHERE run_id = $1");
+pub(crate) const RUN: Select<(i64, StoredRun)> = Select { sql: select_run!("WHERE run_id = $1"), read: run };
 /// Selects the pending steps of one run.
-pub(crate) const STEPS_OF_RUN: &str = select_steps!("WHERE step.run_no = (SELECT run_no FROM run WHERE run_id = $1)");
+pub(crate) const STEPS_OF_RUN: Select<(RunId, u64, Step)> =
+    Select { sql: select_steps!("WHERE step.run_no = (SELECT run_no FROM run WHERE run_id = $1)"), read: step };
 /// Selects the pending steps of all runs.
-pub(crate) const STEPS: &str = select_steps!("");
+pub(crate) const STEPS: Select<(RunId, u64, Step)> = Select { sql: select_steps!(""), read: step };
 
 pub(crate) use {content_columns, select_approval, select_run, select_voters, written_at};
 
@@ -161,21 +162,24 @@ pub(crate) fn run(row: &dyn RowReader) -> Result<(i64, StoredRun)> {
 
 /// Selects what a record wrote besides itself: contents, its diff, an upload and its reply. The columns are a number for which of these,
 /// the ID or the reply, the hash, the bytes or the compressed reply, the status, the size, and the diff that content needs.
-pub(crate) const RECORD_DATA: &str = concat!(
-    "WITH r AS (SELECT position FROM audit_record ",
-    "WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2) ",
-    "SELECT kind, name, sha256, bytes, status, raw_bytes, diff, diff_bytes FROM (",
-    "SELECT CAST(0 AS BIGINT) AS kind, CAST(NULL AS TEXT) AS name, sha256, c.bytes, CAST(0 AS BIGINT) AS status, raw_bytes, ",
-    "(SELECT a.diff FROM artifact a WHERE c.needs_diff AND a.position = c.content_no >> 20) AS diff, ",
-    "(SELECT a.diff_bytes FROM artifact a WHERE c.needs_diff AND a.position = c.content_no >> 20) AS diff_bytes ",
-    "FROM content c WHERE ",
-    written_at!("(SELECT position FROM r)"),
-    " UNION ALL SELECT 1, artifact_id, NULL, diff, 0, diff_bytes, NULL, NULL FROM artifact ",
-    "WHERE position = (SELECT position FROM r) ",
-    "UNION ALL SELECT 2, NULL, sha256, bytes, 0, raw_bytes, NULL, NULL FROM upload WHERE position = (SELECT position FROM r) ",
-    "UNION ALL SELECT 3, body, NULL, packed, status, body_bytes, NULL, NULL FROM call_reply ",
-    "WHERE position = (SELECT position FROM r)) AS data"
-);
+pub(crate) const RECORD_DATA: Select<RecordData> = Select {
+    sql: concat!(
+        "WITH r AS (SELECT position FROM audit_record ",
+        "WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq = $2) ",
+        "SELECT kind, name, sha256, bytes, status, raw_bytes, diff, diff_bytes FROM (",
+        "SELECT CAST(0 AS BIGINT) AS kind, CAST(NULL AS TEXT) AS name, sha256, c.bytes, CAST(0 AS BIGINT) AS status, raw_bytes, ",
+        "(SELECT a.diff FROM artifact a WHERE c.needs_diff AND a.position = c.content_no >> 20) AS diff, ",
+        "(SELECT a.diff_bytes FROM artifact a WHERE c.needs_diff AND a.position = c.content_no >> 20) AS diff_bytes ",
+        "FROM content c WHERE ",
+        written_at!("(SELECT position FROM r)"),
+        " UNION ALL SELECT 1, artifact_id, NULL, diff, 0, diff_bytes, NULL, NULL FROM artifact ",
+        "WHERE position = (SELECT position FROM r) ",
+        "UNION ALL SELECT 2, NULL, sha256, bytes, 0, raw_bytes, NULL, NULL FROM upload WHERE position = (SELECT position FROM r) ",
+        "UNION ALL SELECT 3, body, NULL, packed, status, body_bytes, NULL, NULL FROM call_reply ",
+        "WHERE position = (SELECT position FROM r)) AS data"
+    ),
+    read: record_data,
+};
 
 /// Reads a row of [`RECORD_DATA`].
 pub(crate) fn record_data(row: &dyn RowReader) -> Result<RecordData> {
@@ -261,9 +265,11 @@ macro_rules! select_operator {
         )
     };
 }
-pub(crate) const OPERATORS: &str = select_operator!("WHERE operator_no > $1 ORDER BY operator_no LIMIT $2");
+pub(crate) const OPERATORS: Select<(i64, OperatorToken)> =
+    Select { sql: select_operator!("WHERE operator_no > $1 ORDER BY operator_no LIMIT $2"), read: operator };
 /// The newest of the name.
-pub(crate) const OPERATOR: &str = select_operator!("WHERE lower(name) = lower($1) ORDER BY operator_no DESC LIMIT 1");
+pub(crate) const OPERATOR: Select<(i64, OperatorToken)> =
+    Select { sql: select_operator!("WHERE lower(name) = lower($1) ORDER BY operator_no DESC LIMIT 1"), read: operator };
 
 /// Reads an operator and its number.
 pub(crate) fn operator(row: &dyn RowReader) -> Result<(i64, OperatorToken)> {
@@ -279,8 +285,10 @@ pub(crate) fn operator(row: &dyn RowReader) -> Result<(i64, OperatorToken)> {
 }
 
 /// The names of the tokens that were made since `$1`, and who made each.
-pub(crate) const OPERATOR_ORIGINS: &str =
-    "SELECT name, created_by FROM operator_token WHERE created_at > $1 ORDER BY operator_no";
+pub(crate) const OPERATOR_ORIGINS: Select<(OperatorName, String)> = Select {
+    sql: "SELECT name, created_by FROM operator_token WHERE created_at > $1 ORDER BY operator_no",
+    read: operator_origin,
+};
 
 /// Reads a row of [`OPERATOR_ORIGINS`].
 pub(crate) fn operator_origin(row: &dyn RowReader) -> Result<(OperatorName, String)> {
@@ -291,6 +299,8 @@ fn operator_name(text: &str) -> Result<OperatorName> {
     OperatorName::parse(text).map_err(|_| damaged("operator name"))
 }
 
+pub(crate) const APPROVAL: Select<(i64, Approval)> =
+    Select { sql: select_approval!("WHERE approval_id = $1"), read: approval };
 pub(crate) const EXPIRED_APPROVALS: &str = concat!(
     "SELECT approval_no, body, state, decision, ",
     select_voters!(),
@@ -343,8 +353,9 @@ pub(crate) fn approval_decision(decision: &DecidedApproval, seq: i64, code: Opti
 
 /// Selects a call: `seq`, tool, input hash, the status of its reply, and then three columns each of its reply, its newest record, and
 /// the record at `seq`.
-pub(crate) const CALL: &str = concat!(
-    "WITH earliest AS (SELECT a.seq, a.tool, a.input_sha256, a.mutates, a.run_no, a.tool_call_id, a.position \
+pub(crate) const CALL: Select<StoredCall> = Select {
+    sql: concat!(
+        "WITH earliest AS (SELECT a.seq, a.tool, a.input_sha256, a.mutates, a.run_no, a.tool_call_id, a.position \
       FROM audit_record a \
       WHERE a.tool_call_id = $1 AND a.run_no = (SELECT run_no FROM run WHERE run_id = $2) ORDER BY a.seq LIMIT 1), \
     replied AS (\
@@ -358,12 +369,14 @@ pub(crate) const CALL: &str = concat!(
           AND a.tool = earliest.tool AND a.input_sha256 = earliest.input_sha256 ORDER BY a.seq DESC LIMIT 1) AS newest \
       FROM earliest LEFT JOIN replied ON 1 = 1) \
     SELECT found.seq, found.tool, found.input_sha256, c.status, c.body, c.body_bytes, c.packed, ",
-    record_columns!("n."),
-    ", ",
-    record_columns!("r."),
-    " FROM found LEFT JOIN call_reply c ON c.position = found.replied \
+        record_columns!("n."),
+        ", ",
+        record_columns!("r."),
+        " FROM found LEFT JOIN call_reply c ON c.position = found.replied \
     JOIN audit_record n ON n.position = found.newest JOIN audit_record r ON r.position = found.position"
-);
+    ),
+    read: call,
+};
 
 /// Reads a row of [`CALL`].
 pub(crate) fn call(row: &dyn RowReader) -> Result<StoredCall> {

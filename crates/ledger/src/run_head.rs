@@ -58,6 +58,9 @@ pub(crate) struct RunHead {
 }
 
 impl RunHead {
+    /// How many columns [`read`](Self::read) reads. Those that a query selects besides follow them.
+    pub(crate) const COLUMNS: usize = 26;
+
     /// Reads a row of [`select_head`].
     pub(crate) fn read(row: &dyn RowReader) -> Result<Self> {
         let count = |column| row.int(column).map(to_count);

@@ -171,10 +171,10 @@ impl Backend for Sqlite {
     /// Need not wait: no other process has the file open, and this one returns to no caller before it knows the outcome of the
     /// commit.
     async fn settled_run(&self, run: &RunId) -> Result<Option<SettledRun>> {
-        let Some((_, stored)) = self.fetch(RUN, vec![run.as_str().into()], rows::run).await?.pop() else {
+        let Some((_, stored)) = self.fetch(RUN.sql, vec![run.as_str().into()], RUN.read).await?.pop() else {
             return Ok(None);
         };
-        let steps = self.fetch(STEPS_OF_RUN, vec![run.as_str().into()], rows::step).await?;
+        let steps = self.fetch(STEPS_OF_RUN.sql, vec![run.as_str().into()], STEPS_OF_RUN.read).await?;
         Ok(Some(SettledRun { stored, journal: rows::journal(steps) }))
     }
 

@@ -51,6 +51,12 @@ impl Check {
     }
 }
 
+/// A query in the common dialect of both databases, with the reader of its rows, which knows the columns by their places in it.
+pub(crate) struct Select<T> {
+    pub(crate) sql: &'static str,
+    pub(crate) read: fn(&dyn RowReader) -> Result<T>,
+}
+
 /// A row of a result. Columns are numbered from 0.
 pub(crate) trait RowReader {
     fn int(&self, column: usize) -> Result<i64>;

@@ -23,8 +23,8 @@ use crate::entry::prepared::prepare;
 use crate::entry_rows::messages::fan_out_if_unmarked;
 use crate::insert::{insert_head, insert_run, insert_token};
 use crate::operator_change::create_service_chain;
-use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, packed, select_approval, select_run};
-use crate::statement::{Check, PageColumns, Param, RowReader, Statement, damaged, to_count, to_int};
+use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, select_approval, select_run};
+use crate::statement::{Check, PageColumns, Param, RowReader, Select, Statement, to_int};
 use crate::table::{Rows, tables};
 use crate::{
     Appended, ApprovalFilter, ClosedRunKey, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
@@ -43,14 +43,14 @@ tables! {
 const CHANGES_PER_QUERY: usize = 8;
 
 impl<B: Backend> Store<B> {
+    /// Returns the rows of a query.
+    async fn all<T: Send + 'static>(&self, select: Select<T>, params: Vec<Param<'static>>) -> Result<Vec<T>> {
+        self.0.fetch(select.sql, params, select.read).await
+    }
+
     /// Returns the first row of a query.
-    pub(crate) async fn one<T: Send + 'static>(
-        &self,
-        sql: &'static str,
-        params: Vec<Param<'static>>,
-        read: fn(&dyn RowReader) -> Result<T>,
-    ) -> Result<Option<T>> {
-        Ok(self.0.fetch(sql, params, read).await?.into_iter().next())
+    async fn one<T: Send + 'static>(&self, select: Select<T>, params: Vec<Param<'static>>) -> Result<Option<T>> {
+        Ok(self.all(select, params).await?.into_iter().next())
     }
 
     /// Returns the statement that fails if this process is a node and does not own `run`.
@@ -79,7 +79,7 @@ impl<B: Backend> Store<B> {
         let approvals = Statement::new(sql::DELETE_ARCHIVED_APPROVALS, [run.as_str().into()]);
         self.0.transact(None, vec![approvals]).await?;
         loop {
-            let next = self.0.fetch(sql::NEXT_ARCHIVED, vec![run.as_str().into()], |row| row.int(0)).await?;
+            let next = self.all(sql::NEXT_ARCHIVED, vec![run.as_str().into()]).await?;
             if next.is_empty() {
                 let left = Statement::new(sql::SET_ARCHIVED_HISTORY, [run.as_str().into()]);
                 return self.0.transact(Some(run.clone()), vec![left]).await.map(drop);
@@ -116,24 +116,16 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn runs_without_disk_usage(&self) -> Result<Vec<RunId>> {
-        self.0.fetch(sql::RUNS_WITHOUT_DISK_USAGE, Vec::new(), |row| rows::run_id(row, 0)).await
+        self.all(sql::RUNS_WITHOUT_DISK_USAGE, Vec::new()).await
     }
 
     async fn storage_totals(&self) -> Result<StorageTotals> {
-        let read = |row: &dyn RowReader| {
-            Ok(StorageTotals {
-                runs: to_count(row.int(0)?),
-                bytes: to_count(row.int(1)?),
-                history_bytes: to_count(row.int(2)?),
-            })
-        };
-        Ok(self.one(sql::STORAGE_TOTALS, Vec::new(), read).await?.unwrap_or_default())
+        Ok(self.one(sql::STORAGE_TOTALS, Vec::new()).await?.unwrap_or_default())
     }
 
     async fn summary(&self) -> Result<Summary> {
-        let read = |row: &dyn RowReader| Ok((rows::enum_value(&row.text(0)?, "run state")?, to_count(row.int(1)?)));
-        let runs = self.0.fetch(sql::RUN_STATES, Vec::new(), read).await?;
-        let pending = self.one(sql::PENDING_APPROVALS, Vec::new(), |row| row.int(0).map(to_count)).await?;
+        let runs = self.all(sql::RUN_STATES, Vec::new()).await?;
+        let pending = self.one(sql::PENDING_APPROVALS, Vec::new()).await?;
         Ok(Summary { runs, pending_approvals: pending.unwrap_or(0) })
     }
 
@@ -157,7 +149,7 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn run(&self, run: &RunId) -> Result<Option<StoredRun>> {
-        let found = self.one(RUN, vec![run.as_str().into()], rows::run).await?;
+        let found = self.one(RUN, vec![run.as_str().into()]).await?;
         Ok(found.map(|(_, run)| run))
     }
 
@@ -182,20 +174,20 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn run_ids(&self, after: i64, limit: u32) -> Result<Vec<(i64, RunId)>> {
         let params = vec![Param::Int(after), Param::Int(limit.into())];
-        self.0.fetch(sql::RUN_IDS, params, |row| Ok((row.int(0)?, rows::run_id(row, 1)?))).await
+        self.all(sql::RUN_IDS, params).await
     }
 
     async fn orphaned_runs(&self) -> Result<u64> {
-        let found = self.one(sql::ORPHANED_RUNS, Vec::new(), |row| row.int(0).map(to_count)).await?;
+        let found = self.one(sql::ORPHANED_RUNS, Vec::new()).await?;
         Ok(found.unwrap_or(0))
     }
 
     async fn live_runs(&self) -> Result<Vec<RunId>> {
-        self.0.fetch(sql::LIVE_RUNS, Vec::new(), |row| rows::run_id(row, 0)).await
+        self.all(sql::LIVE_RUNS, Vec::new()).await
     }
 
     async fn expired_runs(&self, now: &str) -> Result<Vec<RunId>> {
-        self.0.fetch(sql::EXPIRED_RUNS, vec![now.into()], |row| rows::run_id(row, 0)).await
+        self.all(sql::EXPIRED_RUNS, vec![now.into()]).await
     }
 
     async fn tokens(&self, secrets_sha256: &[Sha256]) -> Result<Vec<Token>> {
@@ -209,7 +201,7 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn token_hashes(&self, after: &Sha256, now: &str, limit: u32) -> Result<Vec<Sha256>> {
         let params = vec![after.into(), false.into(), now.into(), i64::from(limit).into()];
-        self.0.fetch(sql::TOKEN_HASHES, params, |row| rows::sha256(&row.bytes(0)?)).await
+        self.all(sql::TOKEN_HASHES, params).await
     }
 
     async fn change_operator(&self, entry: Entry) -> Result<bool> {
@@ -226,16 +218,16 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn operators(&self, after: i64, limit: u32) -> Result<Vec<(i64, OperatorToken)>> {
         let params = vec![Param::Int(after), Param::Int(limit.into())];
-        self.0.fetch(rows::OPERATORS, params, rows::operator).await
+        self.all(rows::OPERATORS, params).await
     }
 
     async fn operator(&self, name: &OperatorName) -> Result<Option<OperatorToken>> {
-        let found = self.one(rows::OPERATOR, vec![name.as_str().into()], rows::operator).await?;
+        let found = self.one(rows::OPERATOR, vec![name.as_str().into()]).await?;
         Ok(found.map(|(_, operator)| operator))
     }
 
     async fn operator_origins(&self, since: &str) -> Result<Vec<(OperatorName, String)>> {
-        self.0.fetch(rows::OPERATOR_ORIGINS, vec![since.into()], rows::operator_origin).await
+        self.all(rows::OPERATOR_ORIGINS, vec![since.into()]).await
     }
 
     async fn settle_operators(&self) -> Result<()> {
@@ -248,7 +240,7 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn call(&self, run: &RunId, id: &ToolCallId) -> Result<Option<StoredCall>> {
-        self.one(rows::CALL, vec![id.as_str().into(), run.as_str().into()], rows::call).await
+        self.one(rows::CALL, vec![id.as_str().into(), run.as_str().into()]).await
     }
 
     async fn records(
@@ -261,12 +253,12 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn record(&self, run: &RunId, seq: u64) -> Result<Option<StoredRecord>> {
-        self.one(sql::RECORD, vec![run.as_str().into(), seq.into()], rows::record).await
+        self.one(sql::RECORD, vec![run.as_str().into(), seq.into()]).await
     }
 
     async fn changes(&self, run: &RunId, since_seq: u64, size: PageSize) -> Result<LedgerPage<StoredRecord>> {
         let params = vec![run.as_str().into(), since_seq.into(), Param::Int(size.query_limit())];
-        self.0.fetch_page(sql::CHANGES, params, rows::record, size, PageColumns::RECORDS).await
+        self.0.fetch_page(sql::CHANGES.sql, params, sql::CHANGES.read, size, PageColumns::RECORDS).await
     }
 
     async fn last_change(&self, run: &RunId, path: &LogicalPath, at_seq: u64) -> Result<Option<StoredRecord>> {
@@ -274,8 +266,7 @@ impl<B: Backend> Ledger for Store<B> {
         loop {
             let params =
                 vec![run.as_str().into(), at_seq.into(), path.as_str().into(), to_int(CHANGES_PER_QUERY as u64).into()];
-            let read = |row: &dyn RowReader| Ok((rows::record(row)?, row.int(4)?));
-            let found = self.0.fetch(sql::CHANGES_OF_PATH, params, read).await?;
+            let found = self.all(sql::CHANGES_OF_PATH, params).await?;
             let last_page = found.len() < CHANGES_PER_QUERY;
             for (stored, seq) in found {
                 let record: Record = rows::json(&stored.text, "record")?;
@@ -295,13 +286,11 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn artifact(&self, run: &RunId, id: &ArtifactId) -> Result<Option<Vec<u8>>> {
-        let read = |row: &dyn RowReader| packed::bytes(row, [0, 1])?.ok_or_else(|| damaged("diff"));
-        self.one(sql::ARTIFACT, vec![id.as_str().into(), run.as_str().into()], read).await
+        self.one(sql::ARTIFACT, vec![id.as_str().into(), run.as_str().into()]).await
     }
 
     async fn upload(&self, run: &RunId, sha256: &Sha256) -> Result<Option<Vec<u8>>> {
-        let read = |row: &dyn RowReader| packed::bytes(row, [0, 1])?.ok_or_else(|| damaged("upload"));
-        self.one(sql::UPLOAD, vec![run.as_str().into(), sha256.into()], read).await
+        self.one(sql::UPLOAD, vec![run.as_str().into(), sha256.into()]).await
     }
 
     fn newest_position(&self) -> watch::Receiver<i64> {
@@ -310,8 +299,8 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn pending_journal(&self, run: Option<&RunId>) -> Result<Vec<JournalEntry>> {
         let steps = match run {
-            Some(run) => self.0.fetch(STEPS_OF_RUN, vec![run.as_str().into()], rows::step).await?,
-            None => self.0.fetch(STEPS, Vec::new(), rows::step).await?,
+            Some(run) => self.all(STEPS_OF_RUN, vec![run.as_str().into()]).await?,
+            None => self.all(STEPS, Vec::new()).await?,
         };
         Ok(rows::journal(steps))
     }
@@ -321,19 +310,15 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn runs_with_pending_journal(&self) -> Result<Vec<RunId>> {
-        self.0.fetch(sql::RUNS_WITH_STEPS, Vec::new(), |row| rows::run_id(row, 0)).await
+        self.all(sql::RUNS_WITH_STEPS, Vec::new()).await
     }
 
     async fn journalled(&self, runs: &[RunId]) -> Result<Vec<JournalledRun>> {
         let (node_id, incarnation) = self.0.node().map_or(("", 0), |node| (node.node_id.as_str(), node.incarnation));
         let list = serde_json::to_string(runs).map_err(|error| LedgerError::Internal(error.into()))?;
         let params = vec![node_id.into(), incarnation.into(), list.as_str().into()];
-        let read = |row: &dyn RowReader| {
-            let (epoch, seq) = (Epoch(to_count(row.int(1)?)), row.maybe_int(2)?.map(to_count));
-            Ok(JournalledRun { run: rows::run_id(row, 0)?, epoch, seqs: seq.into_iter().collect() })
-        };
         let mut runs: Vec<JournalledRun> = Vec::new();
-        for found in self.0.fetch(B::NODE_SQL.journalled, params, read).await? {
+        for found in self.all(B::NODE_SQL.journalled, params).await? {
             match runs.last_mut().filter(|last| last.run == found.run) {
                 Some(last) => last.seqs.extend(found.seqs),
                 None => runs.push(found),
@@ -359,7 +344,7 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn content(&self, run: &RunId, seq: u64, sha256: &Sha256) -> Result<Option<Vec<u8>>> {
         let params = vec![run.as_str().into(), seq.into(), sha256.into()];
-        self.one(sql::CONTENT, params, |row| rows::content(row, [0, 1, 2, 3])).await
+        self.one(sql::CONTENT, params).await
     }
 
     async fn purge_content(&self, run: &RunId) -> Result<()> {
@@ -378,10 +363,10 @@ impl<B: Backend> Ledger for Store<B> {
         let of_objects = of_objects.map(|sql| Statement::new(sql, [run.as_str().into()]));
         self.0.transact(Some(run.clone()), [lock, steps].into_iter().chain(of_objects).collect()).await?;
         self.delete_archived(run).await?;
-        let mut done = self.one(sql::PURGED, vec![run.as_str().into()], |row| row.int(0)).await?.unwrap_or(0);
+        let mut done = self.one(sql::PURGED, vec![run.as_str().into()]).await?.unwrap_or(0);
         loop {
             let params = vec![run.as_str().into(), done.into()];
-            let next = self.0.fetch(sql::NEXT_PURGED, params, |row| Ok((row.int(0)?, row.int(1)?))).await?;
+            let next = self.all(sql::NEXT_PURGED, params).await?;
             let Some((last, _)) = next.last() else { return Ok(()) };
             done = *last;
             let purge = |(_, position): &(i64, i64)| {
@@ -396,18 +381,15 @@ impl<B: Backend> Ledger for Store<B> {
     async fn closed_runs(&self, until: &str, after: Option<&ClosedRunKey>, limit: u32) -> Result<Vec<ClosedRunKey>> {
         let (closed_at, run_no) = after.map_or(("", 0), |after| (&after.closed_at, after.run_no));
         let params = vec![until.into(), closed_at.into(), run_no.into(), Param::Int(limit.into())];
-        let read = |row: &dyn RowReader| {
-            Ok(ClosedRunKey { closed_at: row.text(0)?, run_no: row.int(1)?, run_id: rows::run_id(row, 2)? })
-        };
-        self.0.fetch(sql::CLOSED_BEFORE, params, read).await
+        self.all(sql::CLOSED_BEFORE, params).await
     }
 
     async fn record_data(&self, run: &RunId, seq: u64) -> Result<Vec<RecordData>> {
-        self.0.fetch(rows::RECORD_DATA, vec![run.as_str().into(), seq.into()], rows::record_data).await
+        self.all(rows::RECORD_DATA, vec![run.as_str().into(), seq.into()]).await
     }
 
     async fn is_object_referenced(&self, object: &str) -> Result<bool> {
-        let found = self.one(sql::OBJECT_REFERENCE, vec![object.to_owned().into()], |row| rows::run_id(row, 0)).await?;
+        let found = self.one(sql::OBJECT_REFERENCE, vec![object.to_owned().into()]).await?;
         Ok(found.is_some())
     }
 
@@ -416,16 +398,15 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn unpurged_runs(&self) -> Result<Vec<RunId>> {
-        self.0.fetch(sql::UNPURGED, Vec::new(), |row| rows::run_id(row, 0)).await
+        self.all(sql::UNPURGED, Vec::new()).await
     }
 
     async fn approval(&self, id: &ApprovalId) -> Result<Option<Approval>> {
-        let sql = select_approval!("WHERE approval_id = $1");
-        Ok(self.one(sql, vec![id.as_str().into()], rows::approval).await?.map(|(_, approval)| approval))
+        Ok(self.one(rows::APPROVAL, vec![id.as_str().into()]).await?.map(|(_, approval)| approval))
     }
 
     async fn approval_input(&self, id: &ApprovalId) -> Result<Option<String>> {
-        self.one(sql::APPROVAL_INPUT, vec![id.as_str().into()], |row| row.text(0)).await
+        self.one(sql::APPROVAL_INPUT, vec![id.as_str().into()]).await
     }
 
     async fn approvals(
@@ -466,7 +447,7 @@ impl<B: Backend> Ledger for Store<B> {
     }
 
     async fn setting(&self, name: &str) -> Result<Option<String>> {
-        self.one(sql::SETTING, vec![name.into()], |row| row.text(0)).await
+        self.one(sql::SETTING, vec![name.into()]).await
     }
 
     async fn set_setting_once(&self, name: &str, value: &str) -> Result<String> {
@@ -481,7 +462,7 @@ impl<B: Backend> Ledger for Store<B> {
             self.0.fence(instance);
             return Ok(true);
         }
-        match self.one(B::NODE_SQL.live_nodes, Vec::new(), |row| row.int(0)).await? {
+        match self.one(B::NODE_SQL.live_nodes, Vec::new()).await? {
             Some(0) | None => Ok(false),
             Some(_) => Err(LedgerError::Fenced(Fence::HasNodes)),
         }

@@ -45,7 +45,7 @@ pub use patch::{
     diff_modes,
 };
 pub use path::confusables::fold_name;
-pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, composed, is_unprintable};
+pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, WHITEOUT, composed, is_unprintable};
 pub use policy::{
     ApprovalRule, ApprovalRuleOverrides, Budget, BudgetOverrides, KindDecision, OutsideChanges, Policy,
     PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders, Trigger,

@@ -1,12 +1,14 @@
 //! The statements of reservations and claims. The two databases have different names for their clock.
 
+use crate::statement::Select;
+
 /// The statements that read the clock of a database.
 pub(crate) struct ObjectSql {
     pub(crate) reserve: &'static str,
     /// Stores the object `$1`, if it is not known.
     pub(crate) note: &'static str,
     /// Selects whether the object `$1` has not been reserved for `$2` milliseconds, and whether a run refers to it.
-    pub(crate) state: &'static str,
+    pub(crate) state: Select<(bool, bool)>,
     pub(crate) claim: &'static str,
     pub(crate) renew: &'static str,
     /// Makes the row of the object `$1` young.
@@ -42,13 +44,13 @@ macro_rules! object_sql {
                 $now,
                 ") ON CONFLICT (object) DO NOTHING"
             ),
-            state: concat!(
+            state: Select { sql: concat!(
                 "SELECT used_at_ms <= ",
                 $now,
                 " - $2, ",
                 is_referenced!(),
                 " FROM stored_object WHERE object = $1"
-            ),
+            ), read: |row| Ok((row.bool(0)?, row.bool(1)?)) },
             claim: concat!(
                 "UPDATE stored_object SET claim = $2, claimed_at_ms = ",
                 $now,
@@ -74,7 +76,8 @@ macro_rules! object_sql {
 pub(crate) const SQLITE: ObjectSql = object_sql!("CAST(unixepoch('subsec') * 1000 AS INTEGER)");
 pub(crate) const POSTGRES: ObjectSql = object_sql!("CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)");
 
-pub(crate) const RESERVATION: &str = "SELECT reservation FROM stored_object WHERE object = $1 AND claim IS NULL";
+pub(crate) const RESERVATION: Select<i64> =
+    Select { sql: "SELECT reservation FROM stored_object WHERE object = $1 AND claim IS NULL", read: |row| row.int(0) };
 /// Locks the row of the object `$1`. A statement that waits for a lock would not see the references that are committed meanwhile.
 pub(crate) const LOCK: &str = "UPDATE stored_object SET reservation = reservation WHERE object = $1";
 pub(crate) const END_CLAIM: &str = "DELETE FROM stored_object WHERE object = $1 AND claim = $2";

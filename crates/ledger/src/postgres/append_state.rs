@@ -126,15 +126,16 @@ impl GroupState {
             positions: positions.into_iter(),
             position: 0,
         };
+        let [id, tool, input_sha256, has_reply, revoked] = std::array::from_fn(|place| RunHead::COLUMNS + place);
         for row in found {
             let head = RunHead::read(&row)?;
-            if let Some(id) = row.maybe_text(26)? {
+            if let Some(id) = row.maybe_text(id)? {
                 let id = ToolCallId::parse(&id).map_err(|_| damaged("tool call ID"))?;
-                let input_sha256 = rows::sha256(&row.bytes(28)?)?;
-                let first = FirstCall { tool: row.text(27)?, input_sha256, has_reply: row.bool(29)? };
+                let input_sha256 = rows::sha256(&row.bytes(input_sha256)?)?;
+                let first = FirstCall { tool: row.text(tool)?, input_sha256, has_reply: row.bool(has_reply)? };
                 state.calls.insert((head.run_no, id), first);
             }
-            for id in row.maybe_text(30)?.unwrap_or_default().split_whitespace() {
+            for id in row.maybe_text(revoked)?.unwrap_or_default().split_whitespace() {
                 state.revoked.insert((head.run_no, TokenId::parse(id).map_err(|_| damaged("token ID"))?));
             }
             state.heads.insert(rows::run_id(&row, 0)?, head);

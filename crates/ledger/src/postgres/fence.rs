@@ -188,12 +188,12 @@ pub(crate) async fn settled_run(connection: &mut PooledConnection, run: &RunId) 
     for lock in LOCK_ROWS {
         sqlx::query(lock).bind(run.as_str()).execute(&mut *tx).await.map_err(failed)?;
     }
-    let stored = sqlx::query(RUN).bind(run.as_str()).fetch_optional(&mut *tx).await.map_err(failed)?;
-    let steps = sqlx::query(STEPS_OF_RUN).bind(run.as_str()).fetch_all(&mut *tx).await.map_err(failed)?;
+    let stored = sqlx::query(RUN.sql).bind(run.as_str()).fetch_optional(&mut *tx).await.map_err(failed)?;
+    let steps = sqlx::query(STEPS_OF_RUN.sql).bind(run.as_str()).fetch_all(&mut *tx).await.map_err(failed)?;
     // A commit could wait for the same standby as the commit in doubt.
     tx.rollback().await.map_err(failed)?;
     let Some(stored) = stored else { return Ok(None) };
-    let (_, stored) = rows::run(&stored)?;
-    let steps = steps.iter().map(|row| rows::step(row)).collect::<Result<_>>()?;
+    let (_, stored) = (RUN.read)(&stored)?;
+    let steps = steps.iter().map(|row| (STEPS_OF_RUN.read)(row)).collect::<Result<_>>()?;
     Ok(Some(SettledRun { stored, journal: rows::journal(steps) }))
 }

@@ -19,10 +19,10 @@ use model::RunId;
 
 use super::Store;
 use crate::backend::Backend;
-use crate::backend::node_sql::{self, CURRENT_EPOCHS, GIVE_BACK, GIVE_BACK_ROLE, INCARNATION, OPEN_FILES};
+use crate::backend::node_sql::{self, CURRENT_EPOCHS, GIVE_BACK, GIVE_BACK_ROLE, INCARNATION, OPEN_FILES, Ownership};
 use crate::node::{Epoch, Node, NodeIdentity, Role, RunOwner, StoredNode, Taken, TakenRole};
-use crate::statement::{Param, RowReader, Statement, to_count, to_int};
-use crate::{Fence, INSTANCE, LedgerError, Result, rows};
+use crate::statement::{Param, Statement, to_count, to_int};
+use crate::{Fence, INSTANCE, LedgerError, Result};
 
 /// Maximum number of attempts to take something whose owner changes meanwhile.
 const MAX_ATTEMPTS: usize = 5;
@@ -116,32 +116,6 @@ pub trait NodeLog: Send + Sync {
     async fn give_back_role(&self, role: Role, epoch: Epoch) -> Result<()>;
 }
 
-/// What a run or a role belongs to.
-struct Ownership {
-    /// The present owner, or the last one.
-    node: Option<Node>,
-    epoch: Epoch,
-    url: Option<String>,
-    expires_in_ms: i64,
-}
-
-impl Ownership {
-    /// Reads the owner, the epoch, the owner's address and in how many milliseconds its heartbeat expires.
-    fn read(row: &dyn RowReader) -> Result<Self> {
-        Ok(Self {
-            node: rows::node(row, [0, 1])?,
-            epoch: Epoch(to_count(row.int(2)?)),
-            url: row.maybe_text(3)?,
-            expires_in_ms: row.maybe_int(4)?.unwrap_or(0),
-        })
-    }
-
-    fn owner(self) -> Option<RunOwner> {
-        let Self { node, epoch, url, expires_in_ms } = self;
-        Some(RunOwner { node: node?, epoch, url, expires_in_ms })
-    }
-}
-
 impl<B: Backend> Store<B> {
     /// Returns the node that this process is.
     fn joined(&self) -> Result<&Node> {
@@ -152,7 +126,7 @@ impl<B: Backend> Store<B> {
     async fn register(&self, identity: &NodeIdentity, lease: Duration) -> Result<Node> {
         let NodeIdentity { node_id, url } = identity;
         for _ in 0..MAX_ATTEMPTS {
-            let before = self.one(INCARNATION, vec![node_id.as_str().into()], |row| row.int(0)).await?.unwrap_or(0);
+            let before = self.one(INCARNATION, vec![node_id.as_str().into()]).await?.unwrap_or(0);
             let params = [
                 node_id.as_str().into(),
                 Param::Int(before + 1),
@@ -169,14 +143,14 @@ impl<B: Backend> Store<B> {
 
     /// Fails if a newer process has joined under the name of `node`.
     async fn check_newest(&self, node: &Node) -> Result<()> {
-        match self.one(INCARNATION, vec![node.node_id.as_str().into()], |row| row.int(0)).await? {
+        match self.one(INCARNATION, vec![node.node_id.as_str().into()]).await? {
             Some(newest) if to_count(newest) == node.incarnation => Ok(()),
             _ => Err(LedgerError::Fenced(Fence::Superseded)),
         }
     }
 
     async fn ownership(&self, run: &RunId) -> Result<Ownership> {
-        let found = self.one(B::NODE_SQL.owner, vec![run.as_str().into()], Ownership::read).await?;
+        let found = self.one(B::NODE_SQL.owner, vec![run.as_str().into()]).await?;
         found.ok_or(LedgerError::NoSuchRun)
     }
 }
@@ -221,12 +195,7 @@ impl<B: Backend> NodeLog for Store<B> {
     }
 
     async fn nodes(&self) -> Result<Vec<StoredNode>> {
-        let read = |row: &dyn RowReader| {
-            let node = Node { node_id: row.text(0)?, incarnation: to_count(row.int(1)?) };
-            let (url, started_at_ms, expires_in_ms) = (row.text(2)?, row.int(3)?, row.int(4)?);
-            Ok(StoredNode { node, url, started_at_ms, expires_in_ms, owned_runs: to_count(row.int(5)?) })
-        };
-        self.0.fetch(B::NODE_SQL.nodes, vec![Param::Int(-LISTED_MS)], read).await
+        self.all(B::NODE_SQL.nodes, vec![Param::Int(-LISTED_MS)]).await
     }
 
     async fn owner(&self, run: &RunId) -> Result<Option<RunOwner>> {
@@ -253,8 +222,7 @@ impl<B: Backend> NodeLog for Store<B> {
     }
 
     async fn current_epochs(&self, run: &RunId) -> Result<RangeInclusive<u64>> {
-        let read = |row: &dyn RowReader| Ok(to_count(row.int(0)?)..=to_count(row.int(1)?));
-        self.one(CURRENT_EPOCHS, vec![run.as_str().into()], read).await?.ok_or(LedgerError::NoSuchRun)
+        self.one(CURRENT_EPOCHS, vec![run.as_str().into()]).await?.ok_or(LedgerError::NoSuchRun)
     }
 
     async fn open_files(&self, run: &RunId, epoch: Epoch) -> Result<()> {
@@ -284,7 +252,7 @@ impl<B: Backend> NodeLog for Store<B> {
     async fn take_role(&self, role: Role) -> Result<TakenRole> {
         let node = self.joined()?;
         for _ in 0..MAX_ATTEMPTS {
-            let found = self.one(B::NODE_SQL.role, vec![role.as_str().into()], Ownership::read).await?;
+            let found = self.one(B::NODE_SQL.role, vec![role.as_str().into()]).await?;
             let epoch = found.as_ref().map_or(Epoch(0), |found| found.epoch);
             match found.and_then(Ownership::owner) {
                 Some(holder) if holder.node == *node => return Ok(TakenRole::Held(epoch)),

@@ -8,18 +8,22 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use model::RunId;
 
 use super::Store;
 use super::sql::LOCK_HEAD;
 use crate::backend::Backend;
 use crate::backend::object_sql::{END_CLAIM, LOCK, RESERVATION};
-use crate::statement::{Check, RowReader, Statement};
+use crate::statement::{Check, Select, Statement};
 use crate::{LedgerError, Result, rows};
 
 /// The references that end because no path of their run has the object.
-const ENDED_REFERENCES: &str = "SELECT run_id, object FROM object_reference o JOIN run ON run.run_no = o.run_no \
+const ENDED_REFERENCES: Select<(RunId, String)> = Select {
+    sql: "SELECT run_id, object FROM object_reference o JOIN run ON run.run_no = o.run_no \
     WHERE is_while_present AND NOT EXISTS (SELECT 1 FROM object_path p WHERE p.object = o.object AND p.run_no = o.run_no) \
-    ORDER BY object, o.run_no LIMIT 100";
+    ORDER BY object, o.run_no LIMIT 100",
+    read: |row| Ok((rows::run_id(row, 0)?, row.text(1)?)),
+};
 /// Subtracts the object `$2` from the history of the run `$1`, if its reference has ended.
 const GIVE_BACK_OBJECT: &str = "UPDATE run_head SET history_bytes = history_bytes - coalesce((\
       SELECT size_bytes FROM object_reference o WHERE o.run_no = run_head.run_no AND object = $2 AND is_while_present AND NOT EXISTS (\
@@ -57,14 +61,14 @@ impl<B: Backend> ObjectLog for Store<B> {
         if self.0.transact(None, vec![reserve]).await? == 0 {
             return Ok(None);
         }
-        self.one(RESERVATION, vec![object.to_owned().into()], |row| row.int(0)).await
+        self.one(RESERVATION, vec![object.to_owned().into()]).await
     }
 
     async fn claim_object(&self, object: &str, claim: &str, unused_for: Duration) -> Result<bool> {
         let sql = B::OBJECT_SQL;
         let unused_ms = i64::try_from(unused_for.as_millis()).unwrap_or(i64::MAX / 2);
         let params = vec![object.to_owned().into(), unused_ms.into()];
-        let state = self.one(sql.state, params, |row| Ok((row.bool(0)?, row.bool(1)?))).await?;
+        let state = self.one(sql.state, params).await?;
         match state {
             None => {
                 self.0.transact(None, vec![Statement::new(sql.note, [object.into()])]).await?;
@@ -94,8 +98,7 @@ impl<B: Backend> ObjectLog for Store<B> {
     }
 
     async fn end_references(&self) -> Result<u64> {
-        let read = |row: &dyn RowReader| Ok((rows::run_id(row, 0)?, row.text(1)?));
-        let ended = self.0.fetch(ENDED_REFERENCES, Vec::new(), read).await?;
+        let ended = self.all(ENDED_REFERENCES, Vec::new()).await?;
         for (run, object) in &ended {
             let params = || [run.as_str().into(), object.as_str().into()];
             let statements = vec![

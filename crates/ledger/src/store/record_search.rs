@@ -9,8 +9,10 @@ use super::Store;
 use super::list::{MAX_CHUNKS, SCANNED_ROWS};
 use crate::backend::Backend;
 use crate::entry_rows::indexed_paths;
-use crate::filter::{self, AccessPath, MAX_SORTED, PATH_PART_BITS, PositionRange, RecordQuery, ZONE_POSITIONS};
-use crate::statement::{PageColumns, RowReader};
+use crate::filter::{
+    self, AccessPath, Labelled, MAX_SORTED, PATH_PART_BITS, PositionRange, RecordQuery, ZONE_POSITIONS,
+};
+use crate::statement::{PageColumns, Select};
 use crate::stored::has_labels;
 use crate::{LedgerPage, PageSize, RecordFilter, Result, StoredRecord, rows};
 
@@ -35,17 +37,6 @@ impl Unindexed {
         let paths = indexed_paths(&self.paths_read, &self.paths_written, &self.files);
         paths.iter().any(|path| path.starts_with(prefix))
     }
-}
-
-/// A record, and the labels of its run if the filter has labels.
-type Labelled = (StoredRecord, Option<String>);
-
-fn read_record(row: &dyn RowReader) -> Result<Labelled> {
-    Ok((rows::record(row)?, None))
-}
-
-fn read_labelled_record(row: &dyn RowReader) -> Result<Labelled> {
-    Ok((rows::record(row)?, row.maybe_text(4)?))
 }
 
 /// Whether the filter has a condition without an index.
@@ -83,10 +74,16 @@ fn matching(filter: &RecordFilter, records: impl IntoIterator<Item = Labelled>) 
 }
 
 /// Selects the first zone that is not in the zone map, and the first and last zone that may contain times from `$1` to `$2`.
-const ZONES: &str = "SELECT coalesce((SELECT zone + 1 FROM audit_zone ORDER BY zone DESC LIMIT 1), 0), \
+const ZONES: Select<(i64, Option<i64>, Option<i64>)> = Select {
+    sql: "SELECT coalesce((SELECT zone + 1 FROM audit_zone ORDER BY zone DESC LIMIT 1), 0), \
     (SELECT zone FROM audit_zone WHERE max_timestamp >= $1 ORDER BY zone LIMIT 1), \
-    (SELECT zone FROM audit_zone WHERE min_timestamp < $2 ORDER BY zone DESC LIMIT 1)";
-const RUN_LENGTH: &str = "SELECT head_seq FROM run_head WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)";
+    (SELECT zone FROM audit_zone WHERE min_timestamp < $2 ORDER BY zone DESC LIMIT 1)",
+    read: |row| Ok((row.int(0)?, row.maybe_int(1)?, row.maybe_int(2)?)),
+};
+const RUN_LENGTH: Select<i64> = Select {
+    sql: "SELECT head_seq FROM run_head WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1)",
+    read: |row| row.int(0),
+};
 
 impl<B: Backend> Store<B> {
     /// See [`Ledger::records`](crate::Ledger::records).
@@ -170,13 +167,15 @@ impl<B: Backend> Store<B> {
     ) -> Result<LedgerPage<StoredRecord>> {
         let chunk_size = PageSize { rows: size.rows.max(SCANNED_ROWS), ..size };
         let columns = PageColumns::RECORDS.in_direction(filter.newest_first);
-        let read = if filter.labels.is_empty() { read_record } else { read_labelled_record };
         let mut chunks = 0;
         for (index, range) in ranges.iter().enumerate() {
             let mut rest = Some(*range);
             while let Some(range) = rest {
                 let query = RecordQuery::records(B::PATH_KEY, filter, access, range, chunk_size.query_limit());
-                let chunk = self.0.fetch_page(query.sql, query.params, read, chunk_size, columns).await?;
+                let chunk = self
+                    .0
+                    .fetch_page(query.sql, query.params, filter::record_reader(filter), chunk_size, columns)
+                    .await?;
                 let last = chunk.last().map(|(record, _)| record.position).filter(|_| chunk.more);
                 rest = last.and_then(|last| range.after(last, filter.newest_first));
                 let mut items = matching(filter, chunk)?;
@@ -206,8 +205,7 @@ impl<B: Backend> Store<B> {
         let since = filter.since.clone().unwrap_or_default();
         // Sorts after every time.
         let until = filter.until.clone().unwrap_or_else(|| "~".to_owned());
-        let read = |row: &dyn RowReader| Ok((row.int(0)?, row.maybe_int(1)?, row.maybe_int(2)?));
-        let found = self.one(ZONES, vec![since.into(), until.into()], read).await?;
+        let found = self.one(ZONES, vec![since.into(), until.into()]).await?;
         let Some((unsealed, first, last)) = found else { return Ok(vec![all]) };
         let sealed = first
             .zip(last)
@@ -226,7 +224,7 @@ impl<B: Backend> Store<B> {
     ) -> Result<Vec<PositionRange>> {
         let Some(query) = RecordQuery::parts_of_path(B::PATH_KEY, filter, all) else { return Ok(ranges) };
         let mut parts: Vec<PositionRange> = Vec::new();
-        for no in self.0.fetch(query.sql, query.params, |row| row.int(0)).await? {
+        for no in self.0.fetch(query.sql, query.params, filter::read_number).await? {
             let part = PositionRange { low: no << PATH_PART_BITS, high: ((no + 1) << PATH_PART_BITS) - 1 };
             match parts.last_mut() {
                 Some(last) if last.high + 1 == part.low => last.high = part.high,
@@ -243,7 +241,7 @@ impl<B: Backend> Store<B> {
             return Ok(filter::default_access_path(filter));
         }
         if let Some(run) = &filter.run {
-            let length = self.one(RUN_LENGTH, vec![run.as_str().into()], |row| row.int(0)).await?.unwrap_or(0);
+            let length = self.one(RUN_LENGTH, vec![run.as_str().into()]).await?.unwrap_or(0);
             if length <= MAX_SORTED / 10 {
                 return Ok(AccessPath::Run);
             }
@@ -251,7 +249,7 @@ impl<B: Backend> Store<B> {
                 // A long run may have no record of the tool, and a scan would read all of the run.
                 let max = MAX_SORTED.min(length);
                 let Some(query) = RecordQuery::count_tool(filter, range, max) else { return Ok(AccessPath::Run) };
-                let count = self.0.fetch(query.sql, query.params, |row| row.int(0)).await?;
+                let count = self.0.fetch(query.sql, query.params, filter::read_number).await?;
                 let is_rare = count.first().is_some_and(|count| *count <= max);
                 return Ok(if is_rare { AccessPath::Tool } else { AccessPath::Run });
             }
@@ -259,7 +257,7 @@ impl<B: Backend> Store<B> {
         let Some(query) = RecordQuery::count_path(B::PATH_KEY, filter, range) else {
             return Ok(filter::default_access_path(filter));
         };
-        let count = self.0.fetch(query.sql, query.params, |row| row.int(0)).await?;
+        let count = self.0.fetch(query.sql, query.params, filter::read_number).await?;
         if count.first().is_some_and(|count| *count <= MAX_SORTED) {
             return Ok(AccessPath::SortedPath);
         }

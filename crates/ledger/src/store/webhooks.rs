@@ -7,7 +7,7 @@ use super::Store;
 use super::list::LedgerList;
 use crate::backend::Backend;
 use crate::entry_rows::messages::fan_out;
-use crate::statement::{Check, PageColumns, Param, RowReader, Statement, to_count};
+use crate::statement::{Check, PageColumns, Param, RowReader, Select, Statement, to_count};
 use crate::table::{Rows, tables};
 use crate::{Ledger as _, LedgerError, LedgerPage, PageSize, RecordFilter, Result, rows};
 
@@ -23,21 +23,33 @@ const REFUSED_PER_QUERY: u32 = 500;
 /// Deliveries of a webhook that are kept, besides pending ones.
 const MAX_KEPT: i64 = 10_000;
 
-const POSITION: &str = "SELECT position FROM webhook WHERE name = $1";
+const POSITION: Select<i64> = Select { sql: "SELECT position FROM webhook WHERE name = $1", read: |row| row.int(0) };
 /// Advances a webhook that is still at the position `$2`.
 const ADVANCE: &str = "UPDATE webhook SET position = $3 WHERE name = $1 AND position = $2";
-const IS_SUBSCRIBED: &str = "SELECT webhook FROM webhook_subscription WHERE event_type = $1 AND webhook = $2";
+const IS_SUBSCRIBED: Select<String> = Select {
+    sql: "SELECT webhook FROM webhook_subscription WHERE event_type = $1 AND webhook = $2",
+    read: |row| row.text(0),
+};
 const CLEAR_SUBSCRIPTIONS: &str = "DELETE FROM webhook_subscription";
 const SUBSCRIBE: &str = "INSERT INTO webhook_subscription (event_type, webhook) VALUES ($1, $2)";
 const REGISTER: &str = "INSERT INTO webhook (name, position) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
 /// So that a webhook that is configured again later starts with the events from then on.
 const FORGET_OTHERS: &str = "DELETE FROM webhook WHERE name NOT IN (SELECT webhook FROM webhook_subscription)";
-const PENDING: &str = "SELECT webhook, count(*) FROM webhook_delivery WHERE state = 'pending' GROUP BY webhook";
-const PENDING_OF: &str = "SELECT count(*) FROM (SELECT 1 FROM webhook_delivery WHERE state = 'pending' AND webhook = $1 \
-    LIMIT 10000) AS pending";
-const WAITING: &str = "SELECT count(*), coalesce(sum(octet_length(body)), 0), \
+const PENDING: Select<(String, u64)> = Select {
+    sql: "SELECT webhook, count(*) FROM webhook_delivery WHERE state = 'pending' GROUP BY webhook",
+    read: |row| Ok((row.text(0)?, to_count(row.int(1)?))),
+};
+const PENDING_OF: Select<i64> = Select {
+    sql: "SELECT count(*) FROM (SELECT 1 FROM webhook_delivery WHERE state = 'pending' AND webhook = $1 \
+    LIMIT 10000) AS pending",
+    read: |row| row.int(0),
+};
+const WAITING: Select<(i64, i64, i64)> = Select {
+    sql: "SELECT count(*), coalesce(sum(octet_length(body)), 0), \
     coalesce(sum(CASE WHEN attempts > 0 AND created_at < $2 THEN 1 ELSE 0 END), 0) \
-    FROM webhook_delivery WHERE state = 'pending' AND webhook = $1";
+    FROM webhook_delivery WHERE state = 'pending' AND webhook = $1",
+    read: |row| Ok((row.int(0)?, row.int(1)?, row.int(2)?)),
+};
 const GIVE_UP_OLD: &str = "UPDATE webhook_delivery SET state = 'failed', last_error = $3 \
     WHERE state = 'pending' AND webhook = $1 AND attempts > 0 AND created_at < $2";
 /// Refused calls are the first to be given up, and then the newest events of the runs that have most.
@@ -70,14 +82,15 @@ macro_rules! select_delivery {
 /// Changes nothing if the delivery was made due again while the attempt was in progress.
 const ATTEMPT: &str = "UPDATE webhook_delivery SET state = $3, attempts = $4, last_status = CAST($5 AS bigint), last_error = $6, \
     next_attempt_at = $7 WHERE delivery_no = $1 AND next_attempt_at = $2";
-const DELIVERY_OF: &str = select_delivery!("WHERE webhook = $1 AND message_id = $2");
+const DELIVERY_OF: Select<WebhookDelivery> =
+    Select { sql: select_delivery!("WHERE webhook = $1 AND message_id = $2"), read: read_delivery };
 const REDELIVER: &str = "UPDATE webhook_delivery SET state = 'pending', attempts = 0, next_attempt_at = $3 \
     WHERE webhook = $1 AND message_id = $2";
 const PRUNE_OLD: &str = "DELETE FROM webhook_delivery WHERE created_at < $1 \
     AND (state <> 'pending' OR webhook NOT IN (SELECT name FROM webhook))";
 const PRUNE_MANY: &str = "DELETE FROM webhook_delivery WHERE state <> 'pending' AND webhook = $1 AND delivery_no <= coalesce((\
     SELECT delivery_no FROM webhook_delivery WHERE webhook = $1 ORDER BY delivery_no DESC LIMIT 1 OFFSET $2), 0)";
-const NAMES: &str = "SELECT name FROM webhook ORDER BY name";
+const NAMES: Select<String> = Select { sql: "SELECT name FROM webhook ORDER BY name", read: |row| row.text(0) };
 
 tables! {
     DELIVERY: Insert webhook_delivery (
@@ -183,13 +196,13 @@ impl<B: Backend> WebhookLog for Store<B> {
 
     async fn enqueue_refused_calls(&self, webhook: &str) -> Result<bool> {
         let newest = *self.0.newest_position().borrow();
-        let position = self.one(POSITION, vec![webhook.into()], |row| row.int(0)).await?;
+        let position = self.one(POSITION, vec![webhook.into()]).await?;
         let Some(position) = position.filter(|position| *position < newest) else { return Ok(false) };
         let event = WebhookEvent::CallRefused.as_str();
         let mut deliveries = Rows::new(&DELIVERY);
         let (mut to, mut has_more) = (newest, false);
-        if self.one(IS_SUBSCRIBED, vec![event.into(), webhook.into()], |row| row.text(0)).await?.is_some() {
-            if self.one(PENDING_OF, vec![webhook.into()], |row| row.int(0)).await?.unwrap_or(0) >= MAX_PENDING {
+        if self.one(IS_SUBSCRIBED, vec![event.into(), webhook.into()]).await?.is_some() {
+            if self.one(PENDING_OF, vec![webhook.into()]).await?.unwrap_or(0) >= MAX_PENDING {
                 return Ok(false);
             }
             let denied = RecordFilter { decision: Some("DENY".to_owned()), ..RecordFilter::default() };
@@ -265,17 +278,16 @@ impl<B: Backend> WebhookLog for Store<B> {
         if self.0.transact(None, vec![Statement::new(REDELIVER, params)]).await? == 0 {
             return Ok(None);
         }
-        self.one(DELIVERY_OF, vec![webhook.into(), message_id.into()], read_delivery).await
+        self.one(DELIVERY_OF, vec![webhook.into(), message_id.into()]).await
     }
 
     async fn pending_deliveries(&self) -> Result<Vec<(String, u64)>> {
-        self.0.fetch(PENDING, Vec::new(), |row| Ok((row.text(0)?, to_count(row.int(1)?)))).await
+        self.all(PENDING, Vec::new()).await
     }
 
     async fn give_up_deliveries(&self, webhook: &str, before: &str) -> Result<GivenUp> {
-        let read = |row: &dyn RowReader| Ok((row.int(0)?, row.int(1)?, row.int(2)?));
         // A query first: it needs no turn of the writer.
-        let found = self.one(WAITING, vec![webhook.into(), before.into()], read).await?;
+        let found = self.one(WAITING, vec![webhook.into(), before.into()]).await?;
         let (waiting, bytes, old) = found.unwrap_or_default();
         let mut given_up = GivenUp::default();
         if old > 0 {
@@ -291,7 +303,7 @@ impl<B: Backend> WebhookLog for Store<B> {
 
     async fn prune_deliveries(&self, before: &str) -> Result<()> {
         let mut statements = vec![Statement::new(PRUNE_OLD, [before.into()])];
-        for name in self.0.fetch(NAMES, Vec::new(), |row| row.text(0)).await? {
+        for name in self.all(NAMES, Vec::new()).await? {
             statements.push(Statement::new(PRUNE_MANY, [name.into(), MAX_KEPT.into()]));
         }
         self.0.transact(None, statements).await.map(drop)
