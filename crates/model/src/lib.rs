@@ -26,7 +26,7 @@ mod run;
 mod test_support;
 mod text;
 
-pub use change::{Change, ChangeSet, Content, Effect, FileState, LineCounts, Step, StepBytes, StepContent};
+pub use change::{Change, Content, Effect, FileState, LineCounts, Step, StepBytes, StepContent};
 pub use credential::{credential_in, excerpt, new_credential, redact};
 pub use diff::{DecodedFrom, FileDiff, Side, count_changes, diff_file, diff_unread, quoted_name};
 pub use edit::{EditFault, EditResult, NearMatch, RangeFault, edit, replace_range};
