@@ -7,6 +7,7 @@ pub(crate) mod idempotency;
 pub(crate) mod record;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ledger::{Entry, Epoch, Preconditions, Reply};
@@ -84,6 +85,8 @@ pub struct CallContext {
     pub made_by: Option<By>,
     /// The mount to read; only reads have one.
     pub mount: Option<String>,
+    /// The event that is recorded before the call, if that takes effect: the command that a change set comes from.
+    pub event: Option<Arc<Entry>>,
     /// How the caller reads the answer.
     pub view: View,
     /// The epoch of the run as the call has opened it; `None` before, and for a service that is the only one.
@@ -124,6 +127,7 @@ impl CallContext {
             evidence_fact: EvidenceFact::Missing,
             made_by: None,
             mount: None,
+            event: None,
             view: View::Json,
             epoch: None,
             timestamp: now(),

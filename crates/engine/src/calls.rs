@@ -1,6 +1,7 @@
-//! Calls: of the tools, of files as whole, of people who approve or deny; events and uploads; the feed of changes.
+//! Calls: of the tools, of files as whole, of change sets, of people who approve or deny; events and uploads; the feed of changes.
 
 pub(crate) mod change_feed;
+pub(crate) mod changesets;
 pub(crate) mod deciding;
 pub(crate) mod dispatch;
 pub(crate) mod events;
@@ -22,6 +23,7 @@ pub use crate::approvals::{ApprovalDecision, ApprovalQuery};
 pub use crate::call::{Answer, CallContext, Failed};
 pub use crate::transaction::Outcomes;
 pub use change_feed::{ChangeList, ChangesQuery};
+pub use changesets::ApplyChangesetRequest;
 pub use deciding::ApprovalResult;
 pub use dispatch::CallWithInput;
 pub use dispatch::file_transfers::{Chunks, FileCallOptions, FileDownload, FileUpload};

@@ -1,5 +1,6 @@
 //! The history of a run: earlier contents, the tree at a record, and the feed of changes.
 
+mod changed_since;
 pub mod content_history;
 pub(crate) mod content_integrity;
 mod earlier_calls;

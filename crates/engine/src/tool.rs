@@ -2,6 +2,7 @@
 
 pub(crate) mod at_record;
 pub(crate) mod change_plan;
+pub(crate) mod changed_since;
 pub(crate) mod cursor;
 pub(crate) mod earlier_calls;
 pub(crate) mod expected_version;
@@ -23,6 +24,7 @@ use crate::run::changed_paths::ChangedPaths;
 use crate::run::quota::Reservation;
 use crate::tool::at_record::{AtRecord, SnapshotView};
 use crate::tool::change_plan::ChangePlan;
+use crate::tool::changed_since::ChangedSince;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, StoredContent};
 use crate::tool::expected_version::ExpectedVersion;
 use crate::tool::output::ReadOutput;
@@ -180,6 +182,26 @@ pub trait Mutation: Send {
         Ok(())
     }
 
+    /// Whether it is a change that was made outside of the service. It is judged by the limits of a change set, and
+    /// [`meet_tree`](Self::meet_tree) and [`changed_since`](Self::changed_since) are called.
+    fn is_of_command(&self) -> bool {
+        false
+    }
+
+    /// Compares the input with the tree, on a thread that may block: which files it is about. Called before the paths are locked.
+    ///
+    /// # Errors
+    ///
+    /// If the call cannot change one of them; if the disk fails.
+    fn meet_tree(&mut self, _rules: &Rules, _workspace: &Workspace) -> Result<(), WorkspaceError> {
+        Ok(())
+    }
+
+    /// Returns what takes the changes of the run since the record that the input is based on. Called with the paths locked.
+    fn changed_since(&mut self) -> Option<&mut ChangedSince> {
+        None
+    }
+
     /// Returns every path that may change, each once. The call locks them.
     fn paths(&self) -> Vec<LogicalPath>;
 
@@ -331,4 +353,6 @@ pub struct PlanContext<'a> {
     pub base_commit: &'a str,
     /// The targets that were changed from outside.
     pub outside: &'a [OutsideChange],
+    /// Returns the changes of a plan that policy denies by themselves, each with its refusal.
+    pub denied: &'a dyn Fn(&ChangePlan) -> Vec<(LogicalPath, Refusal)>,
 }

@@ -234,7 +234,7 @@ impl Engine {
     async fn prepare(
         self: &Arc<Self>,
         run: &Arc<OpenRun>,
-        loaded: Loaded,
+        mut loaded: Loaded,
         goal: Goal,
     ) -> Result<(PathGuard, Prepared), Failure> {
         let first_mutation = loaded.first_mutation();
@@ -255,6 +255,10 @@ impl Engine {
         }
         for paths in loaded.paths() {
             self.load_modes(run, &paths).await.map_err(Failure::All)?;
+        }
+        if loaded.is_of_command() {
+            // Boxed, so that the future of any other call is smaller.
+            Box::pin(loaded.load_changed_since(self, run)).await.map_err(Failure::All)?;
         }
         let expected = loaded.expected_versions();
         match self.prepare_locked(run, loaded, goal).await {

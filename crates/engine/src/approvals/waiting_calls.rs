@@ -94,6 +94,7 @@ fn context_of(
         reason: Some(call.reason),
         dry_run: false,
         mount: None,
+        event: None,
         view: View::Json,
         epoch: None,
         timestamp: now(),

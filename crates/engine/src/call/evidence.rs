@@ -122,6 +122,7 @@ fn parse_id(id: &str) -> Result<ToolCallId, Refusal> {
     parsed.ok_or_else(|| Refusal::invalid("`evidence.eventId` is not the ID of an event", HINT))
 }
 
-fn fact_of(exit_code: Option<i64>) -> EvidenceFact {
+/// What a command with this exit code says as evidence.
+pub(crate) fn fact_of(exit_code: Option<i64>) -> EvidenceFact {
     if exit_code == Some(0) { EvidenceFact::Successful } else { EvidenceFact::NotSuccessful }
 }

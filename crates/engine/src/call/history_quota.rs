@@ -3,7 +3,7 @@
 //! The ledger counts, and refuses a call in the transaction that would record it. Here a call of a full run is refused before it does any
 //! work. Such refusals are recorded in a small reserve; once that is used up, they are answered without a record.
 
-use ledger::HistoryExcess;
+use ledger::{EventQuota, HistoryExcess};
 use model::{Code, RUN_TOKEN_ACTOR, Refusal};
 
 use crate::call::CallContext;
@@ -82,4 +82,15 @@ fn without_record(mut refusal: Refusal) -> Refusal {
     metrics::refusal_unrecorded();
     refusal.message.push_str("; the reserve for the records of refusals is used up, so that this one is not recorded");
     refusal
+}
+
+/// The refusal of events or uploads that exceed a bound of their run.
+pub(crate) fn events_exceeded(quota: EventQuota) -> Refusal {
+    let EventQuota { is_bytes, limit, actual } = quota;
+    let (what, reason) = if is_bytes { ("bytes of events", "quota:eventBytes") } else { ("events", "quota:events") };
+    let message = format!("the run would have {actual} {what} and uploaded artifacts; it may have {limit}");
+    Refusal::new(Code::QuotaExceeded, message, "Record less, or go on in a new run.").with_details(|details| {
+        details.reasons = vec![reason.to_owned()];
+        (details.limit, details.actual) = (Some(limit), Some(actual));
+    })
 }

@@ -5,14 +5,14 @@ pub(crate) mod uploads;
 
 use std::collections::HashSet;
 
-use ledger::{Appended, Entry, EventQuota, FailedPrecondition, StoredCall};
+use ledger::{Appended, Entry, FailedPrecondition, StoredCall};
 use model::{Code, Draft, Outcome, Permission, Refusal, RunId, Sha256, ToolCallId, canonical_json};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::CallError;
 use crate::call::evidence::{ATTESTED, is_check};
-use crate::call::history_quota::history_exceeded;
+use crate::call::history_quota::{events_exceeded, history_exceeded};
 use crate::call::record::{reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
@@ -135,7 +135,7 @@ impl Calls {
                 | Appended::HistoryQuotaExceeded(_)
                     if found => {}
                 Appended::PreconditionFailed(failed) => return Err(refusal_of(failed).into()),
-                Appended::EventQuotaExceeded(quota) => return Err(over_quota(quota).into()),
+                Appended::EventQuotaExceeded(quota) => return Err(events_exceeded(quota).into()),
                 Appended::HistoryQuotaExceeded(excess) => return Err(history_exceeded(excess).into()),
                 Appended::Reused(_) => return Err(id_reused().into()),
                 other => {
@@ -183,6 +183,15 @@ impl Calls {
     }
 }
 
+/// Returns the entry of the event with these members, the command that a change set comes from.
+///
+/// # Errors
+///
+/// `INVALID_REQUEST`.
+pub(super) fn entry_of_members(run: &RunId, caller: &Caller, members: Map<String, Value>) -> Result<Entry, Refusal> {
+    Ok(entry_of(run, caller, Event::parse(members)?))
+}
+
 fn entry_of(run: &RunId, caller: &Caller, event: Event) -> Entry {
     let client_supplied_id = event.id.is_some();
     let id = event.id.unwrap_or_else(new_tool_call_id);
@@ -219,15 +228,4 @@ fn id_reused() -> Refusal {
         "an eventId of the request belongs to another event or tool call of this run; nothing was recorded",
         "Give every new event an ID of its own, or omit eventId.",
     )
-}
-
-/// The refusal of events or uploads that exceed a bound of their run.
-fn over_quota(quota: EventQuota) -> Refusal {
-    let EventQuota { is_bytes, limit, actual } = quota;
-    let (what, reason) = if is_bytes { ("bytes of events", "quota:eventBytes") } else { ("events", "quota:events") };
-    let message = format!("the run would have {actual} {what} and uploaded artifacts; it may have {limit}");
-    Refusal::new(Code::QuotaExceeded, message, "Record less, or go on in a new run.").with_details(|details| {
-        details.reasons = vec![reason.to_owned()];
-        (details.limit, details.actual) = (Some(limit), Some(actual));
-    })
 }

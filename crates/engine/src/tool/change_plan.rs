@@ -1,5 +1,8 @@
 //! The plan of a call: its changes, their diff and the output.
 
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
 use model::{
     Change, ChangeFacts, Code, Content, DiskChange, Effect, EvidenceFact, FileDiff, FileKind, FileState, LineCounts,
     LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Sha256, Side, Step, StepBytes, bytes_written, diff_file,
@@ -65,6 +68,8 @@ pub struct ChangePlan {
     pub settlement: Option<Accept>,
     /// What a call that accepts the tree records.
     pub accepted: Option<Box<RecordedOutside>>,
+    /// The layer of a change set, which is stored with its input if it has to wait for approval.
+    pub stored_layer: Option<Bytes>,
 }
 
 /// What a plan knows of one path.
@@ -201,6 +206,7 @@ impl ChangePlan {
             outside: Vec::new(),
             settlement: None,
             accepted: None,
+            stored_layer: None,
         }
     }
 
@@ -274,6 +280,17 @@ impl ChangePlan {
             mode: content.mode,
         });
         Some(diff_file(old, new))
+    }
+
+    /// Returns the plan without the changes at `paths`.
+    #[must_use]
+    pub fn without(mut self, paths: &BTreeSet<LogicalPath>) -> Self {
+        for file in self.files.iter_mut().filter(|file| paths.contains(&file.target.path)) {
+            file.change = None;
+        }
+        self.diff.clear();
+        self.compute_diffs();
+        self
     }
 
     fn index(&self, path: &LogicalPath) -> Result<usize, usize> {

@@ -4,10 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use model::{
-    Access, Code, Effect, FileKind, LogicalPath, PathFacts, Permission, Refusal, Rules, Sha256,
-    judge_path,
-};
+use model::{Access, Code, Effect, FileKind, LogicalPath, PathFacts, Permission, Refusal, Rules, Sha256, judge_path};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use workspace::{LayerChange, LayerEntry, LayerLimits, Target, Workspace, WorkspaceError, read_layer};
@@ -50,7 +47,8 @@ pub static APPLY_CHANGESET: Tool = Tool {
     run: ToolRun::Mutation(|members| {
         let StoredChangeset { change, layer_base64 } = parse::<StoredChangeset>(members)?;
         let layer = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, layer_base64.unwrap_or_default());
-        let layer = layer.map_err(|_| Refusal::invalid("the stored layer cannot be read", "Send the change set again."))?;
+        let layer =
+            layer.map_err(|_| Refusal::invalid("the stored layer cannot be read", "Send the change set again."))?;
         Ok(Box::new(ApplyChangeset::new(change, Bytes::from(layer))?))
     }),
 };
@@ -137,6 +135,8 @@ pub(crate) struct ApplyChangeset {
     files: Mutex<BTreeMap<LogicalPath, NewState>>,
     paths: Vec<LogicalPath>,
     removed: Vec<LogicalPath>,
+    /// The files that the layer deletes with their folder.
+    unnamed: BTreeSet<LogicalPath>,
     left: Mutex<Vec<LeftFile>>,
     not_taken: BTreeMap<String, u64>,
     since: ChangedSince,
@@ -165,6 +165,7 @@ impl ApplyChangeset {
             files: Mutex::default(),
             paths: Vec::new(),
             removed: Vec::new(),
+            unnamed: BTreeSet::new(),
             left: Mutex::default(),
             not_taken: BTreeMap::new(),
             since,
@@ -230,19 +231,25 @@ impl ApplyChangeset {
             }
             files.insert(path, state);
         }
-        // A folder that is deleted, or whose place a file takes.
+        // A folder that is deleted or replaced, or whose place a file takes: its files are deleted.
         for folder in cleared.iter().chain(&replaced) {
-            for path in folder_files(workspace, folder)? {
+            let Some(found) = folder_files(workspace, folder)? else { continue };
+            if matches!(files.get(folder), Some(NewState::Deleted)) {
+                files.remove(folder);
+            }
+            for path in found {
                 if !files.contains_key(&path) && is_taken(rules, workspace, &path)? && is_readable(rules, &path) {
+                    self.unnamed.insert(path.clone());
                     files.insert(path, NewState::Deleted);
                 }
             }
         }
-        // Where the folder itself was to be deleted, its files are.
-        files.retain(|path, state| !(matches!(state, NewState::Deleted) && cleared.contains(path)));
         self.paths = files.keys().cloned().collect();
-        self.removed =
-            files.iter().filter(|(_, state)| matches!(state, NewState::Deleted)).map(|(path, _)| path.clone()).collect();
+        self.removed = files
+            .iter()
+            .filter(|(_, state)| matches!(state, NewState::Deleted))
+            .map(|(path, _)| path.clone())
+            .collect();
         *self.files.get_mut() = files;
         Ok(())
     }
@@ -256,6 +263,10 @@ impl ApplyChangeset {
             NewState::Deleted if before.is_none() => return Ok(None),
             NewState::Deleted => {
                 if let Some(changed) = self.conflict(path, current) {
+                    // The command has not seen the file in the folder that it has deleted.
+                    if changed.before.is_none() && self.unnamed.contains(path) {
+                        return Ok(None);
+                    }
                     return Err(self.conflict_refusal(path, current, changed));
                 }
                 let file = DesiredFile { path: path.clone(), effect: Effect::Delete, after: None };
@@ -313,7 +324,7 @@ struct Desired {
 }
 
 impl Mutation for ApplyChangeset {
-    fn needs_tree(&self) -> bool {
+    fn is_of_command(&self) -> bool {
         true
     }
 
@@ -348,10 +359,6 @@ impl Mutation for ApplyChangeset {
     fn is_exclusive(&self) -> bool {
         // It is compared with the state at a record, and may have thousands of paths.
         true
-    }
-
-    fn refusal_note(&self) -> Option<&'static str> {
-        None
     }
 
     fn targets(
@@ -414,7 +421,7 @@ impl Mutation for ApplyChangeset {
         let mut left = self.left.lock().clone();
         left.sort_by(|a, b| a.path.cmp(&b.path));
         let (merged, applied) = plan.paths().into_iter().partition(|path| merged.contains(path));
-        let counts = plan.changes.counts();
+        let counts = plan.counts();
         let output = AppliedChangeset {
             event_seq: None,
             applied,
@@ -460,9 +467,9 @@ fn is_readable(rules: &Rules, path: &LogicalPath) -> bool {
 }
 
 /// Returns the files in the folder at `path`, if there is one.
-fn folder_files(workspace: &Workspace, path: &LogicalPath) -> Result<Vec<LogicalPath>, WorkspaceError> {
-    let files = workspace.files_under(path, MAX_FILES)?.unwrap_or_default();
-    if files.len() < MAX_FILES {
+fn folder_files(workspace: &Workspace, path: &LogicalPath) -> Result<Option<Vec<LogicalPath>>, WorkspaceError> {
+    let files = workspace.files_under(path, MAX_FILES)?;
+    if files.as_ref().is_none_or(|files| files.len() < MAX_FILES) {
         return Ok(files);
     }
     let message = format!("the change set deletes `{path}`, which has at least {MAX_FILES} files");
@@ -494,4 +501,3 @@ fn larger_than_taken(path: &LogicalPath, actual: u64) -> Refusal {
         .at(path)
         .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual)))
 }
-

@@ -1,7 +1,7 @@
 //! `write_file`: writes the whole content of a file.
 
 mod form;
-mod merge;
+pub(crate) mod merge;
 
 use model::{Code, Effect, Encoding, LogicalPath, Permission, Refusal, Sha256};
 use serde::{Deserialize, Serialize};

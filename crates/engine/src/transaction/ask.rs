@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use ledger::{Entry, EntryObject};
 use model::{
     Approval, ApprovalFile, ApprovalId, ApprovalRule, ApprovalState, Code, Disk, Outcome, Refusal, Sha256, Verdict,
@@ -19,6 +21,7 @@ use crate::run::open_run::OpenRun;
 use crate::run::quota::PendingReservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::expected_version::without_seen;
+use crate::tools::apply_changeset::LAYER;
 use crate::transaction::judge::{Judged, JudgedItem};
 use crate::transaction::large_contents;
 use crate::transaction::waiting_contents::NewWaiting;
@@ -173,7 +176,11 @@ impl Judged {
 /// The input of a call to be executed once it is approved: for the caller who decides, with the versions that the first caller
 /// had seen.
 fn stored_input(call: &CallContext, plan: &ChangePlan) -> String {
-    if plan.seen.is_empty() { call.input.clone() } else { without_seen(&call.input, &plan.seen) }
+    let input = if plan.seen.is_empty() { call.input.clone() } else { without_seen(&call.input, &plan.seen) };
+    let Some(layer) = &plan.stored_layer else { return input };
+    // The last member, since the input is an object with at least one.
+    let members = input.strip_suffix('}').unwrap_or(&input);
+    format!("{members},\"{LAYER}\":\"{}\"}}", BASE64_STANDARD.encode(layer))
 }
 
 /// Reserves one of the run's pending approvals.

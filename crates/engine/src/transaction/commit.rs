@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ledger::{Appended, DecidedApproval, LedgerError};
+use ledger::{Appended, DecidedApproval, Entry, LedgerError};
 use model::{LogicalPath, Record, Step, Usage};
 
 use crate::CallError;
-use crate::call::history_quota::history_exceeded;
+use crate::call::history_quota::{events_exceeded, history_exceeded};
 use crate::call::record::Failure;
 use crate::call::{Answer, CallContext};
 use crate::call_error::refusals::refusal_of;
@@ -70,9 +70,12 @@ impl Staged {
             (first.approval_decision, first.disk) = (decision, disk_change);
             (first.objects, first.left_paths) = (stored.objects, stored.left_paths);
         }
+        // The command comes before the change set that it has made.
+        let event = calls.iter().find_map(|call| call.event.as_deref().map(|event| (event, call.epoch)));
+        let event = event.map(|(event, epoch)| Entry { epoch, ..event.clone() });
         // The change from outside comes first: the calls build on it.
-        let preceding = usize::from(found.is_some());
-        entries.splice(0..0, found);
+        let preceding = usize::from(found.is_some()) + usize::from(event.is_some());
+        entries.splice(0..0, found.into_iter().chain(event));
         let modes: BTreeMap<LogicalPath, u32> =
             entries.iter().flat_map(|entry| &entry.steps).filter_map(mode_of).collect();
         failpoint::hit("transaction.staged");
@@ -137,8 +140,9 @@ async fn undo(
         Ok(Appended::NotPending) => Failure::Recorded(approval_not_pending().into()),
         Ok(Appended::PreconditionFailed(failed)) => Failure::All(refusal_of(failed).into()),
         Ok(Appended::HistoryQuotaExceeded(excess)) => Failure::All(history_exceeded(excess).into()),
+        Ok(Appended::EventQuotaExceeded(quota)) => Failure::All(events_exceeded(quota).into()),
         Ok(Appended::Recorded(_)) => return Failure::Recorded(already_recorded().into()),
-        Ok(other @ (Appended::Unchanged | Appended::NoSuchToken | Appended::EventQuotaExceeded(_))) => {
+        Ok(other @ (Appended::Unchanged | Appended::NoSuchToken)) => {
             Failure::Recorded(CallError::Internal(format!("the ledger rejected a mutation as {other:?}").into()))
         }
     };

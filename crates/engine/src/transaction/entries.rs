@@ -78,7 +78,7 @@ pub(crate) fn dry_run(call: &CallContext, item: JudgedItem) -> (Entry, PendingAn
     draft.reasons.push("dryRun".to_owned());
     let ChangePlan { mut output, summary, warnings, .. } = plan;
     for (name, value) in [("applied", false), ("dryRun", true)] {
-        if output.contains_key(name) {
+        if output.get(name).is_some_and(Value::is_boolean) {
             output.insert(name.to_owned(), Value::from(value));
         }
     }

@@ -62,7 +62,7 @@ impl Planned {
     ///
     /// The call that could not be planned, unless a call before it is denied.
     pub(crate) fn judge(self, run: &OpenRun) -> Result<Judged, Failure> {
-        let Self { calls, items, overlay, stopped, .. } = self;
+        let Self { calls, items, overlay, stopped, rules, .. } = self;
         let evidence: Vec<_> = calls.iter().map(|call| call.evidence_fact).collect();
         let before = run.accounting.usage();
         let mut judged = Judged {
@@ -86,7 +86,7 @@ impl Planned {
             let mut plan = plan;
             let facts = plan.facts(evidence, |path| run.known.has_written(path) || earlier.contains(path));
             let (decision, usage) = match plan.settlement {
-                None => (judge_change(&run.rules, &facts, &before), Usage::of(&facts)),
+                None => (judge_change(&rules, &facts, &before), Usage::of(&facts)),
                 // An operator settles what is in the tree already. Its paths are judged as targets.
                 Some(_) => (allow(), Usage::default()),
             };

@@ -132,6 +132,15 @@ async fn load_mutation(
     is_batch: bool,
 ) -> Result<Operation, CallError> {
     let actor = &call.caller.actor;
+    if tool.is_of_command() {
+        let open_run = Arc::clone(run);
+        let meet = move || {
+            tool.meet_tree(&open_run.rules, &open_run.workspace)?;
+            Ok(tool)
+        };
+        // Boxed, so that the future of any other call is smaller.
+        tool = Box::pin(engine.blocking(meet)).await?;
+    }
     load_folder(engine, run, call, tool.as_mut(), is_batch).await?;
     engine.load_seen_content(run, actor, tool.as_mut()).await?;
     engine.load_restored(run, tool.as_mut()).await?;
@@ -181,6 +190,31 @@ pub(crate) async fn lock_ids<'a>(calls: &[CallContext], run: &'a OpenRun) -> Vec
 }
 
 impl Loaded {
+    /// Whether a call applies what was changed outside of the service.
+    pub(crate) fn is_of_command(&self) -> bool {
+        let is_of_command = |operation: &Operation| match operation {
+            Operation::Mutation(tool) => tool.is_of_command(),
+            Operation::Read(_) => false,
+        };
+        self.operations.iter().any(is_of_command)
+    }
+
+    /// Loads what the run has changed since the states that its calls are based on. The paths are locked.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Engine::load_changed_since`].
+    pub(crate) async fn load_changed_since(&mut self, engine: &Engine, run: &Arc<OpenRun>) -> Result<(), CallError> {
+        for operation in &mut self.operations {
+            if let Operation::Mutation(tool) = operation
+                && tool.is_of_command()
+            {
+                engine.load_changed_since(run, tool.as_mut()).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the paths of each call.
     pub(crate) fn paths(&self) -> Vec<Vec<LogicalPath>> {
         self.operations.iter().map(Operation::paths).collect()

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use model::{Code, LogicalPath, Refusal, Sha256, judge_call_bytes, judge_file_count, judge_new_text};
+use model::{
+    Code, LogicalPath, Refusal, Rules, Sha256, Verdict, judge_call_bytes, judge_change, judge_file_count,
+    judge_new_text,
+};
 use serde_json::Value;
 use workspace::Target;
 
 use crate::CallError;
 use crate::call::CallContext;
-use crate::call_error::refusals::forbidden;
+use crate::call_error::refusals::{denied, forbidden};
 use crate::read::names::{may_list, with_meant};
 use crate::run::open_run::OpenRun;
 use crate::run::quota::Reservation;
@@ -35,6 +38,8 @@ pub(crate) struct Planned {
     pub items: Vec<PlannedItem>,
     /// The files as the calls would leave them.
     pub overlay: PlanOverlay,
+    /// The rules that judge the calls.
+    pub rules: Arc<Rules>,
     /// The versions of files that the calls give their caller.
     given: GivenVersions,
     /// The call that cannot be planned, and why.
@@ -52,15 +57,17 @@ pub(crate) enum PlannedItem {
 impl Loaded {
     /// Plans every call on top of the calls before it. Changes nothing except caches. `cancel` ends reads.
     pub(crate) fn plan(self, run: &OpenRun, cancel: &AtomicBool) -> Planned {
+        let rules = if self.is_of_command() { Arc::new(run.rules.of_command()) } else { Arc::clone(&run.rules) };
         let Self { calls, operations } = self;
         let mut planned = Planned {
             calls,
             items: Vec::new(),
             overlay: PlanOverlay::default(),
+            rules,
             given: GivenVersions::default(),
             stopped: None,
         };
-        planned.stopped = check_file_count(run, &operations);
+        planned.stopped = check_file_count(&planned.rules, &operations);
         if planned.stopped.is_some() {
             return planned;
         }
@@ -105,7 +112,7 @@ impl Planned {
             Operation::Read(tool) => Ok(PlannedItem::Read(read(run, call, &self.overlay, tool.as_ref(), cancel)?)),
             Operation::Mutation(mut tool) => {
                 let seen = self.given.resolve(tool.as_mut());
-                let mut plan = plan_change(run, call, tool.as_ref(), &self.overlay)?;
+                let mut plan = plan_change(run, &self.rules, call, tool.as_ref(), &self.overlay)?;
                 plan.seen = seen;
                 if is_batch {
                     moved_files::refuse_in_batch(&plan)?;
@@ -128,12 +135,12 @@ impl PlannedItem {
 }
 
 /// Returns the refusal of the first call with which the calls name more files than their budget allows.
-fn check_file_count(run: &OpenRun, operations: &[Operation]) -> Option<(usize, CallError)> {
+fn check_file_count(rules: &Rules, operations: &[Operation]) -> Option<(usize, CallError)> {
     let mut named = BTreeSet::new();
     operations.iter().enumerate().find_map(|(index, operation)| {
         let Operation::Mutation(tool) = operation else { return None };
         named.extend(tool.changed_paths());
-        judge_file_count(&run.rules, &named).map(|refusal| (index, refusal.into()))
+        judge_file_count(rules, &named).map(|refusal| (index, refusal.into()))
     })
 }
 
@@ -151,12 +158,13 @@ fn if_exists(tool: &dyn Mutation, error: CallError) -> CallError {
 /// Plans a mutation on top of the calls in `overlay`.
 fn plan_change(
     run: &OpenRun,
+    rules: &Rules,
     call: &CallContext,
     tool: &dyn Mutation,
     overlay: &PlanOverlay,
 ) -> Result<ChangePlan, CallError> {
     let removed: BTreeSet<_> = tool.removed_paths().into_iter().chain(overlay.removed().cloned()).collect();
-    let targets = tool.targets(&run.rules, &run.workspace, &removed).map_err(CallError::from);
+    let targets = tool.targets(rules, &run.workspace, &removed).map_err(CallError::from);
     let targets = targets.map_err(|error| if_exists(tool, error));
     let targets = targets.and_then(|targets| Ok(overlay.apply_to(targets, &removed)?));
     if let Some(secret) = new_credential(tool, targets.as_deref().unwrap_or_default()) {
@@ -174,7 +182,9 @@ fn plan_change(
     // What an earlier call of the batch has planned is no change from outside.
     let present: Vec<_> = targets.iter().filter(|target| !overlay.contains(&target.path)).collect();
     let outside = OutsideChange::among(run, present)?;
-    let context = PlanContext { rules: &run.rules, base_commit: run.workspace.base_commit(), outside: &outside };
+    let denied = |plan: &ChangePlan| denied_alone(run, rules, call, plan);
+    let base_commit = run.workspace.base_commit();
+    let context = PlanContext { rules, base_commit, outside: &outside, denied: &denied };
     let not_files: Vec<_> = targets.iter().filter_map(|target| target.not_a_file.clone()).collect();
     let mut plan = match tool.plan(&context, targets).map_err(|refusal| explain_not_found(refusal, not_files)) {
         Ok(plan) => plan,
@@ -198,6 +208,19 @@ fn plan_change(
         }
     }
     Ok(plan)
+}
+
+/// Returns the changes of a plan that are denied even by themselves, each with its refusal.
+fn denied_alone(run: &OpenRun, rules: &Rules, call: &CallContext, plan: &ChangePlan) -> Vec<(LogicalPath, Refusal)> {
+    let usage = run.accounting.usage();
+    let facts = plan.facts(call.evidence_fact, |path| run.known.has_written(path));
+    let denied = facts.into_iter().filter_map(|fact| {
+        let path = fact.path.clone();
+        let decision = judge_change(rules, &[fact], &usage);
+        (decision.verdict == Verdict::Deny)
+            .then(|| (path, decision.refusal.unwrap_or_else(|| denied(decision.reasons))))
+    });
+    denied.collect()
 }
 
 /// If a call names a file and another kind of entry has its path, the refusal names that entry.

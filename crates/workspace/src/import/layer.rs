@@ -9,7 +9,7 @@ use tar::EntryType;
 use super::archive::clean;
 use super::archive::reader::{TarMember, TarReader};
 use super::archive::stream::{Meter, decode};
-use super::quota::{EntryQuota, shown};
+use super::quota::{EntryQuota, shown, too_large};
 use super::{ImportError, ImportLimits};
 
 /// The name that stands for all files that a folder had before.
@@ -104,6 +104,9 @@ fn each_entry(
             let Some(mut entry) = entry_of(&member, path, max_file_bytes) else { continue };
             if let LayerChange::File { bytes, .. } = &mut entry.change {
                 content_bytes += member.size;
+                if content_bytes > max_bytes {
+                    return Err(too_large("bytes of files", max_bytes));
+                }
                 if with_content {
                     bytes.reserve_exact(usize::try_from(member.size).unwrap_or_default());
                     let read = (&mut reader).take(member.size).read_to_end(bytes);
@@ -255,12 +258,19 @@ mod tests {
         let many: Vec<_> = (0..11).map(|n| format!("f{n}")).collect();
         let many: Vec<_> = many.iter().map(|name| (name.as_str(), Regular, &b""[..])).collect();
         assert_eq!(refusal(&many), "the layer has more than 10 entries");
-        // 1,000 bytes of files and 2,048 of headers for each of ten entries.
+        let full: Vec<_> = many[..9].iter().map(|(name, ..)| (*name, Regular, &[b'a'; 100][..])).collect();
+        assert_eq!(read_layer(&layer(&full), LayerLimits { max_bytes: 900, ..LIMITS }).unwrap().len(), 9);
+        let refused = read_layer(&layer(&full), LayerLimits { max_bytes: 899, ..LIMITS }).unwrap_err();
+        assert_eq!(refused.message, "the layer has more than 899 bytes of files");
+        // What is not read is bounded too: 1,000 bytes of files and 2,048 of headers for each of ten entries.
         let bomb = zstd::encode_all(&layer(&[("a", Regular, &[b'a'; 30_000])])[..], 1).unwrap();
         assert!(bomb.len() < 200, "{}", bomb.len());
         let refused = read_layer(&bomb, LIMITS).unwrap_err();
         assert_eq!(refused.message, "the layer is too large when unpacked");
-        assert_eq!(read_layer(b"no tar", LIMITS).unwrap_err().message, "the layer is damaged, or is not a tar, tar.gz or tar.zst");
+        assert_eq!(
+            read_layer(b"no tar", LIMITS).unwrap_err().message,
+            "the layer is damaged, or is not a tar, tar.gz or tar.zst"
+        );
         let tar = layer(&[("a", Regular, b"aaaa"), ("b", Regular, b"bb")]);
         assert_eq!(measure_layer(&tar, LIMITS).unwrap(), 2 * 65 + 6);
     }

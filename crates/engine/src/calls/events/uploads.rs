@@ -5,8 +5,9 @@ use model::{Code, Draft, MAX_UPLOAD_BYTES, Permission, Refusal, RunId, Sha256};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{lacks_permission, over_quota};
+use super::lacks_permission;
 use crate::CallError;
+use crate::call::history_quota::events_exceeded;
 use crate::call::history_quota::history_exceeded;
 use crate::call_error::refusals::refusal_of;
 use crate::caller::{Caller, RequestIds};
@@ -111,7 +112,7 @@ impl Calls {
             }
             Appended::Unchanged => Ok(stored),
             Appended::PreconditionFailed(failed) => Err(refusal_of(failed).into()),
-            Appended::EventQuotaExceeded(quota) => Err(over_quota(quota).into()),
+            Appended::EventQuotaExceeded(quota) => Err(events_exceeded(quota).into()),
             Appended::HistoryQuotaExceeded(excess) => Err(history_exceeded(excess).into()),
             other => Err(CallError::Internal(format!("the ledger rejected an upload as {other:?}").into())),
         }
