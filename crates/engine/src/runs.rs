@@ -41,7 +41,7 @@ pub use crate::opening::{
 pub use crate::run::lifecycle::RunArchive;
 pub use archive::ClosedRun;
 pub use create::{CreateRunRequest, CreatedRun, CreationAnswer};
-pub use exports::{BundleCommit, Export, ExportFormat, MAX_AUTHOR, MAX_MESSAGE_BYTES};
+pub use exports::{BundleCommit, Export, ExportFormat, ExportedState, MAX_AUTHOR, MAX_MESSAGE_BYTES};
 pub use listing::RunQuery;
 pub use own_view::{OwnRun, RunUsage};
 pub use update::UpdateRunRequest;

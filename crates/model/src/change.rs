@@ -4,13 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FileKind, LogicalPath, Sha256};
 
-/// All changes of a call, which are applied together or not at all.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChangeSet {
-    /// One entry for each path, sorted by path.
-    pub changes: Vec<Change>,
-}
-
 /// The change of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -36,12 +29,12 @@ pub enum Effect {
     Replace,
     /// Deletes a file.
     Delete,
-    /// Moves a file to another path, whose change is in the same set.
+    /// Moves a file to another path, whose change is of the same call.
     MoveFrom {
         /// The target.
         to: LogicalPath,
     },
-    /// Receives a file from another path, whose change is in the same set.
+    /// Receives a file from another path, whose change is of the same call.
     MoveTo {
         /// The source.
         from: LogicalPath,
@@ -153,24 +146,17 @@ impl std::fmt::Debug for StepContent {
     }
 }
 
-impl ChangeSet {
-    /// The steps that apply the set: removals before creations, so that moves never collide.
-    pub fn to_steps(&self) -> Vec<Step> {
-        let step = |change: &Change| Step {
-            path: change.path.clone(),
-            before: change.before.as_ref().map(|state| state.sha256),
-            after: change.after.as_ref().map(|content| StepContent {
+impl Change {
+    /// The step that applies the change.
+    pub fn to_step(&self) -> Step {
+        Step {
+            path: self.path.clone(),
+            before: self.before.as_ref().map(|state| state.sha256),
+            after: self.after.as_ref().map(|content| StepContent {
                 sha256: content.sha256,
                 mode: content.mode,
                 bytes: content.bytes.clone(),
             }),
-        };
-        let (removed, written): (Vec<_>, Vec<_>) = self.changes.iter().partition(|change| change.after.is_none());
-        removed.into_iter().chain(written).map(step).collect()
-    }
-
-    /// The sum of the line counts of all changes.
-    pub fn counts(&self) -> LineCounts {
-        self.changes.iter().fold(LineCounts::default(), |sum, change| sum + change.counts)
+        }
     }
 }

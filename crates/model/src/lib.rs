@@ -26,7 +26,7 @@ mod run;
 mod test_support;
 mod text;
 
-pub use change::{Change, ChangeSet, Content, Effect, FileState, LineCounts, Step, StepBytes, StepContent};
+pub use change::{Change, Content, Effect, FileState, LineCounts, Step, StepBytes, StepContent};
 pub use credential::{credential_in, excerpt, new_credential, redact};
 pub use diff::{DecodedFrom, FileDiff, Side, count_changes, diff_file, diff_unread, quoted_name};
 pub use edit::{EditFault, EditResult, NearMatch, RangeFault, edit, replace_range};
@@ -45,7 +45,7 @@ pub use patch::{
     diff_modes,
 };
 pub use path::confusables::fold_name;
-pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, composed, is_unprintable};
+pub use path::{LogicalPath, MAX_PATH_BYTES, PathRejected, WHITEOUT, composed, is_unprintable};
 pub use policy::{
     ApprovalRule, ApprovalRuleOverrides, Budget, BudgetOverrides, KindDecision, OutsideChanges, Policy,
     PolicyOverrides, ProfileFileError, Profiles, Quota, QuotaOverrides, Rules, SourceFolders, Trigger,

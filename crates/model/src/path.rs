@@ -14,6 +14,8 @@ use crate::path::confusables::with_folded;
 pub const MAX_PATH_BYTES: usize = 4096;
 /// The maximum length of the name of a new file or folder, in bytes.
 const MAX_NAME_BYTES: usize = 255;
+/// What the name of a deleted file begins with in a layer, as in those of OCI images.
+pub const WHITEOUT: &str = ".wh.";
 /// The maximum depth of a new file, in names.
 const MAX_NAMES: usize = 64;
 
@@ -53,6 +55,8 @@ pub enum PathRejected {
     Backslash,
     #[error("a new name may not end in a dot or a space")]
     TrailingDotOrSpace,
+    #[error("a new name may not begin with `.wh.`, which in a layer names a deleted file")]
+    Whiteout,
     #[error("a new name may not be longer than {MAX_NAME_BYTES} bytes")]
     NameTooLong,
     #[error("a new path may not have more than {MAX_NAMES} names")]
@@ -74,7 +78,7 @@ impl PathRejected {
             }
             Self::TrailingSlash => "Leave out the `/` at the end. Folders exist as soon as they have a file.",
             Self::TooLong | Self::NameTooLong | Self::TooDeep => "Choose a shorter path.",
-            Self::Nul | Self::ControlCharacter | Self::Backslash | Self::TrailingDotOrSpace => {
+            Self::Nul | Self::ControlCharacter | Self::Backslash | Self::TrailingDotOrSpace | Self::Whiteout => {
                 "Choose a name without it, and separate names by `/`."
             }
             Self::Foreign => "Name a path relative to the workspace's root, such as `src/main.rs`.",
@@ -274,6 +278,8 @@ fn check_new_name(name: &str) -> Result<(), PathRejected> {
         Err(PathRejected::Backslash)
     } else if name.ends_with(['.', ' ']) {
         Err(PathRejected::TrailingDotOrSpace)
+    } else if name.starts_with(WHITEOUT) {
+        Err(PathRejected::Whiteout)
     } else {
         Ok(())
     }

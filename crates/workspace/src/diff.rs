@@ -19,7 +19,7 @@ use crate::base::{DiffFile, LoadedBase};
 use crate::guard::{Blocking, GuardError};
 use crate::opened_file::is_readable;
 use crate::{Workspace, WorkspaceError};
-pub use planned::{PlannedDiff, PlannedFile, PlannedVersion};
+pub use planned::{FileVersions, PlannedDiff, PlannedVersion};
 use report::{Report, ReportOutput};
 pub(crate) use scan::DiffCandidate;
 use scan::{Area, Scan};

@@ -1,4 +1,4 @@
-//! Exports of a run: the tree as tar.gz, and its changes as a git bundle.
+//! Exports of a run: the tree as tar.gz, what has changed in it as a layer, and its changes as a git bundle.
 
 mod archive;
 mod artifacts;
@@ -16,13 +16,13 @@ use std::sync::atomic::AtomicBool;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use model::{Access, FileKind, LogicalPath, PathFacts, Rules};
-use rustix::fs::{AtFlags, FileType};
+use model::{Access, FileKind, LogicalPath, PathFacts, Rules, WHITEOUT};
+use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use tar::{Builder, EntryType as HeaderType, Header};
 
 use crate::error::file_too_large;
-use crate::guard::{self, Opened};
+use crate::guard::{self, Blocking, GuardError, Opened};
 use crate::ignored::{GITIGNORE_NAME, RuleScope};
 use crate::import::stays_inside;
 use crate::kept_files::Pin;
@@ -44,7 +44,7 @@ impl Workspace {
     pub fn begin_export(self: &Arc<Self>, rules: &Rules, cancel: &AtomicBool) -> Result<TreeExport, WorkspaceError> {
         // Before the first file is listed.
         let pin = Pin::new(self.kept(), self.tmp());
-        let lister = ExportLister { workspace: self, rules, cancel };
+        let mut lister = ExportLister { workspace: self, rules, cancel, left_out: 0 };
         let (mut entries, mut listed) = (lister.entries(&LogicalPath::root(), &RuleScope::default())?, Vec::new());
         while let Some((entry, scope)) = entries.pop() {
             if let (ExportEntryKind::Folder, Some(scope)) = (&entry.kind, scope) {
@@ -55,7 +55,41 @@ impl Workspace {
                 listed.push(entry);
             }
         }
-        Ok(TreeExport { workspace: Arc::clone(self), entries: listed, pin })
+        let left_out = lister.left_out;
+        Ok(TreeExport { workspace: Arc::clone(self), deleted: Vec::new(), entries: listed, left_out, pin })
+    }
+
+    /// Begins an export of the files at `paths` as they are now, in path order: those that exist, and the names of those that do not.
+    /// The same is left out as from an export of the tree, and changes that are applied later do not affect it either.
+    ///
+    /// # Errors
+    ///
+    /// As for [`begin_export`](Self::begin_export).
+    pub fn begin_layer<'a>(
+        self: &Arc<Self>,
+        rules: &Rules,
+        paths: impl IntoIterator<Item = &'a LogicalPath>,
+        cancel: &AtomicBool,
+    ) -> Result<TreeExport, WorkspaceError> {
+        let pin = Pin::new(self.kept(), self.tmp());
+        let mut lister = ExportLister { workspace: self, rules, cancel, left_out: 0 };
+        let (mut entries, mut deleted) = (Vec::new(), Vec::new());
+        for path in paths {
+            let names_whiteout = path.components().any(|name| name.starts_with(WHITEOUT));
+            if names_whiteout
+                || !is_readable(rules, path, false)
+                || self.tree().is_ignored(path, None, Blocking::Allowed)?
+            {
+                lister.left_out += 1;
+                continue;
+            }
+            match lister.present(path)? {
+                PresentEntry::Exported(kind) => entries.push(ExportEntry { path: path.clone(), kind }),
+                PresentEntry::LeftOut => lister.left_out += 1,
+                PresentEntry::Missing => deleted.push(path.clone()),
+            }
+        }
+        Ok(TreeExport { workspace: Arc::clone(self), deleted, entries, left_out: lister.left_out, pin })
     }
 }
 
@@ -91,11 +125,14 @@ impl EntryTimes {
     }
 }
 
-/// An export of the tree as it was when the export began.
+/// An export of the tree, or of what has changed in it, as it was when the export began.
 pub struct TreeExport {
     workspace: Arc<Workspace>,
     /// In path order.
+    deleted: Vec<LogicalPath>,
+    /// In path order.
     entries: Vec<ExportEntry>,
+    left_out: u64,
     pin: Pin,
 }
 
@@ -120,13 +157,23 @@ struct ExportLister<'a> {
     workspace: &'a Workspace,
     rules: &'a Rules,
     cancel: &'a AtomicBool,
+    /// The number of entries that are left out so far, without those that git ignores.
+    left_out: u64,
+}
+
+/// What is at a path of a layer.
+enum PresentEntry {
+    Exported(ExportEntryKind),
+    LeftOut,
+    /// No file, so that whoever has one deletes it.
+    Missing,
 }
 
 impl ExportLister<'_> {
     /// Returns the entries of the folder at `path` in reverse order, folders with the rules in force in this one. `above` are the rules
     /// in force in its parent.
     fn entries(
-        &self,
+        &mut self,
         path: &LogicalPath,
         above: &RuleScope,
     ) -> Result<Vec<(ExportEntry, Option<RuleScope>)>, WorkspaceError> {
@@ -148,23 +195,49 @@ impl ExportLister<'_> {
         let mut entries = Vec::new();
         for (name, file_type) in names {
             // No tool can name entries whose names are not UTF-8 or are Git-internal.
-            let Some(path) = name.to_str().ok().and_then(|name| path.child(name).ok()) else { continue };
+            let Some(path) = name.to_str().ok().and_then(|name| path.child(name).ok()) else {
+                self.left_out += 1;
+                continue;
+            };
             let is_folder = file_type == FileType::Directory;
             let is_hidden = tree.hides(&scope, path.as_str().as_bytes(), is_folder);
             if is_folder {
                 if is_hidden.is_ok_and(|hidden| !hidden) {
                     entries.push((ExportEntry { path, kind: ExportEntryKind::Folder }, Some(scope.clone())));
                 }
-            } else if matches!(file_type, FileType::RegularFile | FileType::Symlink)
-                && !is_hidden?
-                && is_readable(self.rules, &path, false)
-                && let Some(kind) = self.kind(folder, &name, &path)?
-            {
-                entries.push((ExportEntry { path, kind }, None));
+            } else if !is_hidden? {
+                let is_shown = matches!(file_type, FileType::RegularFile | FileType::Symlink)
+                    && is_readable(self.rules, &path, false);
+                match if is_shown { self.kind(folder, &name, &path)? } else { None } {
+                    Some(kind) => entries.push((ExportEntry { path, kind }, None)),
+                    None => self.left_out += 1,
+                }
             }
         }
         entries.sort_unstable_by(|(a, _), (b, _)| b.path.cmp(&a.path));
         Ok(entries)
+    }
+
+    /// Returns what is at `path`.
+    fn present(&self, path: &LogicalPath) -> Result<PresentEntry, WorkspaceError> {
+        let opened = match self.workspace.tree().root.open_unlinked(path) {
+            Ok(opened) => opened,
+            Err(GuardError::Missing | GuardError::NotADirectory) => return Ok(PresentEntry::Missing),
+            Err(error) => {
+                // A link, or what cannot be opened.
+                error.unless_disk()?;
+                return Ok(PresentEntry::LeftOut);
+            }
+        };
+        if opened.file_type() == FileType::Directory {
+            // The files in it are at paths of their own.
+            return Ok(PresentEntry::Missing);
+        }
+        let kind = match self.file_kind(&opened.stat, path)? {
+            Some(kind) if !is_secret_file(self.rules, path, &File::from(opened.file))? => kind,
+            _ => return Ok(PresentEntry::LeftOut),
+        };
+        Ok(PresentEntry::Exported(kind))
     }
 
     /// Returns what the entry `name` of `folder` is; `None` if it is not exported, or was removed since its folder was read.
@@ -184,16 +257,20 @@ impl ExportLister<'_> {
                 Err(Errno::NOENT | Errno::INVAL) => Ok(None),
                 Err(errno) => Err(io::Error::from(errno).into()),
             },
-            // A file with several names may be an alias of one that policy hides.
-            FileType::RegularFile if !guard::is_hard_linked(&stat) => {
-                let (stamp, most) = (FileStamp::of(&stat), self.rules.policy().max_transfer_bytes);
-                if stamp.size > most {
-                    return Err(file_too_large(path, most, stamp.size).into());
-                }
-                Ok(Some(ExportEntryKind::File { stamp, is_executable: stat.st_mode & 0o111 != 0 }))
-            }
-            _ => Ok(None),
+            _ => self.file_kind(&stat, path),
         }
+    }
+
+    fn file_kind(&self, stat: &Stat, path: &LogicalPath) -> Result<Option<ExportEntryKind>, WorkspaceError> {
+        // A file with several names may be an alias of one that policy hides.
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || guard::is_hard_linked(stat) {
+            return Ok(None);
+        }
+        let (stamp, most) = (FileStamp::of(stat), self.rules.policy().max_transfer_bytes);
+        if stamp.size > most {
+            return Err(file_too_large(path, most, stamp.size).into());
+        }
+        Ok(Some(ExportEntryKind::File { stamp, is_executable: stat.st_mode & 0o111 != 0 }))
     }
 }
 
@@ -220,6 +297,12 @@ fn open(workspace: &Workspace, path: &LogicalPath) -> Result<Option<Opened>, Wor
 }
 
 impl TreeExport {
+    /// The number of entries that policy hides by their names, that are special, or that have names which no call can use. Of a layer,
+    /// also those that policy hides by their content.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
     /// Writes the export as tar.gz to `out`, in path order, without the files that `rules` hide by their content.
     ///
     /// The same tree at the same record gives the same bytes: the archive has no owners, and its times are those of the records.
@@ -229,7 +312,30 @@ impl TreeExport {
     /// If the disk or `out` fails, a file becomes shorter while it is written, or changes replace more files meanwhile than can be
     /// kept. The archive is truncated then.
     pub fn write(&self, rules: &Rules, times: &EntryTimes, out: &mut dyn Write) -> Result<(), WorkspaceError> {
-        let mut tar = Builder::new(GzEncoder::new(out, Compression::fast()));
+        let gzip = self.write_tar(rules, times, GzEncoder::new(out, Compression::fast()))?;
+        gzip.finish()?.flush()?;
+        Ok(())
+    }
+
+    /// Writes the export as tar to `out`, in the form of a layer of an OCI image: for each deleted file an empty one with the prefix
+    /// `.wh.`, and then the files.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
+    pub fn write_layer(&self, rules: &Rules, times: &EntryTimes, out: &mut dyn Write) -> Result<(), WorkspaceError> {
+        Ok(self.write_tar(rules, times, out)?.flush()?)
+    }
+
+    fn write_tar<W: Write>(&self, rules: &Rules, times: &EntryTimes, out: W) -> Result<W, WorkspaceError> {
+        let mut tar = Builder::new(out);
+        for path in &self.deleted {
+            let folder = path.parent().filter(|parent| !parent.is_root());
+            let folder = folder.map(|parent| format!("{parent}/")).unwrap_or_default();
+            let mut header = header(HeaderType::Regular, 0o644, 0);
+            times.of(path).set(&mut header);
+            tar.append_data(&mut header, format!("{folder}{WHITEOUT}{}", path.file_name()), io::empty())?;
+        }
         for ExportEntry { path, kind } in &self.entries {
             match kind {
                 ExportEntryKind::Folder => {
@@ -259,8 +365,7 @@ impl TreeExport {
                 }
             }
         }
-        tar.into_inner()?.finish()?.flush()?;
-        Ok(())
+        Ok(tar.into_inner()?)
     }
 
     /// Opens the file that was at `path` when the export began, and returns its size. `None` if it was removed since, but by no change.

@@ -35,7 +35,7 @@ mod workspaces;
 pub use apply::{Applied, ApplyError, Replay, RestoredState, StagedFile, StagedSteps, is_fsync_failure};
 pub use base::{Base, BaseFile, DiffFile};
 pub use diff::{
-    DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedFile, PlannedVersion, WorkspaceDiff,
+    DiffQuery, FileVersions, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedVersion, WorkspaceDiff,
 };
 pub use error::WorkspaceError;
 pub use export::{

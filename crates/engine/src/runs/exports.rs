@@ -10,7 +10,7 @@ use ledger::{Appended, Entry};
 use model::{ArtifactId, Code, Draft, LogicalPath, Outcome, Permission, Record, Refusal, RunId, Sha256};
 use serde::Deserialize;
 use shared_pool::Permit;
-use workspace::{Bundle, EntryTimes, PatchFormat, PreparedBundle, PreparedPatch, TreeExport};
+use workspace::{Bundle, PatchFormat, PreparedBundle, PreparedPatch};
 
 use crate::admission::pools::permit_within;
 use crate::call::history_quota::{history_exceeded, unrecorded};
@@ -22,13 +22,17 @@ use crate::clock::{new_tool_call_id, now, now_seconds};
 use crate::run::changes::Changes;
 use crate::run::open_run::OpenRun;
 use crate::runs::Runs;
+use crate::runs::entry_times::ArchiveExport;
 use crate::{CallError, reconcile};
 
 /// The format of an export.
 #[derive(Clone, Debug)]
 pub enum ExportFormat {
-    /// The tree as tar.gz.
-    Archive,
+    /// The tree as tar.gz; or, as a layer, what has changed in it after a record.
+    Archive {
+        /// The record.
+        since: Option<u64>,
+    },
     /// The diff from the base.
     Patch,
     /// The same as a mail for `git am`.
@@ -73,16 +77,27 @@ pub struct Export {
     permit: Permit,
 }
 
+/// The state of the tree that an archive or a layer has.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportedState {
+    /// The newest record at that state. All changes up to it are in the archive, and no later one.
+    pub seq: u64,
+    /// The hash of that record.
+    pub head_hash: Sha256,
+    /// The number of entries that are left out.
+    pub left_out: u64,
+}
+
 /// What an export writes.
 enum ExportContent {
-    Archive,
+    Archive(Box<ArchiveExport>),
     Patch(PatchFormat),
     Bundle(Bundle),
 }
 
 /// An export of which everything is read that a change could affect.
 enum ReadExport {
-    Archive(TreeExport, EntryTimes),
+    Archive(Box<ArchiveExport>),
     Patch(Box<PreparedPatch>),
     Bundle(Box<PreparedBundle>),
 }
@@ -91,7 +106,7 @@ impl ExportFormat {
     /// Returns the tool in the export's record.
     fn name(&self) -> &'static str {
         match self {
-            Self::Archive => "archive",
+            Self::Archive { .. } => "archive",
             Self::Patch | Self::Mail(_) => "patch",
             Self::Bundle(_) => "bundle",
         }
@@ -100,7 +115,7 @@ impl ExportFormat {
     /// Returns the permissions of which a caller needs all. Every export shows file content.
     fn permissions(&self) -> &'static [Permission] {
         match self {
-            Self::Archive | Self::Bundle(_) => &[Permission::FileRead],
+            Self::Archive { .. } | Self::Bundle(_) => &[Permission::FileRead],
             Self::Patch | Self::Mail(_) => &[Permission::FileDiff, Permission::FileRead],
         }
     }
@@ -166,7 +181,7 @@ impl Runs {
             permit_within(&self.engine.pools.export, "exports", self.engine.limits.request_timeout / 2).await?;
         let commit = match &format {
             ExportFormat::Bundle(commit) | ExportFormat::Mail(commit) => Some(commit.check(run)?),
-            ExportFormat::Archive | ExportFormat::Patch => None,
+            ExportFormat::Archive { .. } | ExportFormat::Patch => None,
         };
         let open_run = self.engine.open(run).await?;
         reconcile::ensure_consistent(&self.engine, &open_run).await?;
@@ -178,7 +193,13 @@ impl Runs {
                 ExportContent::Patch(PatchFormat::Mail(Bundle { message, ..bundle }))
             }
             (ExportFormat::Patch, _) => ExportContent::Patch(PatchFormat::Diff),
-            (ExportFormat::Archive | ExportFormat::Bundle(_) | ExportFormat::Mail(_), _) => ExportContent::Archive,
+            (ExportFormat::Archive { since }, _) => {
+                let export = self.begin_archive(&open_run, since, Arc::default()).await?;
+                ExportContent::Archive(Box::new(export))
+            }
+            (ExportFormat::Bundle(_) | ExportFormat::Mail(_), None) => {
+                return Err(CallError::Internal("a bundle has no commit".into()));
+            }
         };
         Ok(Export { runs: Arc::clone(self), open_run, content, permit })
     }
@@ -304,6 +325,13 @@ fn export_entry(run: &RunId, tool: &str, caller: &Caller, refusal: Option<&Refus
 }
 
 impl Export {
+    /// The state that an archive has; `None` for other exports.
+    pub fn state(&self) -> Option<ExportedState> {
+        let ExportContent::Archive(archive) = &self.content else { return None };
+        let (seq, head_hash) = archive.head;
+        Some(ExportedState { seq, head_hash, left_out: archive.export.left_out() })
+    }
+
     /// Writes the export to `out` as a stream. Setting `cancel` ends it early.
     ///
     /// # Errors
@@ -313,10 +341,7 @@ impl Export {
         let Self { runs, open_run, content, permit } = self;
         let (run, stop) = (Arc::clone(&open_run), Arc::clone(&cancel));
         let export = match content {
-            ExportContent::Archive => {
-                let (export, times) = runs.begin_archive(&open_run, stop).await?;
-                ReadExport::Archive(export, times)
-            }
+            ExportContent::Archive(archive) => ReadExport::Archive(archive),
             ExportContent::Patch(format) => {
                 let read = move || Ok(run.workspace.prepare_patch(&run.rules, &format, &stop)?);
                 ReadExport::Patch(Box::new(runs.engine.read_one_state(&open_run, read).await?))
@@ -332,7 +357,14 @@ impl Export {
                 // Held by the thread: the permit limits the number of threads.
                 let _permit = permit;
                 match export {
-                    ReadExport::Archive(export, times) => export.write(&open_run.rules, &times, &mut out)?,
+                    ReadExport::Archive(archive) => {
+                        let ArchiveExport { export, times, is_layer, .. } = *archive;
+                        if is_layer {
+                            export.write_layer(&open_run.rules, &times, &mut out)?;
+                        } else {
+                            export.write(&open_run.rules, &times, &mut out)?;
+                        }
+                    }
                     ReadExport::Patch(patch) => patch.write(&mut out, &cancel)?,
                     ReadExport::Bundle(bundle) => drop(bundle.write(&mut out, &cancel)?),
                 }

@@ -1,14 +1,11 @@
-//! The plan of a call: its change set, the diff and the output.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! The plan of a call: its changes, their diff and the output.
 
 use model::{
-    Change, ChangeFacts, ChangeSet, Code, Content, DiskChange, Effect, EvidenceFact, FileDiff, FileKind, FileState,
-    LineCounts, LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Sha256, Side, StepBytes, bytes_written,
-    diff_file,
+    Change, ChangeFacts, Code, Content, DiskChange, Effect, EvidenceFact, FileDiff, FileKind, FileState, LineCounts,
+    LogicalPath, RecordFile, Refusal, Rules, ScannedContent, Sha256, Side, Step, StepBytes, bytes_written, diff_file,
 };
 use serde_json::{Map, Value};
-use workspace::{FileStamp, PlannedFile, PlannedVersion, Target, Workspace};
+use workspace::{FileStamp, FileVersions, PlannedVersion, Target, Workspace};
 
 use crate::run::seen_versions::SeenVersion;
 use crate::tool::outside_change::{Accept, OutsideChange, RecordedOutside};
@@ -43,27 +40,13 @@ pub struct UploadedFile {
     pub lines: Option<u64>,
 }
 
-/// A change set that policy can judge, with the output that the call returns once the changes are applied.
+/// Changes that policy can judge, with the output that the call returns once they are applied.
 #[derive(Debug)]
 pub struct ChangePlan {
-    /// The changes, sorted by path, with their line counts.
-    pub changes: ChangeSet,
+    /// What the plan knows of each path that the call names, sorted by path.
+    files: Vec<PlannedFile>,
     /// The diff of all changes, which becomes the call's artifact.
     pub diff: Vec<u8>,
-    /// The kind of each path's new file, or of the file that is removed.
-    pub kinds: BTreeMap<LogicalPath, FileKind>,
-    /// The present bytes.
-    pub before: BTreeMap<LogicalPath, Vec<u8>>,
-    /// The line counts of present texts that are too large to be in memory.
-    unread_lines: BTreeMap<LogicalPath, u64>,
-    /// The line counts of new texts that are not in memory.
-    staged_lines: BTreeMap<LogicalPath, u64>,
-    /// The new bytes of each replacement that was compared line by line; see [`bytes_written`].
-    written: BTreeMap<LogicalPath, u64>,
-    /// The stamps of the files that were read.
-    stamps: BTreeMap<LogicalPath, FileStamp>,
-    /// The paths that git ignores and does not track, if the policy has rules about them.
-    ignored: BTreeSet<LogicalPath>,
     /// What the caller has seen of the files of which the input expects that version.
     pub seen: Vec<(LogicalPath, SeenVersion)>,
     /// The tool's own members of the response.
@@ -84,6 +67,45 @@ pub struct ChangePlan {
     pub accepted: Option<Box<RecordedOutside>>,
 }
 
+/// What a plan knows of one path.
+#[derive(Debug)]
+struct PlannedFile {
+    /// What the call has found there.
+    target: Target,
+    /// Its change; `None` if the call only reads it, such as the source of a copy.
+    change: Option<PlannedChange>,
+}
+
+/// The change of one path.
+#[derive(Debug)]
+pub struct PlannedChange {
+    /// The change, with its line counts.
+    pub change: Change,
+    /// The kind of the new file, or of the file that is removed.
+    pub kind: FileKind,
+    /// The line count of a new text that is not in memory.
+    staged_lines: Option<u64>,
+    /// The new bytes of a replacement that was compared line by line; see [`bytes_written`].
+    written: Option<u64>,
+}
+
+impl PlannedFile {
+    /// The state of the present file.
+    fn state(&self) -> Option<&FileState> {
+        self.target.before.as_ref().map(|(state, _)| state)
+    }
+
+    /// The bytes of the present file. One that is too large to be in memory has a substitute.
+    fn bytes(&self) -> Option<&[u8]> {
+        self.target.before.as_ref().map(|(_, bytes)| bytes.as_slice())
+    }
+
+    /// The line count of a present text that is too large to be in memory.
+    fn unread_lines(&self) -> Option<u64> {
+        self.target.scanned.as_ref().map(|scanned| scanned.lines)
+    }
+}
+
 impl ChangePlan {
     /// Plans the changes from `targets` to `desired`. Each desired path must be among the targets.
     ///
@@ -100,26 +122,18 @@ impl ChangePlan {
         desired: Vec<DesiredFile>,
         kind_of: impl Fn(&LogicalPath, &[u8]) -> Result<FileKind, E>,
     ) -> Result<Self, E> {
-        let present = PresentFiles::new(targets);
-        let mut kinds = BTreeMap::new();
-        let mut changes = Vec::with_capacity(desired.len());
-        for file in desired {
-            let kind = match (&file.after, present.states.get(&file.path)) {
-                (Some((bytes, _)), _) => kind_of(&file.path, bytes)?,
-                (None, Some(state)) => state.kind,
-                (None, None) => rules.kind_of_path(&file.path),
+        let mut plan = Self::of(targets);
+        for DesiredFile { path, effect, after } in desired {
+            let kind = match &after {
+                Some((bytes, _)) => kind_of(&path, bytes)?,
+                None => match plan.file(&path).and_then(PlannedFile::state) {
+                    Some(state) => state.kind,
+                    None => rules.kind_of_path(&path),
+                },
             };
-            kinds.insert(file.path.clone(), kind);
-            changes.push(Change {
-                before: present.states.get(&file.path).cloned(),
-                after: file.after.map(|(bytes, mode)| Content::new(bytes, mode)),
-                path: file.path,
-                effect: file.effect,
-                counts: LineCounts::default(),
-            });
+            plan.change(path, effect, kind, after.map(|(bytes, mode)| Content::new(bytes, mode)));
         }
-        changes.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(Self::new(changes, kinds, present))
+        Ok(plan.compared())
     }
 
     /// Plans the changes from `targets` to files of any kind and size, for restoring earlier versions.
@@ -136,37 +150,29 @@ impl ChangePlan {
     /// Plans an upload, whose bytes need not be in memory.
     pub fn from_upload(targets: Vec<Target>, upload: UploadedFile) -> Self {
         let UploadedFile { path, content, kind, lines } = upload;
-        let mut present = PresentFiles::new(targets);
-        present.staged_lines.extend(lines.map(|lines| (path.clone(), lines)));
-        let state = present.states.remove(&path);
-        let effect = if state.is_some() { Effect::Replace } else { Effect::Create };
-        let kinds = BTreeMap::from([(path.clone(), kind)]);
-        let change = Change { path, effect, before: state, after: Some(content), counts: LineCounts::default() };
-        Self::new(vec![change], kinds, present)
+        let mut plan = Self::of(targets);
+        let is_present = plan.file(&path).and_then(PlannedFile::state).is_some();
+        let effect = if is_present { Effect::Replace } else { Effect::Create };
+        plan.change(path, effect, kind, Some(content)).staged_lines = lines;
+        plan.compared()
     }
 
     /// Plans the moves of files of any kind and size, each from an old to a new path. Those that are too large to be in memory are
     /// staged in the run's `tmp/`.
     pub fn moves(rules: &Rules, targets: Vec<Target>, moves: &[(LogicalPath, LogicalPath)]) -> Self {
-        let present = PresentFiles::new(targets);
-        let (mut kinds, mut changes) = (BTreeMap::new(), Vec::with_capacity(moves.len() * 2));
-        let mut push = |path: &LogicalPath, effect, before, after| {
-            changes.push(Change { path: path.clone(), effect, before, after, counts: LineCounts::default() });
-        };
+        let mut plan = Self::of(targets);
         for (from, to) in moves {
-            let before = present.states.get(from).cloned();
-            let kind = before.as_ref().map_or(FileKind::Unknown, |state| state.kind);
-            let is_held = before.as_ref().is_some_and(|state| state.size_bytes <= rules.policy().max_file_bytes);
-            let bytes = present.bytes.get(from).filter(|_| is_held);
-            let head = bytes.map(|bytes| &bytes[..bytes.len().min(KIND_PREFIX_BYTES)]);
-            let new_kind = match head {
-                Some(head) => rules.kind_of_file(to, head),
+            let source = plan.file(from).and_then(|file| file.target.before.as_ref());
+            let kind = source.map_or(FileKind::Unknown, |(state, _)| state.kind);
+            let held = source.filter(|(state, _)| state.size_bytes <= rules.policy().max_file_bytes);
+            let new_kind = match held {
+                Some((_, bytes)) => rules.kind_of_file(to, &bytes[..bytes.len().min(KIND_PREFIX_BYTES)]),
                 // The content, of which a part was read before, is the same.
                 None if kind == FileKind::Binary && rules.kind_of_path(to) != FileKind::SecretLike => kind,
                 None => rules.kind_of_path(to),
             };
-            let after = before.as_ref().map(|state| match bytes {
-                Some(bytes) => Content::new(bytes.clone(), state.mode),
+            let after = source.map(|(state, _)| match held {
+                Some((_, bytes)) => Content::new(bytes.clone(), state.mode),
                 None => Content {
                     bytes: StepBytes::Staged(Workspace::new_staged_name()),
                     size_bytes: state.size_bytes,
@@ -174,25 +180,18 @@ impl ChangePlan {
                     mode: state.mode,
                 },
             });
-            kinds.extend([(from.clone(), kind), (to.clone(), new_kind)]);
-            push(from, Effect::MoveFrom { to: to.clone() }, before, None);
-            push(to, Effect::MoveTo { from: from.clone() }, None, after);
+            plan.change(from.clone(), Effect::MoveFrom { to: to.clone() }, kind, None);
+            plan.change(to.clone(), Effect::MoveTo { from: from.clone() }, new_kind, after);
         }
-        changes.sort_by(|a, b| a.path.cmp(&b.path));
-        Self::new(changes, kinds, present)
+        plan.compared()
     }
 
-    fn new(changes: Vec<Change>, kinds: BTreeMap<LogicalPath, FileKind>, present: PresentFiles) -> Self {
-        let mut plan = Self {
-            changes: ChangeSet { changes },
+    /// Creates a plan that changes nothing yet.
+    fn of(mut targets: Vec<Target>) -> Self {
+        targets.sort_by(|a, b| a.path.cmp(&b.path));
+        Self {
+            files: targets.into_iter().map(|target| PlannedFile { target, change: None }).collect(),
             diff: Vec::new(),
-            kinds,
-            before: present.bytes,
-            unread_lines: present.unread_lines,
-            staged_lines: present.staged_lines,
-            written: BTreeMap::new(),
-            stamps: present.stamps,
-            ignored: present.ignored,
             seen: Vec::new(),
             output: Map::new(),
             summary: String::new(),
@@ -202,62 +201,60 @@ impl ChangePlan {
             outside: Vec::new(),
             settlement: None,
             accepted: None,
-        };
-        plan.compute_diffs();
-        plan.warn_of_pointers();
-        plan
+        }
+    }
+
+    /// Adds the change of the file at `path`.
+    fn change(
+        &mut self,
+        path: LogicalPath,
+        effect: Effect,
+        kind: FileKind,
+        after: Option<Content>,
+    ) -> &mut PlannedChange {
+        let at = self.index(&path).unwrap_or_else(|at| {
+            let (before, scanned, stamp, not_a_file) = (None, None, None, None);
+            let target = Target { path: path.clone(), before, scanned, stamp, ignored: false, not_a_file };
+            self.files.insert(at, PlannedFile { target, change: None });
+            at
+        });
+        let file = &mut self.files[at];
+        let change = Change { path, effect, before: file.state().cloned(), after, counts: LineCounts::default() };
+        file.change.insert(PlannedChange { change, kind, staged_lines: None, written: None })
+    }
+
+    /// Returns the plan with the diff of its changes, and their counts.
+    fn compared(mut self) -> Self {
+        self.compute_diffs();
+        self.warn_of_pointers();
+        self
     }
 
     /// Warns of changes to a pointer of Git LFS: the content is elsewhere and does not change.
     fn warn_of_pointers(&mut self) {
-        let is_edited = |change: &&Change| change.effect == Effect::Replace;
-        for change in self.changes.changes.iter().filter(is_edited) {
-            if self.before.get(&change.path).is_some_and(|bytes| model::git_lfs_pointer(bytes).is_some()) {
-                self.warnings
-                    .push(format!("{} was a pointer: its content is in Git LFS and not in the workspace", change.path));
-            }
-        }
+        let Self { files, warnings, .. } = self;
+        let is_edited = |file: &PlannedFile| {
+            file.change.as_ref().is_some_and(|planned| planned.change.effect == Effect::Replace)
+                && file.bytes().is_some_and(|bytes| model::git_lfs_pointer(bytes).is_some())
+        };
+        warnings.extend(files.iter().filter(|file| is_edited(file)).map(|file| {
+            format!("{} was a pointer: its content is in Git LFS and not in the workspace", file.target.path)
+        }));
     }
 
     fn compute_diffs(&mut self) {
-        for index in 0..self.changes.changes.len() {
-            if let Some(diff) = self.diff_of(&self.changes.changes[index]) {
-                let uncompared = self.uncompared_counts(&self.changes.changes[index], diff.binary);
-                let change = &mut self.changes.changes[index];
-                change.counts = uncompared.unwrap_or(diff.counts);
+        for index in 0..self.files.len() {
+            let Some(planned) = &self.files[index].change else { continue };
+            let Some(diff) = self.diff_of(&planned.change) else { continue };
+            let uncompared = self.files[index].uncompared_counts(diff.binary);
+            self.diff.extend_from_slice(&diff.text);
+            if let Some(planned) = &mut self.files[index].change {
+                planned.change.counts = uncompared.unwrap_or(diff.counts);
                 // Replacements only: the diff of a file created at the path of a moved one has all its lines, even those that the
                 // moved file had.
-                if let Some(bytes) = diff.bytes_written.filter(|_| change.effect == Effect::Replace) {
-                    self.written.insert(change.path.clone(), bytes);
-                }
-                self.diff.extend_from_slice(&diff.text);
+                planned.written = diff.bytes_written.filter(|_| planned.change.effect == Effect::Replace);
             }
         }
-    }
-
-    /// Returns the counts of a change with a text that is not compared line by line, because it is too large or the other side is binary:
-    /// all old lines are deletions, all new lines insertions. A binary side has none. `None` for every other change.
-    fn uncompared_counts(&self, change: &Change, is_binary: bool) -> Option<LineCounts> {
-        let path = &change.path;
-        let is_move = matches!(change.effect, Effect::MoveFrom { .. } | Effect::MoveTo { .. });
-        let is_large = self.unread_lines.contains_key(path) || self.staged_lines.contains_key(path);
-        if is_move || !(is_large || is_binary) {
-            return None;
-        }
-        let lines_of = |bytes: &[u8]| {
-            Some(ScannedContent::of(bytes)).filter(|content| !content.is_binary).map(|content| content.lines)
-        };
-        let old = match self.unread_lines.get(path) {
-            Some(lines) => Some(*lines),
-            None => self.before.get(path).map_or(Some(0), |bytes| lines_of(bytes)),
-        };
-        let new = match (self.staged_lines.get(path), change.after.as_ref().map(|content| &content.bytes)) {
-            (Some(lines), _) => Some(*lines),
-            (None, None) => Some(0),
-            (None, Some(StepBytes::Inline(bytes))) => lines_of(bytes),
-            (None, Some(StepBytes::Staged(_))) => None,
-        };
-        Some(LineCounts { insertions: new.unwrap_or(0), deletions: old.unwrap_or(0) })
     }
 
     /// Returns the diff of one change. A move has one diff, at its new path.
@@ -267,10 +264,10 @@ impl ChangePlan {
             Effect::MoveTo { from } => from,
             Effect::Create | Effect::Replace | Effect::Delete => &change.path,
         };
-        let old_mode = self.at(old_path).and_then(|other| other.before.as_ref()).map_or(0o644, |state| state.mode);
         // A file created at the path of one that is moved away is compared with nothing.
-        let before = if change.effect == Effect::Create { None } else { self.before.get(old_path) };
-        let old = before.map(|bytes| Side { path: old_path, bytes, mode: old_mode });
+        let before = if change.effect == Effect::Create { None } else { self.file(old_path) };
+        let old = before.and_then(|file| file.target.before.as_ref());
+        let old = old.map(|(state, bytes)| Side { path: old_path, bytes, mode: state.mode });
         let new = change.after.as_ref().map(|content| Side {
             path: &change.path,
             bytes: diff_bytes(content),
@@ -279,39 +276,84 @@ impl ChangePlan {
         Some(diff_file(old, new))
     }
 
-    /// Returns the bytes that the plan has in memory: present files, new files and the diff.
-    pub fn held_bytes(&self) -> u64 {
-        let after = self.changes.changes.iter().filter_map(|change| change.after.as_ref());
-        let after: usize = after.map(|content| content.inline().len()).sum();
-        let before: usize = self.before.values().map(Vec::len).sum();
-        (before + after + self.diff.len()) as u64
+    fn index(&self, path: &LogicalPath) -> Result<usize, usize> {
+        self.files.binary_search_by(|file| file.target.path.cmp(path))
+    }
+
+    fn file(&self, path: &LogicalPath) -> Option<&PlannedFile> {
+        self.index(path).ok().map(|at| &self.files[at])
+    }
+
+    /// Returns the changes, sorted by path.
+    pub fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.planned_changes().map(|planned| &planned.change)
+    }
+
+    /// Returns the changes with what is planned with each, sorted by path.
+    pub fn planned_changes(&self) -> impl Iterator<Item = &PlannedChange> {
+        self.files.iter().filter_map(|file| file.change.as_ref())
+    }
+
+    /// Returns the change at `path`.
+    pub fn at(&self, path: &LogicalPath) -> Option<&Change> {
+        Some(&self.file(path)?.change.as_ref()?.change)
     }
 
     /// Returns the paths of the changes, sorted.
     pub fn paths(&self) -> Vec<LogicalPath> {
-        self.changes.changes.iter().map(|change| change.path.clone()).collect()
+        self.changes().map(|change| change.path.clone()).collect()
+    }
+
+    /// Returns the paths at which the call has found a file, also those that it does not change.
+    pub fn found_paths(&self) -> impl Iterator<Item = &LogicalPath> {
+        self.files.iter().filter(|file| file.target.before.is_some()).map(|file| &file.target.path)
+    }
+
+    /// Returns the bytes of the present file at `path`. One that is too large to be in memory has a substitute.
+    pub fn found_bytes(&self, path: &LogicalPath) -> Option<&[u8]> {
+        self.file(path)?.bytes()
     }
 
     /// Returns the stamps of the files that the change was planned from.
-    pub fn stamps(&self) -> &BTreeMap<LogicalPath, FileStamp> {
-        &self.stamps
+    pub fn stamps(&self) -> impl Iterator<Item = (&LogicalPath, FileStamp)> {
+        self.files.iter().filter_map(|file| Some((&file.target.path, file.target.stamp?)))
+    }
+
+    /// Returns the sum of the line counts of all changes.
+    pub fn counts(&self) -> LineCounts {
+        self.changes().fold(LineCounts::default(), |sum, change| sum + change.counts)
+    }
+
+    /// Returns the steps that apply the changes: removals before creations, so that moves never collide.
+    pub fn steps(&self) -> Vec<Step> {
+        let removals = self.changes().filter(|change| change.after.is_none());
+        removals.chain(self.changes().filter(|change| change.after.is_some())).map(Change::to_step).collect()
+    }
+
+    /// Returns the bytes that the plan has in memory: present files, new files and the diff.
+    pub fn held_bytes(&self) -> u64 {
+        let after = self.changes().filter_map(|change| change.after.as_ref());
+        let after: usize = after.map(|content| content.inline().len()).sum();
+        let before: usize = self.files.iter().filter_map(PlannedFile::bytes).map(<[u8]>::len).sum();
+        (before + after + self.diff.len()) as u64
     }
 
     /// Returns the files before and after the changes, for the workspace's diff.
-    pub fn planned_files(&self) -> Vec<PlannedFile> {
-        let file = |change: &Change| PlannedFile {
-            path: change.path.clone(),
-            before: self.before.get(&change.path).cloned(),
-            after: change.after.as_ref().map(planned_version),
-        };
-        self.changes.changes.iter().map(file).collect()
+    pub fn file_versions(&self) -> impl Iterator<Item = FileVersions> {
+        self.files.iter().filter_map(|file| {
+            Some(FileVersions {
+                path: file.target.path.clone(),
+                after: file.change.as_ref()?.change.after.as_ref().map(planned_version),
+                before: file.bytes().map(<[u8]>::to_vec),
+            })
+        })
     }
 
     /// Returns by how much the changes increase the size and the number of the tree's files.
     pub fn disk_change(&self) -> DiskChange {
         let signed = |bytes: Option<u64>| i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
         let mut sum = DiskChange::default();
-        for Change { before, after, .. } in &self.changes.changes {
+        for Change { before, after, .. } in self.changes() {
             let before_bytes = signed(before.as_ref().map(|state| state.size_bytes));
             let after_bytes = signed(after.as_ref().map(|content| content.size_bytes));
             let files = i64::from(after.is_some()) - i64::from(before.is_some());
@@ -322,7 +364,7 @@ impl ChangePlan {
 
     /// Returns the bytes of uploads that are staged outside the tree until the change is applied.
     pub fn uploaded_bytes(&self) -> u64 {
-        let uploads = self.changes.changes.iter().filter(|change| !matches!(change.effect, Effect::MoveTo { .. }));
+        let uploads = self.changes().filter(|change| !matches!(change.effect, Effect::MoveTo { .. }));
         let staged = uploads.filter_map(|change| change.after.as_ref()).filter_map(|content| match content.bytes {
             StepBytes::Staged(_) => Some(content.size_bytes),
             StepBytes::Inline(_) => None,
@@ -335,93 +377,101 @@ impl ChangePlan {
         self.settlement == Some(Accept::Tree)
     }
 
-    /// Returns the change at `path`.
-    pub fn at(&self, path: &LogicalPath) -> Option<&Change> {
-        let changes = &self.changes.changes;
-        changes.binary_search_by(|change| change.path.cmp(path)).ok().map(|at| &changes[at])
+    /// Returns the record's member `files` of a completed mutation.
+    pub fn record_files(&self) -> Vec<RecordFile> {
+        let file = |PlannedChange { change, kind, .. }: &PlannedChange| RecordFile {
+            kind: *kind,
+            new_sha256: change.after.as_ref().map(|content| content.sha256),
+            old_sha256: change.before.as_ref().map(|state| state.sha256),
+            path: change.path.clone(),
+        };
+        self.planned_changes().map(file).collect()
     }
 
     /// Returns the facts of each change that the policy judges. `evidence` is that of the call, and `touched` returns whether an earlier call changed the path.
     pub fn facts(&self, evidence: EvidenceFact, touched: impl Fn(&LogicalPath) -> bool) -> Vec<ChangeFacts<'_>> {
-        self.changes.changes.iter().map(|change| self.facts_of(change, evidence, touched(&change.path))).collect()
+        let facts = |file| self.facts_of(file, evidence, &touched);
+        self.files.iter().filter_map(facts).collect()
     }
 
-    fn facts_of<'a>(&'a self, change: &'a Change, evidence: EvidenceFact, touched_before: bool) -> ChangeFacts<'a> {
+    fn facts_of<'a>(
+        &'a self,
+        file: &'a PlannedFile,
+        evidence: EvidenceFact,
+        touched: impl Fn(&LogicalPath) -> bool,
+    ) -> Option<ChangeFacts<'a>> {
+        let planned = file.change.as_ref()?;
+        let PlannedChange { change, kind, .. } = planned;
         let source = match &change.effect {
-            Effect::MoveTo { from } => from,
-            Effect::Create | Effect::Replace | Effect::Delete | Effect::MoveFrom { .. } => &change.path,
+            Effect::MoveTo { from } => self.file(from),
+            Effect::Create | Effect::Replace | Effect::Delete | Effect::MoveFrom { .. } => Some(file),
         };
-        let old_mode = self.at(source).and_then(|source| source.before.as_ref()).map(|state| state.mode);
-        let is_unread = self.unread_lines.contains_key(source);
-        let old_text = self.before.get(source).filter(|_| !is_unread).map(Vec::as_slice);
+        let old_mode = source.and_then(PlannedFile::state).map(|state| state.mode);
+        let is_unread = source.is_some_and(|source| source.target.scanned.is_some());
+        let old_text = source.filter(|_| !is_unread).and_then(PlannedFile::bytes);
         let in_memory = change.after.as_ref().filter(|content| matches!(content.bytes, StepBytes::Inline(_)));
         let new_text = in_memory.map(Content::inline);
-        let kind = self.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown);
-        ChangeFacts {
+        Some(ChangeFacts {
             path: &change.path,
-            kind,
+            kind: *kind,
             effect: &change.effect,
             insertions: change.counts.insertions,
             deletions: change.counts.deletions,
-            bytes: match self.written.get(&change.path) {
-                Some(bytes) => *bytes,
-                None => bytes_written(old_text, new_text, self.text_bytes(kind, change)),
+            bytes: match planned.written {
+                Some(bytes) => bytes,
+                None => bytes_written(old_text, new_text, planned.text_bytes()),
             },
             mode_change: match (old_mode, &change.after) {
                 (Some(old), Some(content)) => !self.is_restoration && (old ^ content.mode) & 0o111 != 0,
                 _ => false,
             },
-            ignored: self.ignored.contains(&change.path),
-            touched_before,
+            ignored: file.target.ignored,
+            touched_before: touched(&change.path),
             old_text,
             new_text,
-            not_compared: is_unread || self.staged_lines.contains_key(&change.path),
+            not_compared: is_unread || planned.staged_lines.is_some(),
             evidence,
-        }
+        })
     }
+}
 
+impl PlannedFile {
+    /// Returns the counts of a change with a text that is not compared line by line, because it is too large or the other side is binary:
+    /// all old lines are deletions, all new lines insertions. A binary side has none. `None` for every other change.
+    fn uncompared_counts(&self, is_binary: bool) -> Option<LineCounts> {
+        let PlannedChange { change, staged_lines, .. } = self.change.as_ref()?;
+        let is_move = matches!(change.effect, Effect::MoveFrom { .. } | Effect::MoveTo { .. });
+        let is_large = self.target.scanned.is_some() || staged_lines.is_some();
+        if is_move || !(is_large || is_binary) {
+            return None;
+        }
+        let lines_of = |bytes: &[u8]| {
+            Some(ScannedContent::of(bytes)).filter(|content| !content.is_binary).map(|content| content.lines)
+        };
+        let old = match self.unread_lines() {
+            Some(lines) => Some(lines),
+            None => self.bytes().map_or(Some(0), lines_of),
+        };
+        let new = match (staged_lines, change.after.as_ref().map(|content| &content.bytes)) {
+            (Some(lines), _) => Some(*lines),
+            (None, None) => Some(0),
+            (None, Some(StepBytes::Inline(bytes))) => lines_of(bytes),
+            (None, Some(StepBytes::Staged(_))) => None,
+        };
+        Some(LineCounts { insertions: new.unwrap_or(0), deletions: old.unwrap_or(0) })
+    }
+}
+
+impl PlannedChange {
     /// Returns the bytes of new text, which count against the text budget. Binary files are bounded by the transfer limit
     /// instead, and moved bytes are not new.
-    fn text_bytes(&self, kind: FileKind, change: &Change) -> u64 {
-        let Some(content) = &change.after else { return 0 };
+    fn text_bytes(&self) -> u64 {
+        let Some(content) = &self.change.after else { return 0 };
         let is_text = match content.bytes {
-            StepBytes::Inline(_) => kind != FileKind::Binary,
-            StepBytes::Staged(_) => self.staged_lines.contains_key(&change.path),
+            StepBytes::Inline(_) => self.kind != FileKind::Binary,
+            StepBytes::Staged(_) => self.staged_lines.is_some(),
         };
         if is_text { content.size_bytes } else { 0 }
-    }
-}
-
-/// The present state of the targets.
-#[derive(Default)]
-struct PresentFiles {
-    states: BTreeMap<LogicalPath, FileState>,
-    bytes: BTreeMap<LogicalPath, Vec<u8>>,
-    unread_lines: BTreeMap<LogicalPath, u64>,
-    staged_lines: BTreeMap<LogicalPath, u64>,
-    stamps: BTreeMap<LogicalPath, FileStamp>,
-    ignored: BTreeSet<LogicalPath>,
-}
-
-impl PresentFiles {
-    fn new(targets: Vec<Target>) -> Self {
-        let mut all = Self::default();
-        for target in targets {
-            if target.ignored {
-                all.ignored.insert(target.path.clone());
-            }
-            if let Some(stamp) = target.stamp {
-                all.stamps.insert(target.path.clone(), stamp);
-            }
-            if let Some(scanned) = target.scanned {
-                all.unread_lines.insert(target.path.clone(), scanned.lines);
-            }
-            if let Some((state, bytes)) = target.before {
-                all.states.insert(target.path.clone(), state);
-                all.bytes.insert(target.path, bytes);
-            }
-        }
-        all
     }
 }
 
@@ -463,15 +513,4 @@ fn check_content(rules: &Rules, path: &LogicalPath, bytes: &[u8]) -> Result<File
         return Err(Refusal::new(Code::UnsupportedBinary, message, "Tools write text only.").at(path));
     }
     Ok(rules.kind_of_file(path, bytes))
-}
-
-/// Returns the record's member `files` of a completed mutation.
-pub(crate) fn record_files(plan: &ChangePlan) -> Vec<RecordFile> {
-    let file = |change: &Change| RecordFile {
-        kind: plan.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown),
-        new_sha256: change.after.as_ref().map(|content| content.sha256),
-        old_sha256: change.before.as_ref().map(|state| state.sha256),
-        path: change.path.clone(),
-    };
-    plan.changes.changes.iter().map(file).collect()
 }

@@ -370,7 +370,7 @@ fn check_existence<'a>(
 fn describe(patch: &Patch, plan: &mut ChangePlan, offsets: Vec<Vec<HunkOffset>>) {
     let files: Vec<_> =
         patch.files.iter().zip(offsets).map(|(section, offsets)| patched_file(plan, section, offsets)).collect();
-    let counts = plan.changes.counts();
+    let counts = plan.counts();
     let shifted = files.iter().filter(|file| !file.offsets.is_empty());
     plan.warnings.extend(patch.warnings.iter().cloned());
     plan.warnings.extend(shifted.map(|file| format!("hunks of {} applied at an offset", file.path)));

@@ -153,7 +153,7 @@ impl Mutation for DeleteFile {
         folder.check_versions(&targets)?;
         let desired = folder.files().iter().map(deletion).collect();
         let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired);
-        let deleted = plan.changes.changes.iter().filter_map(|change| {
+        let deleted = plan.changes().filter_map(|change| {
             Some(DeletedFile {
                 path: change.path.clone(),
                 operation: "deleted",

@@ -152,7 +152,7 @@ impl Mutation for EditFile {
         let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((new_bytes, mode)) };
         let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
         describe(&mut plan, &self.path, old_sha256, replacements);
-        let counts = plan.changes.counts();
+        let counts = plan.counts();
         plan.summary = format!("edited {}, {replacements} × (+{} -{})", self.path, counts.insertions, counts.deletions);
         Ok(plan)
     }

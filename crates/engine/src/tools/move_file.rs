@@ -206,7 +206,7 @@ impl Mutation for MoveFile {
         let mut plan = ChangePlan::moves(context.rules, targets, &self.moves);
         let mut files = Vec::new();
         plan.summary = if self.folder.is_some() {
-            files = plan.changes.changes.iter().filter_map(MovedFile::of).collect();
+            files = plan.changes().filter_map(MovedFile::of).collect();
             let count = counted(files.len() as u64, "file", "files");
             format!("moved {}/ to {}/, {count}", self.from, self.to)
         } else {

@@ -121,7 +121,7 @@ impl Mutation for ReplaceRange {
         let desired = DesiredFile { path: self.path.clone(), effect: Effect::Replace, after: Some((new_bytes, mode)) };
         let mut plan = ChangePlan::build(context.rules, targets, vec![desired])?;
         describe(&mut plan, &self.path, old_sha256, 1);
-        let counts = plan.changes.counts();
+        let counts = plan.counts();
         let lines = match (self.start, self.end) {
             (start, end) if end < start => format!("inserted lines before line {start} of"),
             (start, end) if start == end => format!("replaced line {start} of"),

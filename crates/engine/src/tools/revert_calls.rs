@@ -197,14 +197,14 @@ impl Mutation for RevertCalls {
         let desired = files.desired(context.rules, &targets)?;
         let mut plan = ChangePlan::build_any_kind(context.rules, targets, desired);
         plan.is_restoration = true;
-        let counts = plan.changes.counts();
+        let counts = plan.counts();
         let reverted: Vec<_> = self.earlier.calls.iter().map(|call| call.tool_call_id.clone()).collect();
         let undone = counted(reverted.len() as u64, "call", "calls");
         plan.summary = format!("undid {undone} (+{} -{})", counts.insertions, counts.deletions);
         plan.output = members(&RevertCallsOutput {
             reverted,
             files_touched: plan.paths(),
-            files: plan.changes.changes.iter().map(RestoredFile::from).collect(),
+            files: plan.changes().map(RestoredFile::from).collect(),
             insertions: counts.insertions,
             deletions: counts.deletions,
         });

@@ -8,7 +8,7 @@ use crate::call::idempotency::{DONE, mutation_answer};
 use crate::call::record::read_entry;
 use crate::call::{Answer, CallContext, splice};
 use crate::clock::new_artifact_id;
-use crate::tool::change_plan::{ChangePlan, record_files};
+use crate::tool::change_plan::ChangePlan;
 use crate::transaction::judge::{JudgedChange, JudgedItem};
 
 /// The answer of a call whose record is not appended yet.
@@ -47,8 +47,8 @@ pub(crate) fn committed(call: &CallContext, item: JudgedItem) -> (Entry, Pending
     draft.reasons = reasons;
     let steps = match plan.accepted {
         None => {
-            (draft.paths_written, draft.files) = (plan.paths(), record_files(&plan));
-            plan.changes.to_steps()
+            (draft.paths_written, draft.files) = (plan.paths(), plan.record_files());
+            plan.steps()
         }
         // Nothing is written: the history goes on with what was found.
         Some(ref accepted) => {

@@ -19,7 +19,7 @@ impl GivenVersions {
     pub(crate) fn add(&mut self, call: &CallContext, item: &PlannedItem) {
         match item {
             PlannedItem::Change(plan, _) => {
-                for change in &plan.changes.changes {
+                for change in plan.changes() {
                     let after = change.after.as_ref().map(|content| SeenVersion::Version(content.sha256));
                     self.0.insert(change.path.clone(), after.unwrap_or(SeenVersion::Absent));
                 }

@@ -218,7 +218,7 @@ fn denied_first(decision: Decision, refusal: Refusal) -> Decision {
 }
 
 fn files_of(plan: &ChangePlan) -> impl Iterator<Item = ApprovalFile> {
-    plan.changes.changes.iter().map(|change| ApprovalFile {
+    plan.changes().map(|change| ApprovalFile {
         path: change.path.clone(),
         operation: match change.effect {
             Effect::Create => "create",

@@ -88,7 +88,7 @@ pub(crate) async fn put(
 
 fn changes(items: &[JudgedItem]) -> impl Iterator<Item = &Change> {
     let changes = items.iter().filter_map(|item| match item {
-        JudgedItem::Change(change) => Some(&change.plan.changes.changes),
+        JudgedItem::Change(change) => Some(change.plan.changes()),
         JudgedItem::Read(_) => None,
     });
     changes.flatten()

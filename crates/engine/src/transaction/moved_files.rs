@@ -41,7 +41,7 @@ pub(crate) fn refuse_in_batch(planned: &ChangePlan) -> Result<(), Refusal> {
 
 /// Returns the source of each large file that moves, its name in `tmp/`, and its hash.
 fn moves(planned: &ChangePlan) -> impl Iterator<Item = (&LogicalPath, &str, Sha256)> {
-    planned.changes.changes.iter().filter_map(|change| match (&change.effect, &change.after) {
+    planned.changes().filter_map(|change| match (&change.effect, &change.after) {
         (Effect::MoveTo { from }, Some(Content { bytes: StepBytes::Staged(name), sha256, .. })) => {
             Some((from, name.as_str(), *sha256))
         }

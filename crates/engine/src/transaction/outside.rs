@@ -103,7 +103,7 @@ impl RecordedOutside {
                 Some(known) => engine.stored_content(run, &change.path, known.sha256, NEWEST).await?,
                 None => StoredContent::Unknown,
             };
-            recorded.add(change, &old, plan.before.get(&change.path).map(Vec::as_slice));
+            recorded.add(change, &old, plan.found_bytes(&change.path));
         }
         Ok(recorded)
     }

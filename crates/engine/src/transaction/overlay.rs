@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Code, FileKind, FileState, LogicalPath, Refusal, Step, StepBytes, StepContent};
-use workspace::{PlannedFile, PlannedVersion, Preview, Target, Workspace};
+use model::{Code, FileState, LogicalPath, Refusal, Step, StepBytes, StepContent};
+use workspace::{FileVersions, PlannedVersion, Preview, Target, Workspace};
 
 use crate::CallError;
 use crate::tool::PathConflict;
-use crate::tool::change_plan::ChangePlan;
+use crate::tool::change_plan::{ChangePlan, PlannedChange};
 
 /// Every path that the planned calls change. Empty for a single call.
 #[derive(Debug, Default)]
@@ -83,12 +83,12 @@ impl PlanOverlay {
 
     /// Returns a file and another one under it that would both exist after `planned`. No tree can hold both.
     pub(crate) fn path_conflict(&self, planned: &ChangePlan) -> Option<PathConflict> {
-        if !planned.changes.changes.iter().any(|change| change.before.is_none() && change.after.is_some()) {
+        if !planned.changes().any(|change| change.before.is_none() && change.after.is_some()) {
             return None;
         }
-        let mut files: BTreeSet<_> = planned.before.keys().collect();
+        let mut files: BTreeSet<_> = planned.found_paths().collect();
         files.extend(self.0.iter().filter(|(_, state)| state.after.is_some()).map(|(path, _)| path));
-        for change in &planned.changes.changes {
+        for change in planned.changes() {
             if change.after.is_some() {
                 files.insert(&change.path);
             } else {
@@ -101,14 +101,13 @@ impl PlanOverlay {
 
     /// Adds a planned call.
     pub(crate) fn add(&mut self, planned: &ChangePlan) {
-        for change in &planned.changes.changes {
+        for PlannedChange { change, kind, .. } in planned.planned_changes() {
             let after = change.after.as_ref().map(|content| {
-                let kind = planned.kinds.get(&change.path).copied().unwrap_or(FileKind::Unknown);
                 let (sha256, size_bytes, mode) = (content.sha256, content.size_bytes, content.mode);
-                (FileState { sha256, size_bytes, mode, kind }, content.inline().to_vec())
+                (FileState { sha256, size_bytes, mode, kind: *kind }, content.inline().to_vec())
             });
             let before = || {
-                let bytes = planned.before.get(&change.path).cloned().unwrap_or_default();
+                let bytes = planned.found_bytes(&change.path).unwrap_or_default().to_vec();
                 change.before.clone().map(|state| (state, bytes))
             };
             let state =
@@ -136,8 +135,8 @@ impl PlanOverlay {
     }
 
     /// Returns the files before and after the calls so far and `planned`, for the workspace's diff.
-    pub(crate) fn files_with(&self, planned: &ChangePlan) -> Vec<PlannedFile> {
-        let overlay = |(path, state): (&LogicalPath, &PathState)| PlannedFile {
+    pub(crate) fn files_with(&self, planned: &ChangePlan) -> Vec<FileVersions> {
+        let overlay = |(path, state): (&LogicalPath, &PathState)| FileVersions {
             path: path.clone(),
             before: state.before.as_ref().map(|(_, bytes)| bytes.clone()),
             after: state.after.as_ref().map(|(state, bytes)| PlannedVersion {
@@ -147,9 +146,9 @@ impl PlanOverlay {
             }),
         };
         let mut all: BTreeMap<_, _> = self.0.iter().map(|one| (one.0.clone(), overlay(one))).collect();
-        for next in planned.planned_files() {
+        for next in planned.file_versions() {
             let before = all.remove(&next.path).map_or(next.before, |known| known.before);
-            all.insert(next.path.clone(), PlannedFile { before, ..next });
+            all.insert(next.path.clone(), FileVersions { before, ..next });
         }
         all.into_values().collect()
     }

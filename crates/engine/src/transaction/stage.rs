@@ -59,7 +59,7 @@ impl Judged {
             for (_, change) in self.changes() {
                 moved_files::copy(run, &change.plan)?;
                 for (path, stamp) in change.plan.stamps() {
-                    stamps.entry(path.clone()).or_insert(*stamp);
+                    stamps.entry(path.clone()).or_insert(stamp);
                 }
             }
             Ok::<_, CallError>(Some(run.workspace.stage(steps, &stamps)?))
@@ -77,7 +77,7 @@ impl Judged {
     /// Returns what the calls change together, file by file.
     fn steps(&self) -> Vec<Step> {
         match self.items.as_slice() {
-            [JudgedItem::Change(change)] => change.plan.changes.to_steps(),
+            [JudgedItem::Change(change)] => change.plan.steps(),
             _ => self.overlay.steps(),
         }
     }

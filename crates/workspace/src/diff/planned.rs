@@ -12,9 +12,9 @@ use super::scan::{Area, DiffCandidate, Scan};
 use crate::guard::Blocking;
 use crate::{Workspace, WorkspaceError};
 
-/// One path of a planned change.
+/// The present and the planned version of one file.
 #[derive(Debug)]
-pub struct PlannedFile {
+pub struct FileVersions {
     /// The path.
     pub path: LogicalPath,
     /// The current bytes, if they are known.
@@ -56,7 +56,7 @@ impl Workspace {
         &self,
         rules: &Rules,
         paths: Option<&BTreeSet<LogicalPath>>,
-        planned: &[PlannedFile],
+        planned: &[FileVersions],
         deadline: Instant,
     ) -> Result<Option<PlannedDiff>, WorkspaceError> {
         // A planned change is not cancelled.

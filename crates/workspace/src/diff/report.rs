@@ -11,7 +11,7 @@ use model::{FileDiff, LineCounts, LogicalPath, Rules, Sha256, Side, diff_file, d
 use sha2::Digest as _;
 
 use super::scan::{DiffCandidate, PresentFile};
-use super::{DiffQuery, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedFile, WorkspaceDiff, stat_table};
+use super::{DiffQuery, FileVersions, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, WorkspaceDiff, stat_table};
 use crate::base::manifest::{FileIndex, MODE_LINK};
 use crate::base::{DiffFile, FileChange, LoadedBase, OpenBlobs};
 use crate::error::{check_cancelled, file_too_large};
@@ -46,7 +46,7 @@ pub(super) struct Report<'a> {
     truncated: bool,
     sha256: sha2::Sha256,
     /// Planned files, which replace what is in the tree.
-    pub(super) planned: BTreeMap<LogicalPath, &'a PlannedFile>,
+    pub(super) planned: BTreeMap<LogicalPath, &'a FileVersions>,
     /// The modes of planned files that git ignores and that the base will contain once the plan is applied.
     pub(super) new_in_base: BTreeMap<LogicalPath, u32>,
     /// The files of a snapshot, which replace the tree.

@@ -289,7 +289,7 @@ fn a_cached_diff_equals_a_fresh_one() {
         let fresh = rig.with_files(&format!("r{number}"), BASE);
         bring(&format!("r{number}"));
         // Planned by one call, and read by another.
-        let overlay = PlannedFile {
+        let overlay = FileVersions {
             path: LogicalPath::parse("a").unwrap(),
             before: None,
             after: text.map(|text| {

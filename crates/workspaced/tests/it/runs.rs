@@ -8,6 +8,7 @@ mod exports;
 mod git_remotes;
 mod history;
 mod in_flight_calls;
+mod layers;
 mod lifecycle;
 mod listing;
 mod object_store;

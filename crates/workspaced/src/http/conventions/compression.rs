@@ -8,11 +8,12 @@ use tower_http::compression::predicate::{Predicate, SizeAbove};
 /// Smaller responses are sent as they are.
 const MIN_BYTES: u16 = 1024;
 
-/// Media types that are compressed. Archives and bundles are compressed already; event streams must not be delayed.
-const MEDIA_TYPES: [&str; 9] = [
+/// Media types that are compressed. Whole archives and bundles are compressed already; event streams must not be delayed.
+const MEDIA_TYPES: [&str; 10] = [
     "application/json",
     "application/problem+json",
     "application/javascript",
+    LAYER,
     "text/css",
     "text/html",
     "text/javascript",
@@ -20,6 +21,9 @@ const MEDIA_TYPES: [&str; 9] = [
     "text/plain",
     "text/x-diff",
 ];
+
+/// The media type of a layer. It is compressed as its reader prefers; an archive of a tree always is tar.gz.
+pub(crate) const LAYER: &str = "application/x-tar";
 
 /// Marks a response that is sent as it is: the bytes of a file, whose `ETag` and ranges are those of the file itself.
 #[derive(Clone, Copy, Debug)]

@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::{Bytes, BytesMut};
-use engine::runs::{BundleCommit, Export, ExportFormat};
+use engine::runs::{BundleCommit, Export, ExportFormat, ExportedState};
 use model::RunId;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::http::auth::{DiffReader, RunCaller};
+use crate::http::conventions::compression::LAYER;
 use crate::http::extract::Query;
 use crate::http::problem::{Problem, ProblemBody};
 use crate::service::Service;
@@ -25,13 +26,38 @@ const MAX_WAITING_CHUNKS: usize = 4;
 /// Output is gathered to chunks of this size.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Download a run's tree
+/// The state of the tree that an archive has.
+static SEQ: HeaderName = HeaderName::from_static("workspaced-seq");
+static HEAD_HASH: HeaderName = HeaderName::from_static("workspaced-head-hash");
+static LEFT_OUT: HeaderName = HeaderName::from_static("workspaced-left-out");
+
+/// The parameters of an archive.
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ArchiveQuery {
+    /// Only what has changed after the record with this number, as a layer. That of an earlier archive is its `Workspaced-Seq`.
+    since: Option<u64>,
+}
+
+/// Download a run's tree, or what has changed in it
 ///
-/// Secret-like and git-internal files are left out. Requires the permission `file:read`; the export is recorded.
+/// The tree as it is at one record, which the header `Workspaced-Seq` names. With `since`, only the files that have changed after that
+/// record, as a tar in the form of a layer of an OCI image: a deleted file is an empty one whose name begins with `.wh.`. A layer is
+/// compressed by `Accept-Encoding`. The time of a file is that of the record that last changed it, or of the run's creation. Secret-like
+/// and git-internal files are left out. Requires the permission `file:read`; the export is recorded.
 #[utoipa::path(
-    get, path = "/v1/runs/{run}/archive", tag = "files", operation_id = "getArchive", params(("run" = RunId, Path)),
+    get, path = "/v1/runs/{run}/archive", tag = "files", operation_id = "getArchive",
+    params(("run" = RunId, Path), ArchiveQuery),
     responses(
-        (status = 200, description = "The tree as a tar.gz.", body = Vec<u8>, content_type = "application/gzip"),
+        (status = 200, description = "The tree as a tar.gz, or the layer.", content(
+            (Vec<u8> = "application/gzip"),
+            (Vec<u8> = "application/x-tar"),
+        ), headers(
+            ("Workspaced-Seq" = u64, description = "The newest record at this state of the tree."),
+            ("Workspaced-Head-Hash" = String, description = "The hash of that record."),
+            ("Workspaced-Left-Out" = u64, description = "The number of entries that are left out, without those that git ignores."),
+        )),
         (status = 409, description = "`RUN_CLOSED`: the run is preparing or deleted.", body = ProblemBody,
             content_type = "application/problem+json"),
     ),
@@ -39,10 +65,21 @@ const CHUNK_BYTES: usize = 64 * 1024;
 pub(crate) async fn get_archive(
     State(service): State<Service>,
     RunCaller { run, caller, .. }: RunCaller,
-    Query(()): Query<()>,
+    Query((query,)): Query<(ArchiveQuery,)>,
 ) -> Result<Response, Problem> {
-    let export = service.runs.begin_export(&run, caller, ExportFormat::Archive).await?;
-    Ok(stream(&service, export, "application/gzip", &format!("{run}.tar.gz")))
+    let export = service.runs.begin_export(&run, caller, ExportFormat::Archive { since: query.since }).await?;
+    let state = export.state();
+    let mut response = match query.since {
+        None => stream(&service, export, "application/gzip", &format!("{run}.tar.gz")),
+        Some(_) => stream(&service, export, LAYER, &format!("{run}.tar")),
+    };
+    if let Some(ExportedState { seq, head_hash, left_out }) = state {
+        let headers = response.headers_mut();
+        headers.insert(&SEQ, HeaderValue::from(seq));
+        headers.insert(&LEFT_OUT, HeaderValue::from(left_out));
+        headers.extend(HeaderValue::from_str(&head_hash.to_string()).ok().map(|hash| (HEAD_HASH.clone(), hash)));
+    }
+    Ok(response)
 }
 
 /// The parameters of a patch.
