@@ -156,7 +156,7 @@ pub trait Mutation: Send {
     /// # Errors
     ///
     /// If the call cannot be made with it.
-    fn prepare(&mut self, _found: Found) -> Result<(), Refusal> {
+    fn prepare(&mut self, _found: Obtained) -> Result<(), Refusal> {
         Ok(())
     }
 
@@ -215,7 +215,7 @@ pub enum Need {
 
 /// What was found for a [`Need`].
 #[derive(Debug)]
-pub enum Found {
+pub enum Obtained {
     /// Each path that has a canonically equal one, with that one.
     Followed(Vec<(LogicalPath, FollowedPath)>),
     /// The files of the folder, sorted; `None` if it is no folder.

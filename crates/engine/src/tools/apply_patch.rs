@@ -18,7 +18,7 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_guess, check_new, decode_as, file_path, not_encodable, parse};
 use crate::tool::text::notes::counted;
 use crate::tool::{
-    Found, Mutation, Need, NewBytes, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead, text,
+    Mutation, Need, NewBytes, NewText, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead, text,
 };
 
 /// The maximum number of conflicts in a refusal, over all files.
@@ -177,8 +177,8 @@ impl Mutation for ApplyPatch {
         (!unusual.is_empty()).then_some(Need::Followed(unusual))
     }
 
-    fn prepare(&mut self, found: Found) -> Result<(), Refusal> {
-        let Found::Followed(all) = found else { return Ok(()) };
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        let Obtained::Followed(all) = found else { return Ok(()) };
         let made: BTreeSet<_> =
             self.patch()?.files.iter().filter(|file| makes_file(file)).map(|file| file.path.clone()).collect();
         let mut followed = BTreeMap::new();

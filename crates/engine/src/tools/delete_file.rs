@@ -13,7 +13,7 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::folder::{Folder, targets_or_folder_hint};
 use crate::tool::input::{file_path, folder_path, parse};
 use crate::tool::text::notes::counted;
-use crate::tool::{Found, Mutation, Need, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "delete_file",
@@ -104,8 +104,8 @@ impl Mutation for DeleteFile {
         self.may_be_folder.then(|| Need::Folder(self.path.clone()))
     }
 
-    fn prepare(&mut self, found: Found) -> Result<(), Refusal> {
-        if let Found::Folder(files) = found {
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        if let Obtained::Folder(files) = found {
             self.may_be_folder = false;
             self.folder = files.map(|files| Folder::new(&self.path, files, self.expected)).transpose()?;
         }

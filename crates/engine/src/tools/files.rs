@@ -18,7 +18,7 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{file_path, new_file_path, parse};
 use crate::tool::output::ReadOutput;
 use crate::tool::{
-    Found, Mutation, Need, NewBytes, NewText, PlanContext, ReadContext, ReadTool, Scope, Tool, ToolRun, ToolSchema,
+    Mutation, Need, NewBytes, NewText, Obtained, PlanContext, ReadContext, ReadTool, Scope, Tool, ToolRun, ToolSchema,
     WritePermission, text,
 };
 
@@ -210,9 +210,9 @@ impl Mutation for PutFile {
         }
     }
 
-    fn prepare(&mut self, found: Found) -> Result<(), Refusal> {
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
         match found {
-            Found::Followed(followed) => {
+            Obtained::Followed(followed) => {
                 self.is_followed = true;
                 let Some((_, followed)) = followed.into_iter().next() else { return Ok(()) };
                 if followed.exists && self.expected.is_none() {
@@ -220,11 +220,11 @@ impl Mutation for PutFile {
                 }
                 self.path = followed.path;
             }
-            Found::Waiting(staged, scanned, reservation) => {
+            Obtained::Waiting(staged, scanned, reservation) => {
                 self.content = NewContent::Staged(staged, scanned);
                 self.reservation = Some(reservation);
             }
-            Found::Folder(_) | Found::EarlierCalls(_) | Found::Contents(_) => {}
+            Obtained::Folder(_) | Obtained::EarlierCalls(_) | Obtained::Contents(_) => {}
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::folder::{Folder, targets_or_folder_hint};
 use crate::tool::input::{check_new, file_path, folder_path, new_file_path, parse};
 use crate::tool::text::notes::counted;
-use crate::tool::{Found, Mutation, Need, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, exists_instead, text};
 
 pub(crate) const TOOL: Tool = Tool {
     name: "move_file",
@@ -119,8 +119,8 @@ impl Mutation for MoveFile {
         self.may_be_folder.then(|| Need::Folder(self.from.clone()))
     }
 
-    fn prepare(&mut self, found: Found) -> Result<(), Refusal> {
-        let Found::Folder(files) = found else { return Ok(()) };
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        let Obtained::Folder(files) = found else { return Ok(()) };
         self.may_be_folder = false;
         let Some(files) = files else { return Ok(()) };
         if self.to.is_under(&self.from) {

@@ -14,7 +14,7 @@ use crate::tool::change_plan::ChangePlan;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, changed_paths};
 use crate::tool::input::parse;
 use crate::tool::text::notes::counted;
-use crate::tool::{Found, Mutation, Need, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum number of `toolCallIds`.
 pub(crate) const MAX_CALLS: usize = 100;
@@ -140,8 +140,8 @@ impl Mutation for RevertCalls {
         self.earlier.calls.is_empty().then(|| Need::EarlierCalls(self.query.clone()))
     }
 
-    fn prepare(&mut self, found: Found) -> Result<(), Refusal> {
-        let Found::EarlierCalls(mut earlier) = found else { return Ok(()) };
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        let Obtained::EarlierCalls(mut earlier) = found else { return Ok(()) };
         let calls = &mut earlier.calls;
         calls.sort_by_key(|call| std::cmp::Reverse(call.seq));
         let named: &[ToolCallId] = match &self.query {

@@ -13,7 +13,7 @@ use crate::tool::earlier_calls::StoredContent;
 use crate::tool::input::{any_path, parse};
 use crate::tool::outside_change::{Accept, OutsideChange};
 use crate::tool::text::notes::counted;
-use crate::tool::{Found, Mutation, Need, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
 
 /// The most paths of one call.
 pub(crate) const MAX_PATHS: usize = 500;
@@ -120,8 +120,8 @@ impl Mutation for SettleDrift {
         is_needed.then(|| Need::Recorded(self.first_paths()))
     }
 
-    fn prepare(&mut self, found: Found) -> Result<(), Refusal> {
-        if let Found::Contents(contents) = found {
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        if let Obtained::Contents(contents) = found {
             self.contents = Some(contents);
         }
         Ok(())

@@ -15,7 +15,7 @@ use crate::tool::earlier_calls::StoredContent;
 use crate::tool::expected_version::{ExpectedVersion, expect_version};
 use crate::tool::input::{self, check_guess, check_new, file_path, new_file_path, parse};
 use crate::tool::{
-    Found, Mutation, Need, NewText, PlanContext, Scope, Tool, ToolRun, ToolSchema, WritePermission, exists_instead,
+    Mutation, Need, NewText, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, WritePermission, exists_instead,
     text,
 };
 use merge::{OnConflict, merge_change};
@@ -156,8 +156,8 @@ impl Mutation for WriteFile {
         Some(Need::Contents(vec![(self.path.clone(), version)]))
     }
 
-    fn prepare(&mut self, found: Found) -> Result<(), Refusal> {
-        if let Found::Contents(mut contents) = found {
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        if let Obtained::Contents(mut contents) = found {
             let base = contents.remove(&self.path).map(|(_, content)| content);
             self.base = Some(base.unwrap_or(StoredContent::Unknown));
         }

@@ -15,7 +15,7 @@ use crate::read::names::may_list;
 use crate::run::in_flight_calls::InFlightGuard;
 use crate::run::open_run::OpenRun;
 use crate::tool::folder::MAX_FILES;
-use crate::tool::{Found, Mutation, Need, ReadTool, Scope, ToolRun};
+use crate::tool::{Mutation, Need, Obtained, ReadTool, Scope, ToolRun};
 
 /// The operation of a call.
 pub(crate) enum Operation {
@@ -134,21 +134,21 @@ async fn answer_needs(
     while let Some(need) = tool.need() {
         // Boxed, so that the future of a call that needs nothing is smaller.
         let found = match need {
-            Need::Followed(paths) => Found::Followed(Box::pin(engine.canonically_equal(run, paths)).await?),
+            Need::Followed(paths) => Obtained::Followed(Box::pin(engine.canonically_equal(run, paths)).await?),
             Need::Folder(path) => {
                 let files = Box::pin(files_of_folder(engine, run, call, &path, is_batch)).await?;
                 let is_folder = files.is_some();
-                tool.prepare(Found::Folder(files))?;
+                tool.prepare(Obtained::Folder(files))?;
                 // Before anything is looked up for each file.
                 let refusal = if is_folder { judge_file_count(&run.rules, tool.scope().changed()) } else { None };
                 refusal.map_or(Ok(()), |refusal| Err(CallError::from(refusal)))?;
                 continue;
             }
             Need::EarlierCalls(query) => {
-                Found::EarlierCalls(Box::pin(engine.earlier_calls(run, &call.caller.actor, query)).await?)
+                Obtained::EarlierCalls(Box::pin(engine.earlier_calls(run, &call.caller.actor, query)).await?)
             }
-            Need::Contents(versions) => Found::Contents(Box::pin(engine.contents_of(run, versions)).await?),
-            Need::Recorded(paths) => Found::Contents(Box::pin(engine.recorded_contents(run, paths)).await?),
+            Need::Contents(versions) => Obtained::Contents(Box::pin(engine.contents_of(run, versions)).await?),
+            Need::Recorded(paths) => Obtained::Contents(Box::pin(engine.recorded_contents(run, paths)).await?),
             // It was staged before, or is not stored any more: then the plan is refused.
             Need::Waiting(_) => return Ok(()),
         };

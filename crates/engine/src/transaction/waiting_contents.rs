@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::Reservation;
-use crate::tool::{Found, Mutation, Need};
+use crate::tool::{Mutation, Need, Obtained};
 use crate::transaction::large_contents::{self, StagedLargeContent};
 
 /// A content that is kept for an approval that the ledger does not have yet.
@@ -110,7 +110,7 @@ impl Engine {
             run.workspace.discard(&name)?;
             return Err(CallError::Internal("a content that waits for approval does not have its hash".into()));
         }
-        tool.prepare(Found::Waiting(staged, scanned, reservation))?;
+        tool.prepare(Obtained::Waiting(staged, scanned, reservation))?;
         Ok(Some(name))
     }
 
