@@ -39,6 +39,7 @@ use crate::engine::Engine;
 use crate::reconcile;
 use crate::run::open_run::OpenRun;
 use crate::run::path_locks::PathGuard;
+use crate::tool::Scope;
 use crate::transaction::commit::Committed;
 use crate::transaction::judge::Judged;
 use crate::transaction::large_contents::ObjectChanges;
@@ -87,17 +88,17 @@ impl Engine {
         let calls = Arc::clone(&transaction.calls);
         // Two calls under one ID must not both find that it is new.
         let _ids = lock_ids(&calls, run).await;
-        let (mut paths, mut notes) = (Vec::new(), Vec::new());
+        let mut scopes: Arc<[Scope]> = Arc::default();
         let done = match self.answered_before(run, transaction).await {
             Ok(Ok(outcomes)) => return Ok(outcomes),
             Ok(Err(transaction)) => match self.check_history(run, &calls, 0).await {
                 Ok(()) => match transaction.load(self, run).await {
                     Ok(loaded) => {
-                        (paths, notes) = (loaded.paths(), loaded.refusal_notes());
+                        scopes = Arc::clone(&loaded.scopes);
                         self.attempt(run, loaded).await
                     }
                     Err((known, failure)) => {
-                        paths = known;
+                        scopes = known.into();
                         Err(failure)
                     }
                 },
@@ -108,7 +109,11 @@ impl Engine {
         match done {
             Ok(outcomes) => Ok(outcomes),
             Err(failure) => {
-                let failure = failure.with_notes(&notes);
+                let failure = match &*scopes {
+                    [scope] => failure.with_note(scope.refusal_note),
+                    _ => failure,
+                };
+                let paths: Vec<_> = scopes.iter().map(|scope| scope.paths.as_slice()).collect();
                 Ok(Box::pin(self.record_failure(&calls, &paths, failure)).await?.into())
             }
         }
@@ -253,8 +258,9 @@ impl Engine {
         if first_mutation.is_some() && run.needs_repair.load(Ordering::Acquire) {
             return Err(refuse(needs_repair()));
         }
-        for paths in loaded.paths() {
-            self.load_modes(run, &paths).await.map_err(Failure::All)?;
+        let scopes = Arc::clone(&loaded.scopes);
+        for scope in &*scopes {
+            self.load_modes(run, &scope.paths).await.map_err(Failure::All)?;
         }
         if loaded.is_of_command() {
             // Boxed, so that the future of any other call is smaller.
@@ -349,7 +355,7 @@ impl Engine {
         run: &Arc<OpenRun>,
         operation: Operation,
     ) -> Result<(), CallError> {
-        let paths = operation.paths();
+        let paths = operation.scope().paths;
         let transaction = Parsed::new(run, vec![(call.clone(), Ok(operation))]);
         let calls = Arc::clone(&transaction.calls);
         let [call] = &*calls else { return Err(CallError::Internal("an upload is one call".into())) };

@@ -11,12 +11,10 @@ use tokio::sync::watch;
 
 use crate::Result;
 use crate::entry::Appended;
-use crate::entry::prepared::PreparedEntry;
 use crate::node::Node;
-use crate::page::{LedgerPage, PageSize};
-use crate::statement::{PageColumns, Param, RowReader, Statement};
-use crate::stored::{ConnectionCounts, SettledRun};
-use crate::table::Rows;
+use crate::packed::PreparedEntry;
+use crate::statement::{PageColumns, Param, RowReader, Rows, Statement};
+use crate::stored::{ConnectionCounts, LedgerPage, PageSize, SettledRun};
 use node_sql::NodeSql;
 use object_sql::ObjectSql;
 

@@ -8,9 +8,8 @@ use model::{
     RunState, Sha256, TokenId, Verdict,
 };
 
-use crate::entry::prepared::PreparedEntry;
-use crate::entry_rows::EntryRows;
-use crate::entry_rows::messages::{HeadChange, fan_out, messages};
+use crate::entry_rows::{EntryRows, HeadChange, fan_out, messages};
+use crate::packed::PreparedEntry;
 use crate::run_head::RunHead;
 use crate::statement::to_int;
 use crate::{

@@ -6,20 +6,20 @@ use async_trait::async_trait;
 use model::{CheckpointLeaf, RunId, Sha256};
 
 use crate::backend::Backend;
-use crate::rows::packed::{self, record_columns};
-use crate::statement::{PageColumns, Param, RowReader, damaged, to_count};
+use crate::packed::{self, record_columns};
+use crate::statement::{PageColumns, Param, RowReader, Rows, Select, damaged, tables, to_count};
 use crate::store::Store;
-use crate::table::{Rows, tables};
 use crate::{LedgerPage, PageSize, Result, StoredRecord, rows};
 
 /// Selects the heads, not covered by a leaf, of the runs with records after `$1` and up to `$2`. Also each run's last leaf, and the
 /// record that the chain now contains at that leaf.
-const ADVANCED: &str = concat!(
-    "SELECT run_id, h.head_seq, h.head_hash, b.head_seq, b.head_hash, ",
-    record_columns!("a."),
-    ", archived_seq, ",
-    record_columns!("n."),
-    " FROM (SELECT DISTINCT run_no FROM audit_record WHERE position > $1 AND position <= $2) AS advanced \
+const ADVANCED: Select<AdvancedHead> = Select {
+    sql: concat!(
+        "SELECT run_id, h.head_seq, h.head_hash, b.head_seq, b.head_hash, ",
+        record_columns!("a."),
+        ", archived_seq, ",
+        record_columns!("n."),
+        " FROM (SELECT DISTINCT run_no FROM audit_record WHERE position > $1 AND position <= $2) AS advanced \
     JOIN run ON run.run_no = advanced.run_no JOIN run_head h ON h.run_no = advanced.run_no \
     LEFT JOIN checkpoint_leaf b ON b.leaf_no = \
       (SELECT leaf_no FROM checkpoint_leaf l WHERE l.run_no = advanced.run_no ORDER BY head_seq DESC LIMIT 1) \
@@ -28,7 +28,9 @@ const ADVANCED: &str = concat!(
     WHERE NOT EXISTS (SELECT 1 FROM checkpoint_leaf l \
       WHERE l.run_no = h.run_no AND l.head_seq = h.head_seq AND l.head_hash = h.head_hash) \
     ORDER BY advanced.run_no"
-);
+    ),
+    read: read_head,
+};
 
 tables! {
     LEAF: Insert checkpoint_leaf (leaf_no Int, run_no RunId, head_seq Int, head_hash Bytes);
@@ -36,10 +38,17 @@ tables! {
     CHECKPOINT: Insert checkpoint (size Int, position Int, note Text);
 }
 
-const LATEST: &str = "SELECT size, position, note FROM checkpoint ORDER BY size DESC LIMIT 1";
-const CHECKPOINTS: &str = "SELECT size, position, note FROM checkpoint WHERE size > $1 ORDER BY size LIMIT $2";
+const LATEST: Select<StoredCheckpoint> =
+    Select { sql: "SELECT size, position, note FROM checkpoint ORDER BY size DESC LIMIT 1", read: read_checkpoint };
+const CHECKPOINTS: Select<StoredCheckpoint> = Select {
+    sql: "SELECT size, position, note FROM checkpoint WHERE size > $1 ORDER BY size LIMIT $2",
+    read: read_checkpoint,
+};
 /// Has [`NODES_PER_QUERY`] parameters.
-const NODES: &str = "SELECT place, hash FROM checkpoint_node WHERE place IN ($1, $2, $3, $4, $5, $6, $7, $8)";
+const NODES: Select<(u64, Sha256)> = Select {
+    sql: "SELECT place, hash FROM checkpoint_node WHERE place IN ($1, $2, $3, $4, $5, $6, $7, $8)",
+    read: |row| Ok((to_count(row.int(0)?), rows::sha256(&row.bytes(1)?)?)),
+};
 const NODES_PER_QUERY: usize = 8;
 macro_rules! select_leaf {
     ($rest:literal) => {
@@ -56,20 +65,30 @@ macro_rules! select_leaf {
         )
     };
 }
-const LEAVES: &str = select_leaf!("WHERE l.leaf_no >= $1 ORDER BY l.leaf_no LIMIT $2");
-const LEAVES_OF: &str = select_leaf!(
-    "WHERE l.run_no = (SELECT run_no FROM run WHERE run_id = $3) AND l.leaf_no >= $1 ORDER BY l.leaf_no LIMIT $2"
-);
-const COVERING: &str = select_leaf!(
-    "WHERE l.run_no = (SELECT run_no FROM run WHERE run_id = $1) AND l.head_seq >= $2 AND l.leaf_no < $3 \
+const LEAVES: Select<StoredLeaf> =
+    Select { sql: select_leaf!("WHERE l.leaf_no >= $1 ORDER BY l.leaf_no LIMIT $2"), read: read_leaf };
+const LEAVES_OF: Select<StoredLeaf> = Select {
+    sql: select_leaf!(
+        "WHERE l.run_no = (SELECT run_no FROM run WHERE run_id = $3) AND l.leaf_no >= $1 ORDER BY l.leaf_no LIMIT $2"
+    ),
+    read: read_leaf,
+};
+const COVERING: Select<StoredLeaf> = Select {
+    sql: select_leaf!(
+        "WHERE l.run_no = (SELECT run_no FROM run WHERE run_id = $1) AND l.head_seq >= $2 AND l.leaf_no < $3 \
     ORDER BY l.head_seq, l.leaf_no LIMIT 1"
-);
-const RECORD_RANGE: &str = concat!(
-    "SELECT position, ",
-    record_columns!(""),
-    " FROM audit_record \
+    ),
+    read: read_leaf,
+};
+const RECORD_RANGE: Select<StoredRecord> = Select {
+    sql: concat!(
+        "SELECT position, ",
+        record_columns!(""),
+        " FROM audit_record \
     WHERE run_no = (SELECT run_no FROM run WHERE run_id = $1) AND seq >= $2 AND seq <= $3 ORDER BY seq LIMIT $4"
-);
+    ),
+    read: rows::record,
+};
 
 /// A checkpoint to store, with the leaves and nodes that it adds to the tree.
 #[derive(Clone, Debug)]
@@ -161,7 +180,7 @@ pub trait CheckpointLog: Send + Sync {
 #[async_trait]
 impl<B: Backend> CheckpointLog for Store<B> {
     async fn advanced_heads(&self, after: i64, to: i64) -> Result<Vec<AdvancedHead>> {
-        self.0.fetch(ADVANCED, vec![after.into(), to.into()], read_head).await
+        self.all(ADVANCED, vec![after.into(), to.into()]).await
     }
 
     async fn append_checkpoint(&self, new: NewCheckpoint) -> Result<()> {
@@ -169,33 +188,31 @@ impl<B: Backend> CheckpointLog for Store<B> {
     }
 
     async fn latest_checkpoint(&self) -> Result<Option<StoredCheckpoint>> {
-        Ok(self.0.fetch(LATEST, Vec::new(), read_checkpoint).await?.pop())
+        self.one(LATEST, Vec::new()).await
     }
 
     async fn checkpoints(&self, size: u64, limit: u32) -> Result<Vec<StoredCheckpoint>> {
-        self.0.fetch(CHECKPOINTS, vec![size.into(), Param::Int(limit.into())], read_checkpoint).await
+        self.all(CHECKPOINTS, vec![size.into(), Param::Int(limit.into())]).await
     }
 
     async fn leaves(&self, run: Option<&RunId>, from: u64, limit: u32) -> Result<Vec<StoredLeaf>> {
         let mut params = vec![Param::from(from), Param::Int(limit.into())];
         params.extend(run.map(|run| Param::from(run.as_str())));
-        let sql = if run.is_some() { LEAVES_OF } else { LEAVES };
-        self.0.fetch(sql, params, read_leaf).await
+        let select = if run.is_some() { LEAVES_OF } else { LEAVES };
+        self.all(select, params).await
     }
 
     async fn covering_leaf(&self, run: &RunId, seq: u64, size: u64) -> Result<Option<StoredLeaf>> {
-        let params = vec![run.as_str().into(), seq.into(), size.into()];
-        Ok(self.0.fetch(COVERING, params, read_leaf).await?.pop())
+        self.one(COVERING, vec![run.as_str().into(), seq.into(), size.into()]).await
     }
 
     async fn node_hashes(&self, indexes: &[u64]) -> Result<HashMap<u64, Sha256>> {
-        let read = |row: &dyn RowReader| Ok((to_count(row.int(0)?), rows::sha256(&row.bytes(1)?)?));
         let mut hashes = HashMap::new();
         for chunk in indexes.chunks(NODES_PER_QUERY) {
             // No node has a negative index.
             let mut params = vec![Param::Int(-1); NODES_PER_QUERY];
             chunk.iter().zip(&mut params).for_each(|(index, param)| *param = (*index).into());
-            hashes.extend(self.0.fetch(NODES, params, read).await?);
+            hashes.extend(self.all(NODES, params).await?);
         }
         Ok(hashes)
     }
@@ -208,7 +225,7 @@ impl<B: Backend> CheckpointLog for Store<B> {
         size: PageSize,
     ) -> Result<LedgerPage<StoredRecord>> {
         let params = vec![run.as_str().into(), first.into(), last.into(), Param::Int(size.query_limit())];
-        self.0.fetch_page(RECORD_RANGE, params, rows::record, size, PageColumns::RECORDS).await
+        self.0.fetch_page(RECORD_RANGE.sql, params, RECORD_RANGE.read, size, PageColumns::RECORDS).await
     }
 }
 

@@ -8,8 +8,8 @@
 use std::fmt::Write as _;
 
 use crate::backend::PathKey;
+use crate::packed::record_columns;
 use crate::rows;
-use crate::rows::packed::record_columns;
 use crate::statement::{Param, RowReader};
 use crate::{RecordFilter, Result, StoredRecord};
 

@@ -16,17 +16,14 @@ mod filter;
 mod insert;
 mod migrate;
 mod node;
-mod operator_change;
-mod page;
+mod packed;
 mod postgres;
 mod rows;
-mod run_change;
 mod run_head;
 mod sqlite;
 mod statement;
 mod store;
 mod stored;
-mod table;
 mod transfer;
 mod verify;
 
@@ -43,22 +40,21 @@ pub use by_address::{
 };
 pub use checkpoint::{AdvancedHead, CheckpointLog, NewCheckpoint, StoredCheckpoint, StoredLeaf};
 pub use copy::{CopiedRun, DatabaseCopy, RestoreTarget};
-pub use entry::change::{Expiry, KeyedAnswer, OperatorChange, RunTransition, UploadedContent};
 pub use entry::{
-    Appended, Artifact, DecidedApproval, Entry, EntryObject, EventQuota, HistoryExcess, HistoryQuota, HistoryUse,
-    ObjectHolder, Preconditions, Records, Reply, RequiredToken, TokenHolder,
+    Appended, Artifact, DecidedApproval, Entry, EntryObject, EventQuota, Expiry, HistoryExcess, HistoryQuota,
+    HistoryUse, KeyedAnswer, ObjectHolder, OperatorChange, Preconditions, Records, Reply, RequiredToken, RunTransition,
+    TokenHolder, UploadedContent,
 };
 pub use error::{FailedPrecondition, Fence, LedgerError};
 pub use node::{Epoch, Node, NodeIdentity, Role, RunOwner, StoredNode, Taken, TakenRole};
-pub use page::{LedgerPage, PageSize};
 pub use postgres::AddressReader;
 pub use store::keyed_answers::KeyedAnswers;
 pub use store::nodes::NodeLog;
 pub use store::objects::{CLAIM_VALIDITY, ObjectLog};
 pub use store::webhooks::{DeliveryAttempt, DueDelivery, GivenUp, WebhookLog};
 pub use stored::{
-    ApprovalFilter, ClosedRunKey, ConnectionCounts, JournalEntry, JournalledRun, RecordData, RecordFilter, RunFilter,
-    SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
+    ApprovalFilter, ClosedRunKey, ConnectionCounts, JournalEntry, JournalledRun, LedgerPage, PageSize, RecordData,
+    RecordFilter, RunFilter, SettledRun, StorageTotals, StoredCall, StoredRecord, StoredRun, Summary,
 };
 pub use transfer::{CopiedTable, ObjectReference, TRANSFER};
 

@@ -1,6 +1,6 @@
 //! The migrations of the schema, and which of them a database lacks.
 
-use crate::statement::RowReader;
+use crate::statement::Select;
 use crate::{LedgerError, Result};
 
 /// A migration of the schema.
@@ -25,7 +25,10 @@ pub(crate) const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrati
 /// The message for a database that lacks migrations, where none may be applied.
 pub(crate) const OLDER: &str =
     "the database has an older schema than this program: use the program of the service's version";
-pub(crate) const LIST: &str = "SELECT version, name, checksum FROM schema_migration ORDER BY version";
+pub(crate) const LIST: Select<AppliedMigration> = Select {
+    sql: "SELECT version, name, checksum FROM schema_migration ORDER BY version",
+    read: |row| Ok(AppliedMigration { version: row.int(0)?, name: row.text(1)?, checksum: row.text(2)? }),
+};
 pub(crate) const INSERT: &str = "INSERT INTO schema_migration (version, name, checksum, applied_at) \
     VALUES ($1, $2, $3, CAST(CURRENT_TIMESTAMP AS TEXT))";
 
@@ -46,13 +49,6 @@ macro_rules! migrations {
 
 migrations! {
     1 "0001_ledger";
-}
-
-impl AppliedMigration {
-    /// Reads a row of [`LIST`].
-    pub(crate) fn read(row: &dyn RowReader) -> Result<Self> {
-        Ok(Self { version: row.int(0)?, name: row.text(1)?, checksum: row.text(2)? })
-    }
 }
 
 impl Migration {

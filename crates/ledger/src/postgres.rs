@@ -6,11 +6,10 @@
 
 mod address;
 mod append_state;
-mod convert;
+mod connection;
 pub(crate) mod copy;
 mod fence;
 mod open;
-mod pooled_connection;
 mod positions;
 mod settled_position;
 pub(crate) mod transfer;
@@ -29,7 +28,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 pub use self::address::AddressReader;
 use self::address::PostgresAddress;
-use self::convert::{failed, is_conflict};
+use self::connection::{failed, is_conflict};
 use self::fence::{BEGIN, EnterMode, WriterFence};
 pub(crate) use self::open::check_url;
 use self::settled_position::SettledPosition;
@@ -38,9 +37,8 @@ use crate::backend::node_sql::{self, NodeSql};
 use crate::backend::object_sql::{self, ObjectSql};
 use crate::backend::{Backend, PathKey};
 use crate::commit_queue::CommitQueue;
-use crate::entry::prepared::PreparedEntry;
-use crate::statement::{PageColumns, Param, RowReader, Statement, to_count, to_int};
-use crate::table::Rows;
+use crate::packed::PreparedEntry;
+use crate::statement::{PageColumns, Param, RowReader, Rows, Statement, to_count, to_int};
 use crate::{Appended, ConnectionCounts, LedgerError, LedgerPage, Node, PageSize, Result, SettledRun};
 
 /// Whether the role may delete from the append-only tables.
@@ -151,7 +149,7 @@ impl Postgres {
 
 /// Executes a statement, and returns how many rows it changed. Fails if what it checks does not hold.
 pub(crate) async fn execute_checked(connection: &mut PgConnection, statement: &Statement) -> Result<u64> {
-    let query = convert::bind(sqlx::query(statement.sql), statement.params.clone());
+    let query = connection::bind(sqlx::query(statement.sql), statement.params.clone());
     let changed = query.execute(connection).await.map_err(failed)?.rows_affected();
     match statement.check.as_ref().filter(|_| changed == 0) {
         Some(check) => Err(check.failed()),
@@ -202,7 +200,7 @@ impl Backend for Postgres {
         read: fn(&dyn RowReader) -> Result<T>,
     ) -> Result<Vec<T>> {
         // Only this crate builds SQL, and values are never part of it.
-        let query = convert::bind(sqlx::query(AssertSqlSafe(sql.into())), params);
+        let query = connection::bind(sqlx::query(AssertSqlSafe(sql.into())), params);
         let read_all = async {
             // Row by row, because the values that are kept of a row may be far smaller than the row.
             let mut connection = self.address.acquire(&self.pool).await?;
@@ -226,7 +224,7 @@ impl Backend for Postgres {
         let sql = page_sql(&sql.into(), params.len() + 1, columns);
         // At least one row is queried, which shows whether any exist.
         params.push(size.bytes.max(1).into());
-        let query = convert::bind(sqlx::query(AssertSqlSafe(sql)), params);
+        let query = connection::bind(sqlx::query(AssertSqlSafe(sql)), params);
         let _permit = self.page_queries.acquire(Parties::current(), 1).await;
         let fetched = async {
             let mut connection = self.address.acquire(&self.pool).await?;
@@ -274,7 +272,7 @@ impl Backend for Postgres {
                 execute_checked(fenced.connection(), first).await?;
             }
             for rows in rows.iter().filter(|rows| !rows.is_empty()) {
-                convert::write_rows(fenced.connection(), &[rows]).await.map_err(failed)?;
+                connection::write_rows(fenced.connection(), &[rows]).await.map_err(failed)?;
             }
             tx.commit().await.map_err(failed)
         })

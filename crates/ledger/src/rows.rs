@@ -1,7 +1,5 @@
 //! Conversions of rows to values, the same for both databases, and the queries that select those rows.
 
-pub(crate) mod packed;
-
 use model::{
     Approval, ApprovalVote, Code, Disk, DiskUse, LogicalPath, Mount, Operator, OperatorName, OperatorToken,
     PeopleCounts, Policy, Run, RunCounts, RunId, Sha256, Source, Step, StepBytes, StepContent, Token, TokenId, Usage,
@@ -10,11 +8,11 @@ use serde::de::value::StrDeserializer;
 use serde::de::{DeserializeOwned, IntoDeserializer as _};
 use serde::{Deserialize, Serialize};
 
+use crate::packed::{self, record_columns};
 use crate::statement::{RowReader, Select, damaged, to_count};
 use crate::{
     DecidedApproval, JournalEntry, LedgerError, Node, RecordData, Reply, Result, StoredCall, StoredRecord, StoredRun,
 };
-use packed::record_columns;
 
 /// The members of a run that never change and that no query searches, stored as JSON.
 #[derive(Serialize, Deserialize)]
@@ -301,11 +299,15 @@ fn operator_name(text: &str) -> Result<OperatorName> {
 
 pub(crate) const APPROVAL: Select<(i64, Approval)> =
     Select { sql: select_approval!("WHERE approval_id = $1"), read: approval };
-pub(crate) const EXPIRED_APPROVALS: &str = concat!(
-    "SELECT approval_no, body, state, decision, ",
-    select_voters!(),
-    ", expires_at FROM approval WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2"
-);
+/// Selects approvals that are readable or not.
+pub(crate) const EXPIRED_APPROVALS: Select<Result<Approval>> = Select {
+    sql: concat!(
+        "SELECT approval_no, body, state, decision, ",
+        select_voters!(),
+        ", expires_at FROM approval WHERE state = 'pending' AND expires_at <= $1 ORDER BY expires_at LIMIT $2"
+    ),
+    read: |row| Ok(approval(row).map(|(_, approval)| approval)),
+};
 
 /// Reads an approval and its number.
 pub(crate) fn approval(row: &dyn RowReader) -> Result<(i64, Approval)> {

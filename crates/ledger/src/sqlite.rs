@@ -5,10 +5,8 @@
 
 mod append_state;
 mod ballast;
-mod convert;
+mod connection;
 pub(crate) mod copy;
-mod open;
-mod read_pool;
 pub(crate) mod transfer;
 mod wal_checkpointer;
 mod writer;
@@ -24,18 +22,16 @@ use shared_pool::{Parties, SharedPool};
 use tokio::sync::watch;
 
 use self::ballast::BallastFile;
-use self::convert::unavailable;
-use self::read_pool::ReadPool;
+use self::connection::{ReadPool, unavailable};
 use self::wal_checkpointer::WalCheckpointer;
 use self::writer::{SqliteJob, SqliteWriter};
 use crate::backend::node_sql::{self, NodeSql};
 use crate::backend::object_sql::{self, ObjectSql};
 use crate::backend::{Backend, PathKey};
 use crate::commit_queue::CommitQueue;
-use crate::entry::prepared::PreparedEntry;
+use crate::packed::PreparedEntry;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
-use crate::statement::{PageColumns, Param, RowReader, Statement};
-use crate::table::Rows;
+use crate::statement::{PageColumns, Param, RowReader, Rows, Statement};
 use crate::{Appended, ConnectionCounts, LedgerPage, Node, PageSize, Result, SettledRun};
 
 /// Changes a row, so that the commit writes to the log.
@@ -61,9 +57,9 @@ pub(crate) struct Sqlite {
 impl Sqlite {
     /// Opens or creates the database at `path`, and its folder. Blocks.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let lock_file = open::lock(path)?;
-        let opened = match open::migrated(path) {
-            Err(error) if error.is_disk_full() && ballast::remove(path) => open::migrated(path),
+        let lock_file = connection::lock(path)?;
+        let opened = match connection::migrated(path) {
+            Err(error) if error.is_disk_full() && ballast::remove(path) => connection::migrated(path),
             opened => opened,
         };
         let (queue, jobs) = CommitQueue::new();
@@ -104,7 +100,7 @@ impl Sqlite {
 
 /// Permits for three quarters of the connections that read.
 fn page_queries() -> SharedPool {
-    SharedPool::new("page_query", read_pool::MAX_READERS as u64 * 3 / 4)
+    SharedPool::new("page_query", connection::MAX_READERS as u64 * 3 / 4)
 }
 
 impl Backend for Sqlite {
@@ -125,7 +121,7 @@ impl Backend for Sqlite {
         read: fn(&dyn RowReader) -> Result<T>,
     ) -> Result<Vec<T>> {
         let sql = sql.into();
-        self.readers.query(move |connection| convert::fetch(connection, &sql, &params, read)).await
+        self.readers.query(move |connection| connection::fetch(connection, &sql, &params, read)).await
     }
 
     async fn fetch_page<T: Send + 'static>(
@@ -139,7 +135,7 @@ impl Backend for Sqlite {
         let sql = sql.into();
         let _permit = self.page_queries.acquire(Parties::current(), 1).await;
         self.readers
-            .query(move |connection| convert::fetch_page(connection, &sql, &params, read, size, columns.sizes))
+            .query(move |connection| connection::fetch_page(connection, &sql, &params, read, size, columns.sizes))
             .await
     }
 

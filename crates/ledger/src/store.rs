@@ -1,10 +1,9 @@
 //! The implementation of the ledger on both databases. Only appends are implemented by the backends.
 
 pub(crate) mod keyed_answers;
-mod list;
+mod lists;
 pub(crate) mod nodes;
 pub(crate) mod objects;
-mod record_search;
 mod sql;
 pub(crate) mod webhooks;
 
@@ -16,16 +15,14 @@ use model::{
 use shared_pool::SharedPool;
 use tokio::sync::watch;
 
-use self::list::LedgerList;
+use self::lists::LedgerList;
 use crate::backend::Backend;
 use crate::backend::node_sql::LOCK_OWNED;
-use crate::entry::prepared::prepare;
-use crate::entry_rows::messages::fan_out_if_unmarked;
-use crate::insert::{insert_head, insert_run, insert_token};
-use crate::operator_change::create_service_chain;
+use crate::entry_rows::fan_out_if_unmarked;
+use crate::insert::{create_service_chain, insert_head, insert_run, insert_token};
+use crate::packed::prepare;
 use crate::rows::{self, RUN, STEPS, STEPS_OF_RUN, select_approval, select_run};
-use crate::statement::{Check, PageColumns, Param, RowReader, Select, Statement, to_int};
-use crate::table::{Rows, tables};
+use crate::statement::{Check, PageColumns, Param, Rows, Select, Statement, tables, to_int};
 use crate::{
     Appended, ApprovalFilter, ClosedRunKey, ConnectionCounts, EachRecord, Entry, Epoch, Fence, INSTANCE, JournalEntry,
     JournalledRun, Ledger, LedgerError, LedgerPage, PageSize, RecordData, RecordFilter, Result, RunFilter, SettledRun,
@@ -44,12 +41,20 @@ const CHANGES_PER_QUERY: usize = 8;
 
 impl<B: Backend> Store<B> {
     /// Returns the rows of a query.
-    async fn all<T: Send + 'static>(&self, select: Select<T>, params: Vec<Param<'static>>) -> Result<Vec<T>> {
+    pub(crate) async fn all<T: Send + 'static>(
+        &self,
+        select: Select<T>,
+        params: Vec<Param<'static>>,
+    ) -> Result<Vec<T>> {
         self.0.fetch(select.sql, params, select.read).await
     }
 
     /// Returns the first row of a query.
-    async fn one<T: Send + 'static>(&self, select: Select<T>, params: Vec<Param<'static>>) -> Result<Option<T>> {
+    pub(crate) async fn one<T: Send + 'static>(
+        &self,
+        select: Select<T>,
+        params: Vec<Param<'static>>,
+    ) -> Result<Option<T>> {
         Ok(self.all(select, params).await?.into_iter().next())
     }
 
@@ -439,9 +444,8 @@ impl<B: Backend> Ledger for Store<B> {
 
     async fn expired_approvals(&self, now: &str, size: PageSize) -> Result<LedgerPage<Approval>> {
         let params = vec![now.into(), Param::Int(size.query_limit())];
-        let read = |row: &dyn RowReader| Ok(rows::approval(row).map(|(_, approval)| approval));
-        let page =
-            self.0.fetch_page(rows::EXPIRED_APPROVALS, params, read, size, PageColumns::EXPIRED_APPROVALS).await?;
+        let Select { sql, read } = rows::EXPIRED_APPROVALS;
+        let page = self.0.fetch_page(sql, params, read, size, PageColumns::EXPIRED_APPROVALS).await?;
         // An unreadable approval must not prevent others from expiring.
         Ok(LedgerPage { more: page.more, resume: None, items: page.into_iter().flatten().collect() })
     }

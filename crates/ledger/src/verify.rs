@@ -6,8 +6,8 @@ use model::{ChainCheck, ChainReport, Record, RunId, Sha256};
 
 use crate::backend::Backend;
 use crate::entry_rows::{decision_text, indexed_paths, outcome_text};
-use crate::rows::packed::{self, UNREADABLE_RECORD, record_columns};
-use crate::statement::{PageColumns, Param, RowReader, to_count, to_int};
+use crate::packed::{self, UNREADABLE_RECORD, record_columns};
+use crate::statement::{PageColumns, Param, RowReader, Select, to_count, to_int};
 use crate::{EachRecord, LedgerError, PageSize, Result, rows};
 
 /// Records per query.
@@ -16,29 +16,49 @@ const RECORDS_PER_PAGE: u32 = 500;
 const DIFFS_PER_QUERY: usize = 32;
 
 /// The run's number, its head, which may have been removed, its first `seq`, and that of its last archived record.
-const HEAD: &str = "SELECT run.run_no, head_seq, head_hash, \
+const HEAD: Select<VerifiedHead> = Select {
+    sql: "SELECT run.run_no, head_seq, head_hash, \
     coalesce((SELECT seq FROM audit_record a WHERE a.run_no = run.run_no ORDER BY seq LIMIT 1), 1), archived_seq \
-    FROM run LEFT JOIN run_head ON run_head.run_no = run.run_no WHERE run_id = $1";
-const RECORDS: &str = concat!(
-    "SELECT seq, tool_call_id, tool, timestamp, decision, outcome, mutates, ",
-    record_columns!(""),
-    " FROM audit_record WHERE run_no = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4"
-);
-const PATHS: &str = "SELECT r.seq, p.path FROM audit_record r JOIN record_path p ON p.position = r.position \
-    WHERE r.run_no = $1 AND r.seq > $2 AND r.seq <= $3 ORDER BY r.seq";
+    FROM run LEFT JOIN run_head ON run_head.run_no = run.run_no WHERE run_id = $1",
+    read: read_head,
+};
+const RECORDS: Select<RecordRow> = Select {
+    sql: concat!(
+        "SELECT seq, tool_call_id, tool, timestamp, decision, outcome, mutates, ",
+        record_columns!(""),
+        " FROM audit_record WHERE run_no = $1 AND seq > $2 AND seq <= $3 ORDER BY seq LIMIT $4"
+    ),
+    read: read_row,
+};
+const PATHS: Select<(u64, String)> = Select {
+    sql: "SELECT r.seq, p.path FROM audit_record r JOIN record_path p ON p.position = r.position \
+    WHERE r.run_no = $1 AND r.seq > $2 AND r.seq <= $3 ORDER BY r.seq",
+    read: |row| Ok((to_count(row.int(0)?), row.text(1)?)),
+};
 /// Not a join, for which the planner might scan all diffs.
-const ARTIFACTS: &str = "SELECT seq, \
+const ARTIFACTS: Select<(u64, Option<StoredDiff>)> = Select {
+    sql: "SELECT seq, \
     (SELECT artifact_id FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no), \
     (SELECT diff FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no), \
     (SELECT diff_bytes FROM artifact a WHERE a.position = r.position AND a.run_no = r.run_no) \
-    FROM audit_record r WHERE run_no = $1 AND seq >= $2 AND seq <= $3";
+    FROM audit_record r WHERE run_no = $1 AND seq >= $2 AND seq <= $3",
+    read: read_diff,
+};
 /// The record after the archived ones.
-const AFTER_ARCHIVE: &str =
-    concat!("SELECT ", record_columns!(""), " FROM audit_record WHERE run_no = $1 AND seq = $2");
-const IS_LEAF: &str = "SELECT count(*) FROM checkpoint_leaf WHERE run_no = $1 AND head_seq = $2 AND head_hash = $3";
+const AFTER_ARCHIVE: Select<String> = Select {
+    sql: concat!("SELECT ", record_columns!(""), " FROM audit_record WHERE run_no = $1 AND seq = $2"),
+    read: |row| packed::record(row, 0),
+};
+const IS_LEAF: Select<i64> = Select {
+    sql: "SELECT count(*) FROM checkpoint_leaf WHERE run_no = $1 AND head_seq = $2 AND head_hash = $3",
+    read: |row| row.int(0),
+};
 /// One statement, because records may be appended concurrently.
-const END: &str = "SELECT head_seq, coalesce((SELECT seq FROM audit_record WHERE run_no = $1 ORDER BY seq DESC LIMIT 1), 0) \
-    FROM run_head WHERE run_no = $1";
+const END: Select<(u64, u64)> = Select {
+    sql: "SELECT head_seq, coalesce((SELECT seq FROM audit_record WHERE run_no = $1 ORDER BY seq DESC LIMIT 1), 0) \
+    FROM run_head WHERE run_no = $1",
+    read: |row| Ok((to_count(row.int(0)?), to_count(row.int(1)?))),
+};
 
 /// The columns of a record.
 struct RecordRow {
@@ -64,9 +84,17 @@ struct StoredDiff {
     sha256: Sha256,
 }
 
+async fn fetch<T: Send + 'static>(
+    backend: &impl Backend,
+    select: Select<T>,
+    params: Vec<Param<'static>>,
+) -> Result<Vec<T>> {
+    backend.fetch(select.sql, params, select.read).await
+}
+
 /// Verifies the chain of `run` up to its current head. `each` receives the valid records, in order.
 pub(crate) async fn chain(backend: &impl Backend, run: &RunId, each: &mut EachRecord<'_>) -> Result<ChainReport> {
-    let head = backend.fetch(HEAD, vec![run.as_str().into()], read_head).await?;
+    let head = fetch(backend, HEAD, vec![run.as_str().into()]).await?;
     let (run_no, head, first, archived_seq) = head.into_iter().next().ok_or(LedgerError::NoSuchRun)?;
     let mut check = match archived_seq {
         None => ChainCheck::new(run),
@@ -88,8 +116,7 @@ pub(crate) async fn chain(backend: &impl Backend, run: &RunId, each: &mut EachRe
     if check.next_seq() <= last {
         return Ok(check.finish(head));
     }
-    let ends =
-        backend.fetch(END, vec![run_no.into()], |row| Ok((to_count(row.int(0)?), to_count(row.int(1)?)))).await?;
+    let ends = fetch(backend, END, vec![run_no.into()]).await?;
     if ends.into_iter().next().is_none_or(|(head, last)| head != last) {
         check.fail("there are records after the run's head");
     }
@@ -99,8 +126,7 @@ pub(crate) async fn chain(backend: &impl Backend, run: &RunId, each: &mut EachRe
 /// Starts after the archived records of a run. The record of the archive has to be the next one, and a checkpoint has to cover the
 /// last archived one, so that a changed database cannot declare records to be archived.
 async fn after_archive(backend: &impl Backend, run: &RunId, run_no: i64, seq: u64) -> Result<ChainCheck> {
-    let next =
-        backend.fetch(AFTER_ARCHIVE, vec![run_no.into(), (seq + 1).into()], |row| packed::record(row, 0)).await?;
+    let next = fetch(backend, AFTER_ARCHIVE, vec![run_no.into(), (seq + 1).into()]).await?;
     let archive = next.first().and_then(|text| archived_head(text)).filter(|(head_seq, _)| *head_seq == seq);
     let Some((_, head_hash)) = archive else {
         let mut check = ChainCheck::after_archive(run, seq, Sha256::ZERO);
@@ -109,7 +135,7 @@ async fn after_archive(backend: &impl Backend, run: &RunId, run_no: i64, seq: u6
     };
     let mut check = ChainCheck::after_archive(run, seq, head_hash);
     let params = vec![run_no.into(), seq.into(), (&head_hash).into()];
-    if backend.fetch(IS_LEAF, params, |row| row.int(0)).await?.first() == Some(&0) {
+    if fetch(backend, IS_LEAF, params).await?.first() == Some(&0) {
         check.fail("no checkpoint covers the archived records");
     }
     Ok(check)
@@ -144,11 +170,11 @@ async fn page(
     let size = PageSize::rows(RECORDS_PER_PAGE);
     let params = vec![Param::Int(run_no), Param::Int(after), head_seq.into(), Param::Int(size.query_limit())];
     let columns = PageColumns { order: "seq", ..PageColumns::RECORDS };
-    let found = backend.fetch_page(RECORDS, params, read_row, size, columns).await?;
+    let found = backend.fetch_page(RECORDS.sql, params, RECORDS.read, size, columns).await?;
     let Some(last) = found.last() else { return Ok(false) };
     let params = vec![Param::Int(run_no), Param::Int(after), last.seq.into()];
     let mut paths: HashMap<u64, Vec<String>> = HashMap::new();
-    for (seq, path) in backend.fetch(PATHS, params, |row| Ok((to_count(row.int(0)?), row.text(1)?))).await? {
+    for (seq, path) in fetch(backend, PATHS, params).await? {
         paths.entry(seq).or_default().push(path);
     }
     let records: Vec<Option<Record>> = found.iter().map(|row| serde_json::from_str(&row.body).ok()).collect();
@@ -195,16 +221,18 @@ async fn stored_diffs(
     for chunk in with_diff.chunks(DIFFS_PER_QUERY) {
         let ([first, ..], [.., last]) = (chunk, chunk) else { break };
         let params = vec![Param::Int(run_no), (*first).into(), (*last).into()];
-        let read = |row: &dyn RowReader| {
-            let Some(id) = row.maybe_text(1)? else { return Ok((to_count(row.int(0)?), None)) };
-            // An unreadable diff is not the one of the record.
-            let sha256 = packed::bytes(row, [2, 3])?.map_or(Sha256::ZERO, |diff| Sha256::of(&diff));
-            Ok((to_count(row.int(0)?), Some(StoredDiff { id, sha256 })))
-        };
-        let found = backend.fetch(ARTIFACTS, params, read).await?;
+        let found = fetch(backend, ARTIFACTS, params).await?;
         diffs.extend(found.into_iter().filter_map(|(seq, artifact)| Some((seq, artifact?))));
     }
     Ok(diffs)
+}
+
+fn read_diff(row: &dyn RowReader) -> Result<(u64, Option<StoredDiff>)> {
+    let seq = to_count(row.int(0)?);
+    let Some(id) = row.maybe_text(1)? else { return Ok((seq, None)) };
+    // An unreadable diff is not the one of the record.
+    let sha256 = packed::bytes(row, [2, 3])?.map_or(Sha256::ZERO, |diff| Sha256::of(&diff));
+    Ok((seq, Some(StoredDiff { id, sha256 })))
 }
 
 fn read_row(row: &dyn RowReader) -> Result<RecordRow> {

@@ -144,7 +144,7 @@ fn sources(root: &Path) -> Vec<PathBuf> {
             }
         }
     }
-    assert!(files.len() > 50, "{}", files.len());
+    assert!(files.len() > 30, "{}", files.len());
     files
 }
 

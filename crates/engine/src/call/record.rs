@@ -28,11 +28,11 @@ impl Failure {
         if is_failed_precondition(&error) { Self::All(error) } else { Self::Recorded(error) }
     }
 
-    /// The same failure; the refusal of a single call also says the note of that call.
+    /// The same failure of a single call, whose refusal also says `note`.
     #[must_use]
-    pub(crate) fn with_notes(self, notes: &[Option<&'static str>]) -> Self {
-        match (self, notes) {
-            (Self::Call(0, CallError::Refused(refusal)), [Some(note)]) if !refusal.code.is_retryable() => {
+    pub(crate) fn with_note(self, note: Option<&str>) -> Self {
+        match (self, note) {
+            (Self::Call(0, CallError::Refused(refusal)), Some(note)) if !refusal.code.is_retryable() => {
                 Self::Call(0, refusal.with_note(note).into())
             }
             (failure, _) => failure,
@@ -112,7 +112,7 @@ impl Engine {
     pub(crate) async fn record_failure(
         &self,
         calls: &[CallContext],
-        paths: &[Vec<LogicalPath>],
+        paths: &[&[LogicalPath]],
         failure: Failure,
     ) -> Result<RecordedFailure, CallError> {
         let (failed, error) = match failure {
@@ -129,7 +129,7 @@ impl Engine {
         let mut refusals = Vec::with_capacity(calls.len());
         let mut entries = Vec::with_capacity(calls.len());
         for (index, call) in calls.iter().enumerate() {
-            let paths = paths.get(index).map_or(&[][..], Vec::as_slice);
+            let paths = paths.get(index).copied().unwrap_or_default();
             let refusal = match (failed, &error) {
                 (Some(other), error) if other != index => Some(batch_not_done(other, error)),
                 (_, CallError::Refused(refusal)) => Some(refusal.clone().redacted()),
@@ -182,7 +182,7 @@ impl Engine {
     pub(crate) async fn record_error(&self, call: &CallContext, paths: &[LogicalPath], error: CallError) -> CallError {
         let failure = Failure::Call(0, error);
         // Boxed, so that the future of a successful call is smaller.
-        match Box::pin(self.record_failure(std::slice::from_ref(call), &[paths.to_vec()], failure)).await {
+        match Box::pin(self.record_failure(std::slice::from_ref(call), &[paths], failure)).await {
             Ok(mut recorded) => recorded.errors.pop().unwrap_or_else(|| already_recorded().into()),
             Err(error) => error,
         }

@@ -178,10 +178,8 @@ impl Calls {
             };
             let members = self.engine.follow_names(call, run, CallContext::without_common(members)).await?;
             let mut operation = Operation::parse(call, members);
-            if let Ok(Operation::Mutation(tool)) = &mut operation
-                && tool.waiting_content().is_some()
-            {
-                staged = self.engine.stage_waiting(run, approval, tool.as_mut()).await?;
+            if let Ok(Operation::Mutation(tool)) = &mut operation {
+                staged = staged.or(self.engine.stage_waiting(run, approval, tool.as_mut()).await?);
             }
             parsed.push((call.clone(), operation));
         }

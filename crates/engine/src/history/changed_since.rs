@@ -10,15 +10,14 @@ use crate::CallError;
 use crate::engine::Engine;
 use crate::run::changes::{ChangeRecord, Changes};
 use crate::run::open_run::OpenRun;
-use crate::tool::Mutation;
-use crate::tool::changed_since::ChangedFile;
+use crate::tool::changed_since::{ChangedFile, ChangedSince};
 use crate::tool::earlier_calls::StoredContent;
 
 /// No record has a higher number.
 const NEWEST: u64 = i64::MAX as u64;
 
 impl Engine {
-    /// Gives `tool` the changes since the record that it is based on, of the files that it names. The first record after it that has
+    /// Adds to `since` the changes of the files `named` since its record. The first record after it that has
     /// changed a file names the version that the file had at it.
     ///
     /// # Errors
@@ -27,10 +26,10 @@ impl Engine {
     pub(crate) async fn load_changed_since(
         &self,
         run: &Arc<OpenRun>,
-        tool: &mut dyn Mutation,
+        named: &[LogicalPath],
+        since: &mut ChangedSince,
     ) -> Result<(), CallError> {
-        let named: BTreeSet<_> = tool.paths().into_iter().collect();
-        let Some(since) = tool.changed_since() else { return Ok(()) };
+        let named: BTreeSet<_> = named.iter().collect();
         let newest = self.ledger.run(&run.run_id).await?.map_or(0, |stored| stored.run.head_seq);
         if since.seq > newest {
             let message = format!("`basedOnSeq` is {}; the run's newest record is {newest}", since.seq);

@@ -10,6 +10,7 @@ use model::{
 use serde_json::{Map, Value};
 use workspace::{FileStamp, FileVersions, PlannedVersion, Target, Workspace};
 
+use crate::run::quota::Reservation;
 use crate::run::seen_versions::SeenVersion;
 use crate::tool::outside_change::{Accept, OutsideChange, RecordedOutside};
 
@@ -70,6 +71,8 @@ pub struct ChangePlan {
     pub accepted: Option<Box<RecordedOutside>>,
     /// The layer of a change set, which is stored with its input if it has to wait for approval.
     pub stored_layer: Option<Bytes>,
+    /// The disk space that is reserved already, for content outside of memory.
+    pub reservation: Option<Reservation>,
 }
 
 /// What a plan knows of one path.
@@ -207,6 +210,7 @@ impl ChangePlan {
             settlement: None,
             accepted: None,
             stored_layer: None,
+            reservation: None,
         }
     }
 

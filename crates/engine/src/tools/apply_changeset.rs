@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use model::{Access, Code, Effect, FileKind, LogicalPath, PathFacts, Permission, Refusal, Rules, Sha256, judge_path};
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use workspace::{LayerChange, LayerEntry, LayerLimits, Target, Workspace, WorkspaceError, read_layer};
 
@@ -17,7 +16,7 @@ use crate::tool::changed_since::{ChangedFile, ChangedSince};
 use crate::tool::folder::MAX_FILES;
 use crate::tool::input::parse;
 use crate::tool::text::notes::counted;
-use crate::tool::{Mutation, PlanContext, Tool, ToolRun, ToolSchema, text};
+use crate::tool::{Mutation, Need, Obtained, PlanContext, Scope, Tool, ToolRun, ToolSchema, text};
 
 /// The maximum size of a layer as it is sent, in bytes.
 pub const MAX_LAYER_BYTES: u64 = 16 << 20;
@@ -131,13 +130,13 @@ pub(crate) struct ApplyChangeset {
     layer: Bytes,
     /// The entries of the layer, until the tree is known.
     entries: Vec<LayerEntry>,
-    /// What becomes of each path. Contents are taken out once they are planned.
-    files: Mutex<BTreeMap<LogicalPath, NewState>>,
-    paths: Vec<LogicalPath>,
-    removed: Vec<LogicalPath>,
+    /// What becomes of each path. Taken out once they are planned.
+    files: BTreeMap<LogicalPath, NewState>,
+    /// The paths that may be canonically equal to existing ones.
+    unfollowed: Vec<LogicalPath>,
     /// The files that the layer deletes with their folder.
     unnamed: BTreeSet<LogicalPath>,
-    left: Mutex<Vec<LeftFile>>,
+    left: Vec<LeftFile>,
     not_taken: BTreeMap<String, u64>,
     since: ChangedSince,
 }
@@ -162,11 +161,10 @@ impl ApplyChangeset {
             input,
             layer,
             entries,
-            files: Mutex::default(),
-            paths: Vec::new(),
-            removed: Vec::new(),
+            files: BTreeMap::new(),
+            unfollowed: Vec::new(),
             unnamed: BTreeSet::new(),
-            left: Mutex::default(),
+            left: Vec::new(),
             not_taken: BTreeMap::new(),
             since,
         })
@@ -177,12 +175,12 @@ impl ApplyChangeset {
     /// # Errors
     ///
     /// `refusal`, unless denied entries are left.
-    fn deny(&self, path: &str, refusal: Refusal) -> Result<(), Refusal> {
+    fn deny(&mut self, path: &str, refusal: Refusal) -> Result<(), Refusal> {
         if self.input.on_denied == OnDenied::Refuse {
             return Err(refusal);
         }
         let rule = refusal.details.reasons.first().cloned().unwrap_or_else(|| refusal.code.as_str().to_owned());
-        self.left.lock().push(LeftFile { path: path.to_owned(), rule });
+        self.left.push(LeftFile { path: path.to_owned(), rule });
         Ok(())
     }
 
@@ -244,13 +242,7 @@ impl ApplyChangeset {
                 }
             }
         }
-        self.paths = files.keys().cloned().collect();
-        self.removed = files
-            .iter()
-            .filter(|(_, state)| matches!(state, NewState::Deleted))
-            .map(|(path, _)| path.clone())
-            .collect();
-        *self.files.get_mut() = files;
+        self.files = files;
         Ok(())
     }
 
@@ -324,21 +316,23 @@ struct Desired {
 }
 
 impl Mutation for ApplyChangeset {
-    fn is_of_command(&self) -> bool {
-        true
-    }
-
     fn meet_tree(&mut self, rules: &Rules, workspace: &Workspace) -> Result<(), WorkspaceError> {
         self.sort_entries(rules, workspace)?;
-        let new: Vec<_> = self.paths.iter().filter(|path| !path.as_str().is_ascii()).cloned().collect();
-        for path in new {
+        self.unfollowed = self.files.keys().filter(|path| !path.as_str().is_ascii()).cloned().collect();
+        Ok(())
+    }
+
+    fn need(&self) -> Option<Need> {
+        (!self.unfollowed.is_empty()).then(|| Need::Followed(self.unfollowed.clone()))
+    }
+
+    fn prepare(&mut self, found: Obtained) -> Result<(), Refusal> {
+        let Obtained::Followed(found) = found else { return Ok(()) };
+        self.unfollowed.clear();
+        for (path, followed) in found.into_iter().filter(|(_, followed)| followed.exists) {
             // A name that differs from an existing one only in its form would be a second file.
-            let Some(followed) = workspace.tree().follow_path(rules, &path)? else { continue };
-            if followed.exists {
-                self.deny(path.as_str(), canonically_equal(&path, &followed))?;
-                self.files.get_mut().remove(&path);
-                self.paths.retain(|other| *other != path);
-            }
+            self.deny(path.as_str(), canonically_equal(&path, &followed))?;
+            self.files.remove(&path);
         }
         Ok(())
     }
@@ -348,32 +342,31 @@ impl Mutation for ApplyChangeset {
         Some(&mut self.since)
     }
 
-    fn paths(&self) -> Vec<LogicalPath> {
-        self.paths.clone()
-    }
-
-    fn removed_paths(&self) -> Vec<LogicalPath> {
-        self.removed.clone()
-    }
-
-    fn is_exclusive(&self) -> bool {
-        // It is compared with the state at a record, and may have thousands of paths.
-        true
+    fn scope(&self) -> Scope {
+        let is_deleted = |(_, state): &(&LogicalPath, &NewState)| matches!(state, NewState::Deleted);
+        Scope {
+            removed: self.files.iter().filter(is_deleted).map(|(path, _)| path.clone()).collect(),
+            // It is compared with the state at a record, and may have thousands of paths.
+            is_exclusive: true,
+            is_of_command: true,
+            ..Scope::of(self.files.keys().cloned().collect())
+        }
     }
 
     fn targets(
-        &self,
+        &mut self,
         rules: &Rules,
         workspace: &Workspace,
+        scope: &Scope,
         removed: &BTreeSet<LogicalPath>,
     ) -> Result<Vec<Target>, WorkspaceError> {
         let max_bytes = rules.policy().max_file_bytes;
-        let found = workspace.targets_of_any_kind(rules, &self.paths, removed, max_bytes);
+        let found = workspace.targets_of_any_kind(rules, &scope.paths, removed, max_bytes);
         if self.input.on_denied == OnDenied::Refuse || !matches!(found, Err(WorkspaceError::Refused(_))) {
             return found;
         }
-        let mut targets = Vec::with_capacity(self.paths.len());
-        for path in &self.paths {
+        let mut targets = Vec::with_capacity(scope.paths.len());
+        for path in &scope.paths {
             match workspace.targets_of_any_kind(rules, std::slice::from_ref(path), removed, max_bytes) {
                 Ok(found) => targets.extend(found),
                 Err(WorkspaceError::Refused(refusal)) => self.deny(path.as_str(), refusal)?,
@@ -383,8 +376,8 @@ impl Mutation for ApplyChangeset {
         Ok(targets)
     }
 
-    fn plan(&self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
-        let mut files = std::mem::take(&mut *self.files.lock());
+    fn plan(&mut self, context: &PlanContext<'_>, targets: Vec<Target>) -> Result<ChangePlan, Refusal> {
+        let mut files = std::mem::take(&mut self.files);
         let (mut desired, mut merged) = (Vec::new(), BTreeSet::new());
         let mut first: Option<Refusal> = None;
         for target in &targets {
@@ -418,7 +411,7 @@ impl Mutation for ApplyChangeset {
                 plan = plan.without(&left);
             }
         }
-        let mut left = self.left.lock().clone();
+        let mut left = std::mem::take(&mut self.left);
         left.sort_by(|a, b| a.path.cmp(&b.path));
         let (merged, applied) = plan.paths().into_iter().partition(|path| merged.contains(path));
         let counts = plan.counts();

@@ -76,14 +76,13 @@ impl Planned {
         };
         let mut earlier: BTreeSet<LogicalPath> = BTreeSet::new();
         for (item, evidence) in items.into_iter().zip(evidence) {
-            let (plan, reservation) = match item {
-                PlannedItem::Change(plan, reservation) => (plan, reservation),
+            let mut plan = match item {
+                PlannedItem::Change(plan) => plan,
                 PlannedItem::Read(output) => {
                     judged.items.push(JudgedItem::Read(output));
                     continue;
                 }
             };
-            let mut plan = plan;
             let facts = plan.facts(evidence, |path| run.known.has_written(path) || earlier.contains(path));
             let (decision, usage) = match plan.settlement {
                 None => (judge_change(&rules, &facts, &before), Usage::of(&facts)),
@@ -95,7 +94,7 @@ impl Planned {
                 None => decision,
             };
             earlier.extend(plan.paths());
-            if let Some(reserved) = reservation {
+            if let Some(reserved) = plan.reservation.take() {
                 judged.disk = reserved;
             }
             let reasons = judged.decision.reasons.clone();

@@ -9,9 +9,8 @@ use sqlx::postgres::{PgConnectOptions, PgPool};
 use sqlx::{ConnectOptions as _, Error, PgConnection};
 use tokio::sync::Mutex;
 
-use super::convert::failed;
+use super::connection::{PooledConnection, failed};
 use super::open;
-use super::pooled_connection::PooledConnection;
 use crate::{LedgerError, Result};
 
 /// The server refuses the role or its password.

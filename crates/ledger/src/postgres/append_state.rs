@@ -8,11 +8,11 @@ use std::collections::{HashMap, HashSet};
 
 use model::{ApprovalId, ApprovalState, RunId, Sha256, TokenId, ToolCallId};
 
-use super::convert::failed;
+use super::connection::failed;
 use super::fence::{FencedTx, WriterFence};
 use super::positions;
 use crate::chain::{AppendState, EntryRepetition};
-use crate::entry::prepared::PreparedEntry;
+use crate::packed::PreparedEntry;
 use crate::run_head::{RunHead, select_head};
 use crate::statement::{RowReader as _, damaged};
 use crate::{Entry, LedgerError, Node, Result, RunTransition, TokenHolder, rows};

@@ -9,10 +9,10 @@ use percent_encoding::percent_decode_str;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tokio::process::Command;
 
-use super::convert::failed;
+use super::connection::failed;
 use super::open;
 use crate::copy::{self, DatabaseCopy, RestoreTarget};
-use crate::statement::RowReader;
+use crate::statement::{RowReader, Select};
 use crate::{LedgerError, Result};
 
 /// Begins the transaction of the copy, which waits while `pg_dump` runs.
@@ -40,9 +40,9 @@ pub(crate) async fn write(url: &str, to: &Path) -> Result<DatabaseCopy> {
     let exported = sqlx::query("SELECT pg_export_snapshot()").fetch_one(&mut *tx).await;
     let snapshot: String = exported.and_then(|row| row.try_get(0)).map_err(failed)?;
     let copied = DatabaseCopy {
-        runs: fetch(&mut tx, copy::RUNS, copy::run).await?,
-        checkpoint: fetch(&mut tx, copy::CHECKPOINT, copy::checkpoint).await?.pop(),
-        settings: fetch(&mut tx, copy::SETTINGS, copy::setting).await?.into_iter().collect(),
+        runs: fetch(&mut tx, copy::RUNS).await?,
+        checkpoint: fetch(&mut tx, copy::CHECKPOINT).await?.pop(),
+        settings: fetch(&mut tx, copy::SETTINGS).await?.into_iter().collect(),
     };
     let mut command = program("pg_dump", url);
     command.args(["--format=custom", "--snapshot", &snapshot, "--file"]).arg(to);
@@ -70,7 +70,7 @@ pub(crate) async fn target(url: &str) -> Result<RestoreTarget> {
         return Ok(RestoreTarget::Empty);
     }
     let instance = if one(&mut connection, HAS_SETTINGS, |row| row.bool(0)).await? {
-        fetch(&mut connection, copy::INSTANCE_NAME, |row| row.text(0)).await?.pop()
+        fetch(&mut connection, copy::INSTANCE_NAME).await?.pop()
     } else {
         None
     };
@@ -88,13 +88,9 @@ async fn connect(url: &str) -> Result<PgConnection> {
     open::connect(&open::parse(url)?).await.map_err(failed)
 }
 
-async fn fetch<T>(
-    connection: &mut PgConnection,
-    sql: &'static str,
-    read: fn(&dyn RowReader) -> Result<T>,
-) -> Result<Vec<T>> {
-    let rows = sqlx::query(sql).fetch_all(connection).await.map_err(failed)?;
-    rows.iter().map(|row| read(row)).collect()
+async fn fetch<T>(connection: &mut PgConnection, select: Select<T>) -> Result<Vec<T>> {
+    let rows = sqlx::query(select.sql).fetch_all(connection).await.map_err(failed)?;
+    rows.iter().map(|row| (select.read)(row)).collect()
 }
 
 async fn one<T>(connection: &mut PgConnection, sql: &'static str, read: fn(&dyn RowReader) -> Result<T>) -> Result<T> {

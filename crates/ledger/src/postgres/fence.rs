@@ -9,8 +9,7 @@ use parking_lot::Mutex;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row as _};
 
-use super::convert::failed;
-use super::pooled_connection::PooledConnection;
+use super::connection::{PooledConnection, failed};
 use crate::error::Fence as Reason;
 use crate::rows::{self, RUN, STEPS_OF_RUN};
 use crate::run_head::RunHead;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, Row as _};
 
-use super::convert::failed;
+use super::connection::failed;
 use super::fence::{BEGIN, LOCK_EXCLUSIVE};
 use super::positions;
 use crate::migrate::{self, AppliedMigration};
@@ -139,6 +139,6 @@ pub(crate) async fn complete_sequence(connection: &mut PgConnection) -> Result<(
 
 /// Returns the migrations that were applied to the database.
 async fn applied(connection: &mut PgConnection) -> Result<Vec<AppliedMigration>> {
-    let rows = sqlx::query(migrate::LIST).fetch_all(connection).await.map_err(failed)?;
-    rows.iter().map(|row| AppliedMigration::read(row)).collect()
+    let rows = sqlx::query(migrate::LIST.sql).fetch_all(connection).await.map_err(failed)?;
+    rows.iter().map(|row| (migrate::LIST.read)(row)).collect()
 }

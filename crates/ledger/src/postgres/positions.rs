@@ -19,7 +19,7 @@
 use model::RunId;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 
-use super::convert::failed;
+use super::connection::failed;
 use super::fence::{BEGIN, FencedTx};
 use crate::chain::LAST_POSITION;
 use crate::filter::ZONE_POSITIONS;

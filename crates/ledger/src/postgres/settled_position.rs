@@ -8,7 +8,7 @@ use sqlx::postgres::PgPool;
 use tokio::sync::{Notify, watch};
 
 use super::address::PostgresAddress;
-use super::convert::failed;
+use super::connection::failed;
 use super::fence::{BEGIN, EnterMode, WriterFence};
 use super::positions;
 use super::writer::TIMEOUT;

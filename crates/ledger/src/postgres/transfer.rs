@@ -6,7 +6,7 @@ use model::RunId;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 use tokio::sync::mpsc::{self, Receiver};
 
-use super::convert::failed;
+use super::connection::failed;
 use super::{copy, open, positions};
 use crate::sqlite::transfer::{LockedSource, SourceTables};
 use crate::transfer::{ColumnType, CopiedTable, ObjectReference, TRANSFER, TransferPart, TransferTable};

@@ -11,14 +11,14 @@ use tokio::time::Instant;
 
 use super::address::PostgresAddress;
 use super::append_state::GroupState;
-use super::convert::{bind, failed, is_conflict, write_rows};
+use super::connection::{bind, failed, is_conflict, write_rows};
 use super::fence::{EnterMode, FencedTx, WriterFence};
 use super::settled_position::SettledPosition;
 use super::{execute_checked, open, positions};
 use crate::chain;
 use crate::commit_queue::count_commit;
-use crate::entry::prepared::{PreparedEntry, value_bytes};
 use crate::entry_rows::{EntryRows, head_rows};
+use crate::packed::{PreparedEntry, value_bytes};
 use crate::statement::Statement;
 use crate::{Appended, Entry, LedgerError, Result};
 

@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use model::{ApprovalId, RunId, Sha256, TokenId};
 use rusqlite::{Connection, OptionalExtension as _, ToSql, params};
 
-use super::convert::{execute, failed, fetch, write_rows};
+use super::connection::{execute, failed, fetch, write_rows};
 use crate::chain::{self, AppendState, EntryRepetition, LAST_POSITION};
-use crate::entry::prepared::PreparedEntry;
 use crate::entry_rows::{EntryRows, head_rows};
+use crate::packed::PreparedEntry;
 use crate::run_head::{RunHead, select_head};
 use crate::{Appended, Entry, LedgerError, Node, Result, TokenHolder};
 

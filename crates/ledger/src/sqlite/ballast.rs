@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-use super::open::with_suffix;
+use super::connection::with_suffix;
 
 /// Maximum size of the file: enough for tens of thousands of records.
 const MAX_BYTES: u64 = 16 << 20;

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::convert::{failed, fetch, unavailable};
-use super::open::with_suffix;
+use super::connection::{failed, select, unavailable, with_suffix};
 use crate::copy::{self, DatabaseCopy};
-use crate::migrate::{self, AppliedMigration};
+use crate::migrate;
 use crate::{LedgerError, Result};
 
 /// Timeout for the short locks of the service, such as that of a new write-ahead log.
@@ -27,9 +26,9 @@ pub(crate) fn write(path: &Path, to: &Path) -> Result<DatabaseCopy> {
     File::open(to).and_then(|copy| copy.sync_all()).map_err(unavailable)?;
     let copied = open(to)?;
     Ok(DatabaseCopy {
-        runs: fetch(&copied, copy::RUNS, &[], copy::run)?,
-        checkpoint: fetch(&copied, copy::CHECKPOINT, &[], copy::checkpoint)?.pop(),
-        settings: fetch(&copied, copy::SETTINGS, &[], copy::setting)?.into_iter().collect(),
+        runs: select(&copied, &copy::RUNS)?,
+        checkpoint: select(&copied, &copy::CHECKPOINT)?.pop(),
+        settings: select(&copied, &copy::SETTINGS)?.into_iter().collect(),
     })
 }
 
@@ -39,7 +38,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 }
 
 fn check_schema(connection: &Connection) -> Result<()> {
-    let applied = fetch(connection, migrate::LIST, &[], AppliedMigration::read)?;
+    let applied = select(connection, &migrate::LIST)?;
     if migrate::missing(migrate::SQLITE, &applied)?.is_empty() {
         return Ok(());
     }

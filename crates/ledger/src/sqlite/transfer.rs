@@ -8,8 +8,8 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use tokio::sync::mpsc::Sender;
 
-use super::convert::{failed, fetch};
-use super::{copy, open};
+use super::connection::{failed, fetch};
+use super::{connection, copy};
 use crate::transfer::{ColumnType, TransferPart, TransferTable};
 use crate::{LedgerError, Result};
 
@@ -41,9 +41,9 @@ impl LockedSource {
     pub(crate) async fn open(path: &Path) -> Result<Self> {
         let path = path.to_owned();
         blocking(move || {
-            let lock = open::lock(&path)?;
+            let lock = connection::lock(&path)?;
             copy::check(&path)?;
-            let connection = open::reader(&path)?;
+            let connection = connection::reader(&path)?;
             connection.execute_batch("BEGIN").map_err(failed)?;
             Ok(Self { connection, lock })
         })

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 
-use super::convert::{is_failed_sync, unavailable};
-use super::open;
+use super::connection;
+use super::connection::{is_failed_sync, unavailable};
 use crate::Result;
 
 /// Number of uncopied pages of the log at which the thread copies them. Few, because the next commit waits until they are synced.
@@ -47,7 +47,7 @@ pub(crate) struct WalCheckpointer {
 impl WalCheckpointer {
     /// Starts the thread, with its own connection.
     pub(crate) fn start(path: &Path) -> Result<Self> {
-        let connection = open::checkpointer(path)?;
+        let connection = connection::checkpointer(path)?;
         let (wake, woken) = sync_channel(1);
         let busy = Arc::new(AtomicBool::new(false));
         let is_busy = Arc::clone(&busy);

@@ -11,10 +11,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::append_state::HeadCache;
 use super::ballast::{BallastFile, DISK_FULL};
-use super::convert::{execute, failed};
+use super::connection::{execute, failed};
 use super::wal_checkpointer::{WalCheckpointer, abort_on_failed_sync};
 use crate::commit_queue::count_commit;
-use crate::entry::prepared::PreparedEntry;
+use crate::packed::PreparedEntry;
 use crate::statement::Statement;
 use crate::{Appended, LedgerError, Node, Result};
 

@@ -2,7 +2,7 @@
 
 use model::{RunId, RunState, Sha256};
 
-use crate::rows::packed::{self, record_columns};
+use crate::packed::{self, record_columns};
 use crate::rows::{self, content_columns, written_at};
 use crate::statement::{Select, damaged, to_count};
 use crate::{ClosedRunKey, StorageTotals, StoredRecord};

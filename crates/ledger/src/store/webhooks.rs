@@ -4,11 +4,10 @@ use async_trait::async_trait;
 use model::{Record, RunId, WebhookDelivery, WebhookEvent, WebhookMessage};
 
 use super::Store;
-use super::list::LedgerList;
+use super::lists::LedgerList;
 use crate::backend::Backend;
-use crate::entry_rows::messages::fan_out;
-use crate::statement::{Check, PageColumns, Param, RowReader, Select, Statement, to_count};
-use crate::table::{Rows, tables};
+use crate::entry_rows::fan_out;
+use crate::statement::{Check, PageColumns, Param, RowReader, Rows, Select, Statement, tables, to_count};
 use crate::{Ledger as _, LedgerError, LedgerPage, PageSize, RecordFilter, Result, rows};
 
 /// Pending deliveries of a webhook from which on refused calls wait in the audit.

@@ -4,7 +4,7 @@ use sqlx::{Connection as _, PgConnection, Row as _};
 
 use crate::harness::TestDatabase;
 
-const DICTIONARY: &[u8] = include_bytes!("../../src/entry/dictionary.zdict");
+const DICTIONARY: &[u8] = include_bytes!("../../src/packed/dictionary.zdict");
 const PACKED: &str = "SELECT position, packed FROM audit_record WHERE packed IS NOT NULL";
 
 /// Returns the text of a compressed record.

@@ -208,14 +208,14 @@ impl Calls {
         if !call.is_permitted() {
             // The call itself is refused and recorded. The bytes are not read.
             let content = NewContent::Inline(Vec::new());
-            return Ok((PutFile { path, expected: upload.expected, content, reservation: None }, None));
+            return Ok((PutFile::new(path, upload.expected, content, None), None));
         }
         let open_run = self.engine.open(&call.run_id).await?;
         let FileUpload { expected, announced, receive } = upload;
         let is_large = |bytes: u64| bytes > INLINE_BYTES as u64;
         let announce = async |size: Option<u64>| {
             let content = NewContent::Announced(size);
-            let put = PutFile { path: path.clone(), expected, content, reservation: None };
+            let put = PutFile::new(path.clone(), expected, content, None);
             self.engine.check_upload(call, &open_run, Operation::Mutation(Box::new(put))).await
         };
         if announced.is_some_and(is_large) {
@@ -242,10 +242,10 @@ impl Calls {
                     Ok((NewContent::Staged(staged, reader.scan.finish()), reader.reservation, received))
                 };
                 let (content, reservation, received) = self.engine.blocking(work).await?;
-                return Ok((PutFile { path, expected, content, reservation: Some(reservation) }, Some(received)));
+                return Ok((PutFile::new(path, expected, content, Some(reservation)), Some(received)));
             }
         }
-        Ok((PutFile { path, expected, content: NewContent::Inline(first), reservation: None }, None))
+        Ok((PutFile::new(path, expected, NewContent::Inline(first), None), None))
     }
 
     async fn finish(&self, call: CallContext, members: Result<Map<String, Value>, Refusal>) -> Result<Answer, Failed> {

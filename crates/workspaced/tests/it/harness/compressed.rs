@@ -5,7 +5,7 @@ use zstd::zstd_safe::DCtx;
 
 use super::database::{Backend, Database};
 
-const DICTIONARY: &[u8] = include_bytes!("../../../../ledger/src/entry/dictionary.zdict");
+const DICTIONARY: &[u8] = include_bytes!("../../../../ledger/src/packed/dictionary.zdict");
 /// Maximum size of a value in the tests.
 const MAX_BYTES: usize = 64 << 20;
 const RECORDS: &str = "select position, packed, null from audit_record where packed is not null";

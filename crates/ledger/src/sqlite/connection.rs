@@ -1,16 +1,21 @@
-//! Opens the database: its lock, its file, its connections and its schema.
+//! Connections to the database: its lock, its file, its schema, the pool of connections that read, and the conversions of values, rows
+//! and errors.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, Row, ToSql, TransactionBehavior, ffi};
+use tokio::sync::Semaphore;
 
-use super::convert::{failed, fetch, unavailable};
-use crate::migrate::{self, AppliedMigration};
-use crate::{LedgerError, Result};
+use crate::migrate;
+use crate::statement::{Param, RowReader, Rows, Select, impl_row_reader, to_count};
+use crate::{ConnectionCounts, LedgerError, LedgerPage, PageSize, Result};
 
 /// The first version in which resetting the write-ahead log cannot corrupt the database.
 const MIN_VERSION: i32 = 3_051_003;
@@ -156,12 +161,189 @@ pub(crate) fn reader(path: &Path) -> Result<Connection> {
 fn migrate(connection: &mut Connection) -> Result<()> {
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     tx.execute_batch(migrate::CREATE_TABLE).map_err(failed)?;
-    let applied = fetch(&tx, migrate::LIST, &[], AppliedMigration::read)?;
+    let applied = select(&tx, &migrate::LIST)?;
     for migration in migrate::missing(migrate::SQLITE, &applied)? {
         tx.execute_batch(migration.sql).map_err(failed)?;
         tx.execute(migrate::INSERT, (migration.version, migration.name, migration.checksum())).map_err(failed)?;
     }
     tx.commit().map_err(failed)
+}
+
+/// Maximum number of concurrent queries.
+pub(crate) const MAX_READERS: usize = 8;
+
+pub(crate) struct ReadPool {
+    path: PathBuf,
+    permits: Arc<Semaphore>,
+    idle: Arc<Mutex<Vec<Connection>>>,
+}
+
+impl ReadPool {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), permits: Arc::new(Semaphore::new(MAX_READERS)), idle: Arc::default() }
+    }
+
+    /// Runs `query` on a thread for blocking work.
+    pub(crate) async fn query<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let closed = |_| LedgerError::Unavailable("the ledger is closed".into());
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(closed)?;
+        let (path, idle) = (self.path.clone(), Arc::clone(&self.idle));
+        let task = tokio::task::spawn_blocking(move || {
+            // Held by the thread, because the query continues if the caller is cancelled.
+            let _permit = permit;
+            let pooled = idle.lock().pop();
+            let connection = pooled.map_or_else(|| reader(&path), Ok)?;
+            let result = query(&connection);
+            idle.lock().push(connection);
+            result
+        });
+        task.await.map_err(|error| LedgerError::Internal(Box::new(error)))?
+    }
+
+    /// Returns the number of queries and of idle connections.
+    pub(crate) fn connections(&self) -> ConnectionCounts {
+        let used = MAX_READERS.saturating_sub(self.permits.available_permits());
+        ConnectionCounts { max: MAX_READERS, used, idle: self.idle.lock().len() }
+    }
+
+    /// Rejects further queries.
+    pub(crate) fn close(&self) {
+        self.permits.close();
+        self.idle.lock().clear();
+    }
+}
+
+impl ToSql for Param<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Int(value) => ValueRef::Integer(*value),
+            Self::Bool(value) => ValueRef::Integer(i64::from(*value)),
+            Self::Text(value) => ValueRef::Text(value.as_bytes()),
+            Self::Bytes(value) => ValueRef::Blob(value),
+        }))
+    }
+}
+
+impl_row_reader!(Row<'_>, get, failed);
+
+/// Executes a statement and returns how many rows it changed.
+pub(crate) fn execute(connection: &Connection, sql: &str, params: &[Param<'_>]) -> rusqlite::Result<usize> {
+    let mut statement = prepare(connection, sql)?;
+    bind(&mut statement, params)?;
+    statement.raw_execute()
+}
+
+/// Writes rows, one by one.
+pub(crate) fn write_rows(connection: &Connection, rows: &Rows<'_>) -> rusqlite::Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let mut statement = connection.prepare_cached(rows.table.row_sql())?;
+    for row in rows.iter() {
+        bind(&mut statement, row)?;
+        statement.raw_execute()?;
+    }
+    Ok(())
+}
+
+/// Returns the rows of a query.
+pub(crate) fn fetch<T>(
+    connection: &Connection,
+    sql: &str,
+    params: &[Param<'_>],
+    read: fn(&dyn RowReader) -> Result<T>,
+) -> Result<Vec<T>> {
+    Ok(fetch_page(connection, sql, params, read, PageSize::UNLIMITED, &[])?.items)
+}
+
+/// Returns the rows of a query without parameters.
+pub(crate) fn select<T>(connection: &Connection, select: &Select<T>) -> Result<Vec<T>> {
+    fetch(connection, select.sql, &[], select.read)
+}
+
+/// Returns the first rows of a query, until a page of `size` is full. The rows after it are not read. The columns `sizes` are the
+/// sizes of compressed texts.
+pub(crate) fn fetch_page<T>(
+    connection: &Connection,
+    sql: &str,
+    params: &[Param<'_>],
+    read: fn(&dyn RowReader) -> Result<T>,
+    size: PageSize,
+    sizes: &[&str],
+) -> Result<LedgerPage<T>> {
+    let mut statement = prepare(connection, sql).map_err(failed)?;
+    bind(&mut statement, params).map_err(failed)?;
+    let mut rows = statement.raw_query();
+    let (mut items, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next().map_err(failed)? {
+        if items.len() >= size.rows as usize || bytes >= size.bytes {
+            return Ok(LedgerPage { items, more: true, resume: None });
+        }
+        bytes = bytes_of(row, sizes).map_err(failed)?.saturating_add(bytes);
+        items.push(read(row)?);
+    }
+    Ok(LedgerPage { items, more: false, resume: None })
+}
+
+fn bytes_of(row: &Row<'_>, sizes: &[&str]) -> rusqlite::Result<u64> {
+    let mut bytes = 0_u64;
+    for column in 0..row.as_ref().column_count() {
+        bytes = bytes.saturating_add(match row.get_ref(column)? {
+            ValueRef::Text(value) | ValueRef::Blob(value) => value.len() as u64,
+            ValueRef::Integer(size) if sizes.contains(&row.as_ref().column_name(column)?) => to_count(size),
+            _ => 0,
+        });
+    }
+    Ok(bytes)
+}
+
+/// Prepares a statement with the parameters `$1`, `$2`, …. SQLite treats those as names, only `?1` as a number.
+fn prepare<'c>(connection: &'c Connection, sql: &str) -> rusqlite::Result<CachedStatement<'c>> {
+    connection.prepare_cached(&sql.replace('$', "?"))
+}
+
+fn bind(statement: &mut rusqlite::Statement<'_>, params: &[Param<'_>]) -> rusqlite::Result<()> {
+    (1..).zip(params).try_for_each(|(number, param)| statement.raw_bind_parameter(number, param))
+}
+
+/// Converts an error of the operating system.
+pub(crate) fn unavailable(error: std::io::Error) -> LedgerError {
+    LedgerError::Unavailable(Box::new(error))
+}
+
+/// Converts an error of SQLite.
+pub(crate) fn failed(error: rusqlite::Error) -> LedgerError {
+    match error.sqlite_error_code() {
+        Some(
+            ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::DiskFull
+            | ErrorCode::SystemIoFailure
+            | ErrorCode::CannotOpen
+            | ErrorCode::ReadOnly
+            | ErrorCode::PermissionDenied
+            | ErrorCode::OutOfMemory
+            | ErrorCode::FileLockingProtocolFailed
+            | ErrorCode::OperationInterrupted,
+        ) => LedgerError::Unavailable(Box::new(error)),
+        Some(ErrorCode::ConstraintViolation) if is_duplicate(&error) => LedgerError::AlreadyExists,
+        Some(_) | None => LedgerError::Internal(Box::new(error)),
+    }
+}
+
+fn is_duplicate(error: &rusqlite::Error) -> bool {
+    let codes = [ffi::SQLITE_CONSTRAINT_UNIQUE, ffi::SQLITE_CONSTRAINT_PRIMARYKEY, ffi::SQLITE_CONSTRAINT_ROWID];
+    matches!(error, rusqlite::Error::SqliteFailure(failure, _) if codes.contains(&failure.extended_code))
+}
+
+/// Returns whether a sync failed, after which the kernel may have discarded pages that it could not write.
+pub(crate) fn is_failed_sync(error: &rusqlite::Error) -> bool {
+    let codes = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC, ffi::SQLITE_IOERR_COMMIT_ATOMIC];
+    matches!(error, rusqlite::Error::SqliteFailure(failure, _) if codes.contains(&failure.extended_code))
 }
 
 #[cfg(test)]
