@@ -263,7 +263,7 @@ mod tests {
         let refused = read_layer(&layer(&full), LayerLimits { max_bytes: 899, ..LIMITS }).unwrap_err();
         assert_eq!(refused.message, "the layer has more than 899 bytes of files");
         // What is not read is bounded too: 1,000 bytes of files and 2,048 of headers for each of ten entries.
-        let bomb = zstd::encode_all(&layer(&[("a", Regular, &[b'a'; 30_000])])[..], 1).unwrap();
+        let bomb = zstd::encode_all(&layer(&[("a", Regular, &vec![b'a'; 30_000])])[..], 1).unwrap();
         assert!(bomb.len() < 200, "{}", bomb.len());
         let refused = read_layer(&bomb, LIMITS).unwrap_err();
         assert_eq!(refused.message, "the layer is too large when unpacked");

@@ -32,7 +32,7 @@ const HINT: &str =
 #[derive(utoipa::ToSchema)]
 #[expect(dead_code, reason = "only the derived description is used")]
 pub(crate) struct ChangesetParts {
-    /// What the change set is about. The first part.
+    /// What the change set is about.
     changeset: ApplyChangesetRequest,
     /// The changes: a tar in the form of a layer of an OCI image, as it is or compressed with gzip or zstd. A new or replaced file is an
     /// entry with its mode; a deleted file or folder is an empty entry whose name begins with `.wh.`.

@@ -316,7 +316,7 @@ export interface ChangesetAnswer {
 }
 
 export interface ChangesetParts {
-  changeset: ApplyChangesetRequest;
+  changeset: string;
   layer: string;
 }
 

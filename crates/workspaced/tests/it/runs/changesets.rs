@@ -80,7 +80,7 @@ async fn send_body(run: &Run, content_type: &str, body: Vec<u8>) -> Answer {
     run.agent.send(request.header("content-type", content_type).body(body)).await
 }
 
-fn with(base: &Value, extra: Value) -> Value {
+fn with(base: &Value, extra: &Value) -> Value {
     let mut all = base.clone();
     all.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
     all
@@ -126,7 +126,7 @@ async fn a_set_is_one_call_after_its_command(#[values(Backend::Sqlite, Backend::
     // The same set again answers what it answered; another one under its ID is refused.
     assert_eq!(send(&runner, &set, &zstd::encode_all(&layer[..], 1).unwrap()).await.ok(), answer);
     assert_eq!(head(&run).await, before + 2);
-    send(&runner, &with(&set, json!({"reason": "other"})), &layer).await.refused("TOOL_CALL_ID_REUSED");
+    send(&runner, &with(&set, &json!({"reason": "other"})), &layer).await.refused("TOOL_CALL_ID_REUSED");
 
     run.ok("revert_calls", json!({"toolCallIds": ["cs_1"], "reason": "undo"})).await;
     let files: Vec<_> = run.files().into_keys().collect();
@@ -151,13 +151,13 @@ async fn a_file_that_has_changed_since_is_refused_or_merged(
     let before = run.files();
     let refused = send(&runner, &set, &layer).await.refused("WRITE_CONFLICT");
     assert_eq!(refused["path"], "a.txt");
-    assert_eq!(refused["currentSha256"], json!(sha256(&text.replace('1', "one"))), "{refused:#}");
+    assert_eq!(refused["currentSha256"], json!(sha256(text.replace('1', "one"))), "{refused:#}");
     assert!(run.files() == before, "a refused set changes nothing");
     // Content that is there already is no conflict, and is not written.
     let same = Layer::new().file("a.txt", text.replace('1', "one")).file(".wh.c.txt", "").bytes();
     assert_eq!(send(&runner, &set, &same).await.ok()["applied"], json!([]));
 
-    let merge = with(&set, json!({"onConflict": "merge"}));
+    let merge = with(&set, &json!({"onConflict": "merge"}));
     let overlapping = Layer::new().file("a.txt", text.replace('1', "uno")).bytes();
     let refused = send(&runner, &merge, &overlapping).await.refused("WRITE_CONFLICT");
     assert_eq!(refused["conflictRegions"].as_array().unwrap().len(), 1, "{refused:#}");
@@ -166,7 +166,7 @@ async fn a_file_that_has_changed_since_is_refused_or_merged(
     let answer = send(&runner, &merge, &layer).await.ok();
     assert_eq!((&answer["applied"], &answer["merged"]), (&json!(["b.txt"]), &json!(["a.txt"])));
     assert_eq!(run.on_disk("a.txt"), "one\n2\n3\n4\n5\n6\nseven\n");
-    let ahead = with(&set, json!({"basedOnSeq": base + 1000}));
+    let ahead = with(&set, &json!({"basedOnSeq": base + 1000}));
     send(&runner, &ahead, &layer).await.refused("INVALID_REQUEST");
     assert_eq!(run.verify().await["intact"], true);
 }
@@ -180,7 +180,7 @@ async fn what_is_denied_refuses_the_set_or_is_left(#[values(Backend::Sqlite)] ba
     run.put("keys/.env", "A=1\n");
     let runner = runner(&run, &[]).await;
     let set = json!({"basedOnSeq": head(&run).await, "reason": "r", "command": {"argv": ["evil"], "exitCode": 0}});
-    let leave = with(&set, json!({"onDenied": "leave"}));
+    let leave = with(&set, &json!({"onDenied": "leave"}));
     let token = format!("token = ghp_{}\n", "a1".repeat(18));
     let before = run.files();
     for (path, kind, content, code, rule) in [
@@ -210,7 +210,7 @@ async fn what_is_denied_refuses_the_set_or_is_left(#[values(Backend::Sqlite)] ba
         assert_eq!((&refusal["outcome"], &refusal["code"]), (&json!("refused"), &json!(code)), "{path}");
         assert_eq!(event["tool"], "event.command", "the command was run all the same");
 
-        let dry = with(&leave, json!({"dryRun": true}));
+        let dry = with(&leave, &json!({"dryRun": true}));
         let answer = send(&runner, &dry, &layer).await.ok();
         assert_eq!(answer["left"][0]["rule"], rule, "{path}: {answer:#}");
         assert_eq!(answer["applied"], json!(["ok.txt"]), "{path}");
@@ -264,7 +264,7 @@ async fn a_hostile_layer_is_refused_as_a_whole(#[values(Backend::Sqlite)] backen
     for extra in
         [json!({"surprise": 1}), json!({"reason": ""}), json!({"command": {"argv": []}}), json!({"basedOnSeq": -1})]
     {
-        send(&runner, &with(&set, extra), &layer).await.refused("INVALID_REQUEST");
+        send(&runner, &with(&set, &extra), &layer).await.refused("INVALID_REQUEST");
     }
     let large = vec![b'x'; 17 << 20];
     let too_large = send(&runner, &set, &large).await;

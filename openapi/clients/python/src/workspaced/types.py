@@ -326,7 +326,7 @@ class ChangesetAnswer(TypedDict):
 
 
 class ChangesetParts(TypedDict):
-    changeset: ApplyChangesetRequest
+    changeset: str
     layer: str
 
 
