@@ -12,7 +12,7 @@ use serde_json::Value;
 use workspace::Target;
 
 use crate::CallError;
-use crate::call::CallContext;
+use crate::call::{Call, OpenedCall};
 use crate::call_error::refusals::forbidden;
 use crate::read::names::{may_list, with_meant};
 use crate::run::open_run::OpenRun;
@@ -31,7 +31,7 @@ const MAX_DIFF_TIME: Duration = Duration::from_secs(3);
 /// What the calls would do, up to the first that cannot be planned.
 pub(crate) struct Planned {
     /// The calls, in order.
-    pub calls: Arc<[CallContext]>,
+    pub calls: Arc<[OpenedCall]>,
     /// What each would do.
     pub items: Vec<PlannedItem>,
     /// The files as the calls would leave them.
@@ -141,7 +141,7 @@ fn check_file_count(run: &OpenRun, scopes: &[Scope], operations: &[Operation]) -
 /// Plans a mutation on top of the calls in `overlay`.
 fn plan_change(
     run: &OpenRun,
-    call: &CallContext,
+    call: &Call,
     tool: &mut dyn Mutation,
     scope: &Scope,
     overlay: &PlanOverlay,
@@ -232,7 +232,7 @@ fn workspace_diff_hash(run: &OpenRun, plan: &ChangePlan, overlay: &PlanOverlay) 
 /// Reads the files as the calls in `overlay` would leave them.
 fn read(
     run: &OpenRun,
-    call: &CallContext,
+    call: &Call,
     overlay: &PlanOverlay,
     tool: &dyn ReadTool,
     cancel: &AtomicBool,
