@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ledger::{Appended, Entry};
-use model::{Code, Evidence, Permission, Refusal, RunId, Sha256, ToolCallId, json};
+use model::{Code, Evidence, EvidenceFact, Permission, Refusal, RunId, Sha256, ToolCallId, json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tracing::Instrument as _;
@@ -14,9 +14,11 @@ use workspace::measure_layer;
 use crate::CallError;
 use crate::call::disclosure::Disclosure;
 use crate::call::evidence::fact_of;
-use crate::call::{Answer, CallContext, Failed};
+use crate::call::record::RecordedError;
+use crate::call::{Answer, Call, Failed};
 use crate::caller::Caller;
 use crate::calls::Calls;
+use crate::calls::dispatch::tell;
 use crate::calls::events::entry_of_members;
 use crate::tool::input::parse;
 use crate::tools::apply_changeset::{APPLY_CHANGESET, ApplyChangeset, LAYER_LIMITS, OnDenied};
@@ -135,9 +137,11 @@ fn quoted(argument: &str) -> String {
 
 /// A change set before its layer is read.
 struct ParsedChangeset {
-    call: CallContext,
+    call: Call,
     members: Result<Map<String, Value>, Refusal>,
     event: Option<Entry>,
+    /// What the command says as evidence.
+    evidence_fact: EvidenceFact,
 }
 
 impl Calls {
@@ -159,56 +163,65 @@ impl Calls {
         let (disclosure, span) = (Disclosure::of(&parsed.call), parsed.call.span());
         let calls = Arc::clone(self);
         let work = async move { Box::pin(calls.apply_and_record(parsed, layer).instrument(span)).await };
-        disclosure.apply(self.engine.detached(work).await).map_err(|error| Failed { tool_call_id, error })
+        let applied = self.engine.detached(async move { Ok(work.await) }).await;
+        let applied = applied.unwrap_or_else(|error| Err(RecordedError::left_out(error)));
+        disclosure.apply(applied).map_err(|error| Failed { tool_call_id, error })
     }
 
     /// Records that a change set was refused whose request cannot be read.
     pub async fn refuse_changeset(&self, run: &RunId, caller: Caller, refusal: Refusal) -> Failed {
-        let call = CallContext::new(run, caller, &APPLY_CHANGESET);
+        let call = Call::new(run, caller, &APPLY_CHANGESET);
         let error = self.engine.record_error(&call, &[], refusal.into()).await;
         Failed { tool_call_id: call.tool_call_id, error }
     }
 
-    async fn apply_and_record(&self, parsed: ParsedChangeset, layer: Bytes) -> Result<Answer, CallError> {
-        let ParsedChangeset { mut call, members, event } = parsed;
-        let event_id = event.as_ref().map(|event| event.draft.tool_call_id.clone());
-        let (run_id, is_dry_run) = (call.run_id.clone(), call.dry_run);
-        call.event = event.clone().filter(|_| !is_dry_run).map(Arc::new);
-        let applied = self.apply(call, members, layer).await;
-        match (applied, event, event_id) {
-            (Ok(answer), Some(_), Some(id)) if !is_dry_run => self.with_event(&run_id, answer, &id).await,
-            (Err(error), Some(event), _) if !is_dry_run && is_about_change(&error) => {
-                self.record_command(event).await?;
+    async fn apply_and_record(&self, parsed: ParsedChangeset, layer: Bytes) -> Result<Answer, RecordedError> {
+        let ParsedChangeset { mut call, members, event, evidence_fact } = parsed;
+        let event = event.filter(|_| !call.dry_run);
+        let run_id = call.run_id.clone();
+        call.event = event.clone().map(Arc::new);
+        let applied = self.apply(call, members, evidence_fact, layer).await;
+        let Some(event) = event else { return applied };
+        match applied {
+            Ok(answer) => {
+                self.with_event(&run_id, answer, &event.draft.tool_call_id).await.map_err(RecordedError::left_out)
+            }
+            Err(error) => {
+                if is_about_change(error.as_error()) {
+                    self.record_command(event).await.map_err(RecordedError::left_out)?;
+                }
                 Err(error)
             }
-            (applied, ..) => applied,
         }
     }
 
     async fn apply(
         &self,
-        call: CallContext,
+        call: Call,
         members: Result<Map<String, Value>, Refusal>,
+        evidence_fact: EvidenceFact,
         layer: Bytes,
-    ) -> Result<Answer, CallError> {
+    ) -> Result<Answer, RecordedError> {
         let (run, members) = self.admit(&call, members).await?;
-        let limit = self.engine.limits.request_timeout;
-        let read = async {
-            let input = parse(members)?;
-            let measured = layer.clone();
-            let held = self.engine.blocking(move || Ok(measure_layer(&measured, LAYER_LIMITS)?)).await?;
-            self.engine.pools.acquire_body(held.saturating_add(layer.len() as u64), limit).await?;
-            self.engine.blocking(move || Ok(ApplyChangeset::new(input, layer)?)).await
-        };
-        let tool = match read.await {
+        let tool = match self.read(members, layer).await {
             Ok(tool) => tool,
             Err(error) => return Err(self.engine.record_error(&call, &[], error).await),
         };
         let listener = run.decisions.listener(&call.caller.actor);
-        let operation = Operation::Mutation(Box::new(tool));
+        let (call, operation) = (call.opened(&run, evidence_fact), Operation::Mutation(Box::new(tool)));
         let mut answer = self.execute_one(call, Arc::clone(&run), Ok(operation)).await;
-        run.decisions.tell(listener.as_deref(), answer.as_mut().map(|answer| &mut answer.body));
+        tell(&run, listener.as_deref(), &mut answer);
         answer
+    }
+
+    /// Reads a layer into memory that is reserved for it.
+    async fn read(&self, members: Map<String, Value>, layer: Bytes) -> Result<ApplyChangeset, CallError> {
+        let input = parse(members)?;
+        let measured = layer.clone();
+        let held = self.engine.blocking(move || Ok(measure_layer(&measured, LAYER_LIMITS)?)).await?;
+        let limit = self.engine.limits.request_timeout;
+        self.engine.pools.acquire_body(held.saturating_add(layer.len() as u64), limit).await?;
+        self.engine.blocking(move || Ok(ApplyChangeset::new(input, layer)?)).await
     }
 
     /// Adds the number of the command's record to the answer.
@@ -244,9 +257,10 @@ fn is_about_change(error: &CallError) -> bool {
 
 fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &[u8]) -> ParsedChangeset {
     let refused = |caller, refusal| ParsedChangeset {
-        call: CallContext::new(run, caller, &APPLY_CHANGESET),
+        call: Call::new(run, caller, &APPLY_CHANGESET),
         members: Err(refusal),
         event: None,
+        evidence_fact: EvidenceFact::Missing,
     };
     let request: ApplyChangesetRequest = match json::parse_object(changeset).and_then(|members| {
         json::members_into(members).map_err(|error| {
@@ -275,26 +289,23 @@ fn parse_changeset(run: &RunId, caller: Caller, changeset: &[u8], layer: &[u8]) 
     if let Some(command) = &command {
         members.insert("command".to_owned(), json!(command));
     }
-    let (mut call, members) = CallContext::of(run, caller, &APPLY_CHANGESET, members);
+    let (mut call, members) = Call::of(run, caller, &APPLY_CHANGESET, members);
     if !call.client_supplied_id {
         let id = call.tool_call_id.as_str();
         if let Ok(id) = ToolCallId::parse(&format!("cs_{}", id.strip_prefix("tc_").unwrap_or(id))) {
             call.tool_call_id = id;
         }
     }
-    let Some(command) = command else { return ParsedChangeset { call, members, event: None } };
+    let without = |call, members| ParsedChangeset { call, members, event: None, evidence_fact: EvidenceFact::Missing };
+    let Some(command) = command else { return without(call, members) };
     let id = format!("{}{EVENT_SUFFIX}", call.tool_call_id);
-    let event = command.event(&id).and_then(|event| entry_of_members(run, &call.caller, event));
-    match event {
+    match command.event(&id).and_then(|event| entry_of_members(run, &call.caller, event)) {
         Ok(event) => {
-            call.evidence_fact = if call.caller.permissions.contains(&Permission::EvidenceAttest) {
-                fact_of(command.exit_code)
-            } else {
-                model::EvidenceFact::Unattested
-            };
+            let may_attest = call.caller.permissions.contains(&Permission::EvidenceAttest);
+            let evidence_fact = if may_attest { fact_of(command.exit_code) } else { EvidenceFact::Unattested };
             call.evidence = Some(Evidence { command: None, event_id: Some(id), exit_code: None, output_sha256: None });
-            ParsedChangeset { call, members, event: Some(event) }
+            ParsedChangeset { call, members, event: Some(event), evidence_fact }
         }
-        Err(refusal) => ParsedChangeset { call, members: members.and(Err(refusal)), event: None },
+        Err(refusal) => without(call, members.and(Err(refusal))),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use workspace::{FollowedPath, Tree, WorkspaceError};
 
 use crate::CallError;
-use crate::call::CallContext;
+use crate::call::Call;
 use crate::call_error::refusals::canonically_equal;
 use crate::engine::Engine;
 use crate::run::open_run::OpenRun;
@@ -27,7 +27,7 @@ impl Engine {
     /// `PATH_REJECTED` for a new file whose name would be canonically equal to an existing one.
     pub(crate) async fn follow_names(
         &self,
-        call: &CallContext,
+        call: &Call,
         run: &Arc<OpenRun>,
         members: Map<String, Value>,
     ) -> Result<Map<String, Value>, CallError> {
@@ -86,7 +86,7 @@ impl Engine {
     /// If the disk fails.
     pub(crate) async fn name_meant(
         &self,
-        call: &CallContext,
+        call: &Call,
         run: &Arc<OpenRun>,
         refusal: Refusal,
     ) -> Result<Refusal, CallError> {
@@ -106,7 +106,7 @@ impl Engine {
 }
 
 /// Whether the caller may learn the names of files.
-pub(crate) fn may_list(call: &CallContext) -> bool {
+pub(crate) fn may_list(call: &Call) -> bool {
     call.caller.permissions.contains(&Permission::FileList)
 }
 

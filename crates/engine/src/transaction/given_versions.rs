@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::LogicalPath;
 
-use crate::call::CallContext;
+use crate::call::Call;
 use crate::run::seen_versions::SeenVersion;
 use crate::run::seen_versions::gives_content;
 use crate::tool::Mutation;
@@ -16,7 +16,7 @@ pub(crate) struct GivenVersions(BTreeMap<LogicalPath, SeenVersion>);
 
 impl GivenVersions {
     /// Adds what a planned call gives.
-    pub(crate) fn add(&mut self, call: &CallContext, item: &PlannedItem) {
+    pub(crate) fn add(&mut self, call: &Call, item: &PlannedItem) {
         match item {
             PlannedItem::Change(plan) => {
                 for change in plan.changes() {

@@ -8,7 +8,7 @@ use model::{
     judge_change,
 };
 
-use crate::call::CallContext;
+use crate::call::OpenedCall;
 use crate::call::record::Failure;
 use crate::call_error::refusals::denied;
 use crate::run::open_run::OpenRun;
@@ -22,7 +22,7 @@ use crate::transaction::plan::{Planned, PlannedItem};
 /// Planned calls, with the decision about all of them.
 pub(crate) struct Judged {
     /// The calls, in order.
-    pub calls: Arc<[CallContext]>,
+    pub calls: Arc<[OpenedCall]>,
     /// What each would do.
     pub items: Vec<JudgedItem>,
     /// The files as the calls would leave them; empty for a single call.

@@ -7,8 +7,8 @@ use model::{Code, LogicalPath, Permission, Refusal, Sha256, judge_file_count};
 use serde_json::{Map, Value};
 
 use crate::CallError;
-use crate::call::CallContext;
 use crate::call::record::Failure;
+use crate::call::{Call, OpenedCall};
 use crate::call_error::refusals::forbidden;
 use crate::engine::Engine;
 use crate::read::names::may_list;
@@ -28,7 +28,7 @@ pub(crate) enum Operation {
 /// The calls of a transaction, each with its parsed input or the refusal of it.
 pub(crate) struct Parsed {
     /// The calls, in order.
-    pub calls: Arc<[CallContext]>,
+    pub calls: Arc<[OpenedCall]>,
     /// The operation of each.
     pub operations: Vec<Result<Operation, Refusal>>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Parsed {
 /// Calls that can be planned: all inputs are valid, and what the calls need of the run and its history is known.
 pub(crate) struct Loaded {
     /// The calls, in order.
-    pub calls: Arc<[CallContext]>,
+    pub calls: Arc<[OpenedCall]>,
     /// The paths of each.
     pub scopes: Arc<[Scope]>,
     /// The operation of each.
@@ -49,7 +49,7 @@ impl Operation {
     /// # Errors
     ///
     /// `INVALID_REQUEST` and the refusals of the tool.
-    pub(crate) fn parse(call: &CallContext, members: Map<String, Value>) -> Result<Self, Refusal> {
+    pub(crate) fn parse(call: &Call, members: Map<String, Value>) -> Result<Self, Refusal> {
         match call.tool.run {
             ToolRun::Mutation(parse) => Ok(Self::Mutation(parse(members)?)),
             ToolRun::Read(parse) => {
@@ -73,10 +73,9 @@ impl Operation {
 }
 
 impl Parsed {
-    /// Creates a transaction of `calls` in their order, which have opened `run`.
-    pub(crate) fn new(run: &OpenRun, calls: Vec<(CallContext, Result<Operation, Refusal>)>) -> Self {
-        let opened = |(call, operation)| (CallContext { epoch: run.epoch, ..call }, operation);
-        let (calls, operations): (Vec<_>, Vec<_>) = calls.into_iter().map(opened).unzip();
+    /// Creates a transaction of `calls` in their order.
+    pub(crate) fn new(calls: Vec<(OpenedCall, Result<Operation, Refusal>)>) -> Self {
+        let (calls, operations): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
         Self { calls: calls.into(), operations }
     }
 
@@ -134,7 +133,7 @@ async fn meet_tree(
 async fn prepare(
     engine: &Engine,
     run: &Arc<OpenRun>,
-    call: &CallContext,
+    call: &Call,
     tool: &mut dyn Mutation,
     is_batch: bool,
 ) -> Result<(), CallError> {
@@ -148,7 +147,7 @@ async fn prepare(
 async fn answer_needs(
     engine: &Engine,
     run: &Arc<OpenRun>,
-    call: &CallContext,
+    call: &Call,
     tool: &mut dyn Mutation,
     is_batch: bool,
 ) -> Result<(), CallError> {
@@ -182,7 +181,7 @@ async fn answer_needs(
 async fn files_of_folder(
     engine: &Engine,
     run: &Arc<OpenRun>,
-    call: &CallContext,
+    call: &Call,
     folder: &LogicalPath,
     is_batch: bool,
 ) -> Result<Option<Vec<LogicalPath>>, CallError> {
@@ -207,7 +206,7 @@ async fn files_of_folder(
 }
 
 /// Waits until no other call under an ID of `calls` is in progress, and locks these IDs until the guards are dropped.
-pub(crate) async fn lock_ids<'a>(calls: &[CallContext], run: &'a OpenRun) -> Vec<InFlightGuard<'a>> {
+pub(crate) async fn lock_ids<'a>(calls: &[OpenedCall], run: &'a OpenRun) -> Vec<InFlightGuard<'a>> {
     let ids: BTreeSet<_> = calls.iter().filter(|call| call.client_supplied_id).map(|call| &call.tool_call_id).collect();
     let mut guards = Vec::with_capacity(ids.len());
     // All transactions lock in the same order, so that no two wait for each other.

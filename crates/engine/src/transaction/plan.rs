@@ -13,7 +13,7 @@ use serde_json::Value;
 use workspace::Target;
 
 use crate::CallError;
-use crate::call::CallContext;
+use crate::call::{Call, OpenedCall};
 use crate::call_error::refusals::{denied, forbidden};
 use crate::read::names::{may_list, with_meant};
 use crate::run::open_run::OpenRun;
@@ -32,7 +32,7 @@ const MAX_DIFF_TIME: Duration = Duration::from_secs(3);
 /// What the calls would do, up to the first that cannot be planned.
 pub(crate) struct Planned {
     /// The calls, in order.
-    pub calls: Arc<[CallContext]>,
+    pub calls: Arc<[OpenedCall]>,
     /// What each would do.
     pub items: Vec<PlannedItem>,
     /// The files as the calls would leave them.
@@ -147,7 +147,7 @@ fn check_file_count(rules: &Rules, scopes: &[Scope], operations: &[Operation]) -
 fn plan_change(
     run: &OpenRun,
     rules: &Rules,
-    call: &CallContext,
+    call: &OpenedCall,
     tool: &mut dyn Mutation,
     scope: &Scope,
     overlay: &PlanOverlay,
@@ -200,7 +200,7 @@ fn plan_change(
 }
 
 /// Returns the changes of a plan that are denied even by themselves, each with its refusal.
-fn denied_alone(run: &OpenRun, rules: &Rules, call: &CallContext, plan: &ChangePlan) -> Vec<(LogicalPath, Refusal)> {
+fn denied_alone(run: &OpenRun, rules: &Rules, call: &OpenedCall, plan: &ChangePlan) -> Vec<(LogicalPath, Refusal)> {
     let usage = run.accounting.usage();
     let facts = plan.facts(call.evidence_fact, |path| run.known.has_written(path));
     let denied = facts.into_iter().filter_map(|fact| {
@@ -253,7 +253,7 @@ fn workspace_diff_hash(run: &OpenRun, plan: &ChangePlan, overlay: &PlanOverlay) 
 /// Reads the files as the calls in `overlay` would leave them.
 fn read(
     run: &OpenRun,
-    call: &CallContext,
+    call: &Call,
     overlay: &PlanOverlay,
     tool: &dyn ReadTool,
     cancel: &AtomicBool,

@@ -9,7 +9,7 @@ use model::{Approval, ApprovalId, Code, ContentScan, Disk, RunId, Sha256};
 
 use crate::CallError;
 use crate::admission::pools::permit;
-use crate::call::CallContext;
+use crate::call::OpenedCall;
 use crate::engine::Engine;
 use crate::run::fsync_worker::abort_on_failed_fsync;
 use crate::run::open_run::OpenRun;
@@ -50,7 +50,7 @@ impl Engine {
     pub(crate) async fn keep_waiting(
         &self,
         run: &Arc<OpenRun>,
-        calls: &[CallContext],
+        calls: &[OpenedCall],
         approval: &ApprovalId,
         content: StagedLargeContent<'_>,
     ) -> Result<Option<EntryObject>, CallError> {
