@@ -164,7 +164,7 @@ async fn a_search_stops_when_its_caller_disconnects(#[values(Backend::Sqlite)] b
 #[rstest]
 #[tokio::test]
 async fn the_concurrency_limit_of_one_token_does_not_affect_another(#[values(Backend::Sqlite)] backend: Backend) {
-    let setup = Setup::new(backend).arg("--token-concurrency", 4).arg("--concurrency", 1);
+    let setup = Setup::new(backend).arg("--max-connections", 16).arg("--concurrency", 1);
     let server = Server::start_with(setup).await;
     let (run, other) = (server.run_with_files(&[("a.txt", "a\n")], json!({})).await, server.run(json!({})).await);
     let query = slow_to_search(&run, 40);

@@ -306,7 +306,7 @@ async fn a_disconnected_call_is_applied_completely_or_not_at_all(#[values(Backen
 #[rstest]
 #[tokio::test]
 async fn an_open_stream_counts_as_a_request(#[values(Backend::Sqlite)] backend: Backend) {
-    let server = Server::start_with(Setup::new(backend).arg("--token-concurrency", 8)).await;
+    let server = Server::start_with(Setup::new(backend).arg("--max-connections", 32)).await;
     let run = server.run(json!({})).await;
     let changes = format!("/v1/runs/{}/changes", run.id);
     for (client, path) in [(server.auditor(), "/v1/audit/stream"), (run.agent.clone(), &changes)] {
