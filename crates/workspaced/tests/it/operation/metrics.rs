@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use serde_json::json;
@@ -115,15 +115,17 @@ async fn readiness_reports_a_disk_below_its_reserve(#[values(Backend::Sqlite)] b
     server.restart();
     let ready = server.nobody().get("/readyz").await.ok();
     assert_eq!(ready, json!({"ok": true}));
-    // A twentieth of a small disk is its reserve.
-    std::fs::write(server.data_dir().join("filler"), vec![1; 80 << 20]).unwrap();
-    for step in 0..64 {
-        if !server.nobody().get("/readyz").await.ok()["degraded"].is_null() {
-            break;
-        }
-        std::fs::write(server.data_dir().join(format!("filler-{step}")), vec![1; 1 << 19]).unwrap();
+    // A twentieth of a small disk is its reserve: 6.4 MiB, of which 4 are left.
+    let space = rustix::fs::statvfs(server.data_dir()).unwrap();
+    let filler = space.f_bavail * space.f_frsize - (4 << 20);
+    std::fs::write(server.data_dir().join("filler"), vec![1; usize::try_from(filler).unwrap()]).unwrap();
+    // The disk is measured now and then.
+    let deadline = Instant::now() + Duration::from_mins(1);
+    let mut ready = server.nobody().get("/readyz").await.ok();
+    while ready["degraded"].is_null() && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        ready = server.nobody().get("/readyz").await.ok();
     }
-    let ready = server.nobody().get("/readyz").await.ok();
     assert_eq!((&ready["ok"], &ready["degraded"][0]["what"]), (&json!(true), &json!("disk")), "{ready}");
     server.run(json!({})).await.create("a.txt", "a\n").await;
 }
