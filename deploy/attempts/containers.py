@@ -148,6 +148,7 @@ class Images:
             context = self.daemon.folder / "given"
             (context / "src/target/release").mkdir(parents=True)
             shutil.copy(PROGRAM, context / "src/target/release/workspaced")
+            shutil.copy(PROGRAM.with_name("workspaced-shim"), context / "src/target/release/workspaced-shim")
             last_stage = DOCKERFILE.read_text().split(f"FROM {self.base}\n")[1]
             (context / "Dockerfile").write_text(f"FROM {self.base} AS build\nCOPY src /src\nFROM {self.base}\n" + last_stage)
             self.daemon.build("workspaced", context)

@@ -10,11 +10,10 @@ use model::{RunState, ToolCallId};
 use serde_json::{Map, Value};
 use workspace::{Tree, WorkspaceError};
 
-use crate::call::record::{Failure, read_entry};
-use crate::call::{CallContext, View};
+use crate::call::record::RecordedError;
+use crate::call::{Call, OpenedCall, View};
 use crate::call_error::refusals::{run_not_open, timed_out};
 use crate::engine::Engine;
-use crate::run::chain_head::ChainHead;
 use crate::run::open_run::OpenRun;
 use crate::tool::output::ReadOutput;
 use crate::tool::{ReadContext, ReadTool, ToolRun};
@@ -28,25 +27,29 @@ impl Engine {
     /// The refusal, recorded.
     pub(crate) async fn read_call(
         self: &Arc<Self>,
-        call: CallContext,
+        call: OpenedCall,
         run: &Arc<OpenRun>,
         members: Map<String, Value>,
-    ) -> Result<(ReadOutput, ToolCallId), CallError> {
-        let call = CallContext { epoch: run.epoch, ..call };
+    ) -> Result<(ReadOutput, ToolCallId), RecordedError> {
+        match self.parse_read(&call, run, members).await {
+            Ok(tool) => self.read(call, run, tool).await,
+            Err(error) => Err(self.record_error(&call, &[], error).await),
+        }
+    }
+
+    /// Parses a read of a tree that is made consistent.
+    async fn parse_read(
+        self: &Arc<Self>,
+        call: &OpenedCall,
+        run: &Arc<OpenRun>,
+        members: Map<String, Value>,
+    ) -> Result<Box<dyn ReadTool>, CallError> {
         let ToolRun::Read(parse) = call.tool.run else {
             return Err(CallError::Internal("a mutation is not a read".into()));
         };
-        if let Err(error) = reconcile::ensure_consistent(self, run).await {
-            return Err(self.record_error(&call, &[], error).await);
-        }
-        let members = match self.follow_names(&call, run, members).await {
-            Ok(members) => members,
-            Err(error) => return Err(self.record_error(&call, &[], error).await),
-        };
-        match call.parse_read(parse, members) {
-            Ok(tool) => self.read(call, run, tool).await,
-            Err(refusal) => Err(self.record_error(&call, &[], refusal.into()).await),
-        }
+        reconcile::ensure_consistent(self, run).await?;
+        let members = self.follow_names(call, run, members).await?;
+        Ok(call.parse_read(parse, members)?)
     }
 
     /// Executes and records a parsed read. The tree is consistent.
@@ -56,52 +59,47 @@ impl Engine {
     /// The refusal, recorded.
     pub(crate) async fn read(
         self: &Arc<Self>,
-        call: CallContext,
+        call: OpenedCall,
         run: &Arc<OpenRun>,
         tool: Box<dyn ReadTool>,
-    ) -> Result<(ReadOutput, ToolCallId), CallError> {
-        let call = CallContext { epoch: run.epoch, ..call };
-        let (paths, at_record) = (tool.paths(), tool.at_record());
-        if let Err(error) = self.check_history(run, std::slice::from_ref(&call), 0).await {
-            return Err(self.record_error(&call, &paths, error).await);
-        }
+    ) -> Result<(ReadOutput, ToolCallId), RecordedError> {
+        let paths = tool.paths();
+        let outcome = self.try_read(&call, run, tool).await;
+        let output = self.record_read(&call, run, &paths, outcome).await?;
+        Ok((output, call.call.tool_call_id))
+    }
+
+    async fn try_read(
+        self: &Arc<Self>,
+        call: &OpenedCall,
+        run: &Arc<OpenRun>,
+        tool: Box<dyn ReadTool>,
+    ) -> Result<ReadOutput, CallError> {
+        self.check_history(run, std::slice::from_ref(call), 0).await?;
         let limit = self.limits.request_timeout;
-        let reads_present = call.mount.is_none() && at_record.is_none();
+        let at_seq = tool.at_record().map(|at| at.seq);
+        let reads_present = call.mount.is_none() && at_seq.is_none();
         let read = async {
-            let mut output = self.execute_read(&call, run, tool).await?;
+            let mut output = self.execute_read(call, run, tool).await?;
             if reads_present {
                 self.warn_of_outside(run, &mut output).await?;
             }
             Ok(output)
         };
-        let output = tokio::time::timeout(limit, read).await;
-        let mut output = match output.unwrap_or_else(|_| Err(timed_out(limit).into())) {
-            Ok(output) => output,
-            Err(CallError::Refused(refusal)) => {
-                let error = self.name_meant(&call, run, refusal).await.map_or_else(|error| error, CallError::from);
-                return Err(self.record_error(&call, &paths, error).await);
+        match tokio::time::timeout(limit, read).await {
+            Ok(Ok(mut output)) => {
+                output.reasons.extend(at_seq.map(|seq| format!("atSeq:{seq}")));
+                Ok(output)
             }
-            Err(error) => return Err(self.record_error(&call, &paths, error).await),
-        };
-        let mut entry = read_entry(&call, &mut output);
-        entry.draft.reasons.extend(at_record.map(|at| format!("atSeq:{}", at.seq)));
-        match self.append_for(std::slice::from_ref(&call), vec![entry]).await.map_err(Failure::of_recording) {
-            Ok(records) => {
-                for record in &records {
-                    run.seen_versions.add(record);
-                }
-                output.head = records.first().map(|record| ChainHead { seq: record.seq, hash: record.hash });
-                Ok((output, call.tool_call_id))
-            }
-            // The token was revoked during the call.
-            Err(Failure::All(error)) => Err(self.record_error(&call, &paths, error).await),
-            Err(failure) => Err(failure.into_error()),
+            Ok(Err(CallError::Refused(refusal))) => Err(self.name_meant(call, run, refusal).await?.into()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(timed_out(limit).into()),
         }
     }
 
     async fn execute_read(
         self: &Arc<Self>,
-        call: &CallContext,
+        call: &Call,
         run: &Arc<OpenRun>,
         tool: Box<dyn ReadTool>,
     ) -> Result<ReadOutput, CallError> {

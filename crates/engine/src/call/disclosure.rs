@@ -7,7 +7,8 @@ use model::Permission;
 use serde_json::Value;
 
 use crate::CallError;
-use crate::call::{Answer, CallContext};
+use crate::call::record::RecordedError;
+use crate::call::{Answer, Call};
 use crate::caller::Caller;
 use crate::tool::Tool;
 
@@ -27,7 +28,7 @@ pub(crate) struct Disclosure {
 
 impl Disclosure {
     /// Returns the disclosure for the caller of `call`.
-    pub(crate) fn of(call: &CallContext) -> Self {
+    pub(crate) fn of(call: &Call) -> Self {
         Self { tool: call.tool, may_read: call.caller.may_read() }
     }
 
@@ -36,22 +37,22 @@ impl Disclosure {
     /// # Errors
     ///
     /// The error of the answer, also without such content.
-    pub(crate) fn apply(self, answer: Result<Answer, CallError>) -> Result<Answer, CallError> {
+    pub(crate) fn apply(self, answer: Result<Answer, RecordedError>) -> Result<Answer, RecordedError> {
         if self.may_read {
             return answer;
         }
         match answer {
             Ok(answer) if self.tool.content.is_empty() => Ok(answer),
             Ok(Answer { body, head }) => {
-                let mut body: Value =
-                    serde_json::from_str(&body).map_err(|error| CallError::Internal(Box::new(error)))?;
+                let body = serde_json::from_str(&body).map_err(|error| CallError::Internal(Box::new(error)));
+                // The call is recorded as answered.
+                let mut body: Value = body.map_err(RecordedError::left_out)?;
                 if empty(&mut body, self.tool.content) {
                     body["contentWithheld"] = Value::Bool(true);
                 }
                 Ok(Answer { body: body.to_string(), head })
             }
-            Err(CallError::Refused(refusal)) => Err(refusal.without_content().into()),
-            Err(error) => Err(error),
+            Err(error) => Err(error.without_content()),
         }
     }
 }

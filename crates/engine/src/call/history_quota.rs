@@ -6,7 +6,7 @@
 use ledger::HistoryExcess;
 use model::{Code, RUN_TOKEN_ACTOR, Refusal};
 
-use crate::call::CallContext;
+use crate::call::{Call, OpenedCall, Recordable};
 use crate::engine::Engine;
 use crate::run::open_run::OpenRun;
 use crate::run::quota::max_disk_bytes_exceeded;
@@ -22,10 +22,10 @@ impl Engine {
     pub(crate) async fn check_history(
         &self,
         run: &OpenRun,
-        calls: &[CallContext],
+        calls: &[OpenedCall],
         object_bytes: u64,
     ) -> Result<(), CallError> {
-        if !calls.iter().any(is_bounded) {
+        if !calls.iter().any(|call| is_bounded(call)) {
             return Ok(());
         }
         if let Some((limit, actual)) = self.node.full(object_bytes) {
@@ -46,8 +46,9 @@ impl Engine {
 
     /// Returns the refusal of `calls` whose run, or the whole service, has no room for the record of another refusal. It depends on
     /// nothing that the calls name, because it leaves no record.
-    pub(crate) fn unrecorded_refusal(&self, calls: &[CallContext]) -> Option<Refusal> {
-        let first = calls.first().filter(|_| calls.iter().any(is_bounded))?;
+    pub(crate) fn unrecorded_refusal<C: Recordable>(&self, calls: &[C]) -> Option<Refusal> {
+        let is_bounded = calls.iter().any(|call| is_bounded(call.call()));
+        let first = calls.first().filter(|_| is_bounded)?.call();
         if let Some((limit, actual)) = self.node.reserve_used() {
             return Some(without_record(max_disk_bytes_exceeded(limit, actual)));
         }
@@ -56,7 +57,7 @@ impl Engine {
     }
 }
 
-fn is_bounded(call: &CallContext) -> bool {
+fn is_bounded(call: &Call) -> bool {
     call.caller.actor.starts_with(RUN_TOKEN_ACTOR)
 }
 

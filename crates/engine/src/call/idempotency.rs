@@ -4,7 +4,7 @@ use model::{Permission, Refusal, Sha256};
 use serde_json::{Map, Value};
 
 use crate::CallError;
-use crate::call::{Answer, CallContext, splice};
+use crate::call::{Answer, Call, Recordable, splice};
 use crate::call_error::refusals::forbidden;
 use crate::engine::Engine;
 use crate::run::chain_head::ChainHead;
@@ -28,7 +28,7 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub(crate) async fn stored_answer(&self, call: &CallContext) -> Result<StoredAnswer, CallError> {
+    pub(crate) async fn stored_answer(&self, call: &Call) -> Result<StoredAnswer, CallError> {
         if !call.client_supplied_id {
             return Ok(StoredAnswer::None);
         }
@@ -59,11 +59,11 @@ impl Engine {
     /// # Errors
     ///
     /// If the ledger fails.
-    pub(crate) async fn stored_refusals(&self, calls: &[CallContext]) -> Result<Option<Vec<CallError>>, CallError> {
+    pub(crate) async fn stored_refusals<C: Recordable>(&self, calls: &[C]) -> Result<Option<Vec<Refusal>>, CallError> {
         let mut refusals = Vec::with_capacity(calls.len());
         for call in calls {
-            match self.stored_answer(call).await? {
-                StoredAnswer::Found(Err(refusal)) if refusal.details.seq.is_some() => refusals.push(refusal.into()),
+            match self.stored_answer(call.call()).await? {
+                StoredAnswer::Found(Err(refusal)) if refusal.details.seq.is_some() => refusals.push(refusal),
                 StoredAnswer::None | StoredAnswer::OtherCall | StoredAnswer::Found(_) => return Ok(None),
             }
         }
@@ -72,14 +72,14 @@ impl Engine {
 }
 
 /// Returns the permission that the effect of the first call required, if the present caller lacks it.
-fn missing_permission(call: &CallContext, members: &Map<String, Value>) -> Option<Permission> {
+fn missing_permission(call: &Call, members: &Map<String, Value>) -> Option<Permission> {
     let created = members.get("created").and_then(Value::as_bool)?;
     let needed = if created { Permission::FileWriteCreate } else { Permission::FileWriteReplace };
     (call.tool.permissions.contains(&needed) && !call.caller.permissions.contains(&needed)).then_some(needed)
 }
 
 /// Returns the answer with the given `members` as JSON text, and the call's record.
-pub(crate) fn mutation_answer(call: &CallContext, members: &str, seq: u64, hash: Option<Sha256>) -> Answer {
+pub(crate) fn mutation_answer(call: &Call, members: &str, seq: u64, hash: Option<Sha256>) -> Answer {
     let mut output = format!("{{\"seq\":{seq}");
     if let Some(hash) = hash {
         output.extend([",\"headHash\":\"", &hash.to_string(), "\""]);

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::CallError;
 use crate::call::evidence::{ATTESTED, is_check};
 use crate::call::history_quota::history_exceeded;
-use crate::call::record::{reasons_of, verdict_of};
+use crate::call::record::{RecordedError, reasons_of, verdict_of};
 use crate::call_error::refusals::forbidden;
 use crate::call_error::refusals::refusal_of;
 use crate::caller::{Caller, RequestIds};
@@ -55,19 +55,20 @@ impl Calls {
         run: &RunId,
         caller: &Caller,
         events: Vec<Map<String, Value>>,
-    ) -> Result<Vec<AppendedEvent>, CallError> {
+    ) -> Result<Vec<AppendedEvent>, RecordedError> {
         let tool = match &events[..] {
             [only] => input::tool_of(only).unwrap_or(UNKNOWN_KIND),
             _ => UNKNOWN_KIND,
         };
         match self.try_append(run, caller, events).await {
+            Ok(events) => Ok(events),
             Err(CallError::Refused(refusal)) => Err(self.record_refusal(run, caller, tool, refusal).await),
-            done => done,
+            Err(error) => Err(RecordedError::left_out(error)),
         }
     }
 
     /// Records that an event whose body cannot be parsed was refused.
-    pub async fn refuse_event(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> CallError {
+    pub async fn refuse_event(&self, run: &RunId, caller: &Caller, refusal: Refusal) -> RecordedError {
         self.record_refusal(run, caller, UNKNOWN_KIND, refusal).await
     }
 
@@ -76,7 +77,7 @@ impl Calls {
     /// # Errors
     ///
     /// `FORBIDDEN`, recorded.
-    pub async fn admit_event(&self, run: &RunId, caller: &Caller) -> Result<(), CallError> {
+    pub async fn admit_event(&self, run: &RunId, caller: &Caller) -> Result<(), RecordedError> {
         if caller.permissions.contains(&Permission::EventAppend) {
             return Ok(());
         }
@@ -168,9 +169,15 @@ impl Calls {
     }
 
     /// Records a refusal of what is no call of a tool, such as an event, and returns it with the number of its record.
-    pub(crate) async fn record_refusal(&self, run: &RunId, caller: &Caller, tool: &str, refusal: Refusal) -> CallError {
+    pub(crate) async fn record_refusal(
+        &self,
+        run: &RunId,
+        caller: &Caller,
+        tool: &str,
+        refusal: Refusal,
+    ) -> RecordedError {
         if matches!(refusal.code, Code::RunNotFound | Code::Unavailable) {
-            return refusal.into();
+            return RecordedError::left_out(refusal);
         }
         let refusal = refusal.redacted();
         let mut draft = Draft::new(run.clone(), caller.actor.clone(), tool, new_tool_call_id(), now());

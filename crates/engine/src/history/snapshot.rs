@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use workspace::{Base, LargeContent, Snapshot, StoredContents};
 
 use crate::CallError;
-use crate::call::CallContext;
+use crate::call::Call;
 use crate::engine::Engine;
 use crate::history::content_history;
 use crate::history::content_integrity::verified;
@@ -179,7 +179,7 @@ impl Engine {
     /// `INVALID_REQUEST`.
     pub(crate) async fn snapshot_at(
         &self,
-        call: &CallContext,
+        call: &Call,
         open_run: &Arc<OpenRun>,
         at: AtRecord,
     ) -> Result<(Permit, SnapshotView), CallError> {
@@ -216,7 +216,7 @@ impl Engine {
         Ok(files)
     }
 
-    async fn check_at_record(&self, call: &CallContext, open_run: &OpenRun, seq: u64) -> Result<(), CallError> {
+    async fn check_at_record(&self, call: &Call, open_run: &OpenRun, seq: u64) -> Result<(), CallError> {
         if call.mount.is_some() {
             let refusal = Refusal::invalid(
                 "`atSeq` cannot be used with a mount, which has no records",

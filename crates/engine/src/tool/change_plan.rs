@@ -7,6 +7,7 @@ use model::{
 use serde_json::{Map, Value};
 use workspace::{FileStamp, FileVersions, PlannedVersion, Target, Workspace};
 
+use crate::run::quota::Reservation;
 use crate::run::seen_versions::SeenVersion;
 use crate::tool::outside_change::{Accept, OutsideChange, RecordedOutside};
 
@@ -65,6 +66,8 @@ pub struct ChangePlan {
     pub settlement: Option<Accept>,
     /// What a call that accepts the tree records.
     pub accepted: Option<Box<RecordedOutside>>,
+    /// The disk space that is reserved already, for content outside of memory.
+    pub reservation: Option<Reservation>,
 }
 
 /// What a plan knows of one path.
@@ -201,6 +204,7 @@ impl ChangePlan {
             outside: Vec::new(),
             settlement: None,
             accepted: None,
+            reservation: None,
         }
     }
 

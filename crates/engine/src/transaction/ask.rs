@@ -10,8 +10,8 @@ use model::{
 
 use crate::CallError;
 use crate::approvals::waiting_calls::{BATCH, WaitingBatch, WaitingCall};
-use crate::call::CallContext;
-use crate::call::record::{Failure, refused_entry, requested_files, stored_reply};
+use crate::call::Call;
+use crate::call::record::{Failure, RecordedError, refused_entry, requested_files, stored_reply};
 use crate::clock::{new_approval_id, now_plus};
 use crate::engine::Engine;
 use crate::run::decisions::{DeniedChange, key_of, quoted};
@@ -61,7 +61,7 @@ impl Judged {
         engine: &Engine,
         run: &Arc<OpenRun>,
         is_dry_run: bool,
-    ) -> Result<Vec<CallError>, Failure> {
+    ) -> Result<Vec<RecordedError>, Failure> {
         let count = self.items.len();
         let fail = |error: CallError| match count {
             1 => Failure::Call(0, error),
@@ -93,16 +93,16 @@ impl Judged {
         let (refusals, entries) = self.rows(&refusal, approval, object.flatten());
         let appended = engine.append_for(&self.calls, entries).await;
         if let Some(waiting) = waiting {
-            waiting.end(engine, run, appended.as_ref().err()).await;
+            waiting.end(engine, run, appended.as_ref().err().map(Failure::as_error)).await;
         }
-        let records = appended.map_err(Failure::of_recording)?;
+        let records = appended?;
         if let (Some(reserved), Some((change, actor)), Some(asked)) = (reserved, change, asked) {
             reserved.keep();
             run.set_awaiting_approval();
             run.decisions.asked(change, &actor, asked);
         }
-        let recorded = refusals.into_iter().zip(records);
-        Ok(recorded.map(|(refusal, record)| refusal.recorded(record.seq, record.hash).into()).collect())
+        let recorded = refusals.into_iter().zip(&records);
+        Ok(recorded.map(|(refusal, record)| RecordedError::of(refusal, record)).collect())
     }
 
     /// Returns the refusal and the entry of each call. The first change has the approval, and the object that it needs.
@@ -165,14 +165,14 @@ impl Judged {
             input: stored_input(call, &change.plan),
         });
         let input = serde_json::to_string(&WaitingBatch { calls: calls.collect() });
-        let input = input.map_err(|error| Failure::Recorded(CallError::Internal(Box::new(error))))?;
+        let input = input.map_err(|error| Failure::left_out(CallError::Internal(Box::new(error))))?;
         Ok(Some((Approval { tool: BATCH.to_owned(), reason: joined(&reasons), ..approval }, input)))
     }
 }
 
 /// The input of a call to be executed once it is approved: for the caller who decides, with the versions that the first caller
 /// had seen.
-fn stored_input(call: &CallContext, plan: &ChangePlan) -> String {
+fn stored_input(call: &Call, plan: &ChangePlan) -> String {
     if plan.seen.is_empty() { call.input.clone() } else { without_seen(&call.input, &plan.seen) }
 }
 
@@ -222,7 +222,7 @@ fn read_left_out() -> Refusal {
 }
 
 /// Returns the entry of a call that waits for approval, with the reply to its repetitions.
-fn pending_entry(call: &CallContext, plan: &ChangePlan, refusal: &Refusal) -> Entry {
+fn pending_entry(call: &Call, plan: &ChangePlan, refusal: &Refusal) -> Entry {
     let mut draft = call.draft(Verdict::RequireApproval, Outcome::Pending);
     draft.code = Some(Code::ApprovalRequired);
     draft.reasons.clone_from(&refusal.details.reasons);
@@ -238,7 +238,7 @@ fn joined(reasons: &[&str]) -> String {
 }
 
 fn new_approval(
-    call: &CallContext,
+    call: &Call,
     files: Vec<ApprovalFile>,
     diff: &[u8],
     reasons: Vec<String>,

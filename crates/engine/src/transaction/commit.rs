@@ -9,7 +9,7 @@ use model::{LogicalPath, Record, Step, Usage};
 use crate::CallError;
 use crate::call::history_quota::history_exceeded;
 use crate::call::record::Failure;
-use crate::call::{Answer, CallContext};
+use crate::call::{Answer, OpenedCall};
 use crate::call_error::refusals::refusal_of;
 use crate::call_error::refusals::{already_recorded, approval_not_pending};
 use crate::clock::latest;
@@ -73,13 +73,16 @@ impl Staged {
         // The change from outside comes first: the calls build on it.
         let preceding = usize::from(found.is_some());
         entries.splice(0..0, found);
+        for entry in &mut entries {
+            entry.epoch = run.epoch;
+        }
         let modes: BTreeMap<LogicalPath, u32> =
             entries.iter().flat_map(|entry| &entry.steps).filter_map(mode_of).collect();
         failpoint::hit("transaction.staged");
         // Opening the run and waiting for its locks take time, and callers see an approval as expired from then on.
         if expires_at.is_some_and(|expires_at| expires_at <= latest()) {
             staged_files::discard(run, &large_files);
-            return Err(Failure::Recorded(approval_not_pending().into()));
+            return Err(Failure::left_out(approval_not_pending()));
         }
         let records = match engine.append(entries).await {
             Ok(Appended::Recorded(records)) => Vec::from(records),
@@ -97,7 +100,7 @@ impl Staged {
         for record in &records {
             run.seen_versions.add(record);
         }
-        let complete = |((call, answer), record): ((&CallContext, _), &Record)| {
+        let complete = |((call, answer), record): ((&OpenedCall, _), &Record)| {
             crate::transaction::entries::PendingAnswer::complete(answer, call, record.seq, record.hash)
         };
         let answers = calls.iter().zip(answers).zip(&records[preceding.min(records.len())..]).map(complete).collect();
@@ -115,31 +118,31 @@ fn mode_of(step: &Step) -> Option<(LogicalPath, u32)> {
 async fn undo(
     engine: &Engine,
     run: &OpenRun,
-    calls: &[CallContext],
+    calls: &[OpenedCall],
     large_files: Vec<String>,
     appended: ledger::Result<Appended>,
 ) -> Failure {
     let error = match appended {
-        Err(error @ LedgerError::RunMoved(_)) => Failure::Recorded(error.into()),
+        Err(error @ LedgerError::RunMoved(_)) => Failure::left_out(error),
         Err(error @ LedgerError::ObjectNotReserved(_)) => Failure::All(error.into()),
         Err(error) => {
             // The commit may have taken effect nevertheless. The next call reconciles before it plans.
             run.accounting.set_uncertain(large_files);
             run.seen_versions.clear();
-            return Failure::Recorded(error.into());
+            return Failure::left_out(error);
         }
         Ok(Appended::Repeated(_)) => {
             // An earlier attempt with an uncertain outcome is recorded. Its steps may not be applied yet.
             run.accounting.set_dirty();
-            Failure::Recorded(already_recorded().into())
+            Failure::left_out(already_recorded())
         }
         Ok(Appended::Reused(index)) => Failure::Recorded(engine.record_reused_id(&calls[index]).await),
-        Ok(Appended::NotPending) => Failure::Recorded(approval_not_pending().into()),
+        Ok(Appended::NotPending) => Failure::left_out(approval_not_pending()),
         Ok(Appended::PreconditionFailed(failed)) => Failure::All(refusal_of(failed).into()),
         Ok(Appended::HistoryQuotaExceeded(excess)) => Failure::All(history_exceeded(excess).into()),
-        Ok(Appended::Recorded(_)) => return Failure::Recorded(already_recorded().into()),
+        Ok(Appended::Recorded(_)) => return Failure::left_out(already_recorded()),
         Ok(other @ (Appended::Unchanged | Appended::NoSuchToken | Appended::EventQuotaExceeded(_))) => {
-            Failure::Recorded(CallError::Internal(format!("the ledger rejected a mutation as {other:?}").into()))
+            Failure::left_out(CallError::Internal(format!("the ledger rejected a mutation as {other:?}").into()))
         }
     };
     staged_files::discard(run, &large_files);

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::call::idempotency::{DONE, mutation_answer};
 use crate::call::record::read_entry;
-use crate::call::{Answer, CallContext, splice};
+use crate::call::{Answer, Call, splice};
 use crate::clock::new_artifact_id;
 use crate::tool::change_plan::ChangePlan;
 use crate::transaction::judge::{JudgedChange, JudgedItem};
@@ -21,7 +21,7 @@ pub(crate) enum PendingAnswer {
 
 impl PendingAnswer {
     /// Completes the answer with the call's record.
-    pub(crate) fn complete(self, call: &CallContext, seq: u64, hash: Option<Sha256>) -> Answer {
+    pub(crate) fn complete(self, call: &Call, seq: u64, hash: Option<Sha256>) -> Answer {
         match self {
             Self::Mutation(members) => mutation_answer(call, &members, seq, hash),
             Self::Read(answer) => answer,
@@ -30,7 +30,7 @@ impl PendingAnswer {
 }
 
 /// Returns the entry and the answer of a call that takes effect.
-pub(crate) fn committed(call: &CallContext, item: JudgedItem) -> (Entry, PendingAnswer) {
+pub(crate) fn committed(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer) {
     let JudgedChange { plan, reasons, usage } = match item {
         JudgedItem::Change(change) => change,
         JudgedItem::Read(mut output) => {
@@ -67,7 +67,7 @@ pub(crate) fn committed(call: &CallContext, item: JudgedItem) -> (Entry, Pending
 }
 
 /// Returns the entry and the answer of a dry run.
-pub(crate) fn dry_run(call: &CallContext, item: JudgedItem) -> (Entry, PendingAnswer) {
+pub(crate) fn dry_run(call: &Call, item: JudgedItem) -> (Entry, PendingAnswer) {
     let JudgedChange { plan, reasons, .. } = match item {
         JudgedItem::Change(change) => change,
         read @ JudgedItem::Read(_) => return committed(call, read),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::LogicalPath;
 
-use crate::call::CallContext;
+use crate::call::Call;
 use crate::run::seen_versions::SeenVersion;
 use crate::run::seen_versions::gives_content;
 use crate::tool::Mutation;
@@ -16,9 +16,9 @@ pub(crate) struct GivenVersions(BTreeMap<LogicalPath, SeenVersion>);
 
 impl GivenVersions {
     /// Adds what a planned call gives.
-    pub(crate) fn add(&mut self, call: &CallContext, item: &PlannedItem) {
+    pub(crate) fn add(&mut self, call: &Call, item: &PlannedItem) {
         match item {
-            PlannedItem::Change(plan, _) => {
+            PlannedItem::Change(plan) => {
                 for change in plan.changes() {
                     let after = change.after.as_ref().map(|content| SeenVersion::Version(content.sha256));
                     self.0.insert(change.path.clone(), after.unwrap_or(SeenVersion::Absent));
@@ -35,11 +35,11 @@ impl GivenVersions {
     /// Sets what `tool` expects as seen. Returns every version that it expects so.
     pub(crate) fn resolve(&self, tool: &mut dyn Mutation) -> Vec<(LogicalPath, SeenVersion)> {
         let mut seen = Vec::new();
-        for (path, expected) in tool.expected_versions_mut() {
-            if let Some(version) = self.0.get(&path) {
+        for (path, expected) in tool.expected_versions() {
+            if let Some(version) = self.0.get(path) {
                 expected.set_seen(*version);
             }
-            seen.extend(expected.seen().map(|version| (path, version)));
+            seen.extend(expected.seen().map(|version| (path.clone(), version)));
         }
         seen
     }

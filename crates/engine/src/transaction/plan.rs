@@ -5,20 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use model::{Code, LogicalPath, Refusal, Sha256, judge_call_bytes, judge_file_count, judge_new_text};
+use model::{
+    Code, Refusal, ScannedContent, Sha256, judge_call_bytes, judge_file_count, judge_new_text, judge_scanned_content,
+};
 use serde_json::Value;
 use workspace::Target;
 
 use crate::CallError;
-use crate::call::CallContext;
+use crate::call::{Call, OpenedCall};
 use crate::call_error::refusals::forbidden;
 use crate::read::names::{may_list, with_meant};
 use crate::run::open_run::OpenRun;
-use crate::run::quota::Reservation;
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::output::ReadOutput;
 use crate::tool::outside_change::OutsideChange;
-use crate::tool::{Mutation, PlanContext, ReadContext, ReadTool};
+use crate::tool::{Mutation, NewBytes, NewText, PlanContext, ReadContext, ReadTool, Scope};
 use crate::transaction::given_versions::GivenVersions;
 use crate::transaction::moved_files;
 use crate::transaction::overlay::{PlanOverlay, ReadView};
@@ -30,7 +31,7 @@ const MAX_DIFF_TIME: Duration = Duration::from_secs(3);
 /// What the calls would do, up to the first that cannot be planned.
 pub(crate) struct Planned {
     /// The calls, in order.
-    pub calls: Arc<[CallContext]>,
+    pub calls: Arc<[OpenedCall]>,
     /// What each would do.
     pub items: Vec<PlannedItem>,
     /// The files as the calls would leave them.
@@ -43,8 +44,8 @@ pub(crate) struct Planned {
 
 /// What one call would do.
 pub(crate) enum PlannedItem {
-    /// It changes files. Disk space for it may be reserved already.
-    Change(ChangePlan, Option<Reservation>),
+    /// It changes files.
+    Change(ChangePlan),
     /// It has read files.
     Read(ReadOutput),
 }
@@ -52,7 +53,7 @@ pub(crate) enum PlannedItem {
 impl Loaded {
     /// Plans every call on top of the calls before it. Changes nothing except caches. `cancel` ends reads.
     pub(crate) fn plan(self, run: &OpenRun, cancel: &AtomicBool) -> Planned {
-        let Self { calls, operations } = self;
+        let Self { calls, scopes, operations } = self;
         let mut planned = Planned {
             calls,
             items: Vec::new(),
@@ -60,14 +61,14 @@ impl Loaded {
             given: GivenVersions::default(),
             stopped: None,
         };
-        planned.stopped = check_file_count(run, &operations);
+        planned.stopped = check_file_count(run, &scopes, &operations);
         if planned.stopped.is_some() {
             return planned;
         }
         let is_batch = operations.len() > 1;
         let mut held_bytes = 0;
         for (index, operation) in operations.into_iter().enumerate() {
-            let item = planned.plan_one(run, index, operation, is_batch, cancel).and_then(|item| {
+            let item = planned.plan_one(run, (index, &scopes[index]), operation, is_batch, cancel).and_then(|item| {
                 held_bytes += item.held_bytes();
                 match judge_call_bytes(&run.rules, held_bytes).filter(|_| is_batch) {
                     Some(refusal) => Err(refusal.into()),
@@ -95,7 +96,7 @@ impl Planned {
     fn plan_one(
         &mut self,
         run: &OpenRun,
-        index: usize,
+        (index, scope): (usize, &Scope),
         operation: Operation,
         is_batch: bool,
         cancel: &AtomicBool,
@@ -105,13 +106,13 @@ impl Planned {
             Operation::Read(tool) => Ok(PlannedItem::Read(read(run, call, &self.overlay, tool.as_ref(), cancel)?)),
             Operation::Mutation(mut tool) => {
                 let seen = self.given.resolve(tool.as_mut());
-                let mut plan = plan_change(run, call, tool.as_ref(), &self.overlay)?;
+                let mut plan = plan_change(run, call, tool.as_mut(), scope, &self.overlay)?;
                 plan.seen = seen;
                 if is_batch {
                     moved_files::refuse_in_batch(&plan)?;
                     self.overlay.add(&plan);
                 }
-                Ok(PlannedItem::Change(plan, tool.take_reservation()))
+                Ok(PlannedItem::Change(plan))
             }
         }
     }
@@ -121,43 +122,32 @@ impl PlannedItem {
     /// Returns the size of the file contents that it holds in memory, in bytes.
     fn held_bytes(&self) -> u64 {
         match self {
-            Self::Change(plan, _) => plan.held_bytes(),
+            Self::Change(plan) => plan.held_bytes(),
             Self::Read(output) => output.output.len() as u64,
         }
     }
 }
 
 /// Returns the refusal of the first call with which the calls name more files than their budget allows.
-fn check_file_count(run: &OpenRun, operations: &[Operation]) -> Option<(usize, CallError)> {
+fn check_file_count(run: &OpenRun, scopes: &[Scope], operations: &[Operation]) -> Option<(usize, CallError)> {
     let mut named = BTreeSet::new();
-    operations.iter().enumerate().find_map(|(index, operation)| {
-        let Operation::Mutation(tool) = operation else { return None };
-        named.extend(tool.changed_paths());
-        judge_file_count(&run.rules, &named).map(|refusal| (index, refusal.into()))
+    operations.iter().zip(scopes).enumerate().find_map(|(index, (operation, scope))| {
+        let Operation::Mutation(_) = operation else { return None };
+        named.extend(scope.changed());
+        judge_file_count(&run.rules, named.iter().copied()).map(|refusal| (index, refusal.into()))
     })
-}
-
-/// Returns the refusal of a file where none may exist instead of that of its content, which only an existing file has.
-fn if_exists(tool: &dyn Mutation, error: CallError) -> CallError {
-    let CallError::Refused(refusal) = &error else { return error };
-    let path = match refusal.code {
-        Code::FileTooLarge | Code::UnsupportedBinary => refusal.details.path.as_deref(),
-        _ => None,
-    };
-    let path = path.and_then(|path| LogicalPath::parse(path).ok());
-    path.and_then(|path| tool.if_exists(&path)).map_or(error, CallError::from)
 }
 
 /// Plans a mutation on top of the calls in `overlay`.
 fn plan_change(
     run: &OpenRun,
-    call: &CallContext,
-    tool: &dyn Mutation,
+    call: &Call,
+    tool: &mut dyn Mutation,
+    scope: &Scope,
     overlay: &PlanOverlay,
 ) -> Result<ChangePlan, CallError> {
-    let removed: BTreeSet<_> = tool.removed_paths().into_iter().chain(overlay.removed().cloned()).collect();
-    let targets = tool.targets(&run.rules, &run.workspace, &removed).map_err(CallError::from);
-    let targets = targets.map_err(|error| if_exists(tool, error));
+    let removed: BTreeSet<_> = scope.removed.iter().chain(overlay.removed()).cloned().collect();
+    let targets = tool.targets(&run.rules, &run.workspace, scope, &removed).map_err(CallError::from);
     let targets = targets.and_then(|targets| Ok(overlay.apply_to(targets, &removed)?));
     if let Some(secret) = new_credential(tool, targets.as_deref().unwrap_or_default()) {
         return Err(match targets {
@@ -167,8 +157,9 @@ fn plan_change(
         });
     }
     let targets = targets?;
-    if let Some(needed) = tool.required_permission(&targets).filter(|needed| !call.caller.permissions.contains(needed))
-    {
+    let exists = targets.first().is_some_and(|target| target.before.is_some());
+    let needed = scope.permission.map(|permission| permission.needed(exists));
+    if let Some(needed) = needed.filter(|needed| !call.caller.permissions.contains(needed)) {
         return Err(forbidden(&[needed]).into());
     }
     // What an earlier call of the batch has planned is no change from outside.
@@ -185,7 +176,7 @@ fn plan_change(
     }
     // Every change passes here. A path that no tree can hold must never get into the journal.
     if let Some(conflict) = overlay.path_conflict(&plan) {
-        return Err(tool.path_conflict(conflict).into());
+        return Err(conflict.into());
     }
     if plan.has_workspace_diff_hash {
         if let Some(hash) = workspace_diff_hash(run, &plan, overlay)? {
@@ -208,12 +199,16 @@ fn explain_not_found(refusal: Refusal, not_files: Vec<Refusal>) -> Refusal {
 
 /// Returns the refusal of a new credential in the call's own content. It precedes everything that depends on the tree.
 fn new_credential(tool: &dyn Mutation, targets: &[Target]) -> Option<Refusal> {
-    tool.check_staged_content(targets).or_else(|| {
-        tool.new_texts().into_iter().find_map(|new| {
-            let target = targets.iter().find(|target| target.path == new.into);
-            let old = target.and_then(|target| target.before.as_ref());
-            judge_new_text(&new.path, old.map(|(_, bytes)| bytes.as_slice()), &new.text)
-        })
+    tool.new_texts().into_iter().find_map(|NewText { path, into, bytes }| {
+        let target = targets.iter().find(|target| target.path == *into);
+        let old = target.and_then(|target| target.before.as_ref()).map(|(_, bytes)| bytes.as_slice());
+        match bytes {
+            NewBytes::InMemory(bytes) => judge_new_text(path, old, &bytes),
+            NewBytes::Scanned(new) => match target.and_then(|target| target.scanned.as_ref()) {
+                Some(old) => judge_scanned_content(path, old, new),
+                None => judge_scanned_content(path, &old.map(ScannedContent::of).unwrap_or_default(), new),
+            },
+        }
     })
 }
 
@@ -237,7 +232,7 @@ fn workspace_diff_hash(run: &OpenRun, plan: &ChangePlan, overlay: &PlanOverlay) 
 /// Reads the files as the calls in `overlay` would leave them.
 fn read(
     run: &OpenRun,
-    call: &CallContext,
+    call: &Call,
     overlay: &PlanOverlay,
     tool: &dyn ReadTool,
     cancel: &AtomicBool,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use model::{DiskChange, Step};
 
 use crate::CallError;
-use crate::call::CallContext;
+use crate::call::OpenedCall;
 use crate::call::record::Failure;
 use crate::call_error::refusals::changed_meanwhile;
 use crate::run::accounting::UsageReservation;
@@ -19,7 +19,7 @@ use crate::transaction::moved_files;
 /// Judged calls whose new contents are staged.
 pub(crate) struct Staged {
     /// The calls, in order.
-    pub calls: Arc<[CallContext]>,
+    pub calls: Arc<[OpenedCall]>,
     /// What each would do.
     pub items: Vec<JudgedItem>,
     /// The staged contents; `None` if the calls only read.

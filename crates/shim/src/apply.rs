@@ -1,0 +1,410 @@
+//! A layer of the run is written into the folder: all of it, or nothing.
+//!
+//! New contents are written beside the tree first, into the folder of the index. Then each path is compared with the index, and only if
+//! nothing was changed here that the layer would overwrite are the contents moved into the tree. A program that is killed meanwhile
+//! leaves some of them moved; the same layer goes in again, since files that have its versions already are no conflict.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::fs::{AtFlags, FileType, Mode, Timespec, Timestamps};
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+use tar::{Archive, EntryType};
+
+use crate::entry::{MAX_LAYER_ENTRIES, NodeKind, NodeStamp, NodeVersion, OPAQUE, WHITEOUT, check_path};
+use crate::error::{LayerConflict, ShimError};
+use crate::folder::{AppliedLayer, CheckedOut};
+use crate::handles::{FolderCursor, ParentFolder, create_file, for_each_entry, name_of, open_folder, stat, unlink};
+use crate::index::{CheckoutIndex, IndexEntry, IndexFolder};
+use crate::scan::{Look, LookedAt, chunk_bytes};
+
+const INCOMING: &str = "incoming";
+/// The most conflicts that are kept.
+const MAX_CONFLICTS: usize = 1000;
+
+/// A file or link of the layer, written beside the tree.
+struct Incoming {
+    version: NodeVersion,
+    /// Its name in the folder of incoming files.
+    name: String,
+    modified: Timespec,
+}
+
+/// What a layer says.
+#[derive(Default)]
+struct LayerPlan {
+    nodes: BTreeMap<String, Incoming>,
+    folders: BTreeSet<String>,
+    /// Paths that are deleted, with all that is in them.
+    deleted: BTreeSet<String>,
+    /// Folders whose content is that of the layer alone.
+    opaque: BTreeSet<String>,
+}
+
+/// A layer on its way into a folder.
+pub(crate) struct Application<'a> {
+    pub(crate) root: &'a OwnedFd,
+    pub(crate) own: &'a IndexFolder,
+    pub(crate) index: CheckoutIndex,
+    /// Whether files get the times of the layer.
+    pub(crate) is_first: bool,
+}
+
+impl Application<'_> {
+    /// Writes the layer, and returns the index afterwards.
+    pub(crate) fn run(
+        mut self,
+        after: &CheckedOut,
+        layer: &mut dyn Read,
+    ) -> Result<(CheckoutIndex, AppliedLayer), ShimError> {
+        remove_incoming(self.own)?;
+        let applied = self.apply(layer);
+        // What is left there is of no use, and an error before says more.
+        let removed = remove_incoming(self.own);
+        let mut applied = applied?;
+        removed?;
+        self.index.of = after.clone();
+        let newest = self.index.entries.values().map(|entry| entry.stamp.newest_ns()).max();
+        self.index.clock_ns = self.own.time_after(newest.unwrap_or(i128::MIN))?;
+        self.own.save(&self.index)?;
+        applied.tree_sha256 = self.index.tree_sha256();
+        Ok((self.index, applied))
+    }
+
+    fn apply(&mut self, layer: &mut dyn Read) -> Result<AppliedLayer, ShimError> {
+        let mut plan = self.stage(layer)?;
+        let removals = self.removals(&plan);
+        let conflicts = self.compare(&mut plan, &removals)?;
+        if !conflicts.is_empty() {
+            return Err(ShimError::Conflicts(conflicts));
+        }
+        let deleted = self.remove(&removals)?;
+        let written = self.move_in(&plan)?;
+        Ok(AppliedLayer { written, deleted, tree_sha256: String::new() })
+    }
+
+    /// Writes the contents of the layer beside the tree.
+    fn stage(&self, layer: &mut dyn Read) -> Result<LayerPlan, ShimError> {
+        let failed = ShimError::of("the folder of incoming files");
+        rustix::fs::mkdirat(&self.own.dir, INCOMING, Mode::RWXU).map_err(&failed)?;
+        let incoming = open_folder(&self.own.dir, INCOMING).map_err(&failed)?;
+        let mut archive = Archive::new(layer);
+        let mut plan = LayerPlan::default();
+        let bad = |error: io::Error| ShimError::io("the layer", error);
+        for (number, entry) in archive.entries().map_err(bad)?.enumerate() {
+            if number >= MAX_LAYER_ENTRIES {
+                return Err(ShimError::Refused(format!("the layer has more than {MAX_LAYER_ENTRIES} entries")));
+            }
+            let mut entry = entry.map_err(bad)?;
+            let path = String::from_utf8(entry.path_bytes().into_owned());
+            let path = path.map_err(|_| ShimError::Refused("a name of the layer is not UTF-8".to_owned()))?;
+            let path = path.strip_prefix("./").unwrap_or(&path).trim_end_matches('/').to_owned();
+            if matches!(path.as_str(), "" | ".") || plan.take_whiteout(&path)? {
+                continue;
+            }
+            check(&path)?;
+            let modified = time_of(&mut entry);
+            let name = number.to_string();
+            let kind = entry.header().entry_type();
+            if kind == EntryType::Directory {
+                plan.folders.insert(path);
+                continue;
+            }
+            let version = if kind == EntryType::Symlink {
+                let target = entry.link_name_bytes().unwrap_or_default().into_owned();
+                rustix::fs::symlinkat(target.as_slice(), &incoming, &*name).map_err(ShimError::of(&path))?;
+                NodeVersion::of_link(&target)
+            } else if kind.is_file() {
+                let is_executable = entry.header().mode().map_err(bad)? & 0o100 != 0;
+                let size = entry.size();
+                write_file(&incoming, &name, is_executable, &mut entry, size, &path)?
+            } else {
+                return Err(ShimError::Refused(format!("{path}: the layer has an entry of type {kind:?}")));
+            };
+            plan.nodes.insert(path, Incoming { version, name, modified });
+        }
+        Ok(plan)
+    }
+
+    /// Returns the paths of the index that the layer deletes.
+    fn removals(&self, plan: &LayerPlan) -> BTreeSet<String> {
+        let mut removals = BTreeSet::new();
+        for path in plan.deleted.iter().chain(&plan.opaque) {
+            removals.extend(self.index.beneath(path).cloned());
+        }
+        removals.extend(plan.deleted.iter().filter(|path| self.index.entries.contains_key(*path)).cloned());
+        removals.retain(|path| !plan.nodes.contains_key(path));
+        removals
+    }
+
+    /// Compares what is in the folder with the index and with the layer. Files that have the version of the layer leave the plan.
+    fn compare(&mut self, plan: &mut LayerPlan, removals: &BTreeSet<String>) -> Result<Vec<LayerConflict>, ShimError> {
+        let mut conflicts = Vec::new();
+        let mut cursor = self.cursor()?;
+        let mut done = Vec::new();
+        let incoming = plan.nodes.iter().map(|(path, node)| (path, Some(node.version)));
+        for (path, wanted) in incoming.chain(removals.iter().map(|path| (path, None))) {
+            match self.compare_one(&mut cursor, path, wanted, removals)? {
+                Comparison::Same(stamp) => done.push((path.clone(), stamp)),
+                Comparison::Conflict(why) if conflicts.len() < MAX_CONFLICTS => {
+                    conflicts.push(LayerConflict { path: path.clone(), why: why.to_owned() });
+                }
+                Comparison::Write | Comparison::Conflict(_) => {}
+            }
+        }
+        for (path, stamp) in done {
+            if let Some(node) = plan.nodes.remove(&path) {
+                self.index.entries.insert(path, IndexEntry { version: node.version, stamp });
+            }
+        }
+        Ok(conflicts)
+    }
+
+    fn compare_one(
+        &self,
+        cursor: &mut FolderCursor,
+        path: &str,
+        wanted: Option<NodeVersion>,
+        removals: &BTreeSet<String>,
+    ) -> Result<Comparison, ShimError> {
+        let known = self.index.entries.get(path);
+        let looked = match cursor.parent_of(path).map_err(ShimError::of(path))? {
+            ParentFolder::Folder(dir) => Look { index: &self.index }.at(dir, path)?,
+            ParentFolder::Missing => LookedAt::Absent,
+            ParentFolder::NoFolder(above) if removals.contains(&above) => LookedAt::Absent,
+            ParentFolder::NoFolder(_) => {
+                return Ok(Comparison::Conflict("something else is in the place of its folder"));
+            }
+        };
+        Ok(match (looked, known, wanted) {
+            (LookedAt::Absent, None, _) | (LookedAt::Absent, _, None) | (LookedAt::Unchanged(_), ..) => {
+                Comparison::Write
+            }
+            (LookedAt::Absent, Some(_), Some(_)) => Comparison::Conflict("deleted here"),
+            (LookedAt::Node(version, stamp), _, Some(wanted)) if version == wanted => Comparison::Same(stamp),
+            (LookedAt::Node(..), None, _) => Comparison::Conflict("created here"),
+            (LookedAt::Node(..), Some(_), Some(_)) => Comparison::Conflict("changed here"),
+            (LookedAt::Node(..), Some(_), None) => Comparison::Conflict("changed here, deleted in the run"),
+            // A folder that takes the place of a file which the run deleted is this folder's own.
+            (LookedAt::Folder, _, None) => Comparison::Write,
+            (LookedAt::Folder, _, Some(_)) if self.is_emptied(path, removals)? => Comparison::Write,
+            (LookedAt::Folder, _, Some(_)) => Comparison::Conflict("a folder here"),
+            (LookedAt::Special, ..) => Comparison::Conflict("no file here"),
+        })
+    }
+
+    /// Whether nothing is left in a folder after the removals.
+    fn is_emptied(&self, folder: &str, removals: &BTreeSet<String>) -> Result<bool, ShimError> {
+        let mut cursor = self.cursor()?;
+        let mut todo = vec![folder.to_owned()];
+        while let Some(folder) = todo.pop() {
+            let ParentFolder::Folder(dir) = cursor.enter(&folder, false).map_err(ShimError::of(&folder))? else {
+                return Ok(false);
+            };
+            let mut is_emptied = true;
+            for_each_entry(dir, |name, file_type| {
+                let path = format!("{folder}/{}", name.to_string_lossy());
+                if file_type == FileType::Directory {
+                    todo.push(path);
+                } else {
+                    is_emptied &= removals.contains(&path);
+                }
+                Ok::<_, Errno>(())
+            })
+            .map_err(ShimError::of(&folder))?;
+            if !is_emptied || todo.len() > MAX_LAYER_ENTRIES {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes files, and the folders that are empty then.
+    fn remove(&mut self, removals: &BTreeSet<String>) -> Result<u64, ShimError> {
+        let mut cursor = self.cursor()?;
+        let mut count = 0;
+        // From the end, so that the entries of a folder precede it.
+        for path in removals.iter().rev() {
+            if let ParentFolder::Folder(dir) = cursor.parent_of(path).map_err(ShimError::of(path))?
+                && stat(dir, name_of(path)).map_err(ShimError::of(path))?.is_some_and(|found| !is_folder(&found))
+            {
+                unlink(dir, name_of(path)).map_err(ShimError::of(path))?;
+                count += 1;
+            }
+            self.index.entries.remove(path);
+            remove_empty_folders(&mut cursor, path)?;
+        }
+        Ok(count)
+    }
+
+    /// Moves what was written beside the tree into it.
+    fn move_in(&mut self, plan: &LayerPlan) -> Result<u64, ShimError> {
+        let incoming = open_folder(&self.own.dir, INCOMING).map_err(ShimError::of("the folder of incoming files"))?;
+        let latest = self.own.now_ns()?;
+        let mut cursor = self.cursor()?;
+        for folder in &plan.folders {
+            if let ParentFolder::NoFolder(path) = cursor.enter(folder, true).map_err(ShimError::of(folder))? {
+                return Err(ShimError::Refused(format!("{path}: no folder, so that {folder} cannot be created")));
+            }
+        }
+        for (path, node) in &plan.nodes {
+            let name = node.name.as_str();
+            if self.is_first {
+                set_time(&incoming, name, node.modified, latest).map_err(ShimError::of(path))?;
+            }
+            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            let ParentFolder::Folder(dir) = cursor.enter(folder, true).map_err(ShimError::of(path))? else {
+                return Err(ShimError::Refused(format!("{path}: its folder was replaced meanwhile")));
+            };
+            match rustix::fs::renameat(&incoming, name, dir, name_of(path)) {
+                Err(Errno::ISDIR) => {
+                    remove_folders(dir, name_of(path)).map_err(ShimError::of(path))?;
+                    rustix::fs::renameat(&incoming, name, dir, name_of(path)).map_err(ShimError::of(path))?;
+                }
+                renamed => renamed.map_err(ShimError::of(path))?,
+            }
+            let found = stat(dir, name_of(path)).map_err(ShimError::of(path))?;
+            let stamp = NodeStamp::of(&found.ok_or(Errno::NOENT).map_err(ShimError::of(path))?);
+            self.index.entries.insert(path.clone(), IndexEntry { version: node.version, stamp });
+        }
+        Ok(plan.nodes.len() as u64)
+    }
+
+    fn cursor(&self) -> Result<FolderCursor, ShimError> {
+        let root = self.root.try_clone().map_err(|error| ShimError::io("the folder", error))?;
+        Ok(FolderCursor::new(root))
+    }
+}
+
+enum Comparison {
+    Write,
+    /// It has the version of the layer already.
+    Same(NodeStamp),
+    Conflict(&'static str),
+}
+
+impl LayerPlan {
+    /// Takes an entry that means a deletion. Returns whether it was one.
+    fn take_whiteout(&mut self, path: &str) -> Result<bool, ShimError> {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        if name == OPAQUE {
+            check(folder)?;
+            self.opaque.insert(folder.to_owned());
+            return Ok(true);
+        }
+        let Some(name) = name.strip_prefix(WHITEOUT) else { return Ok(false) };
+        let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+        check(&path)?;
+        self.deleted.insert(path);
+        Ok(true)
+    }
+}
+
+fn remove_empty_folders(cursor: &mut FolderCursor, path: &str) -> Result<(), ShimError> {
+    let mut folder = path;
+    while let Some((above, _)) = folder.rsplit_once('/') {
+        folder = above;
+        let ParentFolder::Folder(dir) = cursor.parent_of(folder).map_err(ShimError::of(folder))? else { break };
+        match rustix::fs::unlinkat(dir, name_of(folder), AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => cursor.reset(),
+            Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
+fn check(path: &str) -> Result<(), ShimError> {
+    check_path(path).map_err(|why| ShimError::Refused(format!("the layer has the entry {path:?}: {why}")))
+}
+
+fn is_folder(found: &rustix::fs::Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::Directory
+}
+
+fn write_file(
+    incoming: &OwnedFd,
+    name: &str,
+    is_executable: bool,
+    content: &mut impl Read,
+    size: u64,
+    path: &str,
+) -> Result<NodeVersion, ShimError> {
+    let failed = |error: io::Error| ShimError::io(path, error);
+    let (kind, mode) = if is_executable { (NodeKind::Executable, 0o777) } else { (NodeKind::File, 0o666) };
+    let mut file = create_file(incoming, name, mode).map_err(ShimError::of(path))?;
+    let mut hasher = Sha256::new();
+    let mut chunk = vec![0; chunk_bytes(size)];
+    loop {
+        let count = content.read(&mut chunk).map_err(failed)?;
+        if count == 0 {
+            return Ok(NodeVersion { kind, hash: hasher.finalize().into() });
+        }
+        hasher.update(&chunk[..count]);
+        file.write_all(&chunk[..count]).map_err(failed)?;
+    }
+}
+
+/// The time of an entry, with its fraction if the layer has it.
+fn time_of<R: Read>(entry: &mut tar::Entry<'_, R>) -> Timespec {
+    let whole = entry.header().mtime().ok().and_then(|seconds| i64::try_from(seconds).ok()).unwrap_or(0);
+    let mut time = Timespec { tv_sec: whole, tv_nsec: 0 };
+    let Ok(Some(extensions)) = entry.pax_extensions() else { return time };
+    for extension in extensions.filter_map(Result::ok) {
+        let value = extension.value().ok().filter(|_| extension.key_bytes() == b"mtime");
+        let Some((seconds, fraction)) = value.map(|value| value.split_once('.').unwrap_or((value, ""))) else {
+            continue;
+        };
+        let nanos = format!("{fraction:0<9}");
+        if let (Ok(seconds), Some(Ok(nanos))) = (seconds.parse(), nanos.get(..9).map(str::parse)) {
+            time = Timespec { tv_sec: seconds, tv_nsec: nanos };
+        }
+    }
+    time
+}
+
+/// Gives a file its recorded time, but none after `latest_ns`: it would be newer than all that is built from it.
+fn set_time(incoming: &OwnedFd, name: &str, modified: Timespec, latest_ns: i128) -> Result<(), Errno> {
+    if i128::from(modified.tv_sec) * 1_000_000_000 + i128::from(modified.tv_nsec) >= latest_ns {
+        return Ok(());
+    }
+    let times = Timestamps { last_access: modified, last_modification: modified };
+    rustix::fs::utimensat(incoming, name, &times, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// Removes a folder that has only folders.
+fn remove_folders(dir: impl std::os::fd::AsFd, name: &str) -> Result<(), Errno> {
+    let folder = open_folder(&dir, name)?;
+    let mut names = Vec::new();
+    for_each_entry(folder.as_fd(), |name, _| {
+        names.push(name.to_owned());
+        Ok::<_, Errno>(())
+    })?;
+    for name in names {
+        remove_folders(&folder, name.to_str().map_err(|_| Errno::NOTEMPTY)?)?;
+    }
+    rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
+}
+
+fn remove_incoming(own: &IndexFolder) -> Result<(), ShimError> {
+    let failed = ShimError::of("the folder of incoming files");
+    let dir = match open_folder(&own.dir, INCOMING) {
+        Ok(dir) => dir,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(failed(errno)),
+    };
+    let mut names = Vec::new();
+    for_each_entry(dir.as_fd(), |name, _| {
+        names.push(name.to_owned());
+        Ok::<_, Errno>(())
+    })
+    .map_err(&failed)?;
+    for name in names {
+        unlink(&dir, name.as_c_str()).map_err(&failed)?;
+    }
+    match rustix::fs::unlinkat(&own.dir, INCOMING, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(failed(errno)),
+    }
+}

@@ -1,0 +1,166 @@
+//! Versions of files, and which names are taken.
+
+use std::fmt::Write as _;
+
+use rustix::fs::{FileType, Stat};
+use sha2::{Digest as _, Sha256};
+
+/// The folder of the index, at the root of a checkout. It is never part of the run.
+pub const OWN_FOLDER: &str = ".workspaced";
+/// The most entries of a layer, and of an index.
+pub const MAX_LAYER_ENTRIES: usize = 1_000_000;
+/// Names that mean a deletion in a layer.
+pub(crate) const WHITEOUT: &str = ".wh.";
+/// The name that means that a folder was replaced.
+pub(crate) const OPAQUE: &str = ".wh..wh..opq";
+/// The longest path in bytes.
+const MAX_PATH_BYTES: usize = 4096;
+/// The most names of a path: each level of a walk has an open handle.
+pub(crate) const MAX_DEPTH: usize = 128;
+
+/// What a path has, if it is no folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeKind {
+    File,
+    Executable,
+    Link,
+}
+
+/// The version of a file or of a symbolic link: its kind, and the hash of its content or target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeVersion {
+    pub(crate) kind: NodeKind,
+    pub(crate) hash: [u8; 32],
+}
+
+/// What identifies one state of a file without its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeStamp {
+    pub(crate) size: u64,
+    pub(crate) mode: u32,
+    pub(crate) inode: u64,
+    pub(crate) modified_ns: i128,
+    pub(crate) changed_ns: i128,
+}
+
+impl NodeKind {
+    /// Returns the kind of a file or link; nothing for a folder or a special file.
+    pub(crate) fn of(stat: &Stat) -> Option<Self> {
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile if stat.st_mode & 0o100 != 0 => Some(Self::Executable),
+            FileType::RegularFile => Some(Self::File),
+            FileType::Symlink => Some(Self::Link),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn as_char(self) -> char {
+        match self {
+            Self::File => 'f',
+            Self::Executable => 'x',
+            Self::Link => 'l',
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "f" => Self::File,
+            "x" => Self::Executable,
+            "l" => Self::Link,
+            _ => return None,
+        })
+    }
+}
+
+impl NodeVersion {
+    /// The version of a symbolic link.
+    pub(crate) fn of_link(target: &[u8]) -> Self {
+        Self { kind: NodeKind::Link, hash: Sha256::digest(target).into() }
+    }
+}
+
+impl NodeStamp {
+    pub(crate) fn of(stat: &Stat) -> Self {
+        let nanos = |seconds: i64, nanos: u64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        Self {
+            size: size_of(stat),
+            mode: stat.st_mode,
+            inode: stat.st_ino,
+            modified_ns: nanos(stat.st_mtime, stat.st_mtime_nsec),
+            changed_ns: nanos(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+
+    /// The later one of its two times.
+    pub(crate) fn newest_ns(&self) -> i128 {
+        self.modified_ns.max(self.changed_ns)
+    }
+}
+
+pub(crate) fn size_of(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // A string takes everything.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+pub(crate) fn parse_hash(text: &str) -> Option<[u8; 32]> {
+    let digits = text.as_bytes().as_chunks::<2>();
+    let mut hash = [0; 32];
+    if text.len() != 64 || digits.0.len() != hash.len() {
+        return None;
+    }
+    for (byte, pair) in hash.iter_mut().zip(digits.0) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(hash)
+}
+
+/// Checks a path of a layer or an index. Says what is wrong with it.
+pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
+    if path.is_empty() || path.len() > MAX_PATH_BYTES || path.contains('\0') {
+        return Err("the path is empty, too long or has a NUL byte");
+    }
+    let mut names = 0;
+    for name in path.split('/') {
+        names += 1;
+        match name {
+            "" | "." | ".." => return Err("the path leaves the folder"),
+            ".git" => return Err("the path is in `.git`"),
+            OWN_FOLDER if names == 1 => return Err("the path is in the folder of the index"),
+            _ if name.starts_with(WHITEOUT) => return Err("the name begins with `.wh.`, which means a deletion"),
+            _ if name.len() > 255 => return Err("the name is too long"),
+            _ => {}
+        }
+    }
+    if names > MAX_DEPTH { Err("the path has too many names") } else { Ok(()) }
+}
+
+/// Checks the name of a new file. Says what is wrong with it.
+pub(crate) fn check_new_name(name: &str) -> Result<(), &'static str> {
+    if name.chars().any(char::is_control) { Err("the name has control characters") } else { Ok(()) }
+}
+
+/// Whether a symbolic link at `path` leads to a place inside the folder, as its text says.
+pub(crate) fn stays_inside(path: &str, target: &str) -> bool {
+    if target.starts_with('/') {
+        return false;
+    }
+    let mut depth = path.split('/').count() - 1;
+    for name in target.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => match depth.checked_sub(1) {
+                Some(above) => depth = above,
+                None => return false,
+            },
+            _ => depth += 1,
+        }
+    }
+    true
+}

@@ -1,0 +1,158 @@
+//! What can be done with a folder, here or in a sandbox.
+
+use std::io::{Read, Write};
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::{CommandControl, CommandOutcome, CommandSpec, OutputStream};
+use crate::error::ShimError;
+
+/// What a folder has of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckedOut {
+    /// The run.
+    pub run: String,
+    /// The record of the run whose state the folder has.
+    pub seq: u64,
+    /// The hash of that record.
+    pub head_hash: String,
+}
+
+/// What a layer changed in a folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AppliedLayer {
+    /// Files and links that were written.
+    pub written: u64,
+    /// Files and links that were deleted.
+    pub deleted: u64,
+    /// The hash of what the folder has of the run: of the lines `KIND SHA256 PATH`, each ended by a NUL byte, in order of their
+    /// paths.
+    pub tree_sha256: String,
+}
+
+/// How a file differs from the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangeKind {
+    /// It is new.
+    Added,
+    /// Its content or its mode differs.
+    Modified,
+    /// It is gone.
+    Deleted,
+}
+
+/// A file that differs from the index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PathChange {
+    /// The path.
+    pub path: String,
+    /// How it differs.
+    pub change: ChangeKind,
+    /// The size in bytes.
+    pub size: u64,
+}
+
+/// Something in the folder that cannot be part of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftEntry {
+    /// The path, with a replacement for what is not UTF-8.
+    pub path: String,
+    /// Why it is left.
+    pub why: String,
+}
+
+/// What a scan found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScanReport {
+    /// What differs from the index, in order of paths.
+    pub changes: Vec<PathChange>,
+    /// The first entries that cannot be part of a run.
+    pub left: Vec<LeftEntry>,
+    /// How many there are of those.
+    pub left_count: u64,
+    /// Folders of build output, which were not looked into: the run has nothing in them.
+    pub not_walked: Vec<String>,
+}
+
+/// The bounds of a read.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadLimits {
+    /// The most bytes of a file.
+    pub max_file_bytes: u64,
+    /// The most bytes of all files.
+    pub max_total_bytes: u64,
+}
+
+/// What a read left out of its layer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReadReport {
+    /// Entries of the layer.
+    pub entries: u64,
+    /// Files that are not in the layer.
+    pub left: Vec<LeftEntry>,
+    /// Files that changed while they were read, so that the layer must not be used. Read again, perhaps without them.
+    pub torn: Vec<String>,
+}
+
+/// A folder with a checkout of a run, here or in a sandbox.
+pub trait CommandFolder: Send {
+    /// Returns what the folder has of a run. `None` if it is no checkout.
+    ///
+    /// # Errors
+    ///
+    /// If the index cannot be read.
+    fn have(&mut self) -> Result<Option<CheckedOut>, ShimError>;
+
+    /// Writes a layer of the run into the folder, which is at `after` then. All of it, or nothing.
+    ///
+    /// The files of a first checkout get the times of the layer, files that are written later the present time: a build must see
+    /// that they are newer than its output.
+    ///
+    /// # Errors
+    ///
+    /// [`ShimError::Conflicts`] if a file was changed here that the layer would overwrite.
+    fn apply(&mut self, after: &CheckedOut, layer: &mut dyn Read) -> Result<AppliedLayer, ShimError>;
+
+    /// Finds what differs from the index. Folders with one of the names in `build_output`, of which the run has nothing, are not
+    /// looked into.
+    ///
+    /// # Errors
+    ///
+    /// If the folder is no checkout, has too many entries or cannot be read.
+    fn scan(&mut self, build_output: &[String]) -> Result<ScanReport, ShimError>;
+
+    /// Writes a layer of `paths`, as they are now, to `out`.
+    ///
+    /// # Errors
+    ///
+    /// If the folder is no checkout or cannot be read, or `out` fails.
+    fn read(&mut self, paths: &[String], limits: ReadLimits, out: &mut dyn Write) -> Result<ReadReport, ShimError>;
+
+    /// Notes that the run has the versions of `paths` that were read last.
+    ///
+    /// # Errors
+    ///
+    /// If the index cannot be written.
+    fn confirm(&mut self, paths: &[String]) -> Result<(), ShimError>;
+
+    /// Runs a command in the folder. `started` gets what sends it signals, `output` its output as it comes; if `output` fails, the
+    /// command is killed.
+    ///
+    /// # Errors
+    ///
+    /// If the command cannot be started.
+    fn exec(
+        &mut self,
+        command: &CommandSpec,
+        started: &mut dyn FnMut(CommandControl),
+        output: &mut dyn FnMut(OutputStream, &[u8]) -> std::io::Result<()>,
+    ) -> Result<CommandOutcome, ShimError>;
+}

@@ -1,0 +1,186 @@
+//! Changed files as a layer.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::Stat;
+use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
+use tar::{Builder, EntryType, Header};
+
+use crate::entry::{NodeKind, NodeStamp, NodeVersion, WHITEOUT, check_path, size_of, stays_inside};
+use crate::error::ShimError;
+use crate::folder::{LeftEntry, ReadLimits, ReadReport};
+use crate::handles::{FolderCursor, ParentFolder, name_of, open_file, stat};
+use crate::index::IndexEntry;
+use crate::scan::MAX_SHOWN_CHARS;
+
+/// The most paths that a report names.
+const MAX_NAMED: usize = 1000;
+
+/// The versions that a layer has, nothing for a deleted file.
+pub(crate) type ReadVersions = BTreeMap<String, Option<IndexEntry>>;
+
+/// A layer that is written.
+pub(crate) struct LayerWriter<'a> {
+    tar: Builder<&'a mut dyn Write>,
+    limits: ReadLimits,
+    bytes: u64,
+    report: ReadReport,
+    versions: ReadVersions,
+}
+
+impl<'a> LayerWriter<'a> {
+    pub(crate) fn new(limits: ReadLimits, out: &'a mut dyn Write) -> Self {
+        Self { tar: Builder::new(out), limits, bytes: 0, report: ReadReport::default(), versions: ReadVersions::new() }
+    }
+
+    /// Writes `paths`, in their order.
+    pub(crate) fn run(
+        mut self,
+        cursor: &mut FolderCursor,
+        paths: &[String],
+    ) -> Result<(ReadReport, ReadVersions), ShimError> {
+        for path in paths {
+            check_path(path).map_err(|why| ShimError::Refused(format!("{path:?}: {why}")))?;
+            match cursor.parent_of(path).map_err(ShimError::of(path))? {
+                ParentFolder::Folder(dir) => self.path(dir, path)?,
+                ParentFolder::Missing | ParentFolder::NoFolder(_) => self.whiteout(path)?,
+            }
+        }
+        let out = self.tar.into_inner().map_err(|error| ShimError::io("the layer", error))?;
+        out.flush().map_err(|error| ShimError::io("the layer", error))?;
+        Ok((self.report, self.versions))
+    }
+
+    fn path(&mut self, dir: BorrowedFd<'_>, path: &str) -> Result<(), ShimError> {
+        let Some(found) = stat(dir, name_of(path)).map_err(ShimError::of(path))? else { return self.whiteout(path) };
+        match NodeKind::of(&found) {
+            Some(NodeKind::Link) => self.link(dir, path, &found),
+            Some(_) => self.file(dir, path),
+            None => {
+                self.leave(path, "it is no file any more");
+                Ok(())
+            }
+        }
+    }
+
+    fn whiteout(&mut self, path: &str) -> Result<(), ShimError> {
+        let name = name_of(path);
+        let folder = &path[..path.len() - name.len()];
+        let mut header = header(EntryType::Regular, 0o644, 0);
+        self.append(|tar| tar.append_data(&mut header, format!("{folder}{WHITEOUT}{name}"), io::empty()))?;
+        self.versions.insert(path.to_owned(), None);
+        Ok(())
+    }
+
+    fn link(&mut self, dir: BorrowedFd<'_>, path: &str, found: &Stat) -> Result<(), ShimError> {
+        let target = match rustix::fs::readlinkat(dir, name_of(path), Vec::new()) {
+            Ok(target) => target,
+            Err(Errno::NOENT | Errno::INVAL) => return self.torn(path),
+            Err(errno) => return Err(ShimError::io(path, errno)),
+        };
+        let Some(target) = target.into_string().ok().filter(|target| stays_inside(path, target)) else {
+            self.leave(path, "the link leads out of the folder");
+            return Ok(());
+        };
+        let mut header = header(EntryType::Symlink, 0o777, 0);
+        set_time(&mut header, found);
+        self.append(|tar| tar.append_link(&mut header, path, &target))?;
+        let (version, stamp) = (NodeVersion::of_link(target.as_bytes()), NodeStamp::of(found));
+        self.versions.insert(path.to_owned(), Some(IndexEntry { version, stamp }));
+        Ok(())
+    }
+
+    fn file(&mut self, dir: BorrowedFd<'_>, path: &str) -> Result<(), ShimError> {
+        let file = match open_file(dir, name_of(path)) {
+            Ok(file) => file,
+            Err(Errno::NOENT | Errno::LOOP) => return self.torn(path),
+            Err(errno) => {
+                self.leave(path, &format!("it cannot be read: {}", errno.kind()));
+                return Ok(());
+            }
+        };
+        let before = rustix::fs::fstat(&file).map_err(ShimError::of(path))?;
+        let Some(kind) = NodeKind::of(&before) else { return self.torn(path) };
+        let size = size_of(&before);
+        if size > self.limits.max_file_bytes {
+            self.leave(path, &format!("it has more than {} bytes", self.limits.max_file_bytes));
+            return Ok(());
+        }
+        if self.bytes.saturating_add(size) > self.limits.max_total_bytes {
+            let max = self.limits.max_total_bytes;
+            return Err(ShimError::Refused(format!("the changed files have more than {max} bytes")));
+        }
+        self.bytes += size;
+        let mut header = header(EntryType::Regular, if kind == NodeKind::Executable { 0o755 } else { 0o644 }, size);
+        set_time(&mut header, &before);
+        let mut content = Promised { file: &file, left: size, hasher: Sha256::new(), is_short: false };
+        self.append(|tar| tar.append_data(&mut header, path, &mut content))?;
+        let after = rustix::fs::fstat(&file).map_err(ShimError::of(path))?;
+        let stamp = NodeStamp::of(&after);
+        if content.is_short || stamp != NodeStamp::of(&before) {
+            return self.torn(path);
+        }
+        let version = NodeVersion { kind, hash: content.hasher.finalize().into() };
+        self.versions.insert(path.to_owned(), Some(IndexEntry { version, stamp }));
+        Ok(())
+    }
+
+    fn append(&mut self, add: impl FnOnce(&mut Builder<&'a mut dyn Write>) -> io::Result<()>) -> Result<(), ShimError> {
+        self.report.entries += 1;
+        add(&mut self.tar).map_err(|error| ShimError::io("the layer", error))
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "it ends functions that can fail")]
+    fn torn(&mut self, path: &str) -> Result<(), ShimError> {
+        self.report.torn.push(path.to_owned());
+        Ok(())
+    }
+
+    fn leave(&mut self, path: &str, why: &str) {
+        if self.report.left.len() < MAX_NAMED {
+            let path = path.chars().take(MAX_SHOWN_CHARS).collect();
+            self.report.left.push(LeftEntry { path, why: why.to_owned() });
+        }
+    }
+}
+
+/// A file of which exactly as many bytes are read as its header says. A file that became shorter is filled with zeros.
+struct Promised<'a> {
+    file: &'a std::fs::File,
+    left: u64,
+    hasher: Sha256,
+    is_short: bool,
+}
+
+impl Read for Promised<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let mut count = if self.is_short { 0 } else { self.file.read(&mut buffer[..want])? };
+        if count == 0 && want > 0 {
+            self.is_short = true;
+            buffer[..want].fill(0);
+            count = want;
+        }
+        self.hasher.update(&buffer[..count]);
+        self.left -= count as u64;
+        Ok(count)
+    }
+}
+
+fn header(kind: EntryType, mode: u32, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(size);
+    header.set_mtime(0);
+    header.set_uid(0);
+    header.set_gid(0);
+    header
+}
+
+fn set_time(header: &mut Header, found: &Stat) {
+    header.set_mtime(u64::try_from(found.st_mtime).unwrap_or(0));
+}

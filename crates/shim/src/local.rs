@@ -1,0 +1,191 @@
+//! A folder of this machine.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+
+use crate::apply::Application;
+use crate::command::{CommandControl, CommandOutcome, CommandSpec, OutputStream};
+use crate::error::ShimError;
+use crate::folder::{AppliedLayer, CheckedOut, CommandFolder, ReadLimits, ReadReport, ScanReport};
+use crate::handles::{FolderCursor, open_root};
+use crate::index::{CheckoutIndex, IndexFolder};
+use crate::layer::{LayerWriter, ReadVersions};
+use crate::scan::FolderScan;
+
+const LOCK_NAME: &str = "lock";
+/// How many names are tried for a new folder.
+const MAX_NAMES_TRIED: u32 = 1000;
+
+/// A folder of this machine. Only one program at a time works with a checkout; others wait for it.
+#[derive(Debug)]
+pub struct LocalFolder {
+    path: PathBuf,
+    root: OwnedFd,
+    /// Nothing in a folder that was never a checkout.
+    own: Option<IndexFolder>,
+    /// Held as long as the folder is.
+    lock: Option<OwnedFd>,
+    index: Option<CheckoutIndex>,
+    read: ReadVersions,
+}
+
+impl LocalFolder {
+    /// Opens a folder that exists.
+    ///
+    /// # Errors
+    ///
+    /// If it is no folder, or its index cannot be read.
+    pub fn open(path: &Path) -> Result<Self, ShimError> {
+        let shown = path.display().to_string();
+        let path = std::fs::canonicalize(path).map_err(|error| ShimError::io(&shown, error))?;
+        let root = open_root(&path).map_err(ShimError::of(&shown))?;
+        let mut folder =
+            Self { path, own: IndexFolder::open(&root)?, root, lock: None, index: None, read: ReadVersions::new() };
+        if folder.own.is_some() {
+            folder.lock()?;
+            folder.load()?;
+        }
+        Ok(folder)
+    }
+
+    /// Opens a folder, and creates it first if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// As [`LocalFolder::open`].
+    pub fn create(path: &Path) -> Result<Self, ShimError> {
+        std::fs::create_dir_all(path).map_err(|error| ShimError::io(path.display().to_string(), error))?;
+        Self::open(path)
+    }
+
+    /// Its path, without symbolic links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn lock(&mut self) -> Result<(), ShimError> {
+        let (Some(own), None) = (&self.own, &self.lock) else { return Ok(()) };
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let failed = ShimError::of("the lock of the folder");
+        let lock = rustix::fs::openat(&own.dir, LOCK_NAME, flags, Mode::RUSR | Mode::WUSR).map_err(&failed)?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(&failed)?;
+        self.lock = Some(lock);
+        Ok(())
+    }
+
+    fn load(&mut self) -> Result<(), ShimError> {
+        self.index = self.own.as_ref().map(IndexFolder::load).transpose()?.flatten();
+        Ok(())
+    }
+
+    fn checkout(&mut self) -> Result<(&OwnedFd, &IndexFolder, &mut CheckoutIndex), ShimError> {
+        match (&self.own, &mut self.index) {
+            (Some(own), Some(index)) => Ok((&self.root, own, index)),
+            _ => Err(ShimError::Refused("the folder is no checkout of a run".to_owned())),
+        }
+    }
+}
+
+impl CommandFolder for LocalFolder {
+    fn have(&mut self) -> Result<Option<CheckedOut>, ShimError> {
+        Ok(self.index.as_ref().map(|index| index.of.clone()))
+    }
+
+    fn apply(&mut self, after: &CheckedOut, layer: &mut dyn Read) -> Result<AppliedLayer, ShimError> {
+        if self.own.is_none() {
+            self.own = Some(IndexFolder::create(&self.root)?);
+            self.lock()?;
+            // Another program may have made a checkout of it meanwhile.
+            self.load()?;
+        }
+        let Some(own) = &self.own else { return Err(ShimError::Refused("the folder has no index".to_owned())) };
+        let is_first = self.index.is_none();
+        let index = self.index.clone().unwrap_or_else(|| CheckoutIndex::new(after.clone()));
+        if index.of.run != after.run {
+            return Err(ShimError::Refused(format!("the folder is a checkout of the run {}", index.of.run)));
+        }
+        let (index, applied) = Application { root: &self.root, own, index, is_first }.run(after, layer)?;
+        self.index = Some(index);
+        Ok(applied)
+    }
+
+    fn scan(&mut self, build_output: &[String]) -> Result<ScanReport, ShimError> {
+        let (root, own, index) = self.checkout()?;
+        let began = own.now_ns()?;
+        let (report, has_learned) = FolderScan::new(index, build_output).run(root)?;
+        if has_learned {
+            index.clock_ns = began;
+            own.save(index)?;
+        }
+        Ok(report)
+    }
+
+    fn read(&mut self, paths: &[String], limits: ReadLimits, out: &mut dyn Write) -> Result<ReadReport, ShimError> {
+        let (root, ..) = self.checkout()?;
+        let root = root.try_clone().map_err(|error| ShimError::io("the folder", error))?;
+        let (report, versions) = LayerWriter::new(limits, out).run(&mut FolderCursor::new(root), paths)?;
+        self.read = versions;
+        Ok(report)
+    }
+
+    fn confirm(&mut self, paths: &[String]) -> Result<(), ShimError> {
+        let mut read = std::mem::take(&mut self.read);
+        let (_, own, index) = self.checkout()?;
+        for path in paths {
+            match read.remove(path) {
+                Some(Some(entry)) => drop(index.entries.insert(path.clone(), entry)),
+                Some(None) => drop(index.entries.remove(path)),
+                None => {}
+            }
+        }
+        own.save(index)
+    }
+
+    fn exec(
+        &mut self,
+        command: &CommandSpec,
+        started: &mut dyn FnMut(CommandControl),
+        output: &mut dyn FnMut(OutputStream, &[u8]) -> std::io::Result<()>,
+    ) -> Result<CommandOutcome, ShimError> {
+        crate::command::run(&self.path, command, started, output)
+    }
+}
+
+/// A new folder, which is removed with all that is in it when this is dropped.
+#[derive(Debug)]
+pub struct FreshFolder(PathBuf);
+
+impl FreshFolder {
+    /// Creates one in `parent`.
+    ///
+    /// # Errors
+    ///
+    /// If `parent` cannot be written.
+    pub fn create(parent: &Path) -> Result<Self, ShimError> {
+        let shown = parent.display().to_string();
+        for number in 0..MAX_NAMES_TRIED {
+            let path = parent.join(format!("workspaced-{}-{number}", std::process::id()));
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(ShimError::io(shown, error)),
+            }
+        }
+        Err(ShimError::Refused(format!("{shown}: no name for a new folder is free")))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for FreshFolder {
+    fn drop(&mut self) {
+        // It is of no use any more; what cannot be removed, such as another user's file, stays.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,229 @@
+//! Layers go in and out.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
+use std::time::{Duration, SystemTime};
+
+use super::{Checkout, LIMITS, Put, layer, names, tree};
+use crate::{CheckedOut, CommandFolder as _, ShimError};
+
+fn conflicts(done: Result<(u64, u64), ShimError>) -> Vec<String> {
+    match done.unwrap_err() {
+        ShimError::Conflicts(conflicts) => {
+            conflicts.into_iter().map(|conflict| format!("{}: {}", conflict.path, conflict.why)).collect()
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn what_changed_here_is_a_layer_that_makes_the_same_tree_elsewhere() {
+    let base = layer(&[
+        ("same.txt", Put::File("same")),
+        ("src/a.rs", Put::File("old")),
+        ("src/gone.rs", Put::File("gone")),
+        ("run.sh", Put::File("#!/bin/sh")),
+        ("tool", Put::Program("#!/bin/sh")),
+        ("link", Put::Link("same.txt")),
+        ("empty/", Put::Folder),
+    ]);
+    let (mut one, mut other) = (Checkout::empty(), Checkout::empty());
+    assert_eq!(one.pull(&base).unwrap(), (6, 0));
+    other.pull(&base).unwrap();
+    assert!(one.path("empty").is_dir());
+    assert_eq!(one.changes(), Vec::<String>::new());
+
+    one.put("src/a.rs", "new");
+    one.put("new/deep/file", "added");
+    std::fs::remove_file(one.path("src/gone.rs")).unwrap();
+    std::fs::set_permissions(one.path("run.sh"), PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::remove_file(one.path("link")).unwrap();
+    symlink("src/a.rs", one.path("link")).unwrap();
+    assert_eq!(one.changes(), ["M link", "A new/deep/file", "M run.sh", "M src/a.rs", "D src/gone.rs"]);
+
+    let (layer, report) = one.read();
+    assert_eq!((report.entries, &report.torn, &report.left), (5, &vec![], &vec![]));
+    assert_eq!(names(&layer), ["link", "new/deep/file", "run.sh", "src/a.rs", "src/.wh.gone.rs"]);
+    assert_eq!(other.pull(&layer).unwrap(), (4, 1));
+    assert_eq!(tree(one.dir.path()), tree(other.dir.path()));
+    assert_eq!(other.changes(), Vec::<String>::new());
+}
+
+#[test]
+fn versions_that_the_run_took_are_no_changes_any_more() {
+    let mut checkout = Checkout::of(&[("a", "1"), ("b", "1"), ("c", "1")]);
+    checkout.put("a", "2");
+    checkout.put("b", "2");
+    std::fs::remove_file(checkout.path("c")).unwrap();
+    checkout.read();
+    checkout.folder.confirm(&["a".to_owned(), "c".to_owned(), "never".to_owned()]).unwrap();
+    assert_eq!(checkout.changes(), ["M b"]);
+    checkout.reopen().unwrap();
+    assert_eq!(checkout.changes(), ["M b"]);
+}
+
+#[test]
+fn a_layer_overwrites_nothing_that_was_changed_here() {
+    let mut checkout = Checkout::of(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1"), ("same", "1")]);
+    checkout.put("a", "mine");
+    checkout.put("new", "mine");
+    checkout.put("same", "2");
+    checkout.put("c", "mine");
+    std::fs::remove_file(checkout.path("d")).unwrap();
+    let before = tree(checkout.dir.path());
+    let theirs = layer(&[
+        ("a", Put::File("2")),
+        ("b", Put::File("2")),
+        (".wh.c", Put::File("")),
+        ("d", Put::File("2")),
+        ("new", Put::File("2")),
+        ("same", Put::File("2")),
+        ("a/b", Put::File("a file in the place of a folder")),
+    ]);
+    let found = conflicts(checkout.pull(&theirs));
+    let expected = [
+        "a: changed here",
+        "a/b: something else is in the place of its folder",
+        "d: deleted here",
+        "new: created here",
+        "c: changed here, deleted in the run",
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(tree(checkout.dir.path()), before);
+    assert!(!checkout.path(".workspaced/incoming").exists());
+    checkout.reopen().unwrap();
+    assert_eq!(checkout.changes(), ["M a", "M c", "D d", "A new", "M same"]);
+}
+
+#[test]
+fn a_folder_and_a_file_take_each_others_place() {
+    let mut checkout = Checkout::of(&[("file", "1"), ("folder/a", "1"), ("folder/deep/b", "1"), ("opaque/old", "1")]);
+    let swapped = layer(&[
+        (".wh.file", Put::File("")),
+        ("file/inside", Put::File("2")),
+        (".wh.folder", Put::File("")),
+        ("folder", Put::File("2")),
+        ("opaque/.wh..wh..opq", Put::File("")),
+        ("opaque/new", Put::File("2")),
+    ]);
+    checkout.pull(&swapped).unwrap();
+    let found: Vec<_> = tree(checkout.dir.path()).into_iter().collect();
+    let expected = [("file/inside", "2"), ("folder", "2"), ("opaque/new", "2")];
+    assert_eq!(found, expected.map(|(path, content)| (path.to_owned(), content.to_owned())));
+    assert_eq!(checkout.changes(), Vec::<String>::new());
+
+    // What is nobody's stays, and says so.
+    checkout.pull(&layer(&[("d/tracked", Put::File("1"))])).unwrap();
+    checkout.put("d/mine", "1");
+    let found = conflicts(checkout.pull(&layer(&[(".wh.d", Put::File("")), ("d", Put::File("2"))])));
+    assert_eq!(found, ["d: a folder here"]);
+    checkout.pull(&layer(&[(".wh.d", Put::File(""))])).unwrap();
+    assert_eq!(checkout.changes(), ["A d/mine"]);
+}
+
+#[test]
+fn a_first_checkout_has_the_times_of_the_records_and_a_later_file_is_new() {
+    let mut checkout = Checkout::of(&[("old", "1")]);
+    assert_eq!(checkout.path("old").metadata().unwrap().mtime(), 1_700_000_000);
+    checkout.pull(&layer(&[("old", Put::File("2"))])).unwrap();
+    let age = SystemTime::now().duration_since(checkout.path("old").metadata().unwrap().modified().unwrap());
+    assert!(age.unwrap() < Duration::from_mins(10));
+}
+
+#[test]
+fn a_layer_with_a_hostile_name_changes_nothing() {
+    for name in ["../out", "/out", "a/../../out", ".workspaced/index", ".git/hooks/x", "a/.git/config", ".wh..."] {
+        let mut checkout = Checkout::of(&[("a/b", "1")]);
+        let done = checkout.pull(&layer(&[("first", Put::File("1")), (name, Put::File("1"))]));
+        assert!(matches!(done, Err(ShimError::Refused(_))), "{name}");
+        assert_eq!(tree(checkout.dir.path()).len(), 1, "{name}");
+    }
+    let mut checkout = Checkout::empty();
+    let cut = layer(&[("a", Put::File("0123456789"))]);
+    assert!(checkout.pull(&cut[..515]).is_err());
+    assert!(tree(checkout.dir.path()).is_empty());
+}
+
+#[test]
+fn nothing_is_written_through_a_link() {
+    let outside = tempfile::tempdir().unwrap();
+    let mut checkout = Checkout::of(&[("d/a", "1")]);
+    std::fs::remove_dir_all(checkout.path("d")).unwrap();
+    symlink(outside.path(), checkout.path("d")).unwrap();
+    let found = conflicts(checkout.pull(&layer(&[("d/a", Put::File("2")), ("d/b", Put::File("2"))])));
+    assert_eq!(found.len(), 2);
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_a_killed_checkout_left_is_no_hindrance() {
+    let mut checkout = Checkout::of(&[("a", "1"), ("b", "1")]);
+    let theirs = layer(&[("a", Put::File("2")), ("b", Put::File("2"))]);
+    // One of the two files was moved into the tree, the other was not, and the index knows neither.
+    checkout.put("a", "2");
+    std::fs::create_dir(checkout.path(".workspaced/incoming")).unwrap();
+    checkout.put(".workspaced/incoming/1", "2");
+    checkout.put(".workspaced/index.new", "half of an ind");
+    assert_eq!(checkout.pull(&theirs).unwrap(), (1, 0));
+    assert_eq!(checkout.changes(), Vec::<String>::new());
+}
+
+#[test]
+fn a_folder_of_another_run_is_refused() {
+    let mut checkout = Checkout::of(&[("a", "1")]);
+    let other = CheckedOut { run: "run_2".to_owned(), seq: 1, head_hash: String::new() };
+    let refused = checkout.folder.apply(&other, &mut layer(&[]).as_slice()).unwrap_err();
+    assert_eq!(refused.to_string(), "the folder is a checkout of the run run_1");
+}
+
+#[test]
+fn a_checkout_into_a_folder_that_has_the_files_takes_them() {
+    let mut checkout = Checkout::empty();
+    checkout.put("a", "1");
+    checkout.put("mine", "1");
+    assert_eq!(checkout.pull(&layer(&[("a", Put::File("1")), ("b", Put::File("1"))])).unwrap(), (1, 0));
+    assert_eq!(checkout.changes(), ["A mine"]);
+    assert_eq!(conflicts(checkout.pull(&layer(&[("mine", Put::File("2"))]))), ["mine: created here"]);
+}
+
+#[test]
+fn files_over_a_limit_are_left_and_named() {
+    let mut checkout = Checkout::of(&[("a", "1")]);
+    checkout.put("b", "2");
+    std::fs::File::create(checkout.path("sparse")).unwrap().set_len(10 << 30).unwrap();
+    let (layer, report) = checkout.read();
+    assert_eq!(names(&layer), ["b"]);
+    assert_eq!((report.left.len(), report.left[0].path.as_str()), (1, "sparse"));
+    let limits = crate::ReadLimits { max_total_bytes: 1, ..LIMITS };
+    checkout.put("c", "more");
+    let refused = checkout.folder.read(&["b".to_owned(), "c".to_owned()], limits, &mut Vec::new()).unwrap_err();
+    assert_eq!(refused.to_string(), "the changed files have more than 1 bytes");
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read_is_noticed() {
+    struct Meddler<'a>(&'a Checkout, bool);
+    impl std::io::Write for Meddler<'_> {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            // The header comes first: the file is open then, and not read yet.
+            if !std::mem::replace(&mut self.1, true) {
+                self.0.put("grows", "longer than it was");
+                self.0.put("shrinks", "s");
+            }
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut checkout = Checkout::of(&[]);
+    checkout.put("grows", "short");
+    checkout.put("shrinks", "shrinks");
+    let mut folder = std::mem::replace(&mut checkout.folder, Checkout::empty().folder);
+    let report = folder.read(&["grows".to_owned()], LIMITS, &mut Meddler(&checkout, false)).unwrap();
+    assert_eq!(report.torn, ["grows"]);
+    checkout.put("shrinks", "shrinks");
+    let report = folder.read(&["shrinks".to_owned()], LIMITS, &mut Meddler(&checkout, false)).unwrap();
+    assert_eq!(report.torn, ["shrinks"]);
+    let report = folder.read(&["shrinks".to_owned()], LIMITS, &mut Vec::new()).unwrap();
+    assert_eq!(report.torn, Vec::<String>::new());
+}
