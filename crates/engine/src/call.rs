@@ -1,9 +1,8 @@
 //! A call: caller, tool and common input; and its answer.
 
-pub(crate) mod disclosure;
+pub(crate) mod answer;
 pub(crate) mod evidence;
 pub(crate) mod history_quota;
-pub(crate) mod idempotency;
 pub(crate) mod record;
 
 use std::borrow::Cow;

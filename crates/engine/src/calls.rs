@@ -15,7 +15,7 @@ use model::{Approval, ApprovalId, Refusal, RunId};
 use crate::CallError;
 use crate::engine::Engine;
 use crate::page::{Cursor, Page};
-use crate::run::vote_locks::VoteLocks;
+use crate::run::keyed::KeyedLocks;
 
 pub use crate::admission::body_memory::RequestMemory;
 pub use crate::approvals::decide::DecidingPerson;
@@ -36,12 +36,12 @@ pub use events::{AppendEventRequest, AppendedEvent};
 pub struct Calls {
     engine: Arc<Engine>,
     /// Locks of approvals that are being given.
-    votes: VoteLocks,
+    votes: KeyedLocks<ApprovalId>,
 }
 
 impl Calls {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, votes: VoteLocks::default() }
+        Self { engine, votes: KeyedLocks::default() }
     }
 
     /// Acquires memory for a body of up to `bytes` of the current request, and waits for it at most `timeout`.

@@ -2,11 +2,9 @@
 
 mod changed_since;
 pub mod content_history;
-pub(crate) mod content_integrity;
 mod earlier_calls;
 mod known_run;
 mod recorded_modes;
-mod restored_contents;
 mod seen_content;
 pub mod snapshot;
 pub(crate) mod touched_paths;

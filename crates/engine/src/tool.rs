@@ -1,6 +1,5 @@
 //! What a tool is: its declaration, and the traits of its parsed input.
 
-pub(crate) mod at_record;
 pub(crate) mod change_plan;
 pub(crate) mod changed_since;
 pub(crate) mod cursor;
@@ -19,11 +18,10 @@ use std::sync::atomic::AtomicBool;
 
 use model::{Code, LogicalPath, Permission, Refusal, Rules, ScannedContent, Sha256};
 use serde_json::{Map, Value};
-use workspace::{FollowedPath, StagedFile, Target, Tree, Workspace, WorkspaceError};
+use workspace::{FollowedPath, Snapshot, StagedFile, StoredContents, Target, Tree, Workspace, WorkspaceError};
 
 use crate::run::changed_paths::ChangedPaths;
 use crate::run::quota::Reservation;
-use crate::tool::at_record::{AtRecord, SnapshotView};
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::changed_since::ChangedSince;
 use crate::tool::earlier_calls::{EarlierCalls, EarlierCallsQuery, StoredContent};
@@ -31,7 +29,6 @@ use crate::tool::expected_version::ExpectedVersion;
 use crate::tool::output::ReadOutput;
 use crate::tool::outside_change::OutsideChange;
 use crate::tool::text::Render;
-
 pub(crate) use schema::ToolSchema;
 
 /// The declaration of a tool.
@@ -349,4 +346,23 @@ pub struct PlanContext<'a> {
     pub outside: &'a [OutsideChange],
     /// Returns the changes of a plan that policy denies by themselves, each with its refusal.
     pub denied: &'a dyn Fn(&ChangePlan) -> Vec<(LogicalPath, Refusal)>,
+}
+
+/// The earlier record that a read asks for.
+#[derive(Clone, Debug)]
+pub struct AtRecord {
+    /// The number of the record.
+    pub seq: u64,
+    /// Whether the output shows file modes.
+    pub with_modes: bool,
+    /// The only path that is read; `None` for all.
+    pub only: Option<LogicalPath>,
+}
+
+/// A run's files at an earlier record.
+pub struct SnapshotView {
+    /// The files.
+    pub files: Snapshot,
+    /// Their contents.
+    pub contents: Box<dyn StoredContents + Send + Sync>,
 }

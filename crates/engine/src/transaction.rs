@@ -11,16 +11,12 @@ mod apply;
 pub(crate) mod ask;
 mod commit;
 pub(crate) mod conflict;
-mod entries;
-mod given_versions;
 mod judge;
 pub(crate) mod large_contents;
-pub(crate) mod moved_files;
 pub(crate) mod outside;
 mod overlay;
 mod parse;
 mod plan;
-mod review_diff;
 mod stage;
 mod waiting_contents;
 
@@ -31,7 +27,7 @@ use ledger::DecidedApproval;
 use model::{Approval, ApprovalFile, By, Code, Decision, EvidenceFact, Refusal, RunState, Usage, Verdict};
 
 use crate::CallError;
-use crate::call::idempotency::StoredAnswer;
+use crate::call::answer::StoredAnswer;
 use crate::call::record::{Failure, RecordedError};
 use crate::call::{Answer, Call, splice};
 use crate::call_error::refusals::{needs_repair, run_not_open, timed_out};
@@ -225,7 +221,7 @@ impl Engine {
 
     async fn record_dry_run(&self, run: &OpenRun, judged: Judged) -> Result<Outcomes, Failure> {
         let calls = Arc::clone(&judged.calls);
-        let rows = calls.iter().zip(judged.items).map(|(call, item)| entries::dry_run(call, item));
+        let rows = calls.iter().zip(judged.items).map(|(call, item)| commit::dry_run(call, item));
         let (entries, answers): (Vec<_>, Vec<_>) = rows.unzip();
         let records = self.append_for(&calls, entries).await?;
         for record in &records {

@@ -37,7 +37,7 @@ pub use base::{Base, BaseFile, DiffFile};
 pub use diff::{
     DiffQuery, FileVersions, MAX_CHANGED_PATHS, MAX_CHANGED_PATHS_BYTES, PlannedDiff, PlannedVersion, WorkspaceDiff,
 };
-pub use error::WorkspaceError;
+pub use error::{CancelOnDrop, WorkspaceError};
 pub use export::{
     ArtifactBundle, Bundle, EntryTime, EntryTimes, PatchFormat, PreparedBundle, PreparedPatch, TreeExport,
 };

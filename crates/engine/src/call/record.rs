@@ -4,7 +4,7 @@ use ledger::{Appended, Entry, LedgerError, Reply};
 use model::{Code, FileKind, LogicalPath, Outcome, Record, RecordFile, Refusal, Verdict};
 
 use crate::CallError;
-use crate::call::history_quota::{history_exceeded, unrecorded};
+use crate::call::history_quota::{events_exceeded, history_exceeded, unrecorded};
 use crate::call::{Call, OpenedCall, Recordable};
 use crate::call_error::refusals::attempted_path;
 use crate::call_error::refusals::{already_recorded, approval_not_pending, refusal_of};
@@ -27,7 +27,7 @@ pub(crate) enum Failure {
 /// The error of a call, as its record has it.
 ///
 /// Whoever executes a call returns this error, which only this module makes, by recording one. What leaves no record has to be
-/// [`left_out`](Self::left_out) by name, so that a refusal whose record is forgotten does not compile.
+/// left out by name, so that a refusal whose record is forgotten does not compile.
 #[derive(Debug)]
 pub struct RecordedError(CallError);
 
@@ -165,14 +165,22 @@ impl Engine {
         }
         match self.append(entries).await.map_err(Failure::left_out)? {
             Appended::Recorded(records) => Ok(records.into()),
-            Appended::NotPending => Err(Failure::left_out(approval_not_pending())),
-            Appended::Repeated(_) => Err(Failure::left_out(already_recorded())),
-            Appended::HistoryQuotaExceeded(excess) => Err(Failure::All(history_exceeded(excess).into())),
-            Appended::PreconditionFailed(failed) => Err(Failure::All(refusal_of(failed).into())),
-            Appended::Reused(index) => Err(Failure::Recorded(self.record_reused_id(&calls[index]).await)),
-            other @ (Appended::Unchanged | Appended::NoSuchToken | Appended::EventQuotaExceeded(_)) => {
+            not_recorded => Err(self.failure_of_append(calls, not_recorded).await),
+        }
+    }
+
+    /// Returns why the entries of `calls` were not appended.
+    pub(crate) async fn failure_of_append<C: Recordable>(&self, calls: &[C], appended: Appended) -> Failure {
+        match appended {
+            Appended::NotPending => Failure::left_out(approval_not_pending()),
+            Appended::Recorded(_) | Appended::Repeated(_) => Failure::left_out(already_recorded()),
+            Appended::HistoryQuotaExceeded(excess) => Failure::All(history_exceeded(excess).into()),
+            Appended::PreconditionFailed(failed) => Failure::All(refusal_of(failed).into()),
+            Appended::Reused(index) => Failure::Recorded(self.record_reused_id(&calls[index]).await),
+            Appended::EventQuotaExceeded(quota) => Failure::All(events_exceeded(quota).into()),
+            other @ (Appended::Unchanged | Appended::NoSuchToken) => {
                 let error = format!("the ledger rejected a tool call as {other:?}");
-                Err(Failure::left_out(CallError::Internal(error.into())))
+                Failure::left_out(CallError::Internal(error.into()))
             }
         }
     }

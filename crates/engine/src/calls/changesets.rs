@@ -12,7 +12,7 @@ use tracing::Instrument as _;
 use workspace::measure_layer;
 
 use crate::CallError;
-use crate::call::disclosure::Disclosure;
+use crate::call::answer::Disclosure;
 use crate::call::evidence::fact_of;
 use crate::call::record::RecordedError;
 use crate::call::{Answer, Call, Failed};

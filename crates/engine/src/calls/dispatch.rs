@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tracing::Instrument as _;
 
 use crate::approvals::waiting_calls::BATCH;
-use crate::call::disclosure::Disclosure;
+use crate::call::answer::Disclosure;
 use crate::call::record::{Failure, RecordedError, RecordedFailure};
 use crate::call::{Answer, Call, Failed, OpenedCall, View, splice};
 use crate::call_error::refusals::forbidden;

@@ -14,11 +14,11 @@ use crate::CallError;
 use crate::call::Call;
 use crate::engine::Engine;
 use crate::history::content_history;
-use crate::history::content_integrity::verified;
+use crate::history::content_history::verified;
 use crate::run::changes::Changes;
 use crate::run::known_versions::KEEP_MODES;
 use crate::run::open_run::OpenRun;
-use crate::tool::at_record::{AtRecord, SnapshotView};
+use crate::tool::{AtRecord, SnapshotView};
 
 /// The largest content of the object store that is held in memory. Of a larger one, earlier versions can neither be read nor restored, so
 /// the store keeps it only while the file has it.

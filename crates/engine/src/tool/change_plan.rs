@@ -393,6 +393,16 @@ impl ChangePlan {
         staged.sum()
     }
 
+    /// Returns the source of each large file that moves that is staged in `tmp/`, its name there, and its hash.
+    pub fn large_moves(&self) -> impl Iterator<Item = (&LogicalPath, &str, Sha256)> {
+        self.changes().filter_map(|change| match (&change.effect, &change.after) {
+            (Effect::MoveTo { from }, Some(Content { bytes: StepBytes::Staged(name), sha256, .. })) => {
+                Some((from, name.as_str(), *sha256))
+            }
+            _ => None,
+        })
+    }
+
     /// Whether the call records changes from outside as its own, and writes nothing.
     pub fn accepts_tree(&self) -> bool {
         self.settlement == Some(Accept::Tree)

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::{Code, LogicalPath, Permission, Refusal, Sha256, judge_file_count};
+use model::{Code, LogicalPath, Permission, Refusal, Sha256, ToolCallId, judge_file_count};
 use serde_json::{Map, Value};
 
 use crate::CallError;
@@ -12,7 +12,7 @@ use crate::call::{Call, OpenedCall};
 use crate::call_error::refusals::forbidden;
 use crate::engine::Engine;
 use crate::read::names::may_list;
-use crate::run::in_flight_calls::InFlightGuard;
+use crate::run::keyed::KeyedLockGuard;
 use crate::run::open_run::OpenRun;
 use crate::tool::folder::MAX_FILES;
 use crate::tool::{Mutation, Need, Obtained, ReadTool, Scope, ToolRun};
@@ -206,7 +206,7 @@ async fn files_of_folder(
 }
 
 /// Waits until no other call under an ID of `calls` is in progress, and locks these IDs until the guards are dropped.
-pub(crate) async fn lock_ids<'a>(calls: &[OpenedCall], run: &'a OpenRun) -> Vec<InFlightGuard<'a>> {
+pub(crate) async fn lock_ids<'a>(calls: &[OpenedCall], run: &'a OpenRun) -> Vec<KeyedLockGuard<'a, ToolCallId>> {
     let ids: BTreeSet<_> = calls.iter().filter(|call| call.client_supplied_id).map(|call| &call.tool_call_id).collect();
     let mut guards = Vec::with_capacity(ids.len());
     // All transactions lock in the same order, so that no two wait for each other.

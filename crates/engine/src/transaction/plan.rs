@@ -1,6 +1,6 @@
 //! The second state of a transaction: what each call would change, planned on top of the calls before it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -17,12 +17,11 @@ use crate::call::{Call, OpenedCall};
 use crate::call_error::refusals::{denied, forbidden};
 use crate::read::names::{may_list, with_meant};
 use crate::run::open_run::OpenRun;
+use crate::run::seen_versions::{SeenVersion, gives_content};
 use crate::tool::change_plan::ChangePlan;
 use crate::tool::output::ReadOutput;
 use crate::tool::outside_change::OutsideChange;
 use crate::tool::{Mutation, NewBytes, NewText, PlanContext, ReadContext, ReadTool, Scope};
-use crate::transaction::given_versions::GivenVersions;
-use crate::transaction::moved_files;
 use crate::transaction::overlay::{PlanOverlay, ReadView};
 use crate::transaction::parse::{Loaded, Operation};
 
@@ -114,7 +113,7 @@ impl Planned {
                 let mut plan = plan_change(run, &self.rules, call, tool.as_mut(), scope, &self.overlay)?;
                 plan.seen = seen;
                 if is_batch {
-                    moved_files::refuse_in_batch(&plan)?;
+                    refuse_large_moves(&plan)?;
                     self.overlay.add(&plan);
                 }
                 Ok(PlannedItem::Change(plan))
@@ -280,4 +279,51 @@ fn read(
         }
         ReadView::Planned(preview) => tool.read(&present(preview.tree())),
     }?)
+}
+
+/// What the calls planned so far give.
+#[derive(Default)]
+struct GivenVersions(BTreeMap<LogicalPath, SeenVersion>);
+
+impl GivenVersions {
+    /// Adds what a planned call gives.
+    fn add(&mut self, call: &Call, item: &PlannedItem) {
+        match item {
+            PlannedItem::Change(plan) => {
+                for change in plan.changes() {
+                    let after = change.after.as_ref().map(|content| SeenVersion::Version(content.sha256));
+                    self.0.insert(change.path.clone(), after.unwrap_or(SeenVersion::Absent));
+                }
+            }
+            PlannedItem::Read(output) if call.mount.is_none() && gives_content(call.tool.name) => {
+                let read = output.files.iter().filter_map(|file| Some((file.path.clone(), file.new_sha256?)));
+                self.0.extend(read.map(|(path, version)| (path, SeenVersion::Version(version))));
+            }
+            PlannedItem::Read(_) => {}
+        }
+    }
+
+    /// Sets what `tool` expects as seen. Returns every version that it expects so.
+    fn resolve(&self, tool: &mut dyn Mutation) -> Vec<(LogicalPath, SeenVersion)> {
+        let mut seen = Vec::new();
+        for (path, expected) in tool.expected_versions() {
+            if let Some(version) = self.0.get(path) {
+                expected.set_seen(*version);
+            }
+            seen.extend(expected.seen().map(|version| (path.clone(), version)));
+        }
+        seen
+    }
+}
+
+/// Refuses a plan that moves a large file: a batch holds the contents of its files in memory.
+///
+/// # Errors
+///
+/// `FILE_TOO_LARGE`.
+fn refuse_large_moves(planned: &ChangePlan) -> Result<(), Refusal> {
+    planned.large_moves().next().map_or(Ok(()), |(from, ..)| {
+        let message = format!("`{from}` is too large to be moved in a batch");
+        Err(Refusal::new(Code::FileTooLarge, message, "Move it in a separate call.").at(from))
+    })
 }

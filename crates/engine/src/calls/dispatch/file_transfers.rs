@@ -13,7 +13,7 @@ use workspace::{StagedFile, Transfer};
 
 use crate::CallError;
 use crate::admission::pools::permit_within;
-use crate::call::disclosure::Disclosure;
+use crate::call::answer::Disclosure;
 use crate::call::record::{Failure, RecordedError};
 use crate::call::{Answer, Call, Failed};
 use crate::caller::Caller;
