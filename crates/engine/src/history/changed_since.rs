@@ -10,7 +10,7 @@ use crate::CallError;
 use crate::engine::Engine;
 use crate::run::changes::{ChangeRecord, Changes};
 use crate::run::open_run::OpenRun;
-use crate::tool::changed_since::{ChangedFile, ChangedSince};
+use crate::tool::changed_since::{ChangedSince, FileSince};
 use crate::tool::earlier_calls::StoredContent;
 
 /// No record has a higher number.
@@ -40,7 +40,7 @@ impl Engine {
                 .with_details(|details| (details.limit, details.actual) = (Some(newest), Some(actual)))
                 .into());
         }
-        let mut files: BTreeMap<LogicalPath, (ChangedFile, Option<Sha256>)> = BTreeMap::new();
+        let mut files: BTreeMap<LogicalPath, (FileSince, Option<Sha256>)> = BTreeMap::new();
         let mut changes = Changes::after(self.ledger.as_ref(), &run.run_id, since.seq);
         while let Some(record) = changes.next::<SeqWithFiles>().await? {
             // A dry run has changed nothing.
@@ -48,7 +48,7 @@ impl Engine {
                 continue;
             }
             for file in record.files.into_iter().filter(|file| named.contains(&file.path)) {
-                let changed = ChangedFile { before: file.old_sha256, last_seq: record.seq, base: None };
+                let changed = FileSince { before: file.old_sha256, last_seq: record.seq, base: None };
                 let (changed, newest) = files.entry(file.path).or_insert((changed, None));
                 (changed.last_seq, *newest) = (record.seq, file.new_sha256);
             }

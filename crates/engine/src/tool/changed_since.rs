@@ -14,12 +14,12 @@ pub struct ChangedSince {
     /// Whether the contents at that record are needed.
     pub with_contents: bool,
     /// The files that have changed, of those that the call names.
-    pub files: BTreeMap<LogicalPath, ChangedFile>,
+    pub files: BTreeMap<LogicalPath, FileSince>,
 }
 
 /// A file that has changed.
 #[derive(Debug)]
-pub struct ChangedFile {
+pub struct FileSince {
     /// Hash of its content at the record; `None` if there was no file.
     pub before: Option<Sha256>,
     /// The newest record that has changed it.

@@ -12,7 +12,7 @@ use super::write_file::members;
 use super::write_file::merge::{OnConflict, merge_change};
 use crate::call_error::refusals::canonically_equal;
 use crate::tool::change_plan::{ChangePlan, DesiredFile, too_large};
-use crate::tool::changed_since::{ChangedFile, ChangedSince};
+use crate::tool::changed_since::{ChangedSince, FileSince};
 use crate::tool::folder::MAX_FILES;
 use crate::tool::input::parse;
 use crate::tool::text::notes::counted;
@@ -292,11 +292,11 @@ impl ApplyChangeset {
     }
 
     /// Returns what has changed at `path` since the state that the change set is based on, if the file is not as it was then.
-    fn conflict(&self, path: &LogicalPath, current: Option<Sha256>) -> Option<&ChangedFile> {
+    fn conflict(&self, path: &LogicalPath, current: Option<Sha256>) -> Option<&FileSince> {
         self.since.files.get(path).filter(|changed| changed.before != current)
     }
 
-    fn conflict_refusal(&self, path: &LogicalPath, current: Option<Sha256>, changed: &ChangedFile) -> Refusal {
+    fn conflict_refusal(&self, path: &LogicalPath, current: Option<Sha256>, changed: &FileSince) -> Refusal {
         let message = format!(
             "`{path}` has changed since record {}, on which the change set is based; the newest change is record {}",
             self.input.based_on_seq, changed.last_seq

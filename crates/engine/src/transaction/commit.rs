@@ -97,12 +97,10 @@ impl Staged {
         };
         for record in &records {
             run.known.add(record, &modes);
+            run.seen_versions.add(record);
         }
         usage.settle();
         disk.settle(disk_change);
-        for record in &records {
-            run.seen_versions.add(record);
-        }
         let complete = |((call, answer), record): ((&OpenedCall, _), &Record)| {
             PendingAnswer::complete(answer, call, record.seq, record.hash)
         };
