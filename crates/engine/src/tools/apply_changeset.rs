@@ -489,7 +489,7 @@ fn unsupported(path: &LogicalPath, what: &str) -> Refusal {
 fn larger_than_taken(path: &LogicalPath, actual: u64) -> Refusal {
     let limit = LAYER_LIMITS.max_file_bytes;
     let message = format!("`{path}` has {actual} bytes; a change set takes files of at most {limit}");
-    let hint = "Leave it out, and store it with PUT /v1/runs/{run}/files/{path}.";
+    let hint = "Leave it out, and store it as a whole file by itself.";
     Refusal::new(Code::FileTooLarge, message, hint)
         .at(path)
         .with_details(|details| (details.limit, details.actual) = (Some(limit), Some(actual)))
